@@ -1,0 +1,75 @@
+"""Every error that oodlit raises on purpose.
+
+OodlitError
+ ├── InvalidArgumentError   (ValueError)       a value is outside what is allowed
+ ├── UnknownNameError       (LookupError)      a name that no registry knows; nearest names are given
+ ├── NotFittedError         (RuntimeError)     a detector scores before it was fitted
+ ├── RequirementError       (ValueError)       a detector does not apply to this backbone or data
+ ├── FingerprintError       (ValueError)       fitted state belongs to another backbone
+ ├── NonFiniteScoreError    (ValueError)       NaN where a ranking is formed
+ ├── DataError              (RuntimeError)     a shard, sample or label is missing or unreadable
+ └── MissingExtraError      (ImportError)      an optional dependency is not installed
+"""
+
+import difflib
+from collections.abc import Iterable
+
+
+class OodlitError(Exception):
+    """Base of all errors that oodlit raises on purpose."""
+
+
+class InvalidArgumentError(OodlitError, ValueError):
+    """A value is outside what is allowed; the message names object, value and range."""
+
+
+class UnknownNameError(OodlitError, LookupError):
+    """A name is not known; the message lists the nearest known names."""
+
+    @classmethod
+    def of(cls, kind: str, name: str, known: Iterable[str]) -> "UnknownNameError":
+        """Build the error for `name`, with the nearest of the `known` names.
+
+        Example:
+            >>> str(UnknownNameError.of("detector", "mahalonobis", ["msp", "mahalanobis"]))
+            "unknown detector 'mahalonobis'; did you mean 'mahalanobis'? Known: mahalanobis, msp"
+        """
+        choices = sorted(known)
+        near = difflib.get_close_matches(name, choices, n=3, cutoff=0.5)
+        hint = f"; did you mean {' or '.join(repr(n) for n in near)}?" if near else "."
+        listing = f" Known: {', '.join(choices)}" if len(choices) <= 60 else ""
+        return cls(f"unknown {kind} {name!r}{hint}{listing}")
+
+
+class NotFittedError(OodlitError, RuntimeError):
+    """A detector was asked to score before it was fitted."""
+
+
+class RequirementError(OodlitError, ValueError):
+    """A detector does not apply to this backbone, head or data; the message says why."""
+
+
+class FingerprintError(OodlitError, ValueError):
+    """Fitted state belongs to another backbone or transform than the one in use."""
+
+
+class NonFiniteScoreError(OodlitError, ValueError):
+    """NaN scores where a ranking is formed; names detector, data set, count and first keys."""
+
+
+class DataError(OodlitError, RuntimeError):
+    """A shard, sample, image or label is missing, repeated or unreadable; names shard and key."""
+
+
+class MissingExtraError(OodlitError, ImportError):
+    """An optional dependency is not installed; the message gives the pip line."""
+
+    @classmethod
+    def of(cls, feature: str, extra: str) -> "MissingExtraError":
+        """Build the error for a `feature` that the optional `extra` brings.
+
+        Example:
+            >>> str(MissingExtraError.of("ImageNet-C on the fly", "corruptions"))
+            "ImageNet-C on the fly needs an optional dependency: pip install 'oodlit[corruptions]'"
+        """
+        return cls(f"{feature} needs an optional dependency: pip install 'oodlit[{extra}]'")

@@ -1,0 +1,279 @@
+"""What a backbone gives for one batch, and its linear head. Imports torch alone."""
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import cached_property
+from typing import Protocol
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor, nn
+
+from oodlit.errors import InvalidArgumentError
+
+__all__ = ["Head", "Model", "Outputs"]
+
+
+class Model(Protocol):
+    """What detectors may ask of the network beyond the outputs of one forward pass (ODIN, MC-dropout, RankFeat)."""
+
+    @property
+    def network(self) -> nn.Module:
+        """The bare network in eval mode."""
+
+    @property
+    def std(self) -> Tensor:
+        """Normalisation standard deviation of the transform, shape (channels,)."""
+
+    def logits(self, images: Tensor) -> Tensor:
+        """Logits (batch, classes) of a batch of transformed images."""
+
+    def logits_from_map(self, feature_map: Tensor) -> Tensor:
+        """Logits (batch, classes) from the last block's map (batch, channels, height, width)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Head:
+    """The last linear layer of a classifier: logits = features @ weight.T + bias.
+
+    Args:
+        weight: Shape (classes, features).
+        bias: Shape (classes,). None means that the layer has no bias; it is then stored as zeros.
+
+    Raises:
+        InvalidArgumentError: The shapes do not fit.
+
+    Example:
+        >>> head = Head(torch.eye(3, 4))
+        >>> head(torch.ones(2, 4)).shape
+        torch.Size([2, 3])
+    """
+
+    weight: Tensor
+    bias: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        """Check shapes, upcast half precision, and store a missing bias as zeros."""
+        if self.weight.ndim != 2 or 0 in self.weight.shape:
+            raise InvalidArgumentError(
+                f"Head: weight has shape {tuple(self.weight.shape)}; (classes, features) is needed"
+            )
+        bias = self.weight.new_zeros(self.weight.shape[0]) if self.bias is None else self.bias
+        if bias.shape != self.weight.shape[:1]:
+            raise InvalidArgumentError(
+                f"Head: bias has shape {tuple(bias.shape)}; ({self.weight.shape[0]},) is needed for this weight"
+            )
+        object.__setattr__(self, "weight", _at_least_float32(self.weight.detach(), "Head.weight"))
+        object.__setattr__(self, "bias", _at_least_float32(bias.detach(), "Head.bias"))
+
+    @property
+    def offset(self) -> Float[Tensor, " classes"]:
+        """The bias; zeros where the layer has none."""
+        assert self.bias is not None  # set in __post_init__
+        return self.bias
+
+    @property
+    def num_classes(self) -> int:
+        """Number of logits."""
+        return self.weight.shape[0]
+
+    @property
+    def width(self) -> int:
+        """Number of features."""
+        return self.weight.shape[1]
+
+    def __call__(self, features: Float[Tensor, "batch features"]) -> Float[Tensor, "batch classes"]:
+        """Logits of `features`, computed in the wider of both dtypes."""
+        dtype = torch.promote_types(features.dtype, self.weight.dtype)
+        return torch.addmm(self.offset.to(dtype), features.to(dtype), self.weight.to(dtype).T)
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Head":
+        """The same head on another device or in another dtype."""
+        return Head(self.weight.to(device=device, dtype=dtype), self.offset.to(device=device, dtype=dtype))
+
+
+@dataclass(frozen=True, eq=False)
+class Outputs:
+    """Outputs of a backbone for one batch; row i of every field belongs to the same image.
+
+    Logits and features in half precision are upcast to float32, so scores are formed in float32 at least.
+    Quantities that several detectors need (softmax, log-sum-exp, unit features, ...) are computed once and kept.
+
+    Args:
+        logits: Shape (batch, classes), the model's own. None for a backbone without classifier.
+        features: Shape (batch, features), the input of the last linear layer. None where only logits are known.
+        labels: Shape (batch,), int64; -1 = no label.
+        groups: Shape (batch,), int64; index of the OOD class, unit test or kind of shift; -1 = none.
+        keys: `dataset/key` of every image; the identity of a sample.
+        images: Shape (batch, channels, height, width), transformed images; only kept if a detector needs them.
+        hidden: Hidden activations by name, each (batch, ...); only kept if a detector needs them.
+        model: Access to further forward passes; only given if a detector needs it.
+
+    Raises:
+        InvalidArgumentError: Shapes or dtypes do not fit.
+
+    Example:
+        >>> out = Outputs(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.ones(2, 3), keys=["a/0", "a/1"])
+        >>> out.predictions.tolist(), len(out)
+        ([0, 1], 2)
+    """
+
+    logits: Tensor | None = None
+    features: Tensor | None = None
+    labels: Tensor | None = None
+    groups: Tensor | None = None
+    keys: Sequence[str] | None = None
+    images: Tensor | None = None
+    hidden: Mapping[str, Tensor] | None = None
+    model: Model | None = None
+    _memo: dict[Hashable, object] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        """Check that all fields speak of the same number of images; upcast half precision."""
+        for name in ("logits", "features"):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if value.ndim != 2:
+                raise InvalidArgumentError(
+                    f"Outputs: {name} has shape {tuple(value.shape)}; (batch, {name}) is needed"
+                    " - pool the features of every image to one vector"
+                )
+            object.__setattr__(self, name, _at_least_float32(value, f"Outputs.{name}"))
+        for name in ("labels", "groups"):
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if value.ndim != 1 or value.dtype.is_floating_point or value.dtype.is_complex:
+                raise InvalidArgumentError(
+                    f"Outputs: {name} has shape {tuple(value.shape)} and dtype {value.dtype};"
+                    " integers of shape (batch,) are needed"
+                )
+            object.__setattr__(self, name, value.long())
+        sizes = {n: len(v) for n in _PER_IMAGE if (v := getattr(self, n)) is not None}
+        sizes |= {f"hidden[{n!r}]": len(v) for n, v in (self.hidden or {}).items()}
+        if not {"logits", "features"} & sizes.keys():
+            raise InvalidArgumentError("Outputs: neither logits nor features are given; at least one is needed")
+        if len(set(sizes.values())) > 1:
+            raise InvalidArgumentError(f"Outputs: fields differ in their number of images: {sizes}")
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self._basis)
+
+    @property
+    def device(self) -> torch.device:
+        """Device of logits and features."""
+        return self._basis.device
+
+    @property
+    def _basis(self) -> Tensor:
+        basis = self.features if self.logits is None else self.logits
+        assert basis is not None  # checked in __post_init__
+        return basis
+
+    def require(self, name: str) -> Tensor:
+        """The field `name`, or an error that says that it is missing.
+
+        Raises:
+            InvalidArgumentError: The field is None.
+        """
+        value = getattr(self, name)
+        if not isinstance(value, Tensor):
+            raise InvalidArgumentError(f"Outputs: {name} is needed here, but this backbone or data set gives none")
+        return value
+
+    def memo(self, key: Hashable, compute: Callable[[], Tensor]) -> Tensor:
+        """`compute()`, evaluated once per batch for every `key`; shares work between detectors."""
+        if key not in self._memo:
+            self._memo[key] = compute()
+        value = self._memo[key]
+        assert isinstance(value, Tensor)
+        return value
+
+    @cached_property
+    def predictions(self) -> Int[Tensor, " batch"]:
+        """Predicted class: argmax of the logits."""
+        return self.require("logits").argmax(dim=1)
+
+    @cached_property
+    def max_logits(self) -> Float[Tensor, " batch"]:
+        """Largest logit."""
+        return self.require("logits").amax(dim=1)
+
+    @cached_property
+    def logsumexp(self) -> Float[Tensor, " batch"]:
+        """log sum exp of the logits."""
+        return self.require("logits").logsumexp(dim=1)
+
+    @cached_property
+    def log_probabilities(self) -> Float[Tensor, "batch classes"]:
+        """log softmax of the logits."""
+        return self.require("logits").log_softmax(dim=1)
+
+    @cached_property
+    def probabilities(self) -> Float[Tensor, "batch classes"]:
+        """Softmax of the logits."""
+        return self.log_probabilities.exp()
+
+    @cached_property
+    def feature_norms(self) -> Float[Tensor, " batch"]:
+        """Euclidean norm of the features."""
+        return torch.linalg.vector_norm(self.require("features"), dim=1)
+
+    @cached_property
+    def unit_features(self) -> Float[Tensor, "batch features"]:
+        """Features divided by their norm; a zero vector stays zero."""
+        return unit(self.require("features"))
+
+    def select(self, rows: Tensor | slice) -> "Outputs":
+        """The given rows (a slice, an index or a mask) as new outputs."""
+        keys = self.keys
+        if keys is not None:
+            index = range(len(self))[rows] if isinstance(rows, slice) else torch.arange(len(self))[rows.cpu()].tolist()
+            keys = [keys[i] for i in index]
+        hidden = None if self.hidden is None else {n: v[rows] for n, v in self.hidden.items()}
+        tensors = {n: v[rows] for n in _TENSORS if (v := getattr(self, n)) is not None}
+        return replace(self, keys=keys, hidden=hidden, **tensors)
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Outputs":
+        """The same outputs on another device; `dtype` applies to logits and features."""
+        moved = {n: v.to(device) for n in _TENSORS if (v := getattr(self, n)) is not None}
+        hidden = None if self.hidden is None else {n: v.to(device) for n, v in self.hidden.items()}
+        for name in ("logits", "features"):
+            if dtype is not None and name in moved:
+                moved[name] = moved[name].to(dtype)
+        return replace(self, hidden=hidden, **moved)
+
+    def __repr__(self) -> str:
+        """Field names with shapes, never values."""
+        shapes = (
+            f"{f.name}={tuple(v.shape) if isinstance(v, Tensor) else type(v).__name__}"
+            for f in fields(self)
+            if f.init and (v := getattr(self, f.name)) is not None
+        )
+        return f"Outputs({', '.join(shapes)})"
+
+
+_TENSORS = ("logits", "features", "labels", "groups", "images")
+_PER_IMAGE = (*_TENSORS, "keys")
+
+
+def unit(vectors: Float[Tensor, "batch features"]) -> Float[Tensor, "batch features"]:
+    """Rows scaled to norm 1 without overflow or underflow; a zero row stays zero.
+
+    Example:
+        >>> unit(torch.tensor([[3e30, 4e30], [0.0, 0.0]]))
+        tensor([[0.6000, 0.8000],
+                [0.0000, 0.0000]])
+    """
+    largest = vectors.abs().amax(dim=1, keepdim=True)
+    scaled = vectors / largest.where(largest > 0, torch.ones_like(largest))
+    norm = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
+    return scaled / norm.where(norm > 0, torch.ones_like(norm))
+
+
+def _at_least_float32(value: Tensor, name: str) -> Tensor:
+    if not value.dtype.is_floating_point:
+        raise InvalidArgumentError(f"{name}: dtype {value.dtype}; floating point is needed")
+    return value.float() if value.dtype.itemsize < 4 else value

@@ -1,0 +1,22 @@
+"""What a stream of images is for in a run."""
+
+from enum import Enum
+
+
+class Role(str, Enum):
+    """The role of one stream; decides what happens with its outputs."""
+
+    TRAIN = "train"
+    """Training images of the classifier: detectors are fitted on them, thresholds of DER taken from them."""
+    ID = "id"
+    """In-distribution validation images: the positive class of every OOD metric. Exactly one in a run."""
+    OOD = "ood"
+    """Images of classes that the classifier does not know. Groups are OOD classes."""
+    SHIFT = "shift"
+    """Known classes under input shift (corruptions, renditions); labels are kept. Groups are kinds of shift."""
+    UNIT_TEST = "unit_test"
+    """Synthetic images that nothing should accept. Groups are the tests. They never enter means."""
+
+    def __str__(self) -> str:
+        """The plain value, as in tables and files."""
+        return self.value
