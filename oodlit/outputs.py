@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -14,6 +14,7 @@ from oodlit.errors import InvalidArgumentError
 __all__ = ["Head", "Model", "Outputs"]
 
 
+@runtime_checkable
 class Model(Protocol):
     """What detectors may ask of the network beyond the outputs of one forward pass (ODIN, MC-dropout, RankFeat)."""
 

@@ -1,0 +1,240 @@
+"""The contract of a detector: what it needs, how it is fitted, how it scores."""
+
+import inspect
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from oodlit.detectors.reference import Reference
+from oodlit.detectors.statistics import Statistic, Statistics
+from oodlit.errors import InvalidArgumentError, NotFittedError, RequirementError
+from oodlit.outputs import Head, Outputs
+
+__all__ = ["NEEDS", "BackboneFacts", "Detector", "Requirement", "TrainFreeDetector", "snake_case"]
+
+NEEDS = frozenset({"logits", "features", "head", "labels", "images", "hidden", "model"})
+"""Everything that a detector may declare in `needs`."""
+
+
+@dataclass(frozen=True)
+class BackboneFacts:
+    """What is known of a backbone before the first batch; requirements are checked against it.
+
+    Args:
+        name: How messages call the backbone.
+        width: Number of features; 0 if there are none.
+        num_classes: Number of logits; 0 without classifier.
+        head_problem: Why there is no usable linear head; empty if there is one.
+        signed_features: True if a probe gave negative features.
+        has_dropout: True if any `nn.Dropout*` with p > 0 is part of the network.
+        feature_map: True if the last block gives a (channels, height, width) map and logits follow from it.
+        num_train: Number of training images of the run; 0 if there is no train stream.
+        available: Fields of `Outputs` that this backbone can give.
+    """
+
+    name: str = "backbone"
+    width: int = 0
+    num_classes: int = 0
+    head_problem: str = ""
+    signed_features: bool = False
+    has_dropout: bool = False
+    feature_map: bool = False
+    num_train: int = 0
+    available: frozenset[str] = NEEDS
+
+
+Requirement: TypeAlias = "Callable[[Any, BackboneFacts], str]"
+"""A function of a detector and the facts that returns why the detector does not apply; empty if it does."""
+
+
+class Detector(nn.Module, ABC):
+    """A score for every image: higher = more in-distribution.
+
+    A subclass is final. It declares `needs`, `statistics` and `reference`, stores the arguments of its constructor under
+    their own names, and fills in `_fit` and `_score`. Fitted state lives in buffers: whatever `_fit` stores with
+    `self.register_buffer(name, tensor)` is saved, loaded and moved between devices.
+
+    Example:
+        A whole detector:
+
+        >>> class Largest(TrainFreeDetector):
+        ...     needs = frozenset({"logits"})
+        ...     reference = Reference("Largest logit", "A. Nonymous", "example", 2024, "https://example.org")
+        ...     def _score(self, outputs):
+        ...         return outputs.require("logits").amax(dim=1)
+        >>> Largest().score(Outputs(torch.tensor([[1.0, 3.0], [2.0, 0.0]]))).tolist()
+        [3.0, 2.0]
+    """
+
+    needs: ClassVar[frozenset[str]]
+    """Which of `NEEDS` are read; nothing else may be."""
+    statistics: ClassVar[tuple[type[Statistic], ...]] = ()
+    """What must be known of the training set; empty for a train-free detector."""
+    reference: ClassVar[Reference]
+    """The paper."""
+    requirements: ClassVar[tuple[Requirement, ...]] = ()
+    """Conditions beyond `needs`, for example non-negative features."""
+    invariances: ClassVar[frozenset[str]] = frozenset()
+    """Names of invariances that hold and that the conformance kit tests; see `oodlit.testing`."""
+    extra_passes: int = 0
+    """Forward passes per image beyond the one that every run makes."""
+
+    _fitted: bool = False
+
+    @abstractmethod
+    def _fit(self, statistics: Statistics, head: Head | None) -> None:
+        """Derive the state from the statistics and the head; store tensors with `register_buffer`."""
+
+    @abstractmethod
+    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+        """Scores of a batch, higher = in-distribution; must not change `outputs`."""
+
+    @final
+    def fit(self, statistics: Statistics | None = None, head: Head | None = None) -> None:
+        """Fit on the training set, replacing any earlier fit.
+
+        Args:
+            statistics: The facts that `statistics` names.
+            head: The linear head, if `needs` has "head".
+
+        Raises:
+            RequirementError: The head or a statistic is missing, or the settings do not fit the data.
+        """
+        if "head" in self.required_needs and head is None:
+            raise RequirementError(f"{self!r} needs the linear head of the classifier; pass head=Head(weight, bias)")
+        given = Statistics() if statistics is None else statistics
+        missing = [s.__name__ for s in self.required_statistics if s not in given or given[s].num_samples == 0]
+        if missing:
+            raise RequirementError(f"{self!r} must be fitted on training images; missing: {', '.join(missing)}")
+        self._fitted = False
+        with torch.no_grad():
+            for child in self._children():
+                child.fit(given, head)
+            self._fit(given, head)
+        self._fitted = True
+
+    @final
+    def score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+        """Scores of a batch.
+
+        Args:
+            outputs: A batch; every field in `needs` must be there.
+
+        Returns:
+            Shape (batch,), float32 or float64, higher = in-distribution.
+
+        Raises:
+            NotFittedError: The detector needs a fit and has none.
+            InvalidArgumentError: A needed field is missing, or holds NaN.
+        """
+        if not self.is_fitted:
+            raise NotFittedError(
+                f"{self!r} is not fitted; call oodlit.detectors.fit([...], batches, head) or load a saved fit first"
+            )
+        for name in sorted(self.required_needs & {"logits", "features", "images"}):
+            outputs.require(name)
+        with torch.no_grad(), torch.autocast(outputs.device.type, enabled=False):
+            scores = self._score(outputs)
+        if scores.shape != (len(outputs),):
+            raise InvalidArgumentError(
+                f"{self!r} gave scores of shape {tuple(scores.shape)} for {len(outputs)} images; (batch,) is needed"
+            )
+        return scores
+
+    @property
+    def is_fitted(self) -> bool:
+        """True if `score` can be called: after a fit, or if neither statistics nor the head are needed."""
+        return self._fitted or not (self.required_statistics or "head" in self.required_needs)
+
+    @property
+    def required_needs(self) -> frozenset[str]:
+        """`needs` of this detector and of those inside it."""
+        return frozenset().union(self.needs, *(c.required_needs for c in self._children()))
+
+    @property
+    def required_statistics(self) -> tuple[type[Statistic], ...]:
+        """`statistics` of this detector and of those inside it."""
+        nested = (s for c in self._children() for s in c.required_statistics)
+        return tuple(dict.fromkeys((*self.statistics, *nested)))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments of the constructor, as stored."""
+        return {name: getattr(self, name) for name in _parameters(type(self))}
+
+    @classmethod
+    def key(cls) -> str:
+        """The name in tables and files: the class in snake_case.
+
+        Example:
+            >>> TrainFreeDetector.key()
+            'train_free_detector'
+        """
+        return snake_case(cls.__name__)
+
+    @final
+    def why_not(self, facts: BackboneFacts) -> str:
+        """Why this detector does not apply to a backbone; empty if it does."""
+        needs = self.required_needs
+        if "head" in needs and facts.head_problem:
+            return f"needs the linear head; {facts.head_problem}"
+        absent = sorted(needs - facts.available - {"head"})
+        if absent:
+            return f"needs {', '.join(absent)}, which {facts.name} does not give"
+        if self.required_statistics and facts.num_train == 0 and not self.is_fitted:
+            return "needs a train stream to be fitted on; the data has none"
+        reasons = (requirement(self, facts) for requirement in self.requirements)
+        nested = (child.why_not(facts) for child in self._children())
+        return next((reason for reason in (*reasons, *nested) if reason), "")
+
+    def extra_repr(self) -> str:
+        """Settings that differ from their default."""
+        defaults = _parameters(type(self))
+        changed = ((n, v) for n, v in self.settings.items() if repr(v) != repr(defaults[n]))
+        return ", ".join(f"{n}={v!r}" for n, v in changed)
+
+    def __repr__(self) -> str:
+        """As one would write it."""
+        return f"{type(self).__name__}({self.extra_repr()})"
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Settings are frozen once fitted: what was derived from them would no longer belong to them."""
+        if self._fitted and name in _parameters(type(self)):
+            raise AttributeError(f"{self!r} is fitted and its setting {name!r} is frozen; make a new detector")
+        super().__setattr__(name, value)
+
+    def _children(self) -> list["Detector"]:
+        return [child for child in self.children() if isinstance(child, Detector)]
+
+
+class TrainFreeDetector(Detector):
+    """A detector without anything to fit: subclasses fill in `_score` alone."""
+
+    @final
+    def _fit(self, statistics: Statistics, head: Head | None) -> None:
+        """There is nothing to fit."""
+
+
+def snake_case(name: str) -> str:
+    """A class name as key.
+
+    Example:
+        >>> [snake_case(n) for n in ("MSP", "ViM", "KLMatching", "RelativeMahalanobis", "ReAct", "MCDropout")]
+        ['msp', 'vim', 'kl_matching', 'relative_mahalanobis', 'react', 'mc_dropout']
+    """
+    acronym = re.sub(r"([A-Z])([A-Z][a-z]{2,})", r"\1_\2", name)
+    return re.sub(r"([a-z]{2,})([A-Z])", r"\1_\2", acronym).lower()
+
+
+def _parameters(kind: type) -> Mapping[str, Any]:
+    """Names and defaults of the constructor's parameters."""
+    if kind.__init__ is nn.Module.__init__:
+        return {}
+    parameters = list(inspect.signature(kind.__init__).parameters.values())[1:]
+    return {p.name: p.default for p in parameters}

@@ -1,0 +1,50 @@
+"""Energy score."""
+
+from typing import final
+
+from jaxtyping import Float
+from torch import Tensor
+
+from oodlit.detectors.base import TrainFreeDetector
+from oodlit.detectors.reference import Reference
+from oodlit.errors import InvalidArgumentError
+from oodlit.outputs import Outputs
+
+__all__ = ["Energy"]
+
+
+@final
+class Energy(TrainFreeDetector):
+    """S = T * log sum_c exp(z_c / T), the negative free energy.
+
+    Args:
+        temperature: T > 0, default 1.
+
+    Raises:
+        InvalidArgumentError: The temperature is not positive and finite.
+
+    Example:
+        >>> import torch
+        >>> Energy().score(Outputs(torch.tensor([[90.0, 0.0, 0.0]])))
+        tensor([90.])
+        >>> Energy(temperature=1000.0).score(Outputs(torch.tensor([[5.0, 1.0, 1.0]])))
+        tensor([1100.9474])
+    """
+
+    needs = frozenset({"logits"})
+    invariances = frozenset({"logit_shift_equivariance", "class_permutation"})
+    reference = Reference(
+        "Energy-based Out-of-distribution Detection", "W. Liu", "NeurIPS", 2020, "https://arxiv.org/abs/2010.03759"
+    )
+
+    def __init__(self, temperature: float = 1.0) -> None:
+        """Set the temperature."""
+        super().__init__()
+        if not 0 < temperature < float("inf"):
+            raise InvalidArgumentError(f"Energy: temperature={temperature}; a positive, finite number is needed")
+        self.temperature = temperature
+
+    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+        if self.temperature == 1:
+            return outputs.logsumexp
+        return self.temperature * (outputs.require("logits") / self.temperature).logsumexp(dim=1)

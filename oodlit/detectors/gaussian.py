@@ -1,0 +1,82 @@
+"""Gaussian class distances that several detectors share."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from oodlit.detectors.statistics import ClassMoments, Statistics
+from oodlit.outputs import Outputs
+
+__all__ = ["class_distances", "squared_norms", "total_whitening", "whitening", "within_whitening"]
+
+RELATIVE_FLOOR = 1e-12
+"""Smallest eigenvalue of a covariance relative to its largest. A direction that training never used has variance zero;
+bounding it (not dropping it) makes every deviation along it cost more than along a used one, at any scale."""
+
+
+def whitening(
+    covariance: Float[Tensor, "features features"], *, fallback_scale: float = 1.0
+) -> Float[Tensor, "features features"]:
+    """L with L L' = covariance^-1, in float64, eigenvalues bounded from below relative to the largest.
+
+    Args:
+        covariance: Symmetric; may be singular, also all zero.
+        fallback_scale: Stands for the largest eigenvalue where all are zero.
+
+    Example:
+        >>> whitening(torch.diag(torch.tensor([4.0, 1.0], dtype=torch.float64))).abs().sum(dim=1).tolist()
+        [0.5, 1.0]
+    """
+    values, vectors = torch.linalg.eigh(covariance.double())
+    largest = float(values[-1])
+    floor = RELATIVE_FLOOR * (largest if largest > 0 else fallback_scale)
+    return vectors / values.clamp(min=floor).sqrt()
+
+
+def within_whitening(statistics: Statistics) -> Float[Tensor, "features features"]:
+    """Whitening of the pooled within-class covariance, decomposed once for all detectors of a fit."""
+    moments = statistics[ClassMoments]
+
+    def compute() -> Tensor:
+        # One image per class leaves no scatter within classes: the total scatter then sets the scale.
+        total = float(moments.total_covariance.diagonal().max())
+        return whitening(moments.within_covariance, fallback_scale=total if total > 0 else 1.0)
+
+    return statistics.memo("within_whitening", compute)
+
+
+def total_whitening(statistics: Statistics) -> Float[Tensor, "features features"]:
+    """Whitening of the total covariance, decomposed once for all detectors of a fit."""
+    return statistics.memo("total_whitening", lambda: whitening(statistics[ClassMoments].total_covariance))
+
+
+def class_distances(
+    outputs: Outputs,
+    origin: Float[Tensor, " features"],
+    whiten: Float[Tensor, "features features"],
+    whitened_means: Float[Tensor, "classes features"],
+) -> Float[Tensor, "batch classes"]:
+    """Squared Mahalanobis distances to all class means, computed once per batch for equal parameters.
+
+    One matrix product for all classes: |xL|^2 - 2 (xL)(mu L)' + |mu L|^2, on centred features.
+
+    Args:
+        outputs: A batch.
+        origin: Global mean that features and means were centred on.
+        whiten: L.
+        whitened_means: (mu_c - origin) L.
+    """
+
+    def compute() -> Tensor:
+        white = (outputs.require("features").double() - origin) @ whiten
+        squares = white.square().sum(dim=1, keepdim=True) + whitened_means.square().sum(dim=1)
+        return torch.addmm(squares, white, whitened_means.T, alpha=-2).clamp_(min=0)
+
+    return outputs.memo(("class_distances", whiten.data_ptr(), whitened_means.data_ptr()), compute)
+
+
+def squared_norms(
+    outputs: Outputs, origin: Float[Tensor, " features"], whiten: Float[Tensor, "features features"]
+) -> Float[Tensor, " batch"]:
+    """|(x - origin) L|^2 in float64."""
+    return ((outputs.require("features").double() - origin) @ whiten).square().sum(dim=1)

@@ -1,0 +1,43 @@
+"""Maximum softmax probability."""
+
+from typing import final
+
+from jaxtyping import Float
+from torch import Tensor
+
+from oodlit.detectors.base import TrainFreeDetector
+from oodlit.detectors.reference import Reference
+from oodlit.outputs import Outputs
+
+__all__ = ["MSP"]
+
+
+@final
+class MSP(TrainFreeDetector):
+    """S = log max_c softmax(z)_c, the logarithm of the maximum softmax probability.
+
+    The logarithm keeps the order and does not saturate: in float32 the softmax of confident images ties at 1.0.
+    `exp` of the score is the probability itself.
+
+    Example:
+        >>> import torch
+        >>> MSP().score(Outputs(torch.tensor([[0.0, 0.0], [30.0, 0.0], [40.0, 0.0]]))).exp()
+        tensor([0.5000, 1.0000, 1.0000])
+    """
+
+    needs = frozenset({"logits"})
+    invariances = frozenset({"logit_shift", "class_permutation"})
+    reference = Reference(
+        "A Baseline for Detecting Misclassified and Out-of-Distribution Examples in Neural Networks",
+        "D. Hendrycks and K. Gimpel",
+        "ICLR",
+        2017,
+        "https://arxiv.org/abs/1610.02136",
+        "kept in the log domain, so that confident images do not tie",
+    )
+
+    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+        # log p_max = -log(1 + sum over the others of exp(z - z_max)): log1p keeps what p_max rounds to 1.
+        logits = outputs.require("logits")
+        others = logits.scatter(1, outputs.predictions[:, None], -float("inf")).logsumexp(dim=1)
+        return -(others - outputs.max_logits).exp().log1p()

@@ -1,0 +1,69 @@
+"""The space that the training features hardly use; shared by ViM and Residual."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from oodlit.detectors.statistics import ClassMoments, Statistics
+from oodlit.errors import InvalidArgumentError
+from oodlit.outputs import Head, Outputs
+
+__all__ = ["check_dim", "default_dim", "residual_basis", "residual_norms"]
+
+
+def default_dim(width: int) -> int:
+    """Dimension of the principal space for features of a given width.
+
+    Example:
+        >>> [default_dim(w) for w in (2048, 768, 48)]
+        [1000, 512, 24]
+    """
+    if width >= 2048:
+        return 1000
+    return 512 if width >= 768 else max(1, width // 2)
+
+
+def check_dim(owner: str, dim: int | None) -> int | None:
+    """`dim` itself, or an error that names its owner."""
+    if dim is not None and dim < 1:
+        raise InvalidArgumentError(f"{owner}: dim={dim}; at least 1 is needed, or None for a default by width")
+    return dim
+
+
+def residual_basis(
+    statistics: Statistics, head: Head, *, dim: int | None, owner: str
+) -> tuple[Float[Tensor, " features"], Float[Tensor, "features residual"]]:
+    """Origin u = -W^+ b, and the eigenvectors of (1/N) sum (x-u)(x-u)' after the first `dim`, in float64.
+
+    Raises:
+        InvalidArgumentError: `dim` is not below the number of features.
+    """
+    moments = statistics[ClassMoments]
+    width = len(moments.mean)
+    size = default_dim(width) if dim is None else dim
+    if size >= width:
+        raise InvalidArgumentError(
+            f"{owner}: the principal space has {size} dimensions but there are only {width} features;"
+            f" use dim <= {width - 1}"
+        )
+
+    def origin_of() -> Tensor:
+        weight, bias = head.weight.double(), head.offset.double()
+        return -(torch.linalg.pinv(weight) @ bias).to(moments.mean.device)
+
+    def vectors_of() -> Tensor:
+        shift = moments.mean - origin
+        second = moments.total_covariance + torch.outer(shift, shift)
+        vectors: Tensor = torch.linalg.eigh(second).eigenvectors
+        return vectors.flip(1)
+
+    origin = statistics.memo("head_origin", origin_of)
+    vectors = statistics.memo("vectors_around_head_origin", vectors_of)
+    return origin.clone(), vectors[:, size:].clone()
+
+
+def residual_norms(
+    outputs: Outputs, origin: Float[Tensor, " features"], residual: Float[Tensor, "features residual"]
+) -> Float[Tensor, " batch"]:
+    """|R'(x - u)| in float64."""
+    return torch.linalg.vector_norm((outputs.require("features").double() - origin) @ residual, dim=1)

@@ -1,0 +1,77 @@
+"""Virtual-logit matching."""
+
+from typing import final
+
+from jaxtyping import Float
+from torch import Tensor
+
+from oodlit.detectors.base import Detector
+from oodlit.detectors.reference import Reference
+from oodlit.detectors.residual_space import check_dim, residual_basis, residual_norms
+from oodlit.detectors.statistics import ClassMoments, Statistics, TrainSample
+from oodlit.outputs import Head, Outputs
+
+__all__ = ["ViM"]
+
+
+@final
+class ViM(Detector):
+    """S = LSE(z) - alpha * |R'(x - u)|, u = -W^+ b: energy minus a virtual logit made of the residual.
+
+    R spans what the first `dim` eigenvectors of (1/N) sum (x-u)(x-u)' leave over; alpha = mean(max_c z) / mean(|R'(x-u)|) over
+    a sample of the training images (all of them up to 50 000). Where alpha would be negative (mean of the largest logits below
+    zero) its absolute value is used, so that a larger residual always lowers the score.
+
+    Args:
+        dim: Dimension of the principal space, 1 <= dim < features. Default by width D: 1000 if D >= 2048, 512 if D >= 768, else D/2.
+
+    Raises:
+        InvalidArgumentError: `dim` is below 1 or, at fit, not below the number of features.
+
+    Example:
+        >>> import torch
+        >>> from oodlit.detectors import fit
+        >>> x = torch.randn(200, 6, generator=torch.Generator().manual_seed(0)) * torch.tensor([3.0, 3, 3, 0.1, 0.1, 0.1])
+        >>> head = Head(torch.eye(3, 6))
+        >>> detector = ViM(dim=3)
+        >>> fit([detector], [Outputs(head(x), x, torch.zeros(200, dtype=torch.int64))], head)
+        >>> probe = torch.tensor([[1.0, 1, 1, 0, 0, 0], [1.0, 1, 1, 0, 0, 5]])
+        >>> inside, outside = detector.score(Outputs(head(probe), probe))
+        >>> bool(inside > outside)
+        True
+    """
+
+    needs = frozenset({"logits", "features", "head"})
+    statistics = (ClassMoments, TrainSample)
+    invariances = frozenset({"class_permutation", "larger_residual_is_worse"})
+    reference = Reference(
+        "ViM: Out-Of-Distribution with Virtual-logit Matching",
+        "H. Wang",
+        "CVPR",
+        2022,
+        "https://arxiv.org/abs/2203.10807",
+        "the logarithm of the authors' softmax form: same order up to a monotone map",
+    )
+    origin: Tensor
+    residual: Tensor
+    alpha: Tensor
+
+    def __init__(self, dim: int | None = None) -> None:
+        """Set the dimension of the principal space."""
+        super().__init__()
+        self.dim = check_dim("ViM", dim)
+
+    def _fit(self, statistics: Statistics, head: Head | None) -> None:
+        assert head is not None  # checked by `fit`
+        origin, residual = residual_basis(statistics, head, dim=self.dim, owner=repr(self))
+        sample = statistics[TrainSample].outputs.to(origin.device)
+        mean_norm = residual_norms(sample, origin, residual).mean()
+        mean_logit = sample.max_logits.double().mean()
+        # Training images without any residual leave alpha undefined; 1 then keeps "more residual is worse".
+        alpha = (mean_logit / mean_norm).abs() if mean_norm > 0 else mean_norm.new_ones(())
+        self.register_buffer("origin", origin)
+        self.register_buffer("residual", residual)
+        self.register_buffer("alpha", alpha)
+
+    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+        return outputs.logsumexp - self.alpha * residual_norms(outputs, self.origin, self.residual)
