@@ -1,0 +1,153 @@
+"""The data of one run: all its streams, one predict loader each."""
+
+from collections.abc import Iterable, Sequence
+
+import pytorch_lightning as pl
+import torch
+import torch.distributed
+from PIL import Image
+from torch import Tensor
+
+from oodlit.datamodules.decode import decode_image
+from oodlit.datamodules.loader import Decode, OnError, StreamLoader, Transform
+from oodlit.datamodules.stream import Sample, Stream, find_samples
+from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.roles import Role
+
+__all__ = ["OODDataModule"]
+
+_ORDER = {Role.TRAIN: 0, Role.ID: 1}
+
+
+class OODDataModule(pl.LightningDataModule):
+    """Streams of images for `Trainer.predict`: training images first, then ID, then all others in the order given.
+
+    Args:
+        streams: The streams; names differ, exactly one has the role ID.
+        transform: From a decoded RGB image to the network's input. None (default): the `OODDetection` callback puts the
+            backbone's own here before the loaders are made.
+        batch_size: Images per batch and process, at least 1. Default 64.
+        num_workers: Worker processes per process for reading and decoding. Default 0 = in the process itself.
+        on_error: "raise" (default) stops at the first unusable sample; "skip" goes on and lists key and reason in the
+            batch (see `StreamLoader`).
+        decode: From the bytes of an image file to a PIL image.
+        multiprocessing_context: Start method of the workers; None (default) = the platform's.
+        prefetch_factor: Batches that each worker prepares ahead; None (default) = PyTorch's 2.
+
+    Raises:
+        InvalidArgumentError: Two streams share a name, or the number of ID streams is not one.
+
+    Example:
+        >>> import torch
+        >>> from oodlit.datamodules.sources import MemorySource
+        >>> def stream(name, role):
+        ...     return Stream(name, role, MemorySource([Sample("0", torch.zeros(3, 2, 2), label=1)]))
+        >>> data = OODDataModule([stream("far", Role.OOD), stream("val", Role.ID), stream("train", Role.TRAIN)])
+        >>> [s.name for s in data.streams], [len(loader) for loader in data.predict_dataloader()]
+        (['train', 'val', 'far'], [1, 1, 1])
+    """
+
+    def __init__(
+        self,
+        streams: Sequence[Stream],
+        *,
+        transform: Transform | None = None,
+        batch_size: int = 64,
+        num_workers: int = 0,
+        on_error: OnError = "raise",
+        decode: Decode = decode_image,
+        multiprocessing_context: str | None = None,
+        prefetch_factor: int | None = None,
+    ) -> None:
+        """Check names and roles; no data is read."""
+        super().__init__()
+        # A rank without samples of a stream is legal: it takes part in the collectives with empty states.
+        self.allow_zero_length_dataloader_with_multiple_devices = True
+        names = [stream.name for stream in streams]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise InvalidArgumentError(f"streams: the name {twice[0]!r} is used more than once; names identify results")
+        ids = [stream.name for stream in streams if stream.role is Role.ID]
+        if len(ids) != 1:
+            raise InvalidArgumentError(
+                f"streams: {len(ids)} with role ID ({', '.join(ids) or 'none'}); exactly one is needed,"
+                " the positive class of every metric"
+            )
+        if empty := [stream.name for stream in streams if not len(stream)]:
+            raise DataError(f"stream {empty[0]!r} holds no samples; a set without images is left out, not scored")
+        self.streams: tuple[Stream, ...] = tuple(sorted(streams, key=lambda stream: _ORDER.get(stream.role, 2)))
+        self.use_train = True
+        self.transform = transform
+        self.batch_size, self.num_workers, self.on_error, self.decode = batch_size, num_workers, on_error, decode
+        self.multiprocessing_context, self.prefetch_factor = multiprocessing_context, prefetch_factor
+
+    @property
+    def active_streams(self) -> tuple[Stream, ...]:
+        """What `predict_dataloader` gives; the position is Lightning's `dataloader_idx`.
+
+        The training streams are left out if `use_train` is False: nothing in the run needs them.
+        """
+        return tuple(stream for stream in self.streams if self.use_train or stream.role is not Role.TRAIN)
+
+    def stream(self, name: str) -> Stream:
+        """The stream of this name.
+
+        Raises:
+            InvalidArgumentError: There is none.
+        """
+        for stream in self.streams:
+            if stream.name == name:
+                return stream
+        raise InvalidArgumentError(f"no stream {name!r}; there are {', '.join(s.name for s in self.streams)}")
+
+    def predict_dataloader(self) -> list[StreamLoader]:
+        """One loader per active stream, each with this process's share."""
+        rank, world_size = 0, 1
+        if torch.distributed.is_available() and torch.distributed.is_initialized():
+            rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        return [self._loader(stream, rank, world_size) for stream in self.active_streams]
+
+    def _loader(self, stream: Stream, rank: int, world_size: int) -> StreamLoader:
+        return StreamLoader(
+            stream,
+            self.transform,
+            batch_size=self.batch_size,
+            num_workers=self.num_workers,
+            on_error=self.on_error,
+            decode=self.decode,
+            rank=rank,
+            world_size=world_size,
+            multiprocessing_context=self.multiprocessing_context,
+            prefetch_factor=self.prefetch_factor,
+        )
+
+    def read_images(self, keys: Iterable[str]) -> dict[str, Image.Image]:
+        """Images by `dataset/key`, decoded to RGB but not transformed; for thumbnails.
+
+        Tensors are shown as they are if their values lie in [0, 1] or are uint8.
+
+        Raises:
+            DataError: A key is unknown or its image cannot be shown.
+        """
+        wanted: dict[str, set[str]] = {}
+        for full in keys:
+            name, _, key = full.partition("/")
+            wanted.setdefault(name, set()).add(key)
+        images: dict[str, Image.Image] = {}
+        for name, inner in wanted.items():
+            stream = self.stream(name)
+            found = find_samples(stream.source, inner)
+            images |= {stream.full_key(key): self._picture(sample) for key, sample in found.items()}
+        return images
+
+    def _picture(self, sample: Sample) -> Image.Image:
+        if sample.error is not None:
+            raise DataError(f"{sample.origin}, key {sample.key!r}: {sample.error}")
+        if isinstance(sample.image, bytes):
+            return self.decode(sample.image)
+        if not isinstance(sample.image, Tensor):
+            return sample.image.convert("RGB")
+        if sample.image.dtype.is_floating_point and not 0 <= sample.image.min() <= sample.image.max() <= 1:
+            raise DataError(f"key {sample.key!r}: a tensor outside [0, 1] cannot be shown as an image")
+        pixels = sample.image if sample.image.dtype == torch.uint8 else (sample.image * 255).round().byte()
+        pixels = pixels.expand(3, -1, -1) if pixels.shape[0] == 1 else pixels
+        return Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy(), "RGB")

@@ -1,0 +1,53 @@
+"""Keys: from a file's path to a name that WebDataset takes whole, and back without loss."""
+
+from urllib.parse import quote, unquote_to_bytes
+
+from oodlit.errors import InvalidArgumentError
+
+__all__ = ["escape_key", "unescape_key"]
+
+_KEPT = "/ !#$&'()+,;=@[]^{}"  # besides letters, digits and "_.-~"
+
+
+def escape_key(path: str) -> str:
+    """The key of the file at `path`: percent-encoding of whatever a shard reader could misread.
+
+    WebDataset cuts a file name at the first dot of its last part, so every dot there is encoded: two files never share
+    a key, also if they differ only after a dot. The extension stays part of the key for the same reason. Bytes outside
+    ASCII and control characters are encoded as well.
+
+    Args:
+        path: Relative path with "/" between its parts, as found in a folder or archive.
+
+    Returns:
+        The key; `unescape_key` gives `path` back.
+
+    Raises:
+        InvalidArgumentError: The path is empty, absolute, ends in "/", or has an empty, "." or ".." part.
+
+    Example:
+        >>> escape_key("n01.x/a_0.9976.JPEG")
+        'n01.x/a_0%2E9976%2EJPEG'
+    """
+    parts = path.split("/")
+    if any(part in ("", ".", "..") for part in parts):
+        raise InvalidArgumentError(
+            f"path {path!r}: a relative path of a file is needed, without empty, '.' or '..' parts"
+        )
+    folder, slash, name = path.rpartition("/")
+    encoded = quote(name, safe=_KEPT, errors="surrogateescape").replace(".", "%2E")
+    key = quote(folder, safe=_KEPT, errors="surrogateescape") + slash + encoded
+    # names like __this__ and hidden or macOS folders would be taken for metadata
+    return "/".join(
+        f"%{ord(part[0]):02X}{part[1:]}" if part[0] == "." or part[:2] == "__" else part for part in key.split("/")
+    )
+
+
+def unescape_key(key: str) -> str:
+    """The path that `escape_key` got.
+
+    Example:
+        >>> unescape_key("n01.x/a_0%2E9976%2EJPEG")
+        'n01.x/a_0.9976.JPEG'
+    """
+    return unquote_to_bytes(key).decode("utf-8", errors="surrogateescape")

@@ -1,0 +1,272 @@
+"""From a stream to batches: every sample exactly once, for any number of workers and processes."""
+
+import hashlib
+from array import array
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
+
+from oodlit.datamodules.decode import decode_image
+from oodlit.datamodules.stream import Sample, Stream
+from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.roles import Role
+
+__all__ = ["Batch", "OnError", "StreamLoader", "Transform", "reader_range"]
+
+OnError = Literal["raise", "skip"]
+Transform = Callable[[Image.Image], Tensor]
+Decode = Callable[[bytes], Image.Image]
+
+
+class Batch(TypedDict):
+    """One batch. Row i of image, label, group and key is the same sample; skipped samples have no row."""
+
+    image: Tensor
+    """Transformed images, shape (batch, channels, height, width)."""
+    label: Tensor
+    """Shape (batch,), int64; -1 = none."""
+    group: Tensor
+    """Shape (batch,), int64; -1 = none."""
+    key: list[str]
+    """`dataset/key` of every row."""
+    skipped: list[tuple[str, str]]
+    """(`dataset/key`, reason) of the samples that should be in this batch but cannot be used."""
+
+
+def reader_range(total: int, reader: int, readers: int) -> range:
+    """Positions that reader number `reader` of `readers` gets: contiguous, disjoint, all covered, sizes equal to 1.
+
+    Example:
+        >>> [reader_range(7, r, 3) for r in range(3)]
+        [range(0, 2), range(2, 4), range(4, 7)]
+    """
+    return range(total * reader // readers, total * (reader + 1) // readers)
+
+
+class StreamLoader:
+    """Batches of one stream, in this process's share.
+
+    The stream is cut into contiguous ranges, one per (rank, worker). Batches are formed by position within a range and
+    partial ones are kept, so the length is exact, also if samples are skipped: a batch in which every sample was
+    skipped arrives with zero rows.
+
+    It is a plain sized iterable, not a `DataLoader`: Lightning has no sampler to replace and no length to distrust.
+
+    Args:
+        stream: What to read.
+        transform: From a decoded image to the network's input. None: the source gives tensors already.
+        batch_size: Samples per batch, at least 1.
+        num_workers: Worker processes for reading and decoding. 0 (default) = in this process.
+        on_error: "raise" (default): an unusable sample is a `DataError` that names stream, shard and key.
+            "skip": it is listed with its reason in the batch's "skipped". Damage to a shard itself is always fatal,
+            because it is unknown which samples are lost.
+        decode: From the bytes of an image file to a PIL image; `decode_image` by default. A faster, less exact reading
+            is `functools.partial(decode_image, reduce_to=...)`.
+        rank: Number of this process among `world_size`.
+        world_size: Number of processes that share the stream.
+        multiprocessing_context: "fork", "spawn" or "forkserver"; None (default) = the platform's.
+        prefetch_factor: Batches that each worker prepares ahead; None (default) = PyTorch's 2.
+
+    Raises:
+        InvalidArgumentError: A number is out of its range.
+
+    Example:
+        >>> from oodlit.datamodules.sources import MemorySource
+        >>> samples = [Sample(str(i), torch.zeros(3, 2, 2)) for i in range(5)]
+        >>> loader = StreamLoader(Stream("mine", Role.OOD, MemorySource(samples)), batch_size=2)
+        >>> len(loader), [batch["key"] for batch in loader]
+        (3, [['mine/0', 'mine/1'], ['mine/2', 'mine/3'], ['mine/4']])
+    """
+
+    def __init__(
+        self,
+        stream: Stream,
+        transform: Transform | None = None,
+        *,
+        batch_size: int = 64,
+        num_workers: int = 0,
+        on_error: OnError = "raise",
+        decode: Decode = decode_image,
+        rank: int = 0,
+        world_size: int = 1,
+        multiprocessing_context: str | None = None,
+        prefetch_factor: int | None = None,
+    ) -> None:
+        """Check the numbers; nothing is read before iteration."""
+        if batch_size < 1 or num_workers < 0 or not 0 <= rank < world_size:
+            raise InvalidArgumentError(
+                f"StreamLoader(batch_size={batch_size}, num_workers={num_workers}, rank={rank}, "
+                f"world_size={world_size}):"
+                " batch_size >= 1, num_workers >= 0 and 0 <= rank < world_size are needed"
+            )
+        if on_error not in ("raise", "skip"):
+            raise InvalidArgumentError(f"on_error={on_error!r}; 'raise' or 'skip' is needed")
+        self.stream, self.batch_size, self.rank, self.world_size = stream, batch_size, rank, world_size
+        share = len(reader_range(len(stream), rank, world_size))
+        self.num_workers = min(num_workers, share)  # an idle worker costs seconds to start
+        self._batches = _Batches(stream, transform, batch_size, on_error, decode, rank, world_size)
+        self._options: dict[str, Any] = {"num_workers": self.num_workers}
+        if self.num_workers:
+            self._options |= {"multiprocessing_context": multiprocessing_context, "prefetch_factor": prefetch_factor}
+
+    @property
+    def num_samples(self) -> int:
+        """Samples that this process gets, skipped ones included."""
+        return sum(map(len, self._ranges()))
+
+    def _ranges(self) -> list[range]:
+        workers = max(1, self.num_workers)
+        return [self._batches.positions(worker, workers) for worker in range(workers)]
+
+    def __len__(self) -> int:
+        """Exact number of batches in this process."""
+        return sum(-(-len(positions) // self.batch_size) for positions in self._ranges())
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Read the share of this process once.
+
+        Raises:
+            DataError: By `on_error`; always for damaged shards and for keys that occur twice.
+        """
+        if not self.num_samples:
+            return
+        pin = torch.cuda.is_available()
+        loader: DataLoader[Batch] = DataLoader(self._batches, batch_size=None, pin_memory=pin, **self._options)
+        digests = array("Q")  # 8 bytes per sample
+        count = 0
+        for batch in loader:
+            if isinstance(batch, _Failure):
+                raise DataError(batch.message)
+            keys = batch["key"] + [key for key, _ in batch["skipped"]]
+            digests.extend(_digest(key) for key in keys)
+            count += len(keys)
+            yield batch
+        if count != self.num_samples:
+            raise DataError(f"stream {self.stream.name!r}: {count} samples arrived, {self.num_samples} were announced")
+        self._check_unique(digests)
+
+    def _check_unique(self, digests: "array[int]") -> None:
+        values, counts = np.unique(np.frombuffer(digests, dtype=np.uint64), return_counts=True)
+        if (repeated := set(values[counts > 1].tolist())) == set():
+            return
+        name = self.stream.name
+        for sample in self.stream.source.read(0, len(self.stream)):
+            if _digest(self.stream.full_key(sample.key)) in repeated:
+                raise DataError(
+                    f"stream {name!r}: key {sample.key!r} occurs more than once, first in"
+                    f" {sample.origin or 'the source'}; a key identifies one sample"
+                    " - rename one of them, or build the shards anew"
+                )
+
+
+def _digest(key: str) -> int:
+    return int.from_bytes(hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+
+class _Failure:
+    """An error on its way from a worker, so that the main process raises it with its one clear message."""
+
+    def __init__(self, message: str) -> None:
+        self.message = message
+
+
+@dataclass(eq=False)
+class _Batches(IterableDataset[Any]):
+    """Collated batches of the range of one reader. Pickled to the workers."""
+
+    stream: Stream
+    transform: Transform | None
+    batch_size: int
+    on_error: OnError
+    decode: Decode
+    rank: int
+    world_size: int
+
+    def positions(self, worker: int, workers: int) -> range:
+        """The range of one worker of this rank: the rank's range, cut again."""
+        whole = reader_range(len(self.stream), self.rank, self.world_size)
+        part = reader_range(len(whole), worker, workers)
+        return whole[part.start : part.stop]
+
+    def __iter__(self) -> Iterator[Any]:
+        info = get_worker_info()
+        positions = self.positions(info.id, info.num_workers) if info else self.positions(0, 1)
+        try:
+            yield from self._read(positions)
+        except DataError as error:
+            yield _Failure(str(error))
+
+    def _read(self, positions: range) -> Iterator[Batch]:
+        rows: list[tuple[Sample, Tensor]] = []
+        skipped: list[tuple[str, str]] = []
+        count, shape = 0, None
+        for sample in self.stream.source.read(positions.start, positions.stop):
+            count += 1
+            reason, image = self._image(sample)
+            if image is not None:
+                rows.append((sample, image))
+                shape = image
+            elif self.on_error == "skip":
+                skipped.append((self.stream.full_key(sample.key), reason))
+            else:
+                place = f"{sample.origin}, " if sample.origin else ""
+                raise DataError(
+                    f"stream {self.stream.name!r}: {place}key {sample.key!r}: {reason}"
+                    " - repair the data, or set on_error='skip' to go on and have such samples listed"
+                )
+            if count % self.batch_size == 0 or count == len(positions):
+                yield self._collate(rows, skipped, shape)
+                rows, skipped = [], []
+        if count != len(positions):
+            raise DataError(
+                f"stream {self.stream.name!r}: the source gave {count} samples for positions"
+                f" {positions.start}..{positions.stop - 1}; {len(positions)} are needed"
+            )
+
+    def _image(self, sample: Sample) -> tuple[str, Tensor | None]:
+        """The network's input, or None and the reason."""
+        if sample.error is not None:
+            return sample.error, None
+        if self.stream.role is Role.TRAIN and sample.label < 0:
+            return "no label; training images need one (field .cls)", None
+        if isinstance(sample.image, Tensor):
+            return "", sample.image
+        try:
+            image = self.decode(sample.image) if isinstance(sample.image, bytes) else sample.image
+        except DataError as error:
+            return str(error), None
+        return "", self._transformed(image)
+
+    def _transformed(self, image: Image.Image) -> Tensor:
+        if self.transform is None:
+            raise InvalidArgumentError(
+                f"stream {self.stream.name!r} gives images, but no transform is set; pass transform=module.transform"
+            )
+        return self.transform(image if image.mode == "RGB" else image.convert("RGB"))
+
+    def _collate(self, rows: list[tuple[Sample, Tensor]], skipped: list[tuple[str, str]], like: Tensor | None) -> Batch:
+        if rows:
+            shapes = {tuple(image.shape) for _, image in rows}
+            if len(shapes) > 1:
+                raise InvalidArgumentError(
+                    f"stream {self.stream.name!r}: images of one batch have shapes {sorted(shapes)};"
+                    " the transform must give one shape"
+                )
+            images = default_collate([image for _, image in rows])  # straight into shared memory in a worker
+        else:
+            if like is None:
+                like = torch.zeros(3, 1, 1) if self.transform is None else self._transformed(Image.new("RGB", (64, 64)))
+            images = like.new_empty((0, *like.shape))
+        return Batch(
+            image=images,
+            label=torch.tensor([sample.label for sample, _ in rows], dtype=torch.int64),
+            group=torch.tensor([sample.group for sample, _ in rows], dtype=torch.int64),
+            key=[self.stream.full_key(sample.key) for sample, _ in rows],
+            skipped=skipped,
+        )

@@ -1,0 +1,193 @@
+"""Sources other than shards: samples in memory, map-style data sets, files on disk."""
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from PIL import Image
+from torch import Tensor
+
+from oodlit.datamodules.keys import escape_key
+from oodlit.datamodules.stream import Sample
+from oodlit.errors import DataError, InvalidArgumentError
+
+__all__ = ["DatasetSource", "FileSource", "MemorySource"]
+
+
+class MemorySource:
+    """Samples held in memory.
+
+    Args:
+        samples: The samples; keys must be unique.
+
+    Raises:
+        InvalidArgumentError: A key occurs twice.
+
+    Example:
+        >>> [sample.key for sample in MemorySource([Sample("a", b""), Sample("b", b"")]).read(1, 2)]
+        ['b']
+    """
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        """Check that keys are unique."""
+        self.samples = tuple(samples)
+        _check_unique([sample.key for sample in self.samples])
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return len(self.samples)
+
+    def read(self, start: int, stop: int) -> Iterator[Sample]:
+        """Samples start, ..., stop - 1."""
+        return iter(self.samples[start:stop])
+
+
+@runtime_checkable
+class MapDataset(Protocol):
+    """A data set with a length whose items are (image, label)."""
+
+    def __len__(self) -> int:
+        """Number of items."""
+
+    def __getitem__(self, index: int, /) -> Any:
+        """Item `index`: (image, label)."""
+
+
+class DatasetSource:
+    """Samples from a map-style data set of (image, label), such as those of torchvision.
+
+    Images are PIL images or tensors; a tensor is used as it is, without a transform. Items that fail with `OSError` or
+    `DataError` count as unreadable samples; other errors are faults of the data set's code and pass through.
+
+    Args:
+        dataset: The data set; pickled to the workers.
+        keys: Key of every item. None (default) numbers them: "000000", ...
+        groups: Group of every item. None (default) = no groups.
+        labelled: False sets every label to -1 (for OOD sets, whose labels mean nothing to the classifier).
+
+    Raises:
+        InvalidArgumentError: Keys or groups do not fit the length, or a key occurs twice.
+    """
+
+    def __init__(
+        self,
+        dataset: MapDataset,
+        *,
+        keys: Sequence[str] | None = None,
+        groups: Sequence[int] | None = None,
+        labelled: bool = True,
+    ) -> None:
+        """Check lengths and keys; no item is read."""
+        self.dataset, self.keys, self.groups, self.labelled = dataset, keys, groups, labelled
+        for name, values in (("keys", keys), ("groups", groups)):
+            if values is not None and len(values) != len(dataset):
+                raise InvalidArgumentError(
+                    f"DatasetSource: {len(values)} {name} for {len(dataset)} items; one per item is needed"
+                )
+        if keys is not None:
+            _check_unique(keys)
+
+    def __len__(self) -> int:
+        """Number of items."""
+        return len(self.dataset)
+
+    def _key(self, index: int) -> str:
+        return f"{index:06d}" if self.keys is None else self.keys[index]
+
+    def read(self, start: int, stop: int) -> Iterator[Sample]:
+        """Items start, ..., stop - 1."""
+        for index in range(start, min(stop, len(self))):
+            yield self._item(index)
+
+    def find(self, keys: Collection[str]) -> Iterator[Sample]:
+        """The items of these keys."""
+        for index in range(len(self)):
+            if self._key(index) in keys:
+                yield self._item(index)
+
+    def _item(self, index: int) -> Sample:
+        group = -1 if self.groups is None else int(self.groups[index])
+        origin = f"item {index} of {type(self.dataset).__name__}"
+        try:
+            item = self.dataset[index]
+        except (OSError, DataError) as error:
+            return Sample(self._key(index), b"", group=group, error=str(error) or type(error).__name__, origin=origin)
+        if not isinstance(item, tuple | list) or len(item) < 2 or not isinstance(item[0], Image.Image | Tensor):
+            raise InvalidArgumentError(
+                f"{origin} is {type(item).__name__}; a pair (image, label) with a PIL image or a tensor is needed"
+            )
+        return Sample(self._key(index), item[0], int(item[1]) if self.labelled else -1, group, origin=origin)
+
+
+class FileSource:
+    """Samples from image files, read when needed.
+
+    Args:
+        paths: The files.
+        labels: Class index of every file; None (default) = no labels.
+        groups: Group of every file; None (default) = no groups.
+        root: Keys are the escaped paths relative to this folder. None (default) = the longest common folder.
+
+    Raises:
+        InvalidArgumentError: Labels or groups do not fit the number of files, a file lies outside `root`, or twice
+            the same file.
+    """
+
+    def __init__(
+        self,
+        paths: Sequence[str | Path],
+        *,
+        labels: Sequence[int] | None = None,
+        groups: Sequence[int] | None = None,
+        root: str | Path | None = None,
+    ) -> None:
+        """Form the keys; no file is read."""
+        for name, values in (("labels", labels), ("groups", groups)):
+            if values is not None and len(values) != len(paths):
+                raise InvalidArgumentError(
+                    f"FileSource: {len(values)} {name} for {len(paths)} files; one per file is needed"
+                )
+        names = [os.path.abspath(path) for path in paths]  # noqa: PTH100 - resolve() would follow links
+        if root is None:
+            root = os.path.commonpath([os.path.dirname(name) for name in names]) if names else ""  # noqa: PTH120
+        root = os.path.abspath(root)  # noqa: PTH100
+        outside = [name for name in names if not Path(name).is_relative_to(root)]
+        if outside:
+            raise InvalidArgumentError(f"FileSource: {outside[0]!r} lies outside root {root!r}")
+        self.paths = names
+        self.keys = [escape_key(Path(name).relative_to(root).as_posix()) for name in names]
+        self.labels, self.groups = labels, groups
+        _check_unique(self.keys)
+
+    def __len__(self) -> int:
+        """Number of files."""
+        return len(self.paths)
+
+    def read(self, start: int, stop: int) -> Iterator[Sample]:
+        """Files start, ..., stop - 1."""
+        for index in range(start, min(stop, len(self))):
+            yield self._file(index)
+
+    def find(self, keys: Collection[str]) -> Iterator[Sample]:
+        """The files of these keys."""
+        for index, key in enumerate(self.keys):
+            if key in keys:
+                yield self._file(index)
+
+    def _file(self, index: int) -> Sample:
+        label = -1 if self.labels is None else int(self.labels[index])
+        group = -1 if self.groups is None else int(self.groups[index])
+        path = self.paths[index]
+        try:
+            data = Path(path).read_bytes()
+        except OSError as error:
+            return Sample(self.keys[index], b"", label, group, error=f"cannot be read: {error}", origin=path)
+        return Sample(self.keys[index], data, label, group, origin=path)
+
+
+def _check_unique(keys: Sequence[str]) -> None:
+    if len(set(keys)) < len(keys):
+        seen: set[str] = set()
+        twice = next(key for key in keys if key in seen or seen.add(key))  # type: ignore[func-returns-value]
+        raise InvalidArgumentError(f"key {twice!r} occurs twice; every sample needs its own")

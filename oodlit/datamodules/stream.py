@@ -1,0 +1,127 @@
+"""A stream of images: its name, its role in a run, and an exact source of samples."""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from PIL import Image
+from torch import Tensor
+
+from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.roles import Role
+
+__all__ = ["LookupSource", "Sample", "Source", "Stream", "find_samples"]
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """One image as a source gives it.
+
+    Args:
+        key: Identity within the stream; unique there.
+        image: The bytes of an image file (decoded later, by content), a PIL image, or a tensor that is used as it is.
+        label: Class index of the classifier; -1 = none.
+        group: Index of the OOD class, unit test or kind of shift; -1 = none.
+        error: None, or the reason why this sample cannot be used. It is fatal, or counted and reported, by the
+            policy of whoever reads; it is never passed over.
+        origin: Where the sample lies (shard, file), for messages.
+    """
+
+    key: str
+    image: bytes | Image.Image | Tensor
+    label: int = -1
+    group: int = -1
+    error: str | None = None
+    origin: str = ""
+
+
+@runtime_checkable
+class Source(Protocol):
+    """A fixed sequence of samples that can be read from any position.
+
+    The same positions always give the same samples. Sources are pickled to worker processes.
+    """
+
+    def __len__(self) -> int:
+        """Exact number of samples."""
+
+    def read(self, start: int, stop: int) -> Iterator[Sample]:
+        """Samples start, ..., stop - 1, in this order.
+
+        Raises:
+            DataError: The source is damaged such that it is unknown which samples are lost.
+        """
+
+
+@runtime_checkable
+class LookupSource(Protocol):
+    """A source that finds samples by key without reading all images."""
+
+    def find(self, keys: Collection[str]) -> Iterator[Sample]:
+        """The samples of these keys, in any order; unknown keys give nothing."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """A named source with a role.
+
+    Args:
+        name: Name in keys, tables and loggers. Unique in a run; without "/".
+        role: What the images are for.
+        source: The samples.
+        class_names: Names by index: of the labels for TRAIN and ID streams, of the groups (OOD classes, unit tests,
+            kinds of shift) for the others. Empty = unknown.
+
+    Raises:
+        InvalidArgumentError: The name cannot be part of a key.
+
+    Example:
+        >>> from oodlit.datamodules.sources import MemorySource
+        >>> stream = Stream("mine", Role.OOD, MemorySource([Sample("0", b""), Sample("1", b"")]))
+        >>> len(stream), stream.full_key("0")
+        (2, 'mine/0')
+    """
+
+    name: str
+    role: Role
+    source: Source
+    class_names: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check the name."""
+        if not self.name or self.name != self.name.strip() or "/" in self.name or not self.name.isprintable():
+            raise InvalidArgumentError(
+                f"stream name {self.name!r}: printable characters without '/' and without blanks at the ends are needed"
+            )
+
+    def __len__(self) -> int:
+        """Exact number of samples."""
+        return len(self.source)
+
+    @property
+    def num_classes(self) -> int:
+        """Number of class names; 0 where they are unknown."""
+        return len(self.class_names)
+
+    def full_key(self, key: str) -> str:
+        """`dataset/key`: the identity of a sample in a run."""
+        return f"{self.name}/{key}"
+
+
+def find_samples(source: Source, keys: Collection[str]) -> dict[str, Sample]:
+    """Samples by key; sources without an own look-up are read once from the start.
+
+    Raises:
+        DataError: A key is not there.
+    """
+    wanted = set(keys)
+    found: dict[str, Sample] = {}
+    samples = source.find(wanted) if isinstance(source, LookupSource) else source.read(0, len(source))
+    for sample in samples:
+        if sample.key in wanted:
+            found[sample.key] = sample
+            if len(found) == len(wanted):
+                break
+    if missing := sorted(wanted - found.keys()):
+        raise DataError(f"{len(missing)} of {len(wanted)} keys are not in this source, first {missing[0]!r}")
+    return found
