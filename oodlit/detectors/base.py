@@ -5,6 +5,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, TypeAlias, final
 
 import torch
@@ -137,8 +138,7 @@ class Detector(nn.Module, ABC):
             raise NotFittedError(
                 f"{self!r} is not fitted; call oodlit.detectors.fit([...], batches, head) or load a saved fit first"
             )
-        for name in sorted(self.required_needs & {"logits", "features", "images"}):
-            outputs.require(name)
+        self._check_inputs(outputs)
         with torch.no_grad(), torch.autocast(outputs.device.type, enabled=False):
             scores = self._score(outputs)
         if scores.shape != (len(outputs),):
@@ -209,6 +209,22 @@ class Detector(nn.Module, ABC):
             raise AttributeError(f"{self!r} is fitted and its setting {name!r} is frozen; make a new detector")
         super().__setattr__(name, value)
 
+    def _check_inputs(self, outputs: Outputs) -> None:
+        """Every needed field is there and holds no NaN; looked up once per batch whatever the number of detectors."""
+        needs = self.required_needs
+        fields = {name: outputs.require(name) for name in ("logits", "features", "images") if name in needs}
+        if "hidden" in needs:
+            fields |= {f"hidden[{name!r}]": value for name, value in (outputs.hidden or {}).items()}
+        for name, value in fields.items():
+            if not outputs.memo(("holds_nan", name), partial(_holds_nan, value)):
+                continue
+            rows = value.isnan().flatten(1).any(dim=1).nonzero().flatten().tolist()
+            named = "" if outputs.keys is None else f" (first: {', '.join(outputs.keys[i] for i in rows[:3])})"
+            raise InvalidArgumentError(
+                f"{self!r}: {len(rows)} of {len(outputs)} images have NaN in {name}{named};"
+                " look at these images, the weights and the precision of the backbone"
+            )
+
     def _children(self) -> list["Detector"]:
         return [child for child in self.children() if isinstance(child, Detector)]
 
@@ -230,6 +246,11 @@ def snake_case(name: str) -> str:
     """
     acronym = re.sub(r"([A-Z])([A-Z][a-z]{2,})", r"\1_\2", name)
     return re.sub(r"([a-z]{2,})([A-Z])", r"\1_\2", acronym).lower()
+
+
+def _holds_nan(value: Tensor) -> Tensor:
+    # On the CPU, so that the device is waited for once per batch and not once per detector.
+    return value.isnan().any().cpu()
 
 
 def _parameters(kind: type) -> Mapping[str, Any]:
