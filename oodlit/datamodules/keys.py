@@ -1,10 +1,11 @@
 """Keys: from a file's path to a name that WebDataset takes whole, and back without loss."""
 
+import hashlib
 from urllib.parse import quote, unquote_to_bytes
 
 from oodlit.errors import InvalidArgumentError
 
-__all__ = ["escape_key", "unescape_key"]
+__all__ = ["escape_key", "key_digest", "unescape_key"]
 
 _KEPT = "/ !#$&'()+,;=@[]^{}"  # besides letters, digits and "_.-~"
 
@@ -51,3 +52,8 @@ def unescape_key(key: str) -> str:
         'n01.x/a_0.9976.JPEG'
     """
     return unquote_to_bytes(key).decode("utf-8", errors="surrogateescape")
+
+
+def key_digest(key: str) -> int:
+    """64 bits of a key, to find repeated keys among millions without holding them all."""
+    return int.from_bytes(hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")

@@ -1,6 +1,5 @@
 """From a stream to batches: every sample exactly once, for any number of workers and processes."""
 
-import hashlib
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
 
 from oodlit.datamodules.decode import decode_image
+from oodlit.datamodules.keys import key_digest
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
@@ -144,7 +144,7 @@ class StreamLoader:
             if isinstance(batch, _Failure):
                 raise DataError(batch.message)
             keys = batch["key"] + [key for key, _ in batch["skipped"]]
-            digests.extend(_digest(key) for key in keys)
+            digests.extend(key_digest(key) for key in keys)
             count += len(keys)
             yield batch
         if count != self.num_samples:
@@ -157,16 +157,12 @@ class StreamLoader:
             return
         name = self.stream.name
         for sample in self.stream.source.read(0, len(self.stream)):
-            if _digest(self.stream.full_key(sample.key)) in repeated:
+            if key_digest(self.stream.full_key(sample.key)) in repeated:
                 raise DataError(
                     f"stream {name!r}: key {sample.key!r} occurs more than once, first in"
                     f" {sample.origin or 'the source'}; a key identifies one sample"
                     " - rename one of them, or build the shards anew"
                 )
-
-
-def _digest(key: str) -> int:
-    return int.from_bytes(hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
 class _Failure:

@@ -1,0 +1,194 @@
+"""`_info.json`: what a folder of shards holds. The layout is the one timm reads, with more facts per split."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from filelock import FileLock
+
+from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.roles import Role
+
+__all__ = ["INFO_NAMES", "ShardInfo", "ShardRecord", "parse_info", "read_info", "select_split", "write_info"]
+
+INFO_NAMES = ("_info.json", "info.json")
+"""File names of a manifest, in the order in which timm looks for them."""
+
+
+@dataclass(frozen=True)
+class ShardRecord:
+    """One shard as the manifest knows it. None = the manifest does not say."""
+
+    file: str
+    samples: int
+    size: int | None = None
+    """Length of the file in bytes."""
+    sha256: str | None = None
+    listing: str | None = None
+    """Digest of the entries (key, label, group) that the shard was built from."""
+
+
+@dataclass(frozen=True)
+class ShardInfo:
+    """One split of a set of shards.
+
+    Args:
+        split: Name of the split, such as "train" or "validation".
+        shards: The shards in order.
+        name: Name of the data set; empty if unknown.
+        role: Role that the set was built for; None if unknown.
+        class_names: Names by index: of labels for TRAIN and ID, of groups for other roles.
+        label_counts: Samples per label; empty if unknown.
+        group_counts: Samples per group; empty if unknown.
+        extra: Further facts, such as licence and source.
+    """
+
+    split: str
+    shards: tuple[ShardRecord, ...]
+    name: str = ""
+    role: Role | None = None
+    class_names: tuple[str, ...] = ()
+    label_counts: Mapping[int, int] = field(default_factory=dict)
+    group_counts: Mapping[int, int] = field(default_factory=dict)
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def num_samples(self) -> int:
+        """Samples in all shards."""
+        return sum(shard.samples for shard in self.shards)
+
+    @property
+    def size(self) -> int | None:
+        """Bytes of all shards; None if unknown."""
+        sizes = [shard.size for shard in self.shards]
+        return None if None in sizes else sum(size for size in sizes if size is not None)
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry of this split in `_info.json`; the first five fields are timm's."""
+        return {
+            "name": self.split,
+            "num_samples": self.num_samples,
+            "filenames": [shard.file for shard in self.shards],
+            "shard_lengths": [shard.samples for shard in self.shards],
+            "alt_label": "",
+            "dataset": self.name,
+            "role": None if self.role is None else self.role.value,
+            "sizes": [shard.size for shard in self.shards],
+            "sha256": [shard.sha256 for shard in self.shards],
+            "listings": [shard.listing for shard in self.shards],
+            "class_names": list(self.class_names),
+            "label_counts": {str(k): v for k, v in sorted(self.label_counts.items())},
+            "group_counts": {str(k): v for k, v in sorted(self.group_counts.items())},
+            "extra": dict(self.extra),
+        }
+
+
+def read_info(directory: str | Path) -> dict[str, ShardInfo]:
+    """All splits of the manifest in `directory`; empty if there is no manifest.
+
+    Raises:
+        DataError: The manifest is malformed.
+    """
+    for name in INFO_NAMES:
+        path = Path(directory) / name
+        if path.is_file():
+            return parse_info(path.read_bytes(), str(path))
+    return {}
+
+
+def parse_info(data: bytes, where: str) -> dict[str, ShardInfo]:
+    """Splits of a manifest; `where` names it in messages.
+
+    Raises:
+        DataError: The manifest is malformed or its numbers contradict each other.
+    """
+    try:
+        splits = json.loads(data)["splits"]
+        infos = {str(split): _parse_split(str(split), entry) for split, entry in splits.items()}
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DataError(
+            f"{where}: not a manifest of shards ({type(error).__name__}: {error});"
+            " restore it, or remove it to have the shards counted"
+        ) from error
+    for split, info in infos.items():
+        stated = splits[split].get("num_samples", info.num_samples)
+        if stated != info.num_samples:
+            raise DataError(
+                f"{where}: split {split!r} states {stated} samples, its shard lengths add up to {info.num_samples};"
+                " restore the manifest, or remove it to have the shards counted"
+            )
+    return infos
+
+
+def _parse_split(split: str, entry: Mapping[str, Any]) -> ShardInfo:
+    files, lengths = entry["filenames"], entry["shard_lengths"]
+    if not isinstance(files, list):
+        raise TypeError(f"split {split!r}: filenames is no list")
+    if len(files) != len(lengths) or len(set(files)) < len(files):
+        raise ValueError(
+            f"split {split!r}: {len(files)} file names, {len(set(files))} distinct, {len(lengths)} lengths"
+        )
+    for file in files:
+        if not isinstance(file, str) or PurePosixPath(file).is_absolute() or {"..", ""} & set(file.split("/")):
+            raise ValueError(f"split {split!r}: file name {file!r} leads out of the folder")
+        if "::" in file or ":" in file.split("/")[0]:
+            raise ValueError(f"split {split!r}: file name {file!r} is no file name")
+    if any(not isinstance(n, int) or n < 0 for n in lengths):
+        raise ValueError(f"split {split!r}: shard lengths must be counts")
+
+    def column(name: str) -> list[Any]:
+        values = entry.get(name) or [None] * len(files)
+        if len(values) != len(files):
+            raise ValueError(f"split {split!r}: {len(values)} {name} for {len(files)} shards")
+        return list(values)
+
+    role = entry.get("role")
+    return ShardInfo(
+        split=split,
+        shards=tuple(
+            ShardRecord(*row)
+            for row in zip(files, lengths, column("sizes"), column("sha256"), column("listings"), strict=True)
+        ),
+        name=str(entry.get("dataset") or ""),
+        role=None if role is None else Role(role),
+        class_names=tuple(map(str, entry.get("class_names") or ())),
+        label_counts={int(k): int(v) for k, v in (entry.get("label_counts") or {}).items()},
+        group_counts={int(k): int(v) for k, v in (entry.get("group_counts") or {}).items()},
+        extra=dict(entry.get("extra") or {}),
+    )
+
+
+def select_split(infos: Mapping[str, ShardInfo], split: str | None, where: str) -> ShardInfo:
+    """The split asked for, or the only one.
+
+    Raises:
+        InvalidArgumentError: No such split, or none is named and there are several.
+    """
+    if split is None and len(infos) == 1:
+        return next(iter(infos.values()))
+    if split is None or split not in infos:
+        asked = "none is named" if split is None else f"{split!r} is not among them"
+        raise InvalidArgumentError(f"{where}: splits {', '.join(sorted(infos)) or '(none)'}; {asked} - pass split=...")
+    return infos[split]
+
+
+def write_info(directory: str | Path, info: ShardInfo) -> None:
+    """Add or replace one split in `_info.json`, atomically; other splits stay."""
+    path = Path(directory) / INFO_NAMES[0]
+    with FileLock(path.with_name(".info.lock")):
+        splits = read_info(directory) | {info.split: info}
+        text = json.dumps({"splits": {name: splits[name].to_json() for name in sorted(splits)}}, indent=1)
+        write_atomically(path, (text + "\n").encode())
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a whole file or nothing: another name, flush to disk, rename."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    with temporary.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)

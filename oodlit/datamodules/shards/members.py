@@ -1,0 +1,144 @@
+"""Samples in a tar file: which members belong together, found from the headers alone.
+
+WebDataset's rule: files whose names are equal up to the first dot of the last part are one sample, and they lie side
+by side.
+"""
+
+import tarfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import BinaryIO
+
+from oodlit.errors import DataError
+
+__all__ = ["IMAGE_FIELDS", "LABEL_FIELD", "MAX_MEMBER_BYTES", "META_FIELD", "Member", "RawSample", "raw_samples"]
+
+IMAGE_FIELDS = ("jpg", "jpeg", "png", "gif", "webp", "bmp", "tif", "tiff", "ppm", "pgm", "pbm")
+"""Extensions of the image field, in any case."""
+LABEL_FIELD = "cls"
+"""The class index as decimal text."""
+META_FIELD = "json"
+"""JSON object; "group", "path" and, if there is no label field, "label" are read from it."""
+MAX_MEMBER_BYTES = 256 * 2**20
+"""Largest file within a shard or archive that is read into memory."""
+
+
+@dataclass(frozen=True)
+class Member:
+    """Where the bytes of one file lie in the tar."""
+
+    name: str
+    offset: int
+    size: int
+
+
+@dataclass
+class RawSample:
+    """The files of one sample, not read yet."""
+
+    key: str
+    fields: dict[str, Member] = field(default_factory=dict)
+
+    @property
+    def image_field(self) -> str | None:
+        """Extension of the image."""
+        return next((name for name in self.fields if name in IMAGE_FIELDS), None)
+
+    @property
+    def is_stray(self) -> bool:
+        """No field that a sample of ours could have: a file that happens to lie here."""
+        known = (*IMAGE_FIELDS, LABEL_FIELD, META_FIELD)
+        return not any(name.rpartition(".")[2] in known for name in self.fields)
+
+    @property
+    def error(self) -> str | None:
+        """Why this is no usable sample, if it is none."""
+        if sum(name in IMAGE_FIELDS for name in self.fields) == 1:
+            return None
+        names = ", ".join(self.fields)
+        if self.image_field is not None:
+            return f"several images share one key (fields {names}); give each image its own name"
+        if any("." in name for name in self.fields):
+            return (
+                f"no image field, but unknown fields {names}: WebDataset cuts names at the first dot, so dots"
+                " in file names break them; build the shards with oodlit, which escapes dots"
+            )
+        return f"no image field (fields {names}); one of {', '.join(IMAGE_FIELDS)} is needed"
+
+
+def raw_samples(file: BinaryIO, where: str, on_stray: Callable[[str], None]) -> Iterator[RawSample]:
+    """Samples of a tar in order, from its headers; the data between them is passed over by seeking.
+
+    Args:
+        file: The uncompressed tar, seekable.
+        where: Name of the shard, for messages.
+        on_stray: Called with the name of every file that belongs to no sample (hidden files, `__MACOSX`, READMEs).
+
+    Raises:
+        DataError: The tar is damaged or truncated, files of a sample are not adjacent, a key occurs twice, or a member
+            is a link or device.
+    """
+    current: RawSample | None = None
+    seen: set[str] = set()
+    for info in _headers(file, where):
+        place = _split(info.name)
+        if place is None:
+            on_stray(info.name)
+            continue
+        key, extension = place
+        if not info.isreg() or info.issparse():
+            raise DataError(f"shard {where}: {info.name!r} is a link, device or sparse file; plain files are needed")
+        if current is None or key != current.key:
+            if current is not None:
+                yield from _finished(current, on_stray)
+            if key in seen:
+                raise DataError(
+                    f"shard {where}: key {key!r} comes back after other keys ({info.name!r}): it occurs twice, or the"
+                    " files of one sample are not adjacent - sort the names when packing, or build with oodlit"
+                )
+            seen.add(key)
+            current = RawSample(key)
+        if extension in current.fields:
+            raise DataError(f"shard {where}: key {key!r} has two files {extension!r}; a key identifies one sample")
+        current.fields[extension] = Member(info.name, info.offset_data, info.size)
+    if current is not None:
+        yield from _finished(current, on_stray)
+
+
+def _finished(sample: RawSample, on_stray: Callable[[str], None]) -> Iterator[RawSample]:
+    if sample.is_stray:
+        for member in sample.fields.values():
+            on_stray(member.name)
+    else:
+        yield sample
+
+
+def _headers(file: BinaryIO, where: str) -> Iterator[tarfile.TarInfo]:
+    try:
+        with tarfile.open(fileobj=file, mode="r:") as tar:
+            while (info := tar.next()) is not None:
+                tar.members = []  # type: ignore[attr-defined] # tarfile keeps every header otherwise
+                if not info.isdir():
+                    yield info
+            # tarfile ends in silence at a damaged header and at a missing end
+            file.seek(tar.offset)
+            block = file.read(tarfile.BLOCKSIZE)
+    except tarfile.TarError as error:
+        raise DataError(
+            f"shard {where}: not an intact uncompressed tar ({error}); fetch or build this shard again"
+        ) from error
+    if block != bytes(tarfile.BLOCKSIZE):
+        what = "is truncated: the end-of-archive mark is missing" if len(block) < tarfile.BLOCKSIZE else "is damaged"
+        raise DataError(f"shard {where}: {what} at byte {tar.offset}; fetch or build this shard again")
+
+
+def _split(name: str) -> tuple[str, str] | None:
+    """Key and lower-case extension; None for files that are no part of a sample."""
+    parts = name.removeprefix("./").split("/")
+    hidden = any(part.startswith(".") or (part.startswith("__") and part.endswith("__")) for part in parts)
+    if hidden or "__MACOSX" in parts:
+        return None
+    stem, dot, extension = parts[-1].partition(".")
+    if not dot:
+        return None
+    return "/".join([*parts[:-1], stem]), extension.lower()

@@ -1,0 +1,141 @@
+"""Shards behind a URL: fetched whole into a local cache, checked, retried, never silently short."""
+
+import hashlib
+import os
+import tarfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import fsspec
+from filelock import FileLock
+
+from oodlit.errors import DataError, InvalidArgumentError
+
+__all__ = ["PROTOCOLS", "Cache", "is_url", "retried"]
+
+PROTOCOLS = ("http", "https", "s3", "gs", "gcs", "hf", "az", "abfs")
+"""URL schemes that are read. There is no "pipe:" and no chaining with "::": nothing in a name starts a program."""
+
+_T = TypeVar("_T")
+_CHUNK = 2**20
+
+
+def is_url(path: str) -> bool:
+    """Whether `path` names something on the network.
+
+    Raises:
+        InvalidArgumentError: It has a scheme that is not read.
+
+    Example:
+        >>> is_url("https://example.org/a-000000.tar"), is_url("shards/a-000000.tar")
+        (True, False)
+    """
+    scheme, separator, _ = path.partition("://")
+    if path.startswith("pipe:") or "::" in path or (separator and scheme not in PROTOCOLS):
+        raise InvalidArgumentError(
+            f"{path!r}: only local paths and URLs of {', '.join(PROTOCOLS)} are read; no pipes, no chained URLs"
+        )
+    return bool(separator)
+
+
+def retried(action: Callable[[], _T], what: str, *, attempts: int, backoff_s: float) -> _T:
+    """`action()`, tried again after an `OSError` or another failure of the network, with growing pauses.
+
+    Raises:
+        DataError: It failed `attempts` times, or the thing does not exist.
+    """
+    for attempt in range(1, attempts + 1):
+        try:
+            return action()
+        except FileNotFoundError as error:  # noqa: PERF203
+            raise DataError(f"{what} does not exist; check the path, or fetch the missing file") from error
+        except Exception as error:  # every file system of fsspec has its own kinds
+            if attempt == attempts:
+                reason = str(error) or type(error).__name__
+                raise DataError(f"{what} cannot be read after {attempts} attempts: {reason}") from error
+            time.sleep(backoff_s * 2 ** (attempt - 1))
+    raise AssertionError("unreachable: attempts >= 1")
+
+
+@dataclass(frozen=True)
+class Cache:
+    """Local copies of remote files.
+
+    Args:
+        folder: Where copies are kept, under a name that the URL decides. None (default) =
+            `$OODLIT_CACHE`, else `~/.cache/oodlit`. Nothing is ever removed from it.
+        attempts: Tries per file, at least 1. Default 5.
+        backoff_s: Pause in seconds after the first failure, doubled after each further one. Default 0.5.
+        storage_options: Passed to fsspec (credentials, endpoint).
+
+    Raises:
+        InvalidArgumentError: A number is out of its range.
+    """
+
+    folder: str | Path | None = None
+    attempts: int = 5
+    backoff_s: float = 0.5
+    storage_options: tuple[tuple[str, Any], ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check the numbers."""
+        if self.attempts < 1 or self.backoff_s < 0:
+            raise InvalidArgumentError(
+                f"Cache(attempts={self.attempts}, backoff_s={self.backoff_s}):"
+                " attempts >= 1 and backoff_s >= 0 are needed"
+            )
+
+    def path(self, url: str) -> Path:
+        """Where the copy of `url` lies or will lie."""
+        home = self.folder or os.environ.get("OODLIT_CACHE") or Path.home() / ".cache" / "oodlit"
+        digest = hashlib.sha256(url.encode()).hexdigest()[:16]
+        return Path(home) / digest / url.rstrip("/").rpartition("/")[2].partition("?")[0]
+
+    def fetch(self, url: str, *, size: int | None = None, sha256: str | None = None) -> Path:
+        """The local copy of `url`, downloaded if it is not there.
+
+        A download counts only if it has the announced length and, where the manifest knows them, the right size and
+        checksum; a tar must also have its end mark. Otherwise it is tried again.
+
+        Raises:
+            DataError: Every attempt failed.
+        """
+        path = self.path(url)
+        if path.is_file() and size in (None, path.stat().st_size):
+            return path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.with_name(f".{path.name}.lock")):  # readers of one machine share one download
+            if path.is_file() and size in (None, path.stat().st_size):
+                return path
+            return retried(
+                lambda: self._download(url, path, size, sha256), url, attempts=self.attempts, backoff_s=self.backoff_s
+            )
+
+    def _download(self, url: str, path: Path, size: int | None, sha256: str | None) -> Path:
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        digest = hashlib.sha256()
+        tail = b""
+        try:
+            system, name = fsspec.core.url_to_fs(url, **dict(self.storage_options))
+            announced = system.info(name).get("size")
+            with system.open(name, "rb", cache_type="none", block_size=0) as source, temporary.open("wb") as file:
+                while chunk := source.read(_CHUNK):
+                    file.write(chunk)
+                    digest.update(chunk)
+                    tail = (tail + chunk)[-2 * tarfile.BLOCKSIZE :]
+                length = file.tell()
+                os.fsync(file.fileno())
+            for wanted in (announced, size):
+                if wanted is not None and wanted != length:
+                    raise OSError(f"{length} bytes arrived, {wanted} were announced")
+            if sha256 is not None and digest.hexdigest() != sha256:
+                raise OSError("the checksum differs from the manifest's")
+            if path.suffix == ".tar" and tail != bytes(2 * tarfile.BLOCKSIZE):
+                raise OSError("the tar has no end-of-archive mark: it is truncated")
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        return path

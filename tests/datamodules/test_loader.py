@@ -1,0 +1,173 @@
+"""StreamLoader: every sample exactly once, exact lengths, one policy for bad samples."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+from torch import Tensor
+
+from oodlit.datamodules.loader import StreamLoader, reader_range
+from oodlit.datamodules.sources import DatasetSource, MemorySource
+from oodlit.datamodules.stream import Sample, Stream
+from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.roles import Role
+from oodlit.testing.shards import tiny_image
+
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*worker processes in total")  # more than the machine has
+
+
+def to_tensor(image: Image.Image) -> Tensor:
+    return torch.from_numpy(np.asarray(image).copy()).permute(2, 0, 1).float() / 255
+
+
+def numbers(total: int) -> Stream:
+    """A stream of tensors whose value is their position."""
+    samples = [Sample(str(i), torch.full((1, 2, 2), float(i)), label=i % 3, group=i % 2) for i in range(total)]
+    return Stream("numbers", Role.OOD, MemorySource(samples))
+
+
+@given(st.integers(0, 60), st.integers(1, 9))
+def test_ranges_are_disjoint_and_cover_everything(total: int, readers: int) -> None:
+    ranges = [reader_range(total, reader, readers) for reader in range(readers)]
+    assert [position for part in ranges for position in part] == list(range(total))
+    assert max(map(len, ranges)) - min(map(len, ranges)) <= 1
+
+
+@given(st.integers(0, 40), st.integers(1, 7), st.integers(1, 5))
+def test_every_sample_arrives_once_in_order_with_its_own_fields(total: int, batch_size: int, world_size: int) -> None:
+    stream = numbers(total)
+    keys: list[str] = []
+    for rank in range(world_size):
+        loader = StreamLoader(stream, batch_size=batch_size, rank=rank, world_size=world_size)
+        batches = list(loader)
+        assert len(batches) == len(loader) == math.ceil(loader.num_samples / batch_size)
+        for batch in batches:
+            positions = batch["image"][:, 0, 0, 0].long()
+            assert batch["key"] == [f"numbers/{i}" for i in positions.tolist()]
+            assert torch.equal(batch["label"], positions % 3)
+            assert torch.equal(batch["group"], positions % 2)
+            keys += batch["key"]
+    assert keys == [f"numbers/{i}" for i in range(total)]
+
+
+@pytest.mark.parametrize(("workers", "context"), [(1, "fork"), (3, "fork"), (2, "spawn")])
+def test_workers_read_disjoint_parts(workers: int, context: str) -> None:
+    loader = StreamLoader(numbers(11), batch_size=2, num_workers=workers, multiprocessing_context=context)
+    batches = list(loader)
+    assert len(batches) == len(loader)
+    assert sorted(key for batch in batches for key in batch["key"]) == sorted(f"numbers/{i}" for i in range(11))
+    again = [batch["key"] for batch in loader]
+    assert again == [batch["key"] for batch in batches]
+
+
+def test_it_is_no_torch_loader_so_that_lightning_leaves_it_alone() -> None:
+    loader = StreamLoader(numbers(3))
+    assert not isinstance(loader, torch.utils.data.DataLoader)
+    assert not hasattr(loader, "dataset")
+
+
+def bad_stream(role: Role = Role.OOD) -> Stream:
+    good = tiny_image(1)
+    samples = [
+        Sample("0", good, label=0, origin="shard a.tar"),
+        Sample("1", good[: len(good) // 2], label=0, origin="shard a.tar"),
+        Sample("2", b"", label=0, origin="shard a.tar"),
+        Sample("3", good, label=-1, origin="shard a.tar"),
+        Sample("4", good, error="the disk said no", origin="shard a.tar"),
+    ]
+    return Stream("bad", role, MemorySource(samples))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_bad_image_is_fatal_and_named(workers: int) -> None:
+    loader = StreamLoader(bad_stream(), to_tensor, num_workers=workers)
+    with pytest.raises(DataError, match=r"^stream 'bad': shard a\.tar, key '1': undecodable .* on_error='skip'"):
+        list(loader)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("batch_size", [1, 2, 5])
+def test_skipped_samples_are_listed_and_the_length_stays(workers: int, batch_size: int) -> None:
+    loader = StreamLoader(bad_stream(), to_tensor, num_workers=workers, batch_size=batch_size, on_error="skip")
+    batches = list(loader)
+    assert len(batches) == len(loader)
+    assert sorted(key for batch in batches for key in batch["key"]) == ["bad/0", "bad/3"]
+    reasons = dict(pair for batch in batches for pair in batch["skipped"])
+    assert sorted(reasons) == ["bad/1", "bad/2", "bad/4"]
+    assert reasons["bad/4"] == "the disk said no"
+    for batch in batches:
+        assert batch["image"].shape == (len(batch["key"]), 3, *((8, 8) if batch["key"] else batch["image"].shape[2:]))
+        assert len(batch["key"]) == len(batch["label"]) == len(batch["group"])
+
+
+def test_a_batch_without_rows_has_the_shape_of_the_transform() -> None:
+    stream = Stream("none", Role.OOD, MemorySource([Sample("0", b"")]))
+    (batch,) = StreamLoader(stream, lambda image: torch.zeros(3, 5, 7), on_error="skip")
+    assert batch["image"].shape == (0, 3, 5, 7)
+    assert len(batch["skipped"]) == 1
+
+
+def test_training_images_need_labels() -> None:
+    loader = StreamLoader(Stream("t", Role.TRAIN, MemorySource([Sample("0", tiny_image(0))])), to_tensor)
+    with pytest.raises(DataError, match=r"stream 't': key '0': no label; training images need one"):
+        list(loader)
+
+
+def test_images_without_transform_are_an_error() -> None:
+    with pytest.raises(InvalidArgumentError, match="no transform is set; pass transform"):
+        list(StreamLoader(bad_stream()))
+
+
+def test_images_of_different_shape_are_an_error() -> None:
+    stream = Stream("s", Role.OOD, MemorySource([Sample("0", torch.zeros(3, 2, 2)), Sample("1", torch.zeros(3, 2, 3))]))
+    with pytest.raises(InvalidArgumentError, match=r"shapes \[\(3, 2, 2\), \(3, 2, 3\)\]"):
+        list(StreamLoader(stream))
+
+
+class Liar:
+    """A source that gives `given` samples and announces `announced`."""
+
+    def __init__(self, given: list[str], announced: int) -> None:
+        self.given, self.announced = given, announced
+
+    def __len__(self) -> int:
+        return self.announced
+
+    def read(self, start: int, stop: int):
+        yield from (Sample(key, torch.zeros(1, 1, 1), origin="shard z.tar") for key in self.given[start:stop])
+
+
+def test_a_source_that_is_too_short_is_fatal() -> None:
+    with pytest.raises(DataError, match=r"the source gave 2 samples for positions 0\.\.2; 3 are needed"):
+        list(StreamLoader(Stream("s", Role.OOD, Liar(["a", "b"], 3))))
+
+
+def test_a_repeated_key_is_fatal() -> None:
+    stream = Stream("s", Role.OOD, Liar(["a", "b", "a"], 3))
+    with pytest.raises(DataError, match=r"key 'a' occurs more than once, first in shard z\.tar"):
+        list(StreamLoader(stream, batch_size=1, num_workers=2))
+
+
+@pytest.mark.parametrize("options", [{"batch_size": 0}, {"num_workers": -1}, {"rank": 2, "world_size": 2}])
+def test_numbers_are_checked(options: dict[str, int]) -> None:
+    with pytest.raises(InvalidArgumentError, match="batch_size >= 1, num_workers >= 0 and 0 <= rank < world_size"):
+        StreamLoader(numbers(3), **options)
+
+
+def test_map_style_data_sets() -> None:
+    items = [(Image.new("L", (2, 2), i), i) for i in range(4)]
+    source = DatasetSource(items, groups=[0, 0, 1, 1])
+    (batch,) = StreamLoader(Stream("d", Role.SHIFT, source), to_tensor)
+    assert batch["key"] == ["d/000000", "d/000001", "d/000002", "d/000003"]
+    assert batch["label"].tolist() == [0, 1, 2, 3]
+    assert batch["group"].tolist() == [0, 0, 1, 1]
+    assert batch["image"].shape == (4, 3, 2, 2)
+    with pytest.raises(InvalidArgumentError, match="3 keys for 4 items"):
+        DatasetSource(items, keys=["a", "b", "c"])
+    with pytest.raises(InvalidArgumentError, match="key 'a' occurs twice"):
+        DatasetSource(items, keys=["a", "b", "c", "a"])

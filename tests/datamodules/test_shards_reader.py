@@ -1,0 +1,357 @@
+"""ShardSource: own shards and those of others, whole or broken. The rows of FAULTS 'WebDataset' by name."""
+
+import json
+import pickle
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from oodlit.datamodules.loader import StreamLoader
+from oodlit.datamodules.shards import ShardSource, shard_stream
+from oodlit.datamodules.shards.members import MAX_MEMBER_BYTES
+from oodlit.datamodules.stream import Stream
+from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.roles import Role
+from oodlit.testing.shards import tiny_image, write_raw_tar, write_tiny_shards
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*worker processes in total")  # more than the machine has
+PNG = tiny_image(0)
+
+
+def keys_of(source: ShardSource) -> list[str]:
+    return [sample.key for sample in source.read(0, len(source))]
+
+
+@settings(max_examples=15)
+@given(st.lists(st.integers(0, 6), min_size=1, max_size=5).filter(any), st.booleans(), st.data())
+def test_any_range_of_any_shards(tmp_path_factory, lengths: list[int], manifest: bool, data: st.DataObject) -> None:
+    folder = tmp_path_factory.mktemp("shards")
+    keys = write_tiny_shards(folder, lengths, manifest=manifest)
+    source = pickle.loads(pickle.dumps(ShardSource(folder)))
+    assert len(source) == len(keys)
+    start = data.draw(st.integers(0, len(keys)))
+    stop = data.draw(st.integers(start, len(keys)))
+    samples = list(source.read(start, stop))
+    assert [sample.key for sample in samples] == keys[start:stop]
+    assert [sample.group for sample in samples] == [i % 3 for i in range(start, stop)]
+    assert [sample.image for sample in samples] == [tiny_image(i) for i in range(start, stop)]
+    wanted = set(keys[::2])
+    assert {sample.key for sample in source.find(wanted)} == wanted
+
+
+@pytest.mark.parametrize("manifest", [True, False])
+def test_pattern_list_and_folder_are_the_same(tmp_path: Path, manifest: bool) -> None:
+    keys = write_tiny_shards(tmp_path, [2, 3, 1], manifest=manifest)
+    paths = sorted(tmp_path.glob("*.tar"))
+    for shards in (tmp_path, str(tmp_path / "tiny-{000000..000002}.tar"), str(tmp_path / "tiny-*.tar"), paths):
+        assert keys_of(ShardSource(shards)) == keys
+    assert keys_of(ShardSource(paths[1])) == keys[2:5]
+
+
+def test_stream_takes_name_role_and_classes_from_the_manifest(tmp_path: Path) -> None:
+    write_tiny_shards(tmp_path, [2], name="sea", role=Role.SHIFT)
+    stream = shard_stream(tmp_path)
+    assert (stream.name, stream.role, stream.class_names) == ("sea", Role.SHIFT, ("class 0", "class 1", "class 2"))
+    (tmp_path / "_info.json").unlink()
+    with pytest.raises(InvalidArgumentError, match="states no name; pass it"):
+        shard_stream(tmp_path)
+
+
+class TestDotsInNames:
+    def test_unknown_fields_are_reported(self, tmp_path: Path) -> None:
+        write_raw_tar(tmp_path / "a.tar", {"a.v1.jpg": PNG, "a.v1.cls": b"1", "a.v2.jpg": PNG, "a.v2.cls": b"2"})
+        (sample,) = ShardSource(tmp_path / "a.tar").read(0, 1)
+        assert "no image field, but unknown fields v1.jpg, v1.cls, v2.jpg, v2.cls" in str(sample.error)
+        with pytest.raises(DataError, match=r"a\.tar, key 'a': no image field, but unknown fields v1\.jpg"):
+            list(StreamLoader(Stream("s", Role.OOD, ShardSource(tmp_path / "a.tar"))))
+
+    def test_dots_in_folders_are_fine(self, tmp_path: Path) -> None:
+        write_raw_tar(tmp_path / "a.tar", {"n01.x/a.jpg": PNG, "n01.x/b.jpg": PNG})
+        assert keys_of(ShardSource(tmp_path)) == ["n01.x/a", "n01.x/b"]
+
+
+class TestCaseAndAliasOfExtensions:
+    def test_all_are_read(self, tmp_path: Path) -> None:
+        write_raw_tar(
+            tmp_path / "a.tar",
+            {"X.JPEG": PNG, "X.CLS": b"7\n", "y.jpeg": PNG, "y.Json": b'{"group": 3}', "z.png": PNG, "z.cls": b"-1"},
+        )
+        samples = list(ShardSource(tmp_path).read(0, 3))
+        assert [(s.key, s.label, s.group) for s in samples] == [("X", 7, -1), ("y", -1, 3), ("z", -1, -1)]
+
+    @pytest.mark.filterwarnings("ignore:.*belongs to no sample")
+    def test_a_set_in_which_nothing_is_readable_is_an_error(self, tmp_path: Path) -> None:
+        write_raw_tar(tmp_path / "a.tar", {"0.txt": b"hello", "1.mp4": b"film"})
+        with pytest.raises(DataError, match="nothing readable in 1 shards"):
+            ShardSource(tmp_path)
+
+    def test_an_empty_folder_is_an_error(self, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match=r"no shards \(\*\.tar\) in this folder"):
+            ShardSource(tmp_path)
+
+
+class TestFilesNotAdjacentAndStrayFiles:
+    def test_not_adjacent(self, tmp_path: Path) -> None:
+        write_raw_tar(tmp_path / "a.tar", [("0.jpg", PNG), ("1.jpg", PNG), ("0.cls", b"0"), ("1.cls", b"1")])
+        with pytest.raises(DataError, match=r"shard .*a\.tar: key '0' comes back after other keys"):
+            ShardSource(tmp_path)
+
+    def test_stray_files_are_reported_and_no_samples(self, tmp_path: Path) -> None:
+        members = [("README", b"x"), ("0.jpg", PNG), ("__MACOSX/0.jpg", b"x"), ("._0.jpg", b"x"), ("0.cls", b"4")]
+        write_raw_tar(tmp_path / "a.tar", members)
+        with pytest.warns(UserWarning, match="'README' belongs to no sample"):
+            source = ShardSource(tmp_path)
+        assert [(s.key, s.label) for s in source.read(0, len(source))] == [("0", 4)]
+
+
+class TestKeysNotUnique:
+    def test_two_shards(self, tmp_path: Path) -> None:
+        for number in range(2):
+            write_raw_tar(tmp_path / f"{number}.tar", {"x/5.jpg": PNG, "x/5.cls": str(number).encode()})
+        with pytest.raises(DataError, match=r"key 'x/5' occurs in shard .*0\.tar and again in shard .*1\.tar"):
+            ShardSource(tmp_path)
+
+    def test_two_shards_behind_a_manifest(self, tmp_path: Path) -> None:
+        for number in range(2):
+            write_raw_tar(tmp_path / f"{number}.tar", {"x/5.jpg": PNG, "x/5.cls": str(number).encode()})
+        split = {"name": "test", "num_samples": 2, "filenames": ["0.tar", "1.tar"], "shard_lengths": [1, 1]}
+        (tmp_path / "_info.json").write_text(json.dumps({"splits": {"test": split}}))
+        stream = Stream("s", Role.OOD, ShardSource(tmp_path))
+        with pytest.raises(DataError, match=r"key 'x/5' occurs more than once, first in shard .*0\.tar"):
+            list(StreamLoader(stream, lambda image: torch.zeros(1, 1, 1)))
+
+    def test_one_shard(self, tmp_path: Path) -> None:
+        write_raw_tar(tmp_path / "a.tar", [("5.jpg", PNG), ("5.jpg", PNG)])
+        with pytest.raises(DataError, match=r"key '5' has two files 'jpg'"):
+            ShardSource(tmp_path)
+
+    def test_two_images_under_one_key(self, tmp_path: Path) -> None:
+        write_raw_tar(tmp_path / "a.tar", [("5.jpg", PNG), ("5.png", PNG)])
+        (sample,) = ShardSource(tmp_path).read(0, 1)
+        assert "several images share one key (fields jpg, png)" in str(sample.error)
+
+    def test_same_name_in_two_classes_are_two_identities(self, tmp_path: Path) -> None:
+        write_raw_tar(tmp_path / "a.tar", {"x/5.jpg": PNG, "y/5.jpg": PNG})
+        assert keys_of(ShardSource(tmp_path)) == ["x/5", "y/5"]
+
+
+def test_more_workers_than_shards(tmp_path: Path) -> None:
+    keys = write_tiny_shards(tmp_path, [5, 3])
+    loader = StreamLoader(shard_stream(tmp_path), lambda image: torch.zeros(1, 1, 1), num_workers=3, batch_size=2)
+    batches = list(loader)
+    assert len(batches) == len(loader)
+    assert sorted(key for batch in batches for key in batch["key"]) == sorted(f"tiny/{key}" for key in keys)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2])
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_sampling_policy_in_evaluation(tmp_path: Path, workers: int, world_size: int) -> None:
+    keys = write_tiny_shards(tmp_path, [2, 1, 3, 1, 1, 2, 1])
+    stream = shard_stream(tmp_path)
+    runs = []
+    for seed in range(2 if workers else 5):
+        torch.manual_seed(seed)
+        order = []
+        for rank in range(world_size):
+            loader = StreamLoader(
+                stream, lambda image: torch.zeros(1, 1, 1), num_workers=workers, rank=rank, world_size=world_size
+            )
+            order += [key for batch in loader for key in batch["key"]]
+        runs.append(order)
+    assert sorted(runs[0]) == sorted(f"tiny/{key}" for key in keys)
+    assert all(run == runs[0] for run in runs)
+
+
+class TestErrorsHiddenByHandlersOrPipes:
+    def members(self) -> dict[str, bytes]:
+        images = [tiny_image(i) for i in range(4)]
+        images[1], images[2] = images[1][: len(images[1]) // 2], b""
+        return {f"{i}.png": image for i, image in enumerate(images)}
+
+    def test_fatal_by_default(self, tmp_path: Path) -> None:
+        write_raw_tar(tmp_path / "a.tar", self.members())
+        loader = StreamLoader(Stream("s", Role.OOD, ShardSource(tmp_path)), lambda image: torch.zeros(1, 1, 1))
+        with pytest.raises(DataError, match=r"stream 's': shard .*a\.tar, key '1': undecodable"):
+            list(loader)
+
+    def test_skipped_ones_are_listed(self, tmp_path: Path) -> None:
+        write_raw_tar(tmp_path / "a.tar", self.members())
+        stream = Stream("s", Role.OOD, ShardSource(tmp_path))
+        (batch,) = StreamLoader(stream, lambda image: torch.zeros(1, 1, 1), on_error="skip")
+        assert batch["key"] == ["s/0", "s/3"]
+        assert [key for key, _ in batch["skipped"]] == ["s/1", "s/2"]
+        assert "empty" in batch["skipped"][1][1]
+
+    @pytest.mark.parametrize("url", ["pipe:cat missing.tar || true", "ftp://x/a.tar", "simplecache::http://x/a.tar"])
+    def test_no_pipes(self, url: str) -> None:
+        with pytest.raises(InvalidArgumentError, match="no pipes, no chained URLs"):
+            ShardSource(url)
+
+
+def test_unsafe_decoders(tmp_path: Path) -> None:
+    bomb = b"cposix\nsystem\n(S'touch /tmp/oodlit_was_here'\ntR."
+    write_raw_tar(tmp_path / "a.tar", {"0.pyd": bomb, "0.pkl": bomb, "0.pt": bomb, "0.png": PNG, "0.cls": b"2"})
+    (sample,) = ShardSource(tmp_path).read(0, 1)
+    assert (sample.key, sample.image, sample.label) == ("0", PNG, 2)
+    assert not Path("/tmp/oodlit_was_here").exists()
+
+
+class TestDamage:
+    @settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(st.integers(1, 100_000), st.booleans())
+    def test_a_truncated_shard_is_never_read_short(self, tmp_path: Path, cut: int, manifest: bool) -> None:
+        shutil.rmtree(tmp_path / "x", ignore_errors=True)
+        write_tiny_shards(tmp_path / "x", [3, 4], manifest=manifest)
+        path = tmp_path / "x" / "tiny-000001.tar"
+        data = path.read_bytes()
+        path.write_bytes(data[: -(1 + cut % (len(data) - 1))])
+        try:  # a cut within the zero blocks behind the end mark loses nothing
+            source = ShardSource(tmp_path / "x")
+        except DataError as error:
+            assert "tiny-000001.tar" in str(error)  # noqa: PT017
+        else:
+            assert len(list(source.read(0, 7))) == 7
+
+    def test_a_shard_cut_after_opening_is_fatal_for_whoever_reads_it(self, tmp_path: Path) -> None:
+        write_tiny_shards(tmp_path, [3, 4])
+        source = ShardSource(tmp_path)
+        path = tmp_path / "tiny-000001.tar"
+        path.write_bytes(path.read_bytes()[:3000])
+        with pytest.raises(DataError, match=r"shard .*tiny-000001\.tar: .*truncated|unexpected end of data"):
+            list(source.read(0, 7))
+        path.unlink()
+        with pytest.raises(DataError, match=r"shard .*tiny-000001\.tar does not exist"):
+            list(source.read(0, 7))
+
+    def test_a_damaged_header_does_not_end_the_shard_in_silence(self, tmp_path: Path) -> None:
+        write_tiny_shards(tmp_path, [4], manifest=False)
+        path = tmp_path / "tiny-000000.tar"
+        data = bytearray(path.read_bytes())
+        where = data.index(b"class_2/")
+        data[where] ^= 1
+        path.write_bytes(data)
+        with pytest.raises(DataError, match=rf"is damaged at byte {where}"):
+            ShardSource(tmp_path)
+
+    def test_missing_shard(self, tmp_path: Path) -> None:
+        write_tiny_shards(tmp_path, [1, 1])
+        (tmp_path / "tiny-000001.tar").unlink()
+        with pytest.raises(DataError, match=r"shard .*tiny-000001\.tar is missing"):
+            ShardSource(tmp_path)
+
+    def test_unlisted_shard(self, tmp_path: Path) -> None:
+        write_tiny_shards(tmp_path, [1, 1])
+        shutil.copy(tmp_path / "tiny-000001.tar", tmp_path / "tiny-000002.tar")
+        with pytest.raises(DataError, match=r"'tiny-000002\.tar' \(1 in all\) is not in the manifest"):
+            ShardSource(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("stated", "message"), [(2, "holds more than the 2"), (4, "holds 3 samples, the manifest")]
+    )
+    def test_count_mismatch(self, tmp_path: Path, stated: int, message: str) -> None:
+        write_tiny_shards(tmp_path, [3], manifest=False)
+        split = {"name": "t", "num_samples": stated, "filenames": ["tiny-000000.tar"], "shard_lengths": [stated]}
+        (tmp_path / "_info.json").write_text(json.dumps({"splits": {"t": split}}))
+        source = ShardSource(tmp_path)
+        with pytest.raises(DataError, match=message):
+            list(source.read(0, len(source)))
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"filenames": ["../x.tar"]},
+            {"filenames": ["pipe:rm x.tar"]},
+            {"filenames": "a.tar"},
+            {"shard_lengths": [1, 2]},
+            {"shard_lengths": [-1]},
+            {"num_samples": 5},
+            {"role": "king"},
+        ],
+        ids=str,
+    )
+    def test_malformed_manifest(self, tmp_path: Path, change: dict[str, object]) -> None:
+        split = {"name": "t", "num_samples": 1, "filenames": ["a.tar"], "shard_lengths": [1]} | change
+        (tmp_path / "_info.json").write_text(json.dumps({"splits": {"t": split}}))
+        with pytest.raises(DataError, match=r"_info\.json: .*remove it to have the shards counted"):
+            ShardSource(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("members", "message"),
+        [
+            ({"0.png": PNG, "0.cls": b"cat"}, r"field \.cls holds b'cat'"),
+            ({"0.png": PNG, "0.cls": b"1_0"}, r"field \.cls holds b'1_0'"),
+            ({"0.png": PNG, "0.json": b"{"}, r"field \.json is not JSON"),
+            ({"0.png": PNG, "0.json": b"[" * 100_000}, r"field \.json is not JSON"),
+            ({"0.png": PNG, "0.json": b'{"group": "x"}'}, "group 'x' in .json"),
+            ({"0.cls": b"1"}, r"no image field \(fields cls\)"),
+        ],
+        ids=["word", "underscore", "json", "deep", "group", "no image"],
+    )
+    def test_a_bad_sample_carries_its_reason(self, tmp_path: Path, members: dict[str, bytes], message: str) -> None:
+        write_raw_tar(tmp_path / "a.tar", members)
+        (sample,) = ShardSource(tmp_path).read(0, 1)
+        assert sample.error is not None
+        with pytest.raises(DataError, match=message):
+            list(StreamLoader(Stream("s", Role.OOD, ShardSource(tmp_path))))
+
+    def test_members_beyond_the_limit_are_not_read(self, tmp_path: Path) -> None:
+        path = tmp_path / "a.tar"
+        with path.open("wb") as file:  # sparse: takes no room on disk
+            import tarfile
+
+            info = tarfile.TarInfo("0.png")
+            info.size = MAX_MEMBER_BYTES + 512
+            file.write(info.tobuf())
+            file.seek(info.size + 512 + 1024 - 1)
+            file.write(b"\0")
+        (sample,) = ShardSource(path).read(0, 1)
+        assert f"at most {MAX_MEMBER_BYTES} are read" in str(sample.error)
+
+    def test_links_are_not_followed(self, tmp_path: Path) -> None:
+        import tarfile
+
+        with tarfile.open(tmp_path / "a.tar", "w") as tar:
+            info = tarfile.TarInfo("0.png")
+            info.type, info.linkname = tarfile.SYMTYPE, "/etc/passwd"
+            tar.addfile(info)
+        with pytest.raises(DataError, match=r"'0\.png' is a link, device or sparse file"):
+            ShardSource(tmp_path)
+
+    def test_a_compressed_shard_says_so(self, tmp_path: Path) -> None:
+        import gzip
+
+        (tmp_path / "a.tar").write_bytes(gzip.compress(b"x" * 2000))
+        with pytest.raises(DataError, match="not an intact uncompressed tar"):
+            ShardSource(tmp_path)
+
+
+def test_splits_of_one_folder(tmp_path: Path) -> None:
+    write_tiny_shards(tmp_path, [2], manifest=False, name="a-train")
+    write_tiny_shards(tmp_path, [3], manifest=False, name="a-validation")
+    splits = {
+        name: {
+            "name": name,
+            "num_samples": n,
+            "filenames": [f"a-{name}-000000.tar"],
+            "shard_lengths": [n],
+        }
+        for name, n in (("train", 2), ("validation", 3))
+    }
+    (tmp_path / "_info.json").write_text(json.dumps({"splits": splits}))
+    assert len(ShardSource(tmp_path, split="validation")) == 3
+    assert len(ShardSource(str(tmp_path / "a-train-*.tar"))) == 2
+    with pytest.raises(InvalidArgumentError, match="splits train, validation; none is named"):
+        ShardSource(tmp_path)
+    with pytest.raises(InvalidArgumentError, match="'val' is not among them"):
+        ShardSource(tmp_path, split="val")
+
+
+def test_one_shard_given_twice_is_an_error(tmp_path: Path) -> None:
+    write_tiny_shards(tmp_path, [2])
+    path = tmp_path / "tiny-000000.tar"
+    with pytest.raises(DataError, match="is listed twice"):
+        ShardSource([path, path])
