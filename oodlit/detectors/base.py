@@ -1,12 +1,13 @@
 """The contract of a detector: what it needs, how it is fitted, how it scores."""
 
 import inspect
+import logging
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, TypeAlias, final
+from typing import Any, ClassVar, TypeAlias, TypeVar, final
 
 import torch
 from jaxtyping import Float
@@ -14,10 +15,13 @@ from torch import Tensor, nn
 
 from oodlit.detectors.reference import Reference
 from oodlit.detectors.statistics import Statistic, Statistics
-from oodlit.errors import InvalidArgumentError, NotFittedError, RequirementError
+from oodlit.errors import InvalidArgumentError, NotFittedError, RequirementError, UnknownNameError
 from oodlit.outputs import Head, Outputs
 
 __all__ = ["NEEDS", "BackboneFacts", "Detector", "Requirement", "TrainFreeDetector", "snake_case"]
+
+D = TypeVar("D", bound="Detector")
+_log = logging.getLogger("oodlit.detectors")
 
 NEEDS = frozenset({"logits", "features", "head", "labels", "images", "hidden", "model"})
 """Everything that a detector may declare in `needs`."""
@@ -73,9 +77,9 @@ class Detector(nn.Module, ABC):
         [3.0, 2.0]
     """
 
-    needs: ClassVar[frozenset[str]]
-    """Which of `NEEDS` are read; nothing else may be."""
-    statistics: ClassVar[tuple[type[Statistic], ...]] = ()
+    needs: frozenset[str]
+    """Which of `NEEDS` are read; nothing else may be. Of the class, or of the instance where settings decide."""
+    statistics: tuple[type[Statistic], ...] = ()
     """What must be known of the training set; empty for a train-free detector."""
     reference: ClassVar[Reference]
     """The paper."""
@@ -83,8 +87,16 @@ class Detector(nn.Module, ABC):
     """Conditions beyond `needs`, for example non-negative features."""
     invariances: ClassVar[frozenset[str]] = frozenset()
     """Names of invariances that hold and that the conformance kit tests; see `oodlit.testing`."""
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Published settings by name, see `preset`; nested detectors as {"class_path": ..., "init_args": ...}."""
+    host_buffers: ClassVar[frozenset[str]] = frozenset()
+    """Buffers too large to follow the device of the outputs; `_score` moves their parts itself."""
+    layers: tuple[str, ...] = ()
+    """Names of the hidden activations that are read, where `needs` has "hidden"."""
     extra_passes: int = 0
     """Forward passes per image beyond the one that every run makes."""
+    notes: tuple[str, ...] = ()
+    """What the last fit found worth telling, for example classes without an image. Also logged as warnings."""
 
     _fitted: bool = False
 
@@ -114,6 +126,7 @@ class Detector(nn.Module, ABC):
         if missing:
             raise RequirementError(f"{self!r} must be fitted on training images; missing: {', '.join(missing)}")
         self._fitted = False
+        self.notes = ()
         with torch.no_grad():
             for child in self._children():
                 child.fit(given, head)
@@ -139,6 +152,7 @@ class Detector(nn.Module, ABC):
                 f"{self!r} is not fitted; call oodlit.detectors.fit([...], batches, head) or load a saved fit first"
             )
         self._check_inputs(outputs)
+        self._follow(outputs.device)
         with torch.no_grad(), torch.autocast(outputs.device.type, enabled=False):
             scores = self._score(outputs)
         if scores.shape != (len(outputs),):
@@ -167,6 +181,28 @@ class Detector(nn.Module, ABC):
     def settings(self) -> dict[str, Any]:
         """The arguments of the constructor, as stored."""
         return {name: getattr(self, name) for name in _parameters(type(self))}
+
+    @classmethod
+    def preset(cls: type[D], name: str, **changes: Any) -> D:
+        """The detector with published settings.
+
+        Args:
+            name: A key of `presets`.
+            changes: Settings that replace those of the preset.
+
+        Raises:
+            UnknownNameError: There is no such preset.
+
+        Example:
+            >>> from oodlit.detectors import KNN
+            >>> KNN.preset("1-percent")
+            KNN(k=10, bank_size=12811)
+        """
+        if name not in cls.presets:
+            raise UnknownNameError.of(f"preset of {cls.__name__}", name, cls.presets)
+        from oodlit.detectors.io import settings_from_config  # noqa: PLC0415  # io builds on this module
+
+        return cls(**{**settings_from_config(cls.presets[name]), **changes})
 
     @classmethod
     def key(cls) -> str:
@@ -212,7 +248,9 @@ class Detector(nn.Module, ABC):
     def _check_inputs(self, outputs: Outputs) -> None:
         """Every needed field is there and holds no NaN; looked up once per batch whatever the number of detectors."""
         needs = self.required_needs
-        fields = {name: outputs.require(name) for name in ("logits", "features", "images") if name in needs}
+        fields: dict[str, Tensor] = {
+            name: outputs.require(name) for name in ("logits", "features", "images") if name in needs
+        }
         if "hidden" in needs:
             fields |= {f"hidden[{name!r}]": value for name, value in (outputs.hidden or {}).items()}
         for name, value in fields.items():
@@ -224,6 +262,17 @@ class Detector(nn.Module, ABC):
                 f"{self!r}: {len(rows)} of {len(outputs)} images have NaN in {name}{named};"
                 " look at these images, the weights and the precision of the backbone"
             )
+
+    def note(self, message: str) -> None:
+        """Tell what a fit found: kept in `notes` and logged as a warning."""
+        self.notes = (*self.notes, message)
+        _log.warning("%r: %s", self, message)
+
+    def _follow(self, device: torch.device) -> None:
+        """Move the buffers to where the outputs are: a fit may have been made, or loaded, elsewhere."""
+        for name, buffer in self._buffers.items():
+            if buffer is not None and buffer.device != device and name not in self.host_buffers:
+                self._buffers[name] = buffer.to(device)
 
     def _children(self) -> list["Detector"]:
         return [child for child in self.children() if isinstance(child, Detector)]
