@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import pickle
 import subprocess
 import sys
 
@@ -9,13 +10,18 @@ import numpy as np
 import pytest
 import scipy.ndimage
 import scipy.stats
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from oodlit.datamodules.unit_tests import generators
+from oodlit.datamodules.decode import decode_image
+from oodlit.datamodules.sources import MemorySource
+from oodlit.datamodules.stream import Sample
+from oodlit.datamodules.unit_tests import Template, UnitTestSource, generators, templates_of, unit_test_stream
 from oodlit.datamodules.unit_tests.registry import FORMATS, UNIT_TESTS, draw, encode
-from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
+from oodlit.roles import Role
 
 sides = st.integers(1, 40) | st.sampled_from([1, 500])
 seeds = st.integers(0, 2**32)
@@ -235,9 +241,9 @@ def test_low_freq_is_smooth_and_noise_is_not():
 
 @given(seeds)
 def test_blobs_are_zero_or_above_three_quarters(seed):
-    values = generators.blobs(50, 40, rng_of(seed))
+    values = generators.blobs(150, 120, rng_of(seed))
     assert np.all((values == 0) | ((values >= 0.75) & (values <= 1)))
-    assert 0.02 < (values > 0).mean() < 0.5
+    assert 0.01 < (values > 0).mean() < 0.45
 
 
 @given(seeds)
@@ -278,3 +284,96 @@ def test_bad_arguments():
     with pytest.raises(UnknownNameError, match="unknown format of unit tests 'GIF'"):
         encode(draw("black", 1, 1, index=0), "GIF")
     assert set(FORMATS) == {"PNG", "JPEG"}
+
+
+# As a source
+
+
+def id_source(n: int = 5) -> MemorySource:
+    return MemorySource(
+        [Sample(f"{i}.jpg", encode(np.asarray(photo(20 + i, 10 + i, i)), "JPEG"), label=i) for i in range(n)]
+    )
+
+
+def test_stream_has_all_tests_as_groups_at_the_sizes_of_id_images():
+    stream = unit_test_stream(id_source(), count=3)
+    assert stream.role is Role.UNIT_TEST
+    assert stream.class_names == tuple(PUBLISHED)
+    assert len(stream) == 17 * 3
+    samples = list(stream.source.read(0, len(stream)))
+    assert [s.group for s in samples] == sorted(list(range(17)) * 3)
+    assert all(s.label == -1 for s in samples)
+    assert len({s.key for s in samples}) == 17 * 3
+    sizes = [decode_image(s.image).size for s in samples]
+    assert sizes == sizes[:3] * 17
+    assert set(sizes) <= {(20 + i, 10 + i) for i in range(5)}
+
+
+@given(data=st.data())
+def test_any_range_gives_the_same_files(data):
+    source = unit_test_stream(id_source(), count=2).source
+    start = data.draw(st.integers(0, len(source)))
+    stop = data.draw(st.integers(start, len(source)))
+    part = [(s.key, s.image) for s in source.read(start, stop)]
+    assert part == [(s.key, s.image) for s in ALL][start:stop]
+
+
+def test_same_pixels_after_pickling():
+    source = pickle.loads(pickle.dumps(unit_test_stream(id_source(), count=2).source))
+    assert [s.image for s in source.read(0, len(source))] == [s.image for s in ALL]
+    wanted = {ALL[3].key, ALL[20].key, "unknown"}
+    assert {s.key: s.image for s in source.find(wanted)} == {ALL[i].key: ALL[i].image for i in (3, 20)}
+
+
+def test_pixel_perm_holds_the_pixels_of_an_id_image():
+    images = id_source()
+    templates = templates_of(images, 4)
+    source = UnitTestSource(templates, images=images, tests=["pixel_perm"])
+    for template, sample in zip(templates, source.read(0, 4), strict=True):
+        original = np.asarray(decode_image(images.samples[template.position].image)).reshape(-1, 3)
+        permuted = np.asarray(decode_image(sample.image)).reshape(-1, 3)
+        assert sorted(map(tuple, permuted)) == sorted(map(tuple, original))
+
+
+def test_formats_follow_the_list():
+    assert {t.format for t in templates_of(id_source(), 5)} == {"PNG"}
+    assert {t.format for t in templates_of(id_source(), 5, format=None)} == {"JPEG"}
+    pictures = MemorySource([Sample("a", photo())])
+    assert templates_of(pictures, 2, format=None) == [Template(13, 7, "PNG", 0)] * 2
+    (sample,) = UnitTestSource([Template(9, 8, "JPEG")], tests=["uni"]).read(0, 1)
+    assert sample.key == "uni/0000%2Ejpg"
+    assert sample.image[:2] == b"\xff\xd8"
+
+
+def test_every_id_image_serves_before_one_serves_twice():
+    assert sorted(t.position for t in templates_of(id_source(5), 10)) == sorted([*range(5), *range(5)])
+
+
+def test_bad_templates_and_images():
+    with pytest.raises(InvalidArgumentError, match="0 templates"):
+        UnitTestSource([])
+    with pytest.raises(InvalidArgumentError, match="'pixel_perm' permutes the pixels of ID images"):
+        UnitTestSource([Template(3, 3)])
+    with pytest.raises(UnknownNameError, match="'GIF'"):
+        UnitTestSource([Template(3, 3, "GIF")], tests=["uni"])
+    with pytest.raises(UnknownNameError, match="unknown unit test 'blob'; did you mean 'blobs'"):
+        UnitTestSource([Template(3, 3)], tests=["blob"])
+    with pytest.raises(InvalidArgumentError, match="count=0 of 5 ID images"):
+        templates_of(id_source(), 0)
+    with pytest.raises(DataError, match="key 'a': undecodable"):
+        templates_of(MemorySource([Sample("a", b"no image", origin="shard x")]), 1)
+    with pytest.raises(InvalidArgumentError, match="is a tensor"):
+        templates_of(MemorySource([Sample("a", torch.zeros(3, 2, 2))]), 1)
+
+
+def test_a_broken_id_image_becomes_the_error_of_its_sample():
+    half = encode(np.asarray(photo(50, 50)), "JPEG")[:600]
+    source = UnitTestSource(
+        [Template(5, 5, position=0)], images=MemorySource([Sample("a", half)]), tests=["white", "pixel_perm"]
+    )
+    white, permuted = source.read(0, 2)
+    assert white.error is None
+    assert "ID image 'a'" in permuted.error
+
+
+ALL = tuple(unit_test_stream(id_source(), count=2).source.read(0, 34))

@@ -4,5 +4,18 @@ from oodlit.datamodules.unit_tests.registry import UNIT_TESTS as UNIT_TESTS
 from oodlit.datamodules.unit_tests.registry import UnitTest as UnitTest
 from oodlit.datamodules.unit_tests.registry import draw as draw
 from oodlit.datamodules.unit_tests.registry import encode as encode
+from oodlit.datamodules.unit_tests.source import Template as Template
+from oodlit.datamodules.unit_tests.source import UnitTestSource as UnitTestSource
+from oodlit.datamodules.unit_tests.source import templates_of as templates_of
+from oodlit.datamodules.unit_tests.source import unit_test_stream as unit_test_stream
 
-__all__ = ["UNIT_TESTS", "UnitTest", "draw", "encode"]
+__all__ = [
+    "UNIT_TESTS",
+    "Template",
+    "UnitTest",
+    "UnitTestSource",
+    "draw",
+    "encode",
+    "templates_of",
+    "unit_test_stream",
+]

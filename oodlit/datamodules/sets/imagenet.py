@@ -1,0 +1,149 @@
+"""ImageNet-1k: training and validation images, from class folders or from the official flat validation archive."""
+
+import csv
+import io
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+import scipy.io
+
+from oodlit.datamodules.description import DatasetDescription, Place, Placement
+from oodlit.datamodules.imagenet_classes import labels_from_ground_truth, wnid_labels
+from oodlit.errors import DataError
+from oodlit.roles import Role
+
+__all__ = ["IMAGENET_TRAIN", "IMAGENET_VAL", "by_wnid", "flat_val", "read_val_labels"]
+
+_LICENCE = "research use, https://image-net.org/download"
+_SOURCE = "https://image-net.org/challenges/LSVRC/2012/"
+_CITATION = "Russakovsky et al.: ImageNet Large Scale Visual Recognition Challenge, IJCV 2015"
+_N_VAL = 50_000
+
+
+def by_wnid(path: PurePosixPath) -> Place | None:
+    """Label of a file in a folder named by its wnid; other files are no part of the set.
+
+    Example:
+        >>> by_wnid(PurePosixPath("val/n01443537/ILSVRC2012_val_00000236.JPEG"))
+        Place(label=1, group='')
+    """
+    label = wnid_labels().get(path.parent.name)
+    return None if label is None else Place(label=label)
+
+
+def split(name: str) -> Placement:
+    """`by_wnid` for the files under a folder `name`, or for all files if no other split is there."""
+    others = {"train", "val", "test"} - {name}
+
+    def place(path: PurePosixPath) -> Place | None:
+        return None if others.intersection(path.parts) else by_wnid(path)
+
+    return place
+
+
+IMAGENET_TRAIN = DatasetDescription(
+    name="imagenet_train",
+    title="ImageNet-1k, training images",
+    role=Role.TRAIN,
+    layout="train/<wnid>/<file>.JPEG",
+    place=split("train"),
+    count=1_281_167,
+    labelled=True,
+    licence=_LICENCE,
+    source=_SOURCE,
+    citation=_CITATION,
+)
+IMAGENET_VAL = DatasetDescription(
+    name="imagenet_val",
+    title="ImageNet-1k, validation images",
+    role=Role.ID,
+    layout="val/<wnid>/<file>.JPEG (flat: see flat_val)",
+    place=split("val"),
+    count=_N_VAL,
+    labelled=True,
+    licence=_LICENCE,
+    source=_SOURCE,
+    citation=_CITATION,
+)
+
+
+def flat_val(labels: Mapping[str, int]) -> DatasetDescription:
+    """`IMAGENET_VAL` for the official archive, whose 50 000 files lie in one folder.
+
+    Args:
+        labels: Class index by file name without extension, as `read_val_labels` gives it.
+
+    Example:
+        >>> flat_val({"ILSVRC2012_val_00000001": 65}).place(PurePosixPath("ILSVRC2012_val_00000001.JPEG"))
+        Place(label=65, group='')
+    """
+
+    def place(path: PurePosixPath) -> Place | None:
+        label = labels.get(path.stem)
+        return None if label is None else Place(label=label)
+
+    return replace(IMAGENET_VAL, layout="ILSVRC2012_val_<number>.JPEG", place=place)
+
+
+def read_val_labels(source: str | Path, *, count: int = _N_VAL) -> dict[str, int]:
+    """Class index by file name (without extension) of the flat validation images.
+
+    Read are the development kit (its folder, with `data/meta.mat` and `ILSVRC2012_validation_ground_truth.txt`), and
+    the lists that are in use in its place: one wnid per line in the order of the images, `<file> <class index>` per
+    line, or a CSV with the columns `ImageId` and `PredictionString`.
+
+    Args:
+        source: The folder or file.
+        count: Number of images, 50 000.
+
+    Raises:
+        DataError: The file has another form or another number of lines, or a class that is not one of the 1000.
+    """
+    source = Path(source)
+    labels = _from_devkit(source) if source.is_dir() else _from_list(source)
+    if len(labels) != count:
+        raise DataError(
+            f"{source}: labels of {len(labels)} images, {count} expected; one per validation image is needed"
+        )
+    if (worst := max(labels.values())) >= len(wnid_labels()) or min(labels.values()) < 0:
+        raise DataError(f"{source}: class index {worst}; 0..{len(wnid_labels()) - 1} are possible")
+    return labels
+
+
+def _from_devkit(folder: Path) -> dict[str, int]:
+    meta = next(iter(sorted(folder.rglob("meta.mat"))), None)
+    truth = next(iter(sorted(folder.rglob("ILSVRC2012_validation_ground_truth.txt"))), None)
+    if meta is None or truth is None:
+        raise DataError(
+            f"{folder}: no meta.mat with ILSVRC2012_validation_ground_truth.txt; the folder of the ILSVRC2012"
+            " development kit is needed"
+        )
+    synsets = scipy.io.loadmat(str(meta), squeeze_me=True)["synsets"]
+    ids = {str(s["WNID"]): int(s["ILSVRC2012_ID"]) for s in synsets if int(s["num_children"]) == 0}
+    if set(ids) != set(wnid_labels()):
+        raise DataError(f"{meta}: {len(ids)} leaf classes that are not the 1000 of ImageNet-1k")
+    numbers = [int(line) for line in truth.read_text().split()]
+    return {_val_name(i): label for i, label in enumerate(labels_from_ground_truth(ids, numbers), start=1)}
+
+
+def _from_list(path: Path) -> dict[str, int]:
+    text = path.read_text(encoding="utf-8")
+    known = wnid_labels()
+    try:
+        if "PredictionString" in text[:200]:
+            rows = csv.DictReader(io.StringIO(text))
+            return {row["ImageId"]: known[row["PredictionString"].split()[0]] for row in rows}
+        lines = [line.split() for line in text.splitlines() if line.strip()]
+        if all(len(words) == 1 and words[0] in known for words in lines):
+            return {_val_name(i): known[words[0]] for i, words in enumerate(lines, start=1)}
+        return {PurePosixPath(name).stem: int(label) for name, label in lines}
+    except (KeyError, ValueError, IndexError) as error:
+        raise DataError(
+            f"{path}: neither one wnid per line, nor '<file> <class index>' per line, nor a CSV with ImageId and"
+            f" PredictionString ({error})"
+        ) from error
+
+
+def _val_name(number: int) -> str:
+    return f"ILSVRC2012_val_{number:08d}"

@@ -1,0 +1,132 @@
+"""Known classes under another look: ImageNet-V2, -R, -A, -Sketch and -C. Labels are kept."""
+
+from pathlib import PurePosixPath
+
+from oodlit.datamodules.description import DatasetDescription, Place
+from oodlit.datamodules.imagenet_classes import subset_labels
+from oodlit.datamodules.sets.imagenet import by_wnid
+from oodlit.roles import Role
+
+__all__ = [
+    "CORRUPTIONS",
+    "IMAGENET_A",
+    "IMAGENET_C",
+    "IMAGENET_R",
+    "IMAGENET_SKETCH",
+    "IMAGENET_V2",
+    "by_corruption",
+    "by_number",
+]
+
+CORRUPTIONS: tuple[str, ...] = (
+    "gaussian_noise",
+    "shot_noise",
+    "impulse_noise",
+    "defocus_blur",
+    "glass_blur",
+    "motion_blur",
+    "zoom_blur",
+    "snow",
+    "frost",
+    "fog",
+    "brightness",
+    "contrast",
+    "elastic_transform",
+    "pixelate",
+    "jpeg_compression",
+    "speckle_noise",
+    "gaussian_blur",
+    "spatter",
+    "saturate",
+)
+"""The 15 kinds of ImageNet-C in the paper's order, then the four extra ones."""
+_N_VAL = 50_000
+
+
+def by_number(path: PurePosixPath) -> Place | None:
+    """Label of a file in a folder whose name *is* the class index: "2" is 2, though "10" sorts before it.
+
+    Example:
+        >>> by_number(PurePosixPath("imagenetv2-matched-frequency-format-val/112/a.jpeg"))
+        Place(label=112, group='')
+    """
+    name = path.parent.name
+    return Place(label=int(name)) if name.isdecimal() and name.isascii() and int(name) < 1000 else None
+
+
+def by_corruption(path: PurePosixPath) -> Place | None:
+    """Label by wnid, group "<corruption>/<severity>".
+
+    Example:
+        >>> by_corruption(PurePosixPath("noise/shot_noise/5/n01443537/ILSVRC2012_val_00000236.JPEG"))
+        Place(label=1, group='shot_noise/5')
+    """
+    place = by_wnid(path)
+    if place is None or len(path.parts) < 4:
+        return None
+    kind, severity = path.parts[-4:-2]
+    return Place(place.label, f"{kind}/{severity}") if kind in CORRUPTIONS and severity in "12345" else None
+
+
+IMAGENET_V2 = DatasetDescription(
+    name="imagenet_v2",
+    title="ImageNet-V2, matched frequency",
+    role=Role.SHIFT,
+    layout="imagenetv2-matched-frequency-format-val/<class index>/<file>.jpeg",
+    place=by_number,
+    count=10_000,
+    labelled=True,
+    licence="MIT (code)",
+    source="https://github.com/modestyachts/ImageNetV2",
+    citation="Recht et al.: Do ImageNet Classifiers Generalize to ImageNet?, ICML 2019",
+)
+IMAGENET_R = DatasetDescription(
+    name="imagenet_r",
+    title="ImageNet-R (renditions)",
+    role=Role.SHIFT,
+    layout="imagenet-r/<wnid>/<file>.jpg",
+    place=by_wnid,
+    count=30_000,
+    label_subset=subset_labels("imagenet_r"),
+    labelled=True,
+    licence="MIT",
+    source="https://github.com/hendrycks/imagenet-r",
+    citation="Hendrycks et al.: The Many Faces of Robustness, ICCV 2021",
+)
+IMAGENET_A = DatasetDescription(
+    name="imagenet_a",
+    title="ImageNet-A (natural adversarial examples)",
+    role=Role.SHIFT,
+    layout="imagenet-a/<wnid>/<file>.jpg",
+    place=by_wnid,
+    count=7_500,
+    label_subset=subset_labels("imagenet_a"),
+    labelled=True,
+    licence="MIT",
+    source="https://github.com/hendrycks/natural-adv-examples",
+    citation="Hendrycks et al.: Natural Adversarial Examples, CVPR 2021",
+)
+IMAGENET_SKETCH = DatasetDescription(
+    name="imagenet_sketch",
+    title="ImageNet-Sketch",
+    role=Role.SHIFT,
+    layout="sketch/<wnid>/<file>.JPEG",
+    place=by_wnid,
+    count=50_889,
+    labelled=True,
+    licence="MIT (code)",
+    source="https://github.com/HaohanWang/ImageNet-Sketch",
+    citation="Wang et al.: Learning Robust Global Representations by Penalizing Local Predictive Power, NeurIPS 2019",
+)
+IMAGENET_C = DatasetDescription(
+    name="imagenet_c",
+    title="ImageNet-C (corruptions), 224 x 224 pixels",
+    role=Role.SHIFT,
+    layout="<corruption>/<severity 1-5>/<wnid>/<file>.JPEG",
+    place=by_corruption,
+    labelled=True,
+    prepared=True,
+    licence="CC-BY-4.0",
+    source="https://zenodo.org/records/2235448",
+    citation="Hendrycks, Dietterich: Benchmarking Neural Network Robustness to Common Corruptions, ICLR 2019",
+)

@@ -1,0 +1,119 @@
+"""OOD sets for ImageNet-1k in folders: the MOS subsets, Textures, OpenImage-O, ImageNet-O, SSB, Species."""
+
+from pathlib import PurePosixPath
+
+from oodlit.datamodules.description import DatasetDescription, Place
+from oodlit.roles import Role
+
+__all__ = [
+    "IMAGENET_O",
+    "INATURALIST",
+    "OPENIMAGE_O",
+    "PLACES",
+    "SPECIES",
+    "SSB_EASY",
+    "SSB_HARD",
+    "SUN",
+    "TEXTURES",
+    "by_folder",
+    "flat",
+]
+
+_MOS = "Huang, Li: MOS: Towards Scaling Out-of-distribution Detection for Large Semantic Space, CVPR 2021"
+_MOS_SOURCE = "https://github.com/deeplearning-wisc/large_scale_ood"
+_SSB = "Vaze et al.: Open-Set Recognition: a Good Closed-Set Classifier is All You Need?, ICLR 2022"
+_SSB_SOURCE = "https://github.com/sgvaze/SSB"
+
+
+def flat(path: PurePosixPath) -> Place:
+    """Every image belongs to the set; there are no groups."""
+    return Place()
+
+
+def by_folder(path: PurePosixPath) -> Place | None:
+    """The folder of a file is its OOD class; files outside folders are no part of the set."""
+    return Place(group=path.parent.name) if path.parent.name else None
+
+
+def _mos(name: str, title: str, folder: str, licence: str) -> DatasetDescription:
+    return DatasetDescription(
+        name=name,
+        title=f"{title}, 10 000 images without ImageNet classes (MOS)",
+        role=Role.OOD,
+        layout=f"{folder}/images/<file>.jpg",
+        place=flat,
+        count=10_000,
+        licence=licence,
+        source=_MOS_SOURCE,
+        citation=_MOS,
+    )
+
+
+INATURALIST = _mos("inaturalist", "iNaturalist plants", "iNaturalist", "that of each photo (CC)")
+SUN = _mos("sun", "SUN scenes", "SUN", "research use")
+PLACES = _mos("places", "Places365 scenes", "Places", "research use")
+TEXTURES = DatasetDescription(
+    name="textures",
+    title="Describable Textures (DTD)",
+    role=Role.OOD,
+    layout="dtd/images/<texture>/<file>.jpg",
+    place=by_folder,
+    count=5_640,
+    n_groups=47,
+    licence="research use",
+    source="https://www.robots.ox.ac.uk/~vgg/data/dtd/",
+    citation="Cimpoi et al.: Describing Textures in the Wild, CVPR 2014",
+)
+OPENIMAGE_O = DatasetDescription(
+    name="openimage_o",
+    title="OpenImage-O: images of OpenImage-v3's test set, chosen by hand (file list)",
+    role=Role.OOD,
+    layout="<file>.jpg as in openimage_o.txt",
+    place=flat,
+    count=17_632,
+    licence="CC-BY-4.0 (annotations), that of each photo (CC-BY)",
+    source="https://github.com/haoqiwang/vim",
+    citation="Wang et al.: ViM: Out-of-Distribution with Virtual-logit Matching, CVPR 2022",
+)
+IMAGENET_O = DatasetDescription(
+    name="imagenet_o",
+    title="ImageNet-O: ImageNet-21k images of other classes, chosen against a ResNet-50",
+    role=Role.OOD,
+    layout="imagenet-o/<wnid>/<file>.JPEG",
+    place=by_folder,
+    count=2_000,
+    n_groups=200,
+    licence="MIT",
+    source="https://github.com/hendrycks/natural-adv-examples",
+    citation="Hendrycks et al.: Natural Adversarial Examples, CVPR 2021",
+)
+SSB_HARD = DatasetDescription(
+    name="ssb_hard",
+    title="Semantic Shift Benchmark, hard: ImageNet-21k classes near ImageNet-1k",
+    role=Role.OOD,
+    layout="<wnid>/<file>.JPEG, or the file list of OpenOOD",
+    place=by_folder,
+    licence="as ImageNet",
+    source=_SSB_SOURCE,
+    citation=_SSB,
+)
+SSB_EASY = DatasetDescription(
+    name="ssb_easy",
+    title="Semantic Shift Benchmark, easy: ImageNet-21k classes far from ImageNet-1k",
+    role=Role.OOD,
+    layout="<wnid>/<file>.JPEG",
+    place=by_folder,
+    licence="as ImageNet",
+    source=_SSB_SOURCE,
+    citation=_SSB,
+)
+SPECIES = DatasetDescription(
+    name="species",
+    title="Species: photos of iNaturalist species that ImageNet lacks",
+    role=Role.OOD,
+    layout="<species>/<file>.jpg",
+    place=by_folder,
+    licence="that of each photo (CC)",
+    source="https://github.com/hendrycks/anomaly-seg",
+    citation="Hendrycks et al.: Scaling Out-of-Distribution Detection for Real-World Settings, ICML 2022",
+)
