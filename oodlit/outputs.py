@@ -185,7 +185,7 @@ class Outputs:
         return value
 
     def memo(self, key: Hashable, compute: Callable[[], Tensor]) -> Tensor:
-        """`compute()`, evaluated once per batch for every `key`; shares work between detectors."""
+        """Evaluate `compute()` once per batch for every `key`; shares work between detectors."""
         if key not in self._memo:
             self._memo[key] = compute()
         value = self._memo[key]
@@ -204,12 +204,12 @@ class Outputs:
 
     @cached_property
     def logsumexp(self) -> Float[Tensor, " batch"]:
-        """log sum exp of the logits."""
+        """Log-sum-exp of the logits."""
         return self.require("logits").logsumexp(dim=1)
 
     @cached_property
     def log_probabilities(self) -> Float[Tensor, "batch classes"]:
-        """log softmax of the logits."""
+        """Log-softmax of the logits."""
         return self.require("logits").log_softmax(dim=1)
 
     @cached_property
@@ -220,7 +220,8 @@ class Outputs:
     @cached_property
     def feature_norms(self) -> Float[Tensor, " batch"]:
         """Euclidean norm of the features."""
-        return torch.linalg.vector_norm(self.require("features"), dim=1)
+        norms: Tensor = torch.linalg.vector_norm(self.require("features"), dim=1)
+        return norms
 
     @cached_property
     def unit_features(self) -> Float[Tensor, "batch features"]:
@@ -270,7 +271,7 @@ def unit(vectors: Float[Tensor, "batch features"]) -> Float[Tensor, "batch featu
     """
     largest = vectors.abs().amax(dim=1, keepdim=True)
     scaled = vectors / largest.where(largest > 0, torch.ones_like(largest))
-    norm = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
+    norm: Tensor = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
     return scaled / norm.where(norm > 0, torch.ones_like(norm))
 
 

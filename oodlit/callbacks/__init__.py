@@ -1,1 +1,5 @@
-"""oodlit.callbacks."""
+"""Lightning callbacks."""
+
+from oodlit.callbacks.detection import OODDetection
+
+__all__ = ["OODDetection"]

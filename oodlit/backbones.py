@@ -1,0 +1,224 @@
+"""From a timm name or an nn.Module to a network whose features and linear head are known.
+
+The features are the input of the final linear layer, so that head(features) == logits holds by construction.
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from oodlit.errors import InvalidArgumentError, RequirementError, UnknownNameError
+from oodlit.outputs import Head
+
+__all__ = [
+    "capture",
+    "default_transform",
+    "describe",
+    "find_head_layers",
+    "fingerprint",
+    "join_heads",
+    "load_network",
+    "normalisation_std",
+    "to_vectors",
+]
+
+
+def load_network(name: str, weights: str | Path | None = "hub") -> nn.Module:
+    """A timm network in eval mode.
+
+    Args:
+        name: timm model name, with or without pretrained tag, such as "resnet50.a1_in1k".
+        weights: "hub" (timm's published weights), a local file (.safetensors, or a state dict that loads with
+            `weights_only=True`), or None for random weights.
+
+    Raises:
+        UnknownNameError: timm knows no such model; names the nearest.
+        InvalidArgumentError: The weights cannot be loaded.
+    """
+    import timm  # noqa: PLC0415  # a second of import that nobody pays who brings an nn.Module
+
+    if not timm.is_model(name):
+        raise UnknownNameError.of("backbone", name, timm.list_models())
+    if weights is None:
+        network: nn.Module = timm.create_model(name, pretrained=False)
+        return network.eval()
+    try:
+        if weights == "hub":
+            network = timm.create_model(name, pretrained=True)
+        else:
+            file = Path(weights)
+            if not file.is_file():
+                raise InvalidArgumentError(f"backbone {name!r}: weights file {str(file)!r} does not exist")  # noqa: TRY301
+            network = timm.create_model(name, pretrained=False)
+            timm.models.load_checkpoint(network, str(file), strict=True, weights_only=True)
+    except InvalidArgumentError:
+        raise
+    except Exception as error:  # the hub, the file format and the shapes each fail with a type of their own
+        raise InvalidArgumentError(
+            f"backbone {name!r}: weights {str(weights)!r} cannot be loaded ({type(error).__name__}: {error});"
+            " give weights=PATH of a local checkpoint, or weights=None for random weights"
+        ) from error
+    return network.eval()
+
+
+def default_transform(network: nn.Module) -> Callable[[Image.Image], Tensor] | None:
+    """The evaluation transform of timm at the network's test size; None for networks that are not timm's."""
+    if not hasattr(network, "pretrained_cfg"):
+        return None
+    import timm.data  # noqa: PLC0415
+
+    config = timm.data.config.resolve_model_data_config(network, use_test_size=True)  # type: ignore[no-untyped-call]
+    transform: Callable[[Image.Image], Tensor] = timm.data.transforms_factory.create_transform(
+        **config, is_training=False
+    )
+    return transform
+
+
+def normalisation_std(transform: object) -> Tensor:
+    """Standard deviation of the Normalize step of a torchvision-style transform; ones where there is none."""
+    for step in getattr(transform, "transforms", [transform]):
+        std = getattr(step, "std", None)
+        if type(step).__name__ == "Normalize" and std is not None:
+            return torch.as_tensor(std, dtype=torch.float32).flatten()
+    return torch.ones(1)
+
+
+def find_head_layers(network: nn.Module, head: str | None) -> tuple[tuple[str, ...], ...]:
+    """Names of the final linear layers, most likely first: one layer, or several whose logits are averaged.
+
+    Args:
+        network: The classifier.
+        head: Name of the final layer, or None to ask the network: timm's `get_classifier`, else the last linear layer.
+
+    Returns:
+        Candidates; which of them is right shows in the first forward pass.
+
+    Raises:
+        InvalidArgumentError: There is no such layer, it is not linear, or no linear layer at all.
+    """
+    names = {id(module): name for name, module in network.named_modules()}
+    if head is None:
+        candidates = _classifier_candidates(network)
+        if not candidates:
+            raise InvalidArgumentError(
+                f"{type(network).__name__}: no final linear layer was found; name it: head='...'."
+                f" Layers: {', '.join(n for n, _ in list(network.named_modules())[-8:] if n) or 'none'}"
+            )
+    else:
+        try:
+            chosen = network.get_submodule(head)
+        except AttributeError:
+            linear = [n for n, m in network.named_modules() if _is_linear(m)]
+            near = UnknownNameError.of("layer", head, linear[-12:])
+            raise InvalidArgumentError(f"head={head!r}: the network has no such layer - {near}") from None
+        candidates = _candidates(chosen)
+        if not candidates:
+            raise InvalidArgumentError(
+                f"head={head!r} is a {type(chosen).__name__}; a Linear or 1x1 Conv2d layer is needed"
+            )
+    return tuple(tuple(names[id(layer)] for layer in candidate) for candidate in candidates)
+
+
+def join_heads(layers: list[nn.Module]) -> Head:
+    """One head for the mean of several linear layers on concatenated features: [W1 W2] / n, mean of the biases."""
+    weights, biases = [], []
+    for layer in layers:
+        weight = layer.weight
+        assert isinstance(weight, Tensor)  # Linear or Conv2d
+        weights.append(weight.detach().flatten(1).float())
+        bias = layer.bias
+        biases.append(bias.detach().float() if isinstance(bias, Tensor) else weights[-1].new_zeros(len(weight)))
+    count = len(layers)
+    return Head(torch.cat(weights, dim=1) / count, torch.stack(biases).sum(dim=0) / count)
+
+
+def to_vectors(activation: Tensor, width: int) -> Tensor:
+    """Input of a linear layer as (batch, width): 1x1 maps are flattened, maps and tokens averaged over positions.
+
+    A linear layer and a mean over positions commute, so the averaged input belongs to the averaged output.
+    """
+    if activation.ndim == 4 and activation.shape[1] == width:
+        return activation.mean(dim=(2, 3)) if activation[0, 0].numel() > 1 else activation.flatten(1)
+    if activation.ndim > 2 and activation.shape[-1] == width:
+        return activation.flatten(1, -2).mean(dim=1)
+    if activation.ndim == 2 and activation.shape[1] == width:
+        return activation
+    raise RequirementError(
+        f"the final layer takes inputs of shape {tuple(activation.shape)}; one vector of {width} per image is needed"
+    )
+
+
+@contextmanager
+def capture(network: nn.Module, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Iterator[dict[str, Tensor]]:
+    """Collect, during one forward pass, the inputs and outputs of layers by name; the network is left as it was."""
+    kept: dict[str, Tensor] = {}
+    handles = []
+    for name in inputs:
+
+        def keep_input(_module: nn.Module, args: tuple[Tensor, ...], name: str = name) -> None:
+            kept[name] = args[0]
+
+        handles.append(network.get_submodule(name).register_forward_pre_hook(keep_input))
+    for name in outputs:
+
+        def keep_output(_module: nn.Module, _args: object, output: Tensor, name: str = name) -> None:
+            kept[f"output:{name}"] = output
+
+        handles.append(network.get_submodule(name).register_forward_hook(keep_output))
+    try:
+        yield kept
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def fingerprint(network: nn.Module, transform: object) -> str:
+    """Hash of all weights, buffers and the transform: fitted detectors belong to exactly this backbone."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, value in sorted(network.state_dict().items()):
+        digest.update(f"{name}:{value.dtype}:{tuple(value.shape)}".encode())
+        data = value.detach().cpu().contiguous().flatten()
+        digest.update(data.view(torch.uint8).numpy() if data.numel() else b"")
+    digest.update(describe(transform).encode())
+    return digest.hexdigest()
+
+
+def describe(transform: object) -> str:
+    """A transform as text that stays the same from run to run."""
+    # The address in the default repr of objects and functions changes from run to run; the name does not.
+    text = repr(transform)
+    if " at 0x" in text:
+        return f"{getattr(transform, '__module__', '')}.{getattr(transform, '__qualname__', type(transform).__name__)}"
+    return text
+
+
+def _is_linear(module: nn.Module) -> bool:
+    if isinstance(module, nn.Linear):
+        return True
+    return isinstance(module, nn.Conv2d) and module.kernel_size == (1, 1) and module.groups == 1
+
+
+def _candidates(*parts: nn.Module) -> list[list[nn.Module]]:
+    """Sets of layers that may be the head: the last linear layer of each part; all layers as wide as the last one."""
+    parts = tuple(child for part in parts for child in (part if isinstance(part, nn.ModuleList) else [part]))
+    inner = [[m for m in part.modules() if _is_linear(m)] for part in parts]
+    last = [layers[-1] for layers in inner if layers]
+    if not last:
+        return []
+    every = [m for layers in inner for m in layers if len(m.weight) == len(last[-1].weight)]  # type: ignore[arg-type]  # tensors
+    return [last] if len(every) == len(last) else [last, every]
+
+
+def _classifier_candidates(network: nn.Module) -> list[list[nn.Module]]:
+    get_classifier = getattr(network, "get_classifier", None)
+    if callable(get_classifier):
+        classifier = get_classifier()
+        parts = classifier if isinstance(classifier, tuple | list) else [classifier]
+        return _candidates(*(part for part in parts if isinstance(part, nn.Module)))
+    linear: list[nn.Module] = [m for m in network.modules() if isinstance(m, nn.Linear)]
+    return [linear[-1:]] if linear else []

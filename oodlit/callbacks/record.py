@@ -1,0 +1,68 @@
+"""What is written down about a run, so that its numbers can be believed and repeated."""
+
+import platform
+import sys
+from importlib import metadata
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+
+from oodlit._version import __version__
+from oodlit.backbones import describe
+from oodlit.datamodules import OODDataModule
+from oodlit.detectors import BackboneFacts, Detector
+from oodlit.detectors.io import detector_to_config
+from oodlit.module import OODModule
+
+__all__ = ["run_record"]
+
+PACKAGES = ("numpy", "pandas", "pytorch-lightning", "timm", "torch", "torchmetrics", "torchvision", "webdataset")
+
+
+def run_record(
+    trainer: pl.Trainer,
+    module: OODModule,
+    datamodule: OODDataModule,
+    *,
+    facts: BackboneFacts,
+    detectors: dict[str, Detector],
+) -> dict[str, Any]:
+    """Versions, command line, backbone, data, settings: plain JSON values."""
+    return {
+        "versions": {"oodlit": __version__, "python": platform.python_version(), **_versions()},
+        "argv": sys.argv,
+        "backbone": {
+            "name": module.name,
+            "fingerprint": module.fingerprint,
+            "width": facts.width,
+            "num_classes": facts.num_classes,
+            "head": " + ".join(module.head_layers),
+            "head_problem": facts.head_problem,
+            "transform": describe(datamodule.transform),
+        },
+        "detectors": {name: detector_to_config(detector) for name, detector in detectors.items()},
+        "data": {
+            "batch_size": datamodule.batch_size,
+            "num_workers": datamodule.num_workers,
+            "on_error": datamodule.on_error,
+            "streams": [{"name": s.name, "role": str(s.role), "images": len(s)} for s in datamodule.active_streams],
+        },
+        "trainer": {
+            "accelerator": type(trainer.accelerator).__name__,
+            "strategy": type(trainer.strategy).__name__,
+            "precision": str(trainer.precision),
+            "processes": trainer.world_size,
+            "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or "cpu",
+        },
+    }
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            found[name] = "unknown"
+    return found

@@ -1,0 +1,293 @@
+"""OODModule: any classifier as a LightningModule that gives logits, features and identity of every image."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from oodlit.backbones import (
+    capture,
+    default_transform,
+    find_head_layers,
+    fingerprint,
+    join_heads,
+    load_network,
+    normalisation_std,
+    to_vectors,
+)
+from oodlit.detectors import BackboneFacts
+from oodlit.errors import InvalidArgumentError, OodlitError, RequirementError
+from oodlit.outputs import Head, Outputs
+
+__all__ = ["FEATURE_MAP", "OODModule"]
+
+FEATURE_MAP = "feature_map"
+"""Name under which `Outputs.hidden` holds the last block's map of a timm network."""
+
+
+class OODModule(pl.LightningModule):
+    """Wrap a classifier for `trainer.predict`.
+
+    The features are the input of its final linear layer, taken by a hook in the one forward pass. On the first batch it
+    is verified that head(features) equals the model's own logits; where it does not, detectors that need the head are
+    refused with the reason while the others run.
+
+    Args:
+        backbone: A timm name, or any nn.Module that maps images to logits.
+        head: Name of the final linear layer, such as "fc"; found by itself for timm networks and where it is the last.
+        transform: From a PIL image to a tensor; timm's own test transform by default.
+        weights: For a timm name: "hub", a local checkpoint file, or None for random weights.
+        name: How results call the backbone; the timm name or the class by default.
+
+    Raises:
+        UnknownNameError: timm knows no such model; names the nearest.
+        InvalidArgumentError: The head cannot be found, or the weights cannot be loaded.
+
+    Example:
+        >>> network = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 3))
+        >>> module = OODModule(network)
+        >>> module(torch.rand(5, 3, 2, 2))
+        Outputs(logits=(5, 3), features=(5, 8))
+        >>> module.head.width
+        8
+    """
+
+    def __init__(
+        self,
+        backbone: str | nn.Module,
+        head: str | None = None,
+        transform: Callable[[Image.Image], Tensor] | None = None,
+        *,
+        weights: str | Path | None = "hub",
+        name: str | None = None,
+    ) -> None:
+        """Load the network, find its head."""
+        super().__init__()
+        if not isinstance(backbone, str | nn.Module):
+            raise InvalidArgumentError(
+                f"OODModule: backbone is a {type(backbone).__name__}; a timm name or an nn.Module is needed"
+            )
+        self.name = name or (backbone if isinstance(backbone, str) else type(backbone).__name__)
+        self.network = load_network(backbone, weights) if isinstance(backbone, str) else backbone
+        self.transform = default_transform(self.network) if transform is None else transform
+        self._candidates = find_head_layers(self.network, head)
+        self.head_layers = self._candidates[0]
+        """Names of the final linear layers; their logits are averaged where there are several."""
+        self.give: frozenset[str] = frozenset()
+        """What `predict_step` adds to logits and features: of "images", "hidden", "model". Set by the callback."""
+        self.hidden_layers: tuple[str, ...] = ()
+        """Names in `Outputs.hidden`: submodules, or "feature_map". Set by the callback."""
+        self._head_problem: str | None = None
+        self._fingerprint: str | None = None
+
+    @property
+    def head_problem(self) -> str:
+        """Why the logits do not follow from the features; empty if they do, or before the first batch."""
+        return self._head_problem or ""
+
+    @property
+    def head(self) -> Head:
+        """The linear head.
+
+        Raises:
+            RequirementError: The logits of the model do not follow from the features; says why.
+        """
+        if self._head_problem:
+            raise RequirementError(f"{self.name}: {self._head_problem}")
+        return self._join_heads()
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of weights and transform; what fitted detectors belong to."""
+        if self._fingerprint is None:
+            self._fingerprint = fingerprint(self.network, self.transform)
+        return self._fingerprint
+
+    @property
+    def std(self) -> Tensor:
+        """Normalisation standard deviation of the transform, shape (channels,)."""
+        return normalisation_std(self.transform).to(self.device)
+
+    def logits(self, images: Tensor) -> Tensor:
+        """One more forward pass: logits (batch, classes), in float32 at least."""
+        return self._as_logits(self.network(images))
+
+    def logits_from_map(self, feature_map: Tensor) -> Tensor:
+        """Logits (batch, classes) from the last block's map of a timm network."""
+        forward_head = self._timm_method("forward_head")
+        return self._as_logits(forward_head(feature_map))
+
+    def forward(self, images: Tensor) -> Outputs:
+        """Logits and features of a batch of transformed images, in one forward pass."""
+        layers = tuple(n for n in self.hidden_layers if n != FEATURE_MAP)
+        hidden: dict[str, Tensor] = {}
+        heads = self.head_layers if self._head_problem is not None else _flatten(self._candidates)
+        with capture(self.network, heads, layers) as kept:
+            if FEATURE_MAP in self.hidden_layers:
+                hidden[FEATURE_MAP] = self._timm_method("forward_features")(images)
+                raw = self._timm_method("forward_head")(hidden[FEATURE_MAP])
+            else:
+                raw = self.network(images)
+        hidden |= {n: kept[f"output:{n}"] for n in layers}
+        logits = self._as_logits(raw)
+        if self._head_problem is None:
+            self._choose_head(logits, kept)
+        features = self._features(kept)
+        return Outputs(logits, features, hidden=hidden if "hidden" in self.give else None)
+
+    def predict_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Outputs:
+        """Outputs of one batch, with labels, groups and keys where the data gives them.
+
+        Args:
+            batch: A mapping with `image`, and optionally `label`, `group`, `key`; or a pair (image, label).
+            batch_idx: Position of the batch; never used as identity.
+            dataloader_idx: Position of the stream.
+        """
+        fields = _fields(batch)
+        if len(fields["image"]) == 0:  # every sample of the batch was skipped
+            return Outputs(torch.zeros(0, self._join_heads().num_classes, device=self.device), keys=[])
+        made = self(fields["image"])
+        return Outputs(
+            made.logits,
+            made.features,
+            labels=fields.get("label"),
+            groups=fields.get("group"),
+            keys=fields.get("key"),
+            images=fields["image"] if "images" in self.give else None,
+            hidden=made.hidden,
+            model=self if "model" in self.give else None,
+        )
+
+    @torch.no_grad()
+    def probe(self, images: Tensor, num_train: int = 0) -> BackboneFacts:
+        """Facts about the backbone from one forward pass over a few images, before a run.
+
+        Args:
+            images: A few transformed images, shape (batch, channels, height, width).
+            num_train: Number of training images of the run.
+        """
+        was_training = self.network.training
+        self.network.eval()
+        give, hidden_layers = self.give, self.hidden_layers
+        self.give, self.hidden_layers, self._head_problem = frozenset(), (), None
+        self._fingerprint = None
+        try:
+            made = self(images.to(next(self.network.parameters()).device))
+            has_map = self._has_feature_map(images, made)
+        finally:
+            self.give, self.hidden_layers = give, hidden_layers
+            self.network.train(was_training)
+        logits, features, problem = made.require("logits"), made.features, self.head_problem
+        return BackboneFacts(
+            name=self.name,
+            width=0 if features is None else features.shape[1],
+            num_classes=logits.shape[1],
+            head_problem=problem,
+            signed_features=features is not None and bool((features < 0).any()),
+            has_dropout=any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in self.network.modules()),
+            feature_map=has_map,
+            num_train=num_train,
+            available=frozenset({"logits", "labels", "images", "hidden", "model"})
+            | ({"features"} if features is not None else set())
+            | (set() if problem else {"head"}),
+        )
+
+    def _join_heads(self) -> Head:
+        return join_heads([self.network.get_submodule(n) for n in self.head_layers])
+
+    def _as_logits(self, raw: object) -> Tensor:
+        if isinstance(raw, tuple | list) and raw and all(isinstance(r, Tensor) and r.ndim == 2 for r in raw):
+            # Distilled networks give one tensor per head; their prediction is the mean.
+            raw = torch.stack([r.float() for r in raw]).mean(dim=0)
+        if not isinstance(raw, Tensor) or raw.ndim != 2:
+            shape = tuple(raw.shape) if isinstance(raw, Tensor) else type(raw).__name__
+            raise InvalidArgumentError(
+                f"{self.name}: the network gives {shape} instead of logits (batch, classes);"
+                " wrap it in a module that returns logits, or use a network with a classifier"
+            )
+        return raw
+
+    def _choose_head(self, logits: Tensor, kept: Mapping[str, Tensor]) -> None:
+        """Take the first candidate that gives the model's logits; else keep the first and the reason why not."""
+        problems = []
+        for candidate in self._candidates:
+            self.head_layers = candidate
+            problems.append(self._verify(logits, kept))
+            if not problems[-1]:
+                break
+        else:
+            self.head_layers = self._candidates[0]
+        self._head_problem = "" if not problems[-1] else problems[0]
+
+    def _features(self, kept: Mapping[str, Tensor]) -> Tensor | None:
+        """Input of the head, one vector per image; None where there is none."""
+        try:
+            parts = [to_vectors(kept[n], self._width(n)) for n in self.head_layers]
+        except (KeyError, OodlitError):
+            return None  # the reason is in the head problem
+        return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
+
+    def _width(self, layer: str) -> int:
+        weight = self.network.get_submodule(layer).weight
+        assert isinstance(weight, Tensor)  # Linear or Conv2d
+        return weight.shape[1]
+
+    def _verify(self, logits: Tensor, kept: Mapping[str, Tensor]) -> str:
+        """Why head(features) is not the model's logits; empty if it is, up to the precision of the pass."""
+        head, layer = self._join_heads(), " + ".join(self.head_layers)
+        unused = [n for n in self.head_layers if n not in kept]
+        if unused:
+            return f"its final layer {unused[0]!r} is not used in the forward pass"
+        try:
+            features = torch.cat([to_vectors(kept[n], self._width(n)) for n in self.head_layers], dim=1)
+        except OodlitError as error:
+            return str(error)
+        if head.num_classes != logits.shape[1]:
+            return f"layer {layer!r} has {head.num_classes} outputs but the network gives {logits.shape[1]} logits"
+        rebuilt, given = head(features.float()), logits.float()
+        tolerance = 1e-3 if features.dtype == torch.float32 and logits.dtype == torch.float32 else 0.05
+        scale = max(float(given.abs().max()), float(rebuilt.abs().max()))
+        off = float((rebuilt - given).abs().max())
+        if not off <= tolerance * scale + 1e-12:
+            return (
+                f"the logits are not a linear function of the input of layer {layer!r}"
+                f" (largest difference {off:.3g}, logits up to {scale:.3g})"
+            )
+        return ""
+
+    def _has_feature_map(self, images: Tensor, made: Outputs) -> bool:
+        if not (hasattr(self.network, "forward_features") and hasattr(self.network, "forward_head")):
+            return False
+        device = next(self.network.parameters()).device
+        feature_map = self._timm_method("forward_features")(images.to(device))
+        width = getattr(self.network, "num_features", 0)
+        if not (isinstance(feature_map, Tensor) and feature_map.ndim == 4 and feature_map.shape[1] == width):
+            return False
+        return torch.allclose(self.logits_from_map(feature_map).float(), made.require("logits"), rtol=1e-3, atol=1e-4)
+
+    def _timm_method(self, name: str) -> Callable[[Tensor], Any]:
+        method: Callable[[Tensor], Any] | None = getattr(self.network, name, None)
+        if not callable(method):
+            raise RequirementError(f"{self.name}: the network has no {name}(); only timm networks give a feature map")
+        return method
+
+
+def _fields(batch: Any) -> Mapping[str, Any]:
+    if isinstance(batch, Mapping) and "image" in batch:
+        return batch
+    if isinstance(batch, tuple | list) and len(batch) == 2:
+        return {"image": batch[0], "label": batch[1]}
+    if isinstance(batch, Tensor):
+        return {"image": batch}
+    raise InvalidArgumentError(
+        f"OODModule: a batch is a {type(batch).__name__}; a mapping with 'image' (and 'label', 'group', 'key'),"
+        " a pair (image, label) or a tensor is needed"
+    )
+
+
+def _flatten(candidates: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for candidate in candidates for name in candidate))
