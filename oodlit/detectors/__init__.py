@@ -7,6 +7,7 @@ from oodlit.detectors.base import BackboneFacts, Detector, Requirement, TrainFre
 from oodlit.detectors.energy import Energy
 from oodlit.detectors.fitting import fit
 from oodlit.detectors.io import FitOrigin, load, save
+from oodlit.detectors.knn import KNN
 from oodlit.detectors.mahalanobis import Mahalanobis
 from oodlit.detectors.max_logit import MaxLogit
 from oodlit.detectors.msp import MSP
@@ -15,6 +16,7 @@ from oodlit.detectors.relative_mahalanobis import RelativeMahalanobis
 from oodlit.detectors.vim import ViM
 
 __all__ = [
+    "KNN",
     "MSP",
     "BackboneFacts",
     "Detector",

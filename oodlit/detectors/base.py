@@ -130,6 +130,7 @@ class Detector(nn.Module, ABC):
         with torch.no_grad():
             for child in self._children():
                 child.fit(given, head)
+                self.notes += child.notes
             self._fit(given, head)
         self._fitted = True
 

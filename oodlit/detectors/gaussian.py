@@ -15,13 +15,13 @@ bounding it (not dropping it) makes every deviation along it cost more than alon
 
 
 def whitening(
-    covariance: Float[Tensor, "features features"], *, fallback_scale: float = 1.0
+    covariance: Float[Tensor, "features features"], *, fallback_scale: float = 0.0
 ) -> Float[Tensor, "features features"]:
     """L with L L' = covariance^-1, in float64, eigenvalues bounded from below relative to the largest.
 
     Args:
         covariance: Symmetric; may be singular, also all zero.
-        fallback_scale: Stands for the largest eigenvalue where all are zero.
+        fallback_scale: Stands for the largest eigenvalue where all are zero up to rounding, that is below 1e-12 of it.
 
     Example:
         >>> whitening(torch.diag(torch.tensor([4.0, 1.0], dtype=torch.float64))).abs().sum(dim=1).tolist()
@@ -29,7 +29,8 @@ def whitening(
     """
     values, vectors = torch.linalg.eigh(covariance.double())
     largest = float(values[-1])
-    floor = RELATIVE_FLOOR * (largest if largest > 0 else fallback_scale)
+    scale = largest if largest > RELATIVE_FLOOR * fallback_scale else fallback_scale
+    floor = RELATIVE_FLOOR * (scale if scale > 0 else 1.0)
     return vectors / values.clamp(min=floor).sqrt()
 
 
@@ -40,7 +41,7 @@ def within_whitening(statistics: Statistics) -> Float[Tensor, "features features
     def compute() -> Tensor:
         # One image per class leaves no scatter within classes: the total scatter then sets the scale.
         total = float(moments.total_covariance.diagonal().max())
-        return whitening(moments.within_covariance, fallback_scale=total if total > 0 else 1.0)
+        return whitening(moments.within_covariance, fallback_scale=total)
 
     return statistics.memo("within_whitening", compute)
 

@@ -18,7 +18,7 @@ from oodlit.atomic import write_bytes
 from oodlit.detectors.base import Detector
 from oodlit.errors import FingerprintError, InvalidArgumentError, NotFittedError
 
-__all__ = ["FORMAT", "FitOrigin", "detector_from_config", "detector_to_config", "load", "save"]
+__all__ = ["FORMAT", "FitOrigin", "detector_from_config", "detector_to_config", "load", "save", "settings_from_config"]
 
 FORMAT = 1
 """Version of the file format; raised when old files can no longer be read."""
@@ -88,7 +88,7 @@ def save(detectors: Mapping[str, Detector], directory: str | Path, origin: FitOr
         "format": FORMAT,
         "oodlit": __version__,
         "origin": asdict(origin or FitOrigin()),
-        "detectors": [{"name": name, **detector_to_config(d)} for name, d in detectors.items()],
+        "detectors": [{"name": name, "notes": d.notes, **detector_to_config(d)} for name, d in detectors.items()],
     }
     # The description goes into the tensor file as well: two files of different fits are noticed when loading.
     text = json.dumps(description, indent=1, sort_keys=True)
@@ -131,6 +131,7 @@ def load(directory: str | Path) -> tuple[dict[str, Detector], FitOrigin]:
         for part in detector.modules():
             if isinstance(part, Detector):
                 part._fitted = True
+        detector.notes = tuple(entry.get("notes", ()))
         detectors[entry["name"]] = detector
     return detectors, FitOrigin(**description["origin"])
 
@@ -161,11 +162,14 @@ def detector_from_config(config: Mapping[str, Any]) -> Detector:
         raise InvalidArgumentError(f"detector class {config['class_path']!r} cannot be imported: {error}") from error
     if not (isinstance(kind, type) and issubclass(kind, Detector)):
         raise InvalidArgumentError(f"{config['class_path']!r} is not a subclass of oodlit.detectors.Detector")
-    arguments = {
-        n: detector_from_config(v) if isinstance(v, Mapping) and "class_path" in v else v
-        for n, v in config["init_args"].items()
+    return kind(**settings_from_config(config["init_args"]))
+
+
+def settings_from_config(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as arguments of a constructor: class paths become detectors."""
+    return {
+        n: detector_from_config(v) if isinstance(v, Mapping) and "class_path" in v else v for n, v in settings.items()
     }
-    return kind(**arguments)
 
 
 def _metadata(file: Path) -> dict[str, str]:

@@ -169,7 +169,7 @@ class ClassMoments(Statistic):
         self.add_state("class_sums", torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx=None)
 
     @classmethod
-    def for_detectors(cls, detectors: Iterable[Any]) -> "ClassMoments":  # noqa: ARG003
+    def for_detectors(cls, detectors: Iterable[Any]) -> "ClassMoments":
         """One size fits all."""
         return cls()
 
@@ -214,7 +214,7 @@ class ClassMoments(Statistic):
         delta = local_mean - self.mean
         self.scatter = all_sum(group, self.scatter.addr(delta, delta, alpha=local_count))
 
-    def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:  # noqa: ARG002
+    def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
         """Memory of the state."""
         return 8 * width * (width + num_classes)
 
@@ -287,7 +287,7 @@ class ClassProbabilities(Statistic):
         self.add_state("class_counts", torch.zeros(0, dtype=torch.int64), dist_reduce_fx=None)
 
     @classmethod
-    def for_detectors(cls, detectors: Iterable[Any]) -> "ClassProbabilities":  # noqa: ARG003
+    def for_detectors(cls, detectors: Iterable[Any]) -> "ClassProbabilities":
         """One size fits all."""
         return cls()
 
@@ -314,7 +314,7 @@ class ClassProbabilities(Statistic):
         self._allocate(max(sizes), self.sums.device)
         self.sums, self.class_counts = all_sum(group, self.sums), all_sum(group, self.class_counts)
 
-    def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:  # noqa: ARG002
+    def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
         """Memory of the state."""
         return 8 * num_classes * num_classes
 
@@ -463,7 +463,7 @@ class TrainSample(_SmallestHashes):
         super().__init__(rows)
 
     @classmethod
-    def for_detectors(cls, detectors: Iterable[Any]) -> "TrainSample":  # noqa: ARG003
+    def for_detectors(cls, detectors: Iterable[Any]) -> "TrainSample":
         """One size fits all."""
         return cls()
 
@@ -502,14 +502,14 @@ class FeatureBank(_SmallestHashes):
     @classmethod
     def for_detectors(cls, detectors: Iterable[Any]) -> "FeatureBank":
         """The largest bank that a detector asks for through its setting `bank_size`."""
-        sizes = [d.bank_size for d in detectors]
+        sizes = [getattr(d, "bank_size", None) for d in detectors]
         return cls(None if None in sizes else max(sizes, default=None))
 
     def rows_of(self, outputs: Outputs) -> dict[str, Tensor]:
         """The features alone."""
         return {"features": outputs.require("features")}
 
-    def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:  # noqa: ARG002
+    def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
         """Memory of the state."""
         rows = num_train if self.rows is None else min(2 * self.rows, num_train)
         return rows * (4 * width + 8)

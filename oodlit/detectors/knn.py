@@ -1,0 +1,80 @@
+"""Distance to the k-th nearest training image."""
+
+from typing import ClassVar, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from oodlit.detectors.base import Detector
+from oodlit.detectors.neighbours import exact_scaling, kth_distances
+from oodlit.detectors.reference import Reference
+from oodlit.detectors.statistics import FeatureBank, Statistics
+from oodlit.errors import InvalidArgumentError
+from oodlit.outputs import Head, Outputs
+
+__all__ = ["KNN"]
+
+
+@final
+class KNN(Detector):
+    """S = -|q - n_k|: q the unit feature, n_k the k-th nearest unit feature of the training images.
+
+    The distance is right to 1e-4 relative at any bank size and scale of the features. A zero vector has the zero vector as
+    direction. Memory: the bank (rows x features), kept where the fit left it and moved in parts to the device of the outputs.
+
+    Args:
+        k: Which neighbour, 1 <= k <= images in the bank; default 1000.
+        bank_size: Training images kept, chosen by the hash of their keys; None (default) = all.
+
+    Raises:
+        InvalidArgumentError: `k` is below 1 or above `bank_size`, or, at fit, above the number of images in the bank.
+
+    Example:
+        >>> import torch
+        >>> from oodlit.detectors import fit
+        >>> detector = KNN(k=2)
+        >>> fit([detector], [Outputs(features=torch.tensor([[2.0, 0.0], [3.0, 4.0], [0.0, 1.0]]))])
+        >>> detector.score(Outputs(features=torch.tensor([[1.0, 0.0]]))).tolist()  # second: (0.6, 0.8)
+        [-0.894427...]
+    """
+
+    needs = frozenset({"features"})
+    statistics = (FeatureBank,)
+    invariances = frozenset({"feature_scale", "feature_rotation", "class_permutation"})
+    presets: ClassVar = {"full": {"k": 1000, "bank_size": None}, "1-percent": {"k": 10, "bank_size": 12_811}}
+    reference = Reference(
+        "Out-of-Distribution Detection with Deep Nearest Neighbors",
+        "Y. Sun",
+        "ICML",
+        2022,
+        "https://arxiv.org/abs/2204.06507",
+        "a sample of the training images is chosen by the hash of their keys",
+    )
+    host_buffers = frozenset({"bank", "norms"})
+    bank: Tensor
+    norms: Tensor
+
+    def __init__(self, k: int = 1000, bank_size: int | None = None) -> None:
+        """Set the neighbour and the size of the bank."""
+        super().__init__()
+        if k < 1:
+            raise InvalidArgumentError(f"KNN: k={k}; at least 1 is needed")
+        if bank_size is not None and k > bank_size:
+            raise InvalidArgumentError(f"KNN: k={k} is above bank_size={bank_size}; use k <= {bank_size}")
+        self.k = k
+        self.bank_size = bank_size
+
+    def _fit(self, statistics: Statistics, head: Head | None) -> None:
+        features = statistics[FeatureBank].features(self.bank_size)
+        if self.k > len(features):
+            raise InvalidArgumentError(
+                f"{self!r}: k={self.k}, but the bank holds {len(features)} training images;"
+                f" use k <= {len(features)} or fit on more images"
+            )
+        bank = exact_scaling(features)
+        self.register_buffer("bank", bank)
+        self.register_buffer("norms", torch.linalg.vector_norm(bank, dim=1, dtype=torch.float64))
+
+    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+        return -kth_distances(outputs.require("features"), self.bank, self.norms, self.k)

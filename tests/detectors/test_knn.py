@@ -1,0 +1,93 @@
+"""KNN against naive distances in float64, at every scale and closeness."""
+
+import re
+
+import numpy as np
+import pytest
+import torch
+
+from oodlit.detectors import KNN, fit, neighbours
+from oodlit.detectors.neighbours import exact_scaling
+from oodlit.errors import InvalidArgumentError, NotFittedError
+from oodlit.outputs import Outputs
+
+from .support import as_outputs, normal
+
+
+def reference(queries: torch.Tensor, bank: torch.Tensor, k: int) -> np.ndarray:
+    def unit(rows: np.ndarray) -> np.ndarray:
+        norms = np.linalg.norm(rows, axis=1, keepdims=True)
+        return rows / np.where(norms > 0, norms, 1)
+
+    q, b = (unit(exact_scaling(t).double().numpy()) for t in (queries, bank))
+    return np.array([np.sort(np.linalg.norm(b - row, axis=1))[k - 1] for row in q])
+
+
+def fitted(bank: torch.Tensor, k: int) -> KNN:
+    detector = KNN(k=k)
+    fit([detector], [Outputs(features=bank)])
+    return detector
+
+
+@pytest.mark.parametrize("scale", [1e-38, 1e-20, 1.0, 1e20, 1e37])
+@pytest.mark.parametrize("k", [1, 3, 40])
+def test_distances_at_any_scale(scale: float, k: int) -> None:
+    bank, queries = normal(300, 20), normal(20, 20, seed=1)
+    scores = fitted(bank * scale, k).score(Outputs(features=queries * scale))
+    np.testing.assert_allclose(-scores, reference(queries * scale, bank * scale, k), rtol=1e-4)
+
+
+@pytest.mark.parametrize("noise", [1e-1, 1e-3, 1e-5, 3e-7])
+@pytest.mark.parametrize("mean", [1.0, 100.0])
+def test_distances_between_near_neighbours(noise: float, mean: float) -> None:
+    """Float32 products of unit vectors cannot tell these apart."""
+    bank, queries = mean * (1 + noise * normal(500, 32)), mean * (1 + noise * normal(50, 32, seed=1))
+    scores = fitted(bank, 10).score(Outputs(features=queries))
+    np.testing.assert_allclose(-scores, reference(queries, bank, 10), rtol=1e-4)
+
+
+def test_equal_images_have_distance_zero() -> None:
+    bank = normal(50, 8)
+    scores = fitted(bank, 1).score(Outputs(features=bank))
+    assert scores.abs().max() < 1e-12
+
+
+def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    bank, queries = normal(700, 16), normal(30, 16, seed=1)
+    detector = fitted(bank, 25)
+    whole = detector.score(Outputs(features=queries))
+    monkeypatch.setattr(neighbours, "BUDGET", 64)
+    np.testing.assert_allclose(detector.score(Outputs(features=queries)), whole, rtol=1e-6)
+
+
+def test_zero_vectors_keep_the_zero_direction() -> None:
+    detector = fitted(torch.tensor([[0.0, 0.0], [3.0, 0.0]]), 1)
+    scores = detector.score(as_outputs([[0.0, 0.0], [5.0, 0.0], [0.0, -2.0]]))
+    np.testing.assert_allclose(-scores, [0.0, 0.0, 1.0], atol=1e-12)
+
+
+def test_k_above_the_bank_names_both_numbers() -> None:
+    """FAULTS: KNN parameter against data size."""
+    detector = KNN(k=5)
+    with pytest.raises(InvalidArgumentError, match=re.escape("k=5, but the bank holds 3 training images; use k <= 3")):
+        fit([detector], [Outputs(features=normal(3, 4))])
+    with pytest.raises(NotFittedError, match="is not fitted"):
+        detector.score(Outputs(features=normal(3, 4)))
+    with pytest.raises(InvalidArgumentError, match="k=5 is above bank_size=3"):
+        KNN(k=5, bank_size=3)
+    with pytest.raises(InvalidArgumentError, match="k=0; at least 1"):
+        KNN(k=0)
+
+
+def test_empty_bank_is_an_error() -> None:
+    with pytest.raises(ValueError, match="must be fitted on training images"):
+        fit([KNN(k=1)], [])
+
+
+def test_bank_size_takes_the_same_images_beside_a_larger_bank() -> None:
+    train = Outputs(features=normal(100, 4), keys=[f"t/{i}" for i in range(100)])
+    query = Outputs(features=normal(9, 4, seed=2))
+    alone, beside = KNN(k=3, bank_size=20), KNN(k=3, bank_size=20)
+    fit([alone], [train])
+    fit([KNN(k=3), beside], [train])
+    assert torch.equal(alone.score(query), beside.score(query))
