@@ -1,0 +1,98 @@
+"""Accuracy of the classifier itself, from its own predictions."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from oodlit.errors import InvalidArgumentError
+from oodlit.metrics.base import StreamMetric
+from oodlit.metrics.ranking import ArrayConvertible
+from oodlit.metrics.undefined import undefined
+
+__all__ = ["Accuracy", "accuracy"]
+
+
+def accuracy(predictions: ArrayConvertible | Sequence[int], labels: ArrayConvertible | Sequence[int]) -> float:
+    """Share of images whose prediction equals the label.
+
+    Args:
+        predictions: Predicted class, integers, shape (n,).
+        labels: True class, integers >= 0, shape (n,). -1 (no label) is refused: choose the labelled images first.
+
+    Returns:
+        A share in [0, 1]. NaN with an `UndefinedMetricWarning` if there is no image.
+
+    Raises:
+        InvalidArgumentError: Shapes or types do not fit, or an image has no label.
+
+    Example:
+        >>> accuracy([0, 2, 1, 1], [0, 2, 2, 1])
+        0.75
+    """
+    predicted, true = _classes(predictions, "predictions"), _classes(labels, "labels")
+    if predicted.shape != true.shape:
+        raise InvalidArgumentError(f"predictions and labels differ in number: {len(predicted)} and {len(true)}")
+    if len(true) == 0:
+        return undefined("accuracy", "there is no labelled image")
+    if unlabelled := int((true < 0).sum()):
+        raise InvalidArgumentError(
+            f"labels: {unlabelled} of {len(true)} images have no label (-1); choose the labelled images first"
+        )
+    return int((predicted.to(true.device) == true).sum()) / len(true)
+
+
+def _classes(values: ArrayConvertible | Sequence[int], name: str) -> Tensor:
+    tensor = torch.as_tensor(values if isinstance(values, Tensor | list) else list(values))  # type: ignore[arg-type]
+    if len(tensor) == 0:
+        return torch.empty(0, dtype=torch.int64)
+    if tensor.ndim != 1 or tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        raise InvalidArgumentError(
+            f"{name}: shape {tuple(tensor.shape)} and dtype {tensor.dtype}; integers of shape (n,) are needed"
+        )
+    return tensor
+
+
+class Accuracy(StreamMetric):
+    """Streaming `accuracy`: two integer counts, NaN while there is no image.
+
+    Example:
+        >>> metric = Accuracy()
+        >>> metric.update(torch.tensor([0, 2, 1, 1]), labels=torch.tensor([0, 2, 2, 1]))
+        >>> metric.compute()
+        tensor(0.7500, dtype=torch.float64)
+    """
+
+    higher_is_better = True
+    plot_lower_bound = 0.0
+    plot_upper_bound = 1.0
+
+    correct: Tensor
+    total: Tensor
+
+    def __init__(self, **kwargs: Any) -> None:
+        """Two counts, summed over processes."""
+        super().__init__(**kwargs)
+        self.add_state("correct", default=torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_state("total", default=torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+
+    def update(self, predictions: Int[Tensor, " batch"], *, labels: Int[Tensor, " batch"]) -> None:
+        """Count one batch.
+
+        Args:
+            predictions: Predicted class, shape (batch,).
+            labels: True class, >= 0, shape (batch,).
+
+        Raises:
+            InvalidArgumentError: Shapes or types do not fit, or an image has no label.
+        """
+        if len(labels) or len(predictions):
+            self.correct += round(accuracy(predictions, labels) * len(labels))
+            self.total += len(labels)
+
+    def result(self) -> Tensor:
+        """Correct over all."""
+        total = int(self.total)
+        return self._float(int(self.correct) / total if total else undefined("accuracy", "there is no labelled image"))

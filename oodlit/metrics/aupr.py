@@ -1,0 +1,149 @@
+"""Area under the precision-recall curve, with ID images or OOD images as the positive class."""
+
+from fractions import Fraction
+from typing import Any
+
+import torch
+
+from oodlit.errors import InvalidArgumentError
+from oodlit.metrics.base import RankingMetric
+from oodlit.metrics.ranking import Ranking, ScoreLike, rank
+from oodlit.metrics.undefined import undefined
+
+__all__ = ["AUPRError", "AUPRSuccess", "aupr_error", "aupr_success"]
+
+
+def aupr_success(id_scores: ScoreLike, ood_scores: ScoreLike, *, prior: float | int | Fraction | None = None) -> float:
+    r"""AUPR-S (AUPR-in): average precision with **ID** as the positive class, found by a high score.
+
+    :math:`\sum_t (R_t - R_{t^+}) P_t` over all distinct scores t, descending, with recall
+    :math:`R_t = P(s_{ID} \ge t)` and precision :math:`P_t = TP_t / (TP_t + FP_t)`: step-wise, nothing is interpolated.
+    A tie group enters as a whole. Precision depends on the sizes of the two groups: state n and m beside the value, or
+    fix the share of ID images by `prior`: :math:`P_t = \pi R_t / (\pi R_t + (1 - \pi) FPR_t)`.
+
+    Args:
+        id_scores: ID scores, higher = more in-distribution, shape (n,).
+        ood_scores: OOD scores, shape (m,).
+        prior: Share of ID images to assume, in (0, 1). None takes the shares of the two groups.
+
+    Returns:
+        A share in [0, 1]. NaN with an `UndefinedMetricWarning` if one of the groups is empty.
+
+    Raises:
+        InvalidArgumentError: `prior` is outside (0, 1).
+        NonFiniteScoreError: NaN among the scores.
+
+    Example:
+        >>> aupr_success([4, 3, 2, 1], [2.5, 0.5])
+        0.8875
+        >>> round(aupr_success([4, 3, 2, 1], [2.5] * 10 + [0.5] * 10), 4)
+        0.6291
+    """
+    return aupr_success_of(rank(id_scores, ood_scores), prior=prior)
+
+
+def aupr_error(id_scores: ScoreLike, ood_scores: ScoreLike, *, prior: float | int | Fraction | None = None) -> float:
+    r"""AUPR-E (AUPR-out): average precision with **OOD** as the positive class, found by a low score.
+
+    The definition of `aupr_success` with the groups exchanged and the scores negated; `prior` is still the share of ID
+    images.
+
+    Args:
+        id_scores: ID scores, higher = more in-distribution, shape (n,).
+        ood_scores: OOD scores, shape (m,).
+        prior: Share of ID images to assume, in (0, 1). None takes the shares of the two groups.
+
+    Returns:
+        A share in [0, 1]. NaN with an `UndefinedMetricWarning` if one of the groups is empty.
+
+    Raises:
+        InvalidArgumentError: `prior` is outside (0, 1).
+        NonFiniteScoreError: NaN among the scores.
+
+    Example:
+        >>> aupr_error([4, 3, 2, 1], [2.5, 0.5])
+        0.75
+    """
+    return aupr_error_of(rank(id_scores, ood_scores), prior=prior)
+
+
+def aupr_success_of(ranking: Ranking, *, prior: float | int | Fraction | None = None) -> float:
+    """AUPR-S of a ranking that exists already."""
+    odds = _odds(ranking, prior)
+    if reason := ranking.missing():
+        return undefined("aupr_success", reason)
+    true_positives = ranking.id_scores.at_or_above.double()
+    false_positives = ranking.ood_at_or_above_id
+    return float((true_positives / (true_positives + false_positives / odds)).sum() / ranking.n_id)
+
+
+def aupr_error_of(ranking: Ranking, *, prior: float | int | Fraction | None = None) -> float:
+    """AUPR-E of a ranking that exists already."""
+    odds = _odds(ranking, prior)
+    if reason := ranking.missing():
+        return undefined("aupr_error", reason)
+    true_positives = torch.searchsorted(ranking.ood_scores, ranking.ood_scores, right=True).double()
+    false_positives = ranking.id_at_most
+    return float((true_positives / (true_positives + false_positives * odds)).sum() / ranking.n_ood)
+
+
+def check_prior(prior: float | int | Fraction | None) -> None:
+    """Raise unless `prior` is None or in (0, 1)."""
+    if prior is not None and not 0 < prior < 1:
+        raise InvalidArgumentError(f"prior={prior!r}: the share of ID images, in (0, 1), or None is needed")
+
+
+def _odds(ranking: Ranking, prior: float | int | Fraction | None) -> float:
+    """Weight of one ID image relative to one OOD image; 1 without a prior."""
+    check_prior(prior)
+    if prior is None or ranking.missing():
+        return 1.0
+    return float(prior / (1 - prior)) * ranking.n_ood / ranking.n_id
+
+
+class _AUPR(RankingMetric):
+    higher_is_better = True
+
+    def __init__(self, *, prior: float | int | Fraction | None = None, **kwargs: Any) -> None:
+        """Check the prior."""
+        check_prior(prior)
+        super().__init__(**kwargs)
+        self.prior = prior
+
+
+class AUPRSuccess(_AUPR):
+    """Streaming `aupr_success`: ID positive, NaN while one of the groups is empty.
+
+    Args:
+        prior: Share of ID images to assume, in (0, 1). None takes the shares of the two groups.
+        kwargs: Passed to `torchmetrics.Metric`.
+
+    Example:
+        >>> metric = AUPRSuccess()
+        >>> metric.update(torch.tensor([4.0, 3, 2, 1, 2.5, 0.5]), is_ood=torch.arange(6) >= 4)
+        >>> metric.compute()
+        tensor(0.8875, dtype=torch.float64)
+    """
+
+    def value(self, ranking: Ranking) -> float:
+        """AUPR-S of all scores seen."""
+        return aupr_success_of(ranking, prior=self.prior)
+
+
+class AUPRError(_AUPR):
+    """Streaming `aupr_error`: OOD positive, NaN while one of the groups is empty.
+
+    Args:
+        prior: Share of ID images to assume, in (0, 1). None takes the shares of the two groups.
+        kwargs: Passed to `torchmetrics.Metric`.
+
+    Example:
+        >>> metric = AUPRError()
+        >>> metric.update(torch.tensor([4.0, 3, 2, 1, 2.5, 0.5]), is_ood=torch.arange(6) >= 4)
+        >>> metric.compute()
+        tensor(0.7500, dtype=torch.float64)
+    """
+
+    def value(self, ranking: Ranking) -> float:
+        """AUPR-E of all scores seen."""
+        return aupr_error_of(ranking, prior=self.prior)

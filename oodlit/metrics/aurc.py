@@ -1,0 +1,124 @@
+"""Selective prediction: the risk of what is accepted, over all shares of acceptance."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from oodlit.metrics.base import SelectiveMetric
+from oodlit.metrics.ranking import ArrayConvertible, ScoreLike, as_flags, as_scores, rank
+from oodlit.metrics.undefined import undefined
+
+__all__ = ["AUGRC", "AURC", "augrc", "aurc"]
+
+
+def aurc(scores: ScoreLike, is_correct: ArrayConvertible | Sequence[bool]) -> float:
+    r"""Area under the risk-coverage curve.
+
+    :math:`\frac1n \sum_{k=1}^n \frac{1}{k} \sum_{i \le k} \mathrm{wrong}_{(i)}`: the mean, over all numbers k of
+    accepted images (highest scores first), of the share of wrong ones among them. Where scores tie, the expected value
+    over all orders of the tied images is taken: the result does not depend on the order of the input. It depends on the
+    classifier's accuracy: compare detectors on one classifier.
+
+    Args:
+        scores: Higher = accepted earlier, shape (n,).
+        is_correct: Whether the prediction is right, boolean, shape (n,).
+
+    Returns:
+        A share in [0, 1], lower = better. NaN with an `UndefinedMetricWarning` if there is no image.
+
+    Raises:
+        InvalidArgumentError: Shapes or types do not fit.
+        NonFiniteScoreError: NaN among the scores.
+
+    Example:
+        >>> round(aurc([0.9, 0.8, 0.7, 0.6], [True, False, True, True]), 4)
+        0.2708
+        >>> aurc([0.5, 0.5], [True, False])
+        0.5
+
+    References:
+        Geifman, El-Yaniv: Selective Classification for Deep Neural Networks. NeurIPS 2017.
+    """
+    values = as_scores(scores)
+    correct = as_flags(is_correct, "is_correct", like=values)
+    if len(values) == 0:
+        return undefined("aurc", "there is no image")
+    descending, order = values.sort(descending=True)
+    _, sizes = torch.unique_consecutive(descending, return_counts=True)
+    ends = sizes.cumsum(0)
+    wrong_until = torch.cat([ends.new_zeros(1), (~correct[order]).cumsum(0)[ends - 1]])
+    wrong_inside = wrong_until.diff()
+    group = torch.arange(len(sizes), device=values.device).repeat_interleave(sizes)
+    accepted = torch.arange(1, len(values) + 1, device=values.device, dtype=torch.float64)
+    share_of_group = (accepted - (ends - sizes)[group]) / sizes[group]
+    wrong = wrong_until[:-1][group] + wrong_inside[group] * share_of_group
+    return float((wrong / accepted).mean())
+
+
+def augrc(scores: ScoreLike, is_correct: ArrayConvertible | Sequence[bool]) -> float:
+    r"""Area under the generalised risk-coverage curve: :math:`\int_0^1 P(\mathrm{wrong}, \mathrm{accepted}) \, dc`.
+
+    The expected share of undetected failures over all coverages c, with the trapezoid rule inside tie groups. With
+    accuracy a and ID-AUROC A it is :math:`a (1 - a)(1 - A) + (1 - a)^2 / 2`; counted exactly in integers.
+
+    Args:
+        scores: Higher = accepted earlier, shape (n,).
+        is_correct: Whether the prediction is right, boolean, shape (n,).
+
+    Returns:
+        A share in [0, 0.5], lower = better. NaN with an `UndefinedMetricWarning` if there is no image.
+
+    Raises:
+        InvalidArgumentError: Shapes or types do not fit.
+        NonFiniteScoreError: NaN among the scores.
+
+    Example:
+        >>> augrc([0.9, 0.8, 0.7, 0.6], [True, False, True, True])
+        0.15625
+
+    References:
+        Traub et al.: Overcoming Common Flaws in the Evaluation of Selective Classification Systems. NeurIPS 2024.
+    """
+    values = as_scores(scores)
+    correct = as_flags(is_correct, "is_correct", like=values)
+    if len(values) == 0:
+        return undefined("augrc", "there is no image")
+    ranking = rank(values[correct], values[~correct])
+    half_losses = int((ranking.id_below + ranking.id_at_most).sum())
+    return (half_losses + ranking.n_ood**2) / (2 * len(values) ** 2)
+
+
+class AURC(SelectiveMetric):
+    """Streaming `aurc`: lower = better, NaN while there is no image.
+
+    Example:
+        >>> metric = AURC()
+        >>> metric.update(torch.tensor([0.5, 0.5]), is_correct=torch.tensor([True, False]))
+        >>> metric.compute()
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    higher_is_better = False
+
+    def value(self, scores: Tensor, is_correct: Tensor) -> float:
+        """AURC of all images seen."""
+        return aurc(scores, is_correct)
+
+
+class AUGRC(SelectiveMetric):
+    """Streaming `augrc`: lower = better, NaN while there is no image.
+
+    Example:
+        >>> metric = AUGRC()
+        >>> metric.update(torch.tensor([0.9, 0.8, 0.7, 0.6]), is_correct=torch.tensor([True, False, True, True]))
+        >>> metric.compute()
+        tensor(0.1562, dtype=torch.float64)
+    """
+
+    higher_is_better = False
+    plot_upper_bound = 0.5
+
+    def value(self, scores: Tensor, is_correct: Tensor) -> float:
+        """AUGRC of all images seen."""
+        return augrc(scores, is_correct)

@@ -1,0 +1,195 @@
+"""What all metric classes share: typed streams of per-image values that sync across processes."""
+
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import torch
+import torchmetrics
+from jaxtyping import Float
+from torch import Tensor
+
+from oodlit.errors import InvalidArgumentError, OodlitError
+from oodlit.metrics.ranking import ArrayConvertible, Ranking, rank
+
+__all__ = ["RankingMetric", "SelectiveMetric", "StreamMetric"]
+
+
+class StreamMetric(torchmetrics.Metric):
+    """A metric over per-image values, gathered from all processes at `compute`.
+
+    A subclass declares its streams in `__init__` (`add_stream`), appends to them in `update` (`append`) and reads
+    them in `result` (`stream`). What is solved here, once:
+
+    - a process that saw no image takes part in the gathering with an empty tensor of the right type (torchmetrics
+      takes float32, which does not fit int64 or float64 values of the other processes), and is not warned;
+    - an error raised by `result` leaves the metric usable, and every process raises it alike;
+    - `merge_state` after `compute` does not return the value from before.
+
+    Values are moved to the metric's own device, so that a metric kept on the CPU takes scores from a GPU.
+    """
+
+    full_state_update = False
+    is_differentiable = False
+
+    def __init__(self, **kwargs: Any) -> None:
+        """Start without streams."""
+        super().__init__(**kwargs)
+        self._stream_dtypes: dict[str, torch.dtype] = {}
+
+    def add_stream(self, name: str, dtype: torch.dtype) -> None:
+        """Declare the stream `name` of per-image values."""
+        self._stream_dtypes[name] = dtype
+        self.add_state(name, default=[], dist_reduce_fx="cat")
+
+    def append(self, name: str, values: Tensor) -> None:
+        """Append one batch to a stream; no values, no entry."""
+        if len(values):
+            getattr(self, name).append(values.detach().to(device=self.device, dtype=self._stream_dtypes[name]))
+
+    def stream(self, name: str) -> Tensor:
+        """All values of a stream, of all processes once they are gathered."""
+        state = getattr(self, name)
+        if isinstance(state, Tensor):
+            return state
+        return torch.cat(state) if state else self._empty(name)
+
+    @abstractmethod
+    def result(self) -> Tensor | dict[str, Tensor]:
+        """The value, from the complete streams."""
+
+    def compute(self) -> Tensor | dict[str, Tensor]:
+        """The value of all images seen by all processes; every process must call it."""
+        try:
+            return self.result()
+        except OodlitError:
+            # torchmetrics leaves a metric in its gathered state if compute raises; the next call would fail.
+            if self._is_synced:
+                self.unsync()
+            raise
+
+    @property
+    def update_called(self) -> bool:
+        """Always true: no image is a case of its own here, reported as an undefined value."""
+        return True
+
+    def sync(
+        self,
+        dist_sync_fn: Callable[..., Any] | None = None,
+        process_group: Any | None = None,
+        should_sync: bool = True,
+        distributed_available: Callable[..., Any] | None = None,
+    ) -> None:
+        """Gather the streams of all processes; those without an entry get one of the declared type."""
+        for name in self._stream_dtypes:
+            if isinstance(state := getattr(self, name), list) and not state:
+                state.append(self._empty(name))
+        super().sync(dist_sync_fn, process_group, should_sync, distributed_available)
+
+    def merge_state(self, incoming_state: dict[str, Any] | torchmetrics.Metric) -> None:
+        """Add the state of another metric of this class."""
+        super().merge_state(incoming_state)
+        self._computed = None
+
+    def plot(self, val: Tensor | None = None, ax: Any | None = None) -> Any:
+        """The value drawn by torchmetrics; returns figure and axes."""
+        return self._plot(val, ax)
+
+    def _empty(self, name: str) -> Tensor:
+        return torch.empty(0, dtype=self._stream_dtypes[name], device=self.device)
+
+    def _float(self, value: float) -> Tensor:
+        return torch.tensor(value, dtype=torch.float64, device=self.device)
+
+
+class RankingMetric(StreamMetric):
+    """A metric of ID scores against OOD scores; a subclass gives `value(ranking)`."""
+
+    plot_lower_bound = 0.0
+    plot_upper_bound = 1.0
+
+    def __init__(self, **kwargs: Any) -> None:
+        """Two streams of float64 scores."""
+        super().__init__(**kwargs)
+        self.add_stream("id_scores", torch.float64)
+        self.add_stream("ood_scores", torch.float64)
+
+    def update(self, scores: Tensor, *, is_ood: Tensor) -> None:
+        """Take one batch, of any mixture of ID and OOD images.
+
+        Args:
+            scores: Higher = more in-distribution, shape (batch,).
+            is_ood: True for OOD images, boolean, shape (batch,).
+
+        Raises:
+            InvalidArgumentError: Shapes or types do not fit.
+        """
+        is_ood = check_batch(scores, is_ood, "is_ood")
+        self.append("id_scores", scores[~is_ood])
+        self.append("ood_scores", scores[is_ood])
+
+    @property
+    def n_id(self) -> int:
+        """Number of ID scores seen by this process."""
+        return len(self.stream("id_scores"))
+
+    @property
+    def n_ood(self) -> int:
+        """Number of OOD scores seen by this process."""
+        return len(self.stream("ood_scores"))
+
+    @abstractmethod
+    def value(self, ranking: Ranking) -> float:
+        """The value for the ranking of all scores."""
+
+    def result(self) -> Tensor:
+        """The value of all scores."""
+        return self._float(self.value(rank(self.stream("id_scores"), self.stream("ood_scores"))))
+
+
+class SelectiveMetric(StreamMetric):
+    """A metric of scores against the correctness of predictions; a subclass gives `value(scores, is_correct)`."""
+
+    plot_lower_bound = 0.0
+    plot_upper_bound = 1.0
+
+    def __init__(self, **kwargs: Any) -> None:
+        """Scores and whether the prediction is correct."""
+        super().__init__(**kwargs)
+        self.add_stream("scores", torch.float64)
+        self.add_stream("is_correct", torch.bool)
+
+    def update(self, scores: Tensor, *, is_correct: Tensor) -> None:
+        """Take one batch.
+
+        Args:
+            scores: Higher = more in-distribution, shape (batch,).
+            is_correct: True where the prediction equals the label, boolean, shape (batch,).
+
+        Raises:
+            InvalidArgumentError: Shapes or types do not fit.
+        """
+        is_correct = check_batch(scores, is_correct, "is_correct")
+        self.append("scores", scores)
+        self.append("is_correct", is_correct)
+
+    @abstractmethod
+    def value(self, scores: Float[Tensor, " n"], is_correct: Tensor) -> float:
+        """The value for all images."""
+
+    def result(self) -> Tensor:
+        """The value of all images."""
+        return self._float(self.value(self.stream("scores"), self.stream("is_correct")))
+
+
+def check_batch(scores: Tensor, flags: ArrayConvertible | Tensor, name: str) -> Tensor:
+    """`flags` on the device of `scores`, checked to be one boolean per score."""
+    if scores.ndim != 1:
+        raise InvalidArgumentError(f"scores: shape {tuple(scores.shape)}; one score per image, shape (batch,)")
+    flags = torch.as_tensor(flags)
+    if flags.dtype != torch.bool or flags.shape != scores.shape:
+        raise InvalidArgumentError(
+            f"{name}: dtype {flags.dtype} and shape {tuple(flags.shape)};"
+            f" booleans of shape {tuple(scores.shape)} are needed"
+        )
+    return flags.to(scores.device)

@@ -1,0 +1,153 @@
+"""Per OOD class, their mean, and the pooled value: three numbers with three names."""
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from oodlit.errors import InvalidArgumentError
+from oodlit.metrics.base import RankingMetric, StreamMetric, check_batch
+from oodlit.metrics.fpr import fpr_at_tpr
+from oodlit.metrics.ranking import Ranking, ScoreLike, SortedScores, as_scores, as_sorted, rank
+from oodlit.metrics.undefined import undefined
+
+__all__ = ["MeanOverClasses", "mean_over_classes"]
+
+
+def mean_over_classes(
+    id_scores: ScoreLike,
+    class_scores: Sequence[ScoreLike],
+    *,
+    metric: Callable[[SortedScores, ScoreLike], float] = fpr_at_tpr,
+) -> float:
+    r"""Mean of a metric over OOD classes, each class weighing the same: :math:`\frac1C \sum_c M(\mathrm{ID}, OOD_c)`.
+
+    The headline for sets with OOD classes. It is not the pooled value, in which a class weighs as much as it has
+    images. The ID scores are sorted once for all classes.
+
+    Args:
+        id_scores: ID scores, higher = more in-distribution, shape (n,).
+        class_scores: Scores of every OOD class, each of shape (m_c,).
+        metric: Function of ID scores and OOD scores, for example `auroc` or a partial of `fpr_at_tpr`.
+
+    Returns:
+        The mean. NaN with an `UndefinedMetricWarning` if there is no class or a class has no value.
+
+    Raises:
+        NonFiniteScoreError: NaN among the scores.
+
+    Example:
+        >>> mean_over_classes(range(1, 101), [[50.0] * 10, [0.0] * 1000])
+        0.5
+    """
+    sorted_id = as_sorted(id_scores, "id_scores")
+    return mean_of([metric(sorted_id, scores) for scores in class_scores])
+
+
+def mean_of(values: Sequence[float]) -> float:
+    """Mean of the values of all classes; NaN if one of them is NaN or there is none."""
+    if not values:
+        return undefined("mean over classes", "there is no class")
+    if without := [index for index, value in enumerate(values) if math.isnan(value)]:
+        return undefined("mean over classes", f"no value for {len(without)} of {len(values)} classes: {without[:5]}")
+    return math.fsum(values) / len(values)
+
+
+def rank_groups(
+    id_scores: ScoreLike, ood_scores: ScoreLike, groups: Int[Tensor, " m"], num_groups: int
+) -> list[Ranking]:
+    """One ranking per group 0 .. num_groups - 1, from one sort of the ID scores."""
+    sorted_id = as_sorted(id_scores, "id_scores")
+    values = as_scores(ood_scores, "ood_scores")
+    return [rank(sorted_id, values[groups == group]) for group in range(num_groups)]
+
+
+class GroupedMetric(StreamMetric):
+    """A metric of ID scores against OOD scores that fall into a fixed number of groups."""
+
+    def __init__(self, num_groups: int, **kwargs: Any) -> None:
+        """Scores of both kinds and the group of every OOD score."""
+        super().__init__(**kwargs)
+        self.num_groups = num_groups
+        self.add_stream("id_scores", torch.float64)
+        self.add_stream("ood_scores", torch.float64)
+        self.add_stream("ood_groups", torch.int64)
+
+    def update(self, scores: Tensor, *, is_ood: Tensor, groups: Int[Tensor, " batch"]) -> None:
+        """Take one batch, of any mixture of ID and OOD images.
+
+        Args:
+            scores: Higher = more in-distribution, shape (batch,).
+            is_ood: True for OOD images, boolean, shape (batch,).
+            groups: Index of the OOD class or test, shape (batch,); not read for ID images.
+
+        Raises:
+            InvalidArgumentError: Shapes or types do not fit, or a group is out of range.
+        """
+        is_ood = check_batch(scores, is_ood, "is_ood")
+        ood_groups = groups.to(is_ood.device)[is_ood]
+        if len(ood_groups) and not (int(ood_groups.min()) >= 0 and int(ood_groups.max()) < self.num_groups):
+            raise InvalidArgumentError(
+                f"groups: {int(ood_groups.min())} to {int(ood_groups.max())} for OOD images;"
+                f" 0 to {self.num_groups - 1} is needed"
+            )
+        self.append("id_scores", scores[~is_ood])
+        self.append("ood_scores", scores[is_ood])
+        self.append("ood_groups", ood_groups)
+
+    def rankings(self) -> list[Ranking]:
+        """One ranking per group."""
+        return rank_groups(
+            self.stream("id_scores"), self.stream("ood_scores"), self.stream("ood_groups"), self.num_groups
+        )
+
+
+class MeanOverClasses(GroupedMetric):
+    """A ranking metric per OOD class, its mean over classes, and its pooled value.
+
+    `compute` gives `{"mean": scalar, "pooled": scalar, "per_class": shape (classes,)}`. A class without images is NaN,
+    and so is then the mean.
+
+    Args:
+        metric: The metric to evaluate, with its settings, such as `FPRAtTPR(tpr=0.95)`.
+        num_classes: Number of OOD classes; groups are 0 to num_classes - 1.
+        kwargs: Passed to `torchmetrics.Metric`.
+
+    Raises:
+        InvalidArgumentError: There is no class.
+
+    Example:
+        >>> from oodlit.metrics import FPRAtTPR
+        >>> metric = MeanOverClasses(FPRAtTPR(), num_classes=2)
+        >>> scores = torch.cat([torch.arange(1.0, 101.0), torch.full((10,), 50.0), torch.zeros(1000)])
+        >>> groups = torch.cat([torch.full((100,), -1), torch.zeros(10).long(), torch.ones(1000).long()])
+        >>> metric.update(scores, is_ood=groups >= 0, groups=groups)
+        >>> value = metric.compute()
+        >>> value["mean"].item(), round(value["pooled"].item(), 4), value["per_class"].tolist()
+        (0.5, 0.0099, [1.0, 0.0])
+    """
+
+    def __init__(self, metric: RankingMetric, num_classes: int, **kwargs: Any) -> None:
+        """Keep the metric for its definition; its own state is not used."""
+        if num_classes < 1:
+            raise InvalidArgumentError(f"num_classes={num_classes}: at least one class is needed")
+        super().__init__(num_classes, **kwargs)
+        self.metric = metric
+
+    @property
+    def higher_is_better(self) -> bool | None:  # type: ignore[override]
+        """As of the metric."""
+        return self.metric.higher_is_better
+
+    def result(self) -> dict[str, Tensor]:
+        """Mean, pooled and per-class values."""
+        values = [self.metric.value(ranking) for ranking in self.rankings()]
+        pooled = self.metric.value(rank(self.stream("id_scores"), self.stream("ood_scores")))
+        return {
+            "mean": self._float(mean_of(values)),
+            "pooled": self._float(pooled),
+            "per_class": torch.tensor(values, dtype=torch.float64, device=self.device),
+        }

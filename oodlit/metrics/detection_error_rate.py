@@ -1,0 +1,77 @@
+"""Detection error rate: is the image rejected exactly when the classifier would be wrong?"""
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from oodlit.metrics.base import SelectiveMetric
+from oodlit.metrics.ranking import ArrayConvertible, ScoreLike, as_flags, as_scores
+from oodlit.metrics.undefined import undefined
+
+__all__ = ["DetectionErrorRate", "detection_error_rate"]
+
+
+def detection_error_rate(
+    scores: ScoreLike, is_correct: ArrayConvertible | Sequence[bool], *, threshold: float | int
+) -> float:
+    r"""DER, human-centric: (rejected and correct + accepted and wrong) / all; an image is accepted if score >= t.
+
+    For DER@p the threshold is `acceptance_threshold(scores of correctly classified training images, tpr=p)`. OOD images
+    count as wrong; images under shift by `prediction == label`.
+
+    Args:
+        scores: Higher = more in-distribution, shape (n,).
+        is_correct: Whether the prediction is right, boolean, shape (n,).
+        threshold: Acceptance threshold t; infinities are allowed.
+
+    Returns:
+        A share in [0, 1]. NaN with an `UndefinedMetricWarning` if there is no image or the threshold is NaN.
+
+    Raises:
+        InvalidArgumentError: Shapes or types do not fit.
+        NonFiniteScoreError: NaN among the scores.
+
+    Example:
+        >>> detection_error_rate([0.9, 0.4, 0.8, 0.1], [True, True, False, False], threshold=0.5)
+        0.5
+
+    References:
+        Zhu et al.: Rethinking Out-of-Distribution Detection From a Human-Centric Perspective. IJCV 2024.
+    """
+    values = as_scores(scores)
+    correct = as_flags(is_correct, "is_correct", like=values)
+    if len(values) == 0:
+        return undefined("detection_error_rate", "there is no image")
+    if math.isnan(threshold):
+        return undefined("detection_error_rate", "the threshold is NaN")
+    # Both sides in float64: a float32 score equal to the threshold it gave must stay equal.
+    return int(((values.double() >= threshold) != correct).sum()) / len(values)
+
+
+class DetectionErrorRate(SelectiveMetric):
+    """Streaming `detection_error_rate` at a fixed threshold: NaN while there is no image.
+
+    Args:
+        threshold: Acceptance threshold, from correctly classified training images.
+        kwargs: Passed to `torchmetrics.Metric`.
+
+    Example:
+        >>> import torch
+        >>> metric = DetectionErrorRate(threshold=0.5)
+        >>> metric.update(torch.tensor([0.9, 0.4, 0.8]), is_correct=torch.tensor([True, True, False]))
+        >>> metric.compute()
+        tensor(0.6667, dtype=torch.float64)
+    """
+
+    higher_is_better = False
+
+    def __init__(self, *, threshold: float | int, **kwargs: Any) -> None:
+        """Keep the threshold."""
+        super().__init__(**kwargs)
+        self.threshold = threshold
+
+    def value(self, scores: Tensor, is_correct: Tensor) -> float:
+        """DER of all images seen."""
+        return detection_error_rate(scores, is_correct, threshold=self.threshold)

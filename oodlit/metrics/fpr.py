@@ -1,0 +1,106 @@
+"""False positive rate at a fixed true positive rate: how many OOD images are accepted."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from oodlit.metrics.base import RankingMetric
+from oodlit.metrics.ranking import Ranking, ScoreLike, exact_share, rank, smallest_count
+from oodlit.metrics.threshold import acceptance_threshold, check_rule
+from oodlit.metrics.undefined import undefined
+
+__all__ = ["FPRAtTPR", "fpr_at_tpr", "fpr_at_tprs"]
+
+
+def fpr_at_tpr(
+    id_scores: ScoreLike, ood_scores: ScoreLike, *, tpr: float | int | Fraction = 0.95, rule: str = "attained"
+) -> float:
+    r"""Share of OOD scores that are accepted: :math:`|\{s \in OOD: s \ge t\}| / m`.
+
+    ID is the positive class; t is `acceptance_threshold(id_scores, tpr=tpr, rule=rule)`. A tie group is accepted or
+    rejected as a whole. Infinities are ordered. The value is not symmetric in the two groups.
+
+    Args:
+        id_scores: ID scores, higher = more in-distribution, shape (n,).
+        ood_scores: OOD scores, shape (m,).
+        tpr: Share of ID scores to keep, in (0, 1].
+        rule: "attained" (largest observed threshold that keeps `tpr`) or "interpolated" (NINCO's linear quantile).
+
+    Returns:
+        A share in [0, 1]. NaN with an `UndefinedMetricWarning` if one of the groups is empty.
+
+    Raises:
+        InvalidArgumentError: `tpr` or `rule` is not allowed.
+        NonFiniteScoreError: NaN among the scores.
+
+    Example:
+        >>> fpr_at_tpr([0.9] * 90 + [0.5] * 10, [0.5] * 40 + [0.1] * 60)
+        0.4
+    """
+    return fpr_of(rank(id_scores, ood_scores), tpr=tpr, rule=rule)
+
+
+def fpr_at_tprs(
+    id_scores: ScoreLike, ood_scores: ScoreLike, *, tprs: Sequence[float | int | Fraction], rule: str = "attained"
+) -> list[float]:
+    """`fpr_at_tpr` for several values of `tpr`, from one sort.
+
+    Example:
+        >>> fpr_at_tprs(range(1, 11), [1.2, 0.5, 2.5, 9.5], tprs=[0.8, 0.9, 1.0])
+        [0.25, 0.5, 0.75]
+    """
+    ranking = rank(id_scores, ood_scores)
+    return [fpr_of(ranking, tpr=tpr, rule=rule) for tpr in tprs]
+
+
+def fpr_of(ranking: Ranking, *, tpr: float | int | Fraction, rule: str) -> float:
+    """FPR of a ranking that exists already."""
+    check_rule(rule)
+    exact_share(tpr)
+    if reason := ranking.missing():
+        return undefined("fpr_at_tpr", reason)
+    return accepted_count(ranking, tpr=tpr, rule=rule) / ranking.n_ood
+
+
+def accepted_count(ranking: Ranking, *, tpr: float | int | Fraction, rule: str) -> int:
+    """How many OOD scores are at or above the threshold."""
+    if rule == "attained":
+        index = ranking.n_id - smallest_count(tpr, ranking.n_id)
+        return int((ranking.id_at_most > index).sum())  # score >= id[index] in integers
+    threshold = acceptance_threshold(ranking.id_scores, tpr=tpr, rule=rule)
+    return int((ranking.ood_scores.double() >= threshold).sum())
+
+
+class FPRAtTPR(RankingMetric):
+    """Streaming `fpr_at_tpr`: ID positive, one threshold for all batches, NaN while one of the groups is empty.
+
+    Args:
+        tpr: Share of ID scores to keep, in (0, 1].
+        rule: "attained" or "interpolated".
+        kwargs: Passed to `torchmetrics.Metric`.
+
+    Raises:
+        InvalidArgumentError: `tpr` or `rule` is not allowed.
+
+    Example:
+        >>> import torch
+        >>> metric = FPRAtTPR(tpr=0.95)
+        >>> metric.update(torch.arange(1.0, 11.0), is_ood=torch.zeros(10, dtype=torch.bool))
+        >>> metric.update(torch.tensor([1.2, 0.5, 0.4, 0.3]), is_ood=torch.ones(4, dtype=torch.bool))
+        >>> metric.compute()
+        tensor(0.2500, dtype=torch.float64)
+    """
+
+    higher_is_better = False
+
+    def __init__(self, *, tpr: float | int | Fraction = 0.95, rule: str = "attained", **kwargs: Any) -> None:
+        """Check the settings."""
+        check_rule(rule)
+        exact_share(tpr)
+        super().__init__(**kwargs)
+        self.tpr = tpr
+        self.rule = rule
+
+    def value(self, ranking: Ranking) -> float:
+        """FPR of all scores seen."""
+        return fpr_of(ranking, tpr=self.tpr, rule=self.rule)

@@ -1,0 +1,59 @@
+"""How well a score tells right from wrong predictions on ID images."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from oodlit.metrics.auroc import auroc_of
+from oodlit.metrics.base import SelectiveMetric
+from oodlit.metrics.ranking import ArrayConvertible, ScoreLike, as_flags, as_scores, rank
+from oodlit.metrics.undefined import undefined
+
+__all__ = ["IDAUROC", "id_auroc"]
+
+
+def id_auroc(scores: ScoreLike, is_correct: ArrayConvertible | Sequence[bool]) -> float:
+    r"""ID-AUROC: :math:`P(s_{correct} > s_{wrong}) + P(s_{correct} = s_{wrong}) / 2` on ID images.
+
+    The positive class is *correctly classified*. Exact in integers; ties count one half; infinities are ordered.
+
+    Args:
+        scores: Scores of ID images, higher = more in-distribution, shape (n,).
+        is_correct: Whether the prediction is right, boolean, shape (n,).
+
+    Returns:
+        A share in [0, 1]. NaN with an `UndefinedMetricWarning` if all predictions are right or all are wrong.
+
+    Raises:
+        InvalidArgumentError: Shapes or types do not fit.
+        NonFiniteScoreError: NaN among the scores.
+
+    Example:
+        >>> id_auroc([0.9, 0.7, 0.8, 0.1], [True, True, False, False])
+        0.75
+    """
+    values = as_scores(scores)
+    correct = as_flags(is_correct, "is_correct", like=values)
+    if len(values) == 0:
+        return undefined("id_auroc", "there is no image")
+    if bool(correct.all()) or not bool(correct.any()):
+        return undefined("id_auroc", f"all {len(values)} predictions are {'right' if bool(correct[0]) else 'wrong'}")
+    return auroc_of(rank(values[correct], values[~correct]))
+
+
+class IDAUROC(SelectiveMetric):
+    """Streaming `id_auroc`: correctly classified is the positive class, NaN while one of both kinds is missing.
+
+    Example:
+        >>> import torch
+        >>> metric = IDAUROC()
+        >>> metric.update(torch.tensor([0.9, 0.7, 0.8, 0.1]), is_correct=torch.tensor([True, True, False, False]))
+        >>> metric.compute()
+        tensor(0.7500, dtype=torch.float64)
+    """
+
+    higher_is_better = True
+
+    def value(self, scores: Tensor, is_correct: Tensor) -> float:
+        """ID-AUROC of all images seen."""
+        return id_auroc(scores, is_correct)

@@ -1,0 +1,93 @@
+"""Open-set classification rate: accepted *and* rightly classified ID images against accepted OOD images."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oodlit.metrics.base import StreamMetric, check_batch
+from oodlit.metrics.ranking import ArrayConvertible, ScoreLike, as_flags, as_scores, rank
+from oodlit.metrics.undefined import undefined
+
+__all__ = ["OSCR", "oscr"]
+
+
+def oscr(id_scores: ScoreLike, ood_scores: ScoreLike, *, is_correct: ArrayConvertible | Sequence[bool]) -> float:
+    r"""Area under the OSCR curve: correct classification rate over the false positive rate.
+
+    :math:`CCR(t) = |\{ID: s \ge t, \mathrm{correct}\}| / n` against :math:`FPR(t) = |\{OOD: s \ge t\}| / m`, trapezoid
+    rule over tie groups, which equals accuracy times the AUROC of correctly classified ID images. Exact in integers.
+
+    Args:
+        id_scores: ID scores, higher = more in-distribution, shape (n,). In the order of `is_correct`.
+        ood_scores: OOD scores, shape (m,).
+        is_correct: Whether the prediction of each ID image is right, boolean, shape (n,).
+
+    Returns:
+        A share in [0, 1], at most the accuracy. NaN with an `UndefinedMetricWarning` if one of the groups is empty.
+
+    Raises:
+        InvalidArgumentError: Shapes or types do not fit.
+        NonFiniteScoreError: NaN among the scores.
+
+    Example:
+        >>> oscr([0.9, 0.8], [0.1, 0.85], is_correct=[True, False])
+        0.5
+
+    References:
+        Dhamija, Günther, Boult: Reducing Network Agnostophobia. NeurIPS 2018.
+    """
+    values = as_scores(id_scores, "id_scores")
+    correct = as_flags(is_correct, "is_correct", like=values)
+    reason = rank(values, ood_scores).missing()
+    if reason:
+        return undefined("oscr", reason)
+    ranking = rank(values[correct], ood_scores)
+    half_wins = 2 * ranking.n_id * ranking.n_ood - int((ranking.id_below + ranking.id_at_most).sum())
+    return half_wins / (2 * len(values) * ranking.n_ood)
+
+
+class OSCR(StreamMetric):
+    """Streaming `oscr`: NaN while one of the groups is empty.
+
+    Example:
+        >>> metric = OSCR()
+        >>> is_ood = torch.tensor([False, False, True, True])
+        >>> metric.update(torch.tensor([0.9, 0.8, 0.1, 0.85]), is_ood=is_ood, is_correct=torch.arange(4) < 1)
+        >>> metric.compute()
+        tensor(0.5000, dtype=torch.float64)
+    """
+
+    higher_is_better = True
+    plot_lower_bound = 0.0
+    plot_upper_bound = 1.0
+
+    def __init__(self, **kwargs: Any) -> None:
+        """Scores of three kinds of images."""
+        super().__init__(**kwargs)
+        for name in ("correct_scores", "wrong_scores", "ood_scores"):
+            self.add_stream(name, torch.float64)
+
+    def update(self, scores: Tensor, *, is_ood: Tensor, is_correct: Tensor) -> None:
+        """Take one batch.
+
+        Args:
+            scores: Higher = more in-distribution, shape (batch,).
+            is_ood: True for OOD images, boolean, shape (batch,).
+            is_correct: Whether the prediction is right, boolean, shape (batch,); not read for OOD images.
+
+        Raises:
+            InvalidArgumentError: Shapes or types do not fit.
+        """
+        is_ood = check_batch(scores, is_ood, "is_ood")
+        is_correct = check_batch(scores, is_correct, "is_correct")
+        self.append("correct_scores", scores[~is_ood & is_correct])
+        self.append("wrong_scores", scores[~is_ood & ~is_correct])
+        self.append("ood_scores", scores[is_ood])
+
+    def result(self) -> Tensor:
+        """OSCR of all images seen."""
+        correct, wrong = self.stream("correct_scores"), self.stream("wrong_scores")
+        is_correct = torch.arange(len(correct) + len(wrong), device=correct.device) < len(correct)
+        return self._float(oscr(torch.cat([correct, wrong]), self.stream("ood_scores"), is_correct=is_correct))

@@ -1,0 +1,24 @@
+"""What a metric gives where its definition has no answer."""
+
+import math
+import warnings
+
+__all__ = ["UndefinedMetricWarning", "undefined"]
+
+
+class UndefinedMetricWarning(UserWarning):
+    """A metric is NaN because its definition has no answer for this input; the message says why."""
+
+
+def undefined(metric: str, reason: str) -> float:
+    """NaN, with one `UndefinedMetricWarning` that names the metric and the reason.
+
+    Example:
+        >>> with warnings.catch_warnings(record=True) as caught:
+        ...     warnings.simplefilter("always")
+        ...     value = undefined("auroc", "there is no OOD score")
+        >>> value, str(caught[0].message)
+        (nan, 'auroc is undefined (NaN): there is no OOD score')
+    """
+    warnings.warn(f"{metric} is undefined (NaN): {reason}", UndefinedMetricWarning, stacklevel=3)
+    return math.nan

@@ -1,0 +1,126 @@
+"""Synthetic images that nothing should accept: how many of the tests fail."""
+
+from collections.abc import Sequence
+from fractions import Fraction
+from typing import Any
+
+from torch import Tensor
+
+from oodlit.errors import InvalidArgumentError
+from oodlit.metrics.classwise import GroupedMetric
+from oodlit.metrics.fpr import accepted_count
+from oodlit.metrics.ranking import Ranking, ScoreLike, as_sorted, exact_share, rank
+from oodlit.metrics.threshold import check_rule
+from oodlit.metrics.undefined import undefined
+
+__all__ = ["UnitTestFailures", "unit_test_failures"]
+
+
+def unit_test_failures(
+    id_scores: ScoreLike,
+    test_scores: Sequence[ScoreLike],
+    *,
+    limit: float | int | Fraction = 0.10,
+    tpr: float | int | Fraction = 0.95,
+    rule: str = "attained",
+) -> float:
+    r"""Number of unit tests that fail: :math:`|\{i : \mathrm{FPR@TPR}_i > \mathrm{limit}\}|`, decided in integers.
+
+    ID is the positive class. A test that accepts exactly the share `limit` passes. The number of passes is the number
+    of tests minus the failures. Unit tests never enter a mean over OOD classes.
+
+    Args:
+        id_scores: ID scores, higher = more in-distribution, shape (n,).
+        test_scores: The scores of each test, each of shape (m_i,).
+        limit: Largest share of accepted images with which a test passes, in (0, 1].
+        tpr: Share of ID scores to keep, in (0, 1].
+        rule: "attained" or "interpolated".
+
+    Returns:
+        A count, as a float. NaN with an `UndefinedMetricWarning` if there is no ID score, no test, or an empty test.
+
+    Raises:
+        InvalidArgumentError: A setting is not allowed.
+        NonFiniteScoreError: NaN among the scores.
+
+    Example:
+        >>> unit_test_failures(range(100), [[0] * 9 + [50], [0] * 8 + [50, 60]])
+        1.0
+
+    References:
+        Bitterwolf, Müller, Hein: In or Out? Fixing ImageNet Out-of-Distribution Detection Evaluation. ICML 2023.
+    """
+    check_unit_test_settings(limit, tpr, rule)
+    sorted_id = as_sorted(id_scores, "id_scores")
+    return failures_of([rank(sorted_id, scores) for scores in test_scores], limit=limit, tpr=tpr, rule=rule)
+
+
+def check_unit_test_settings(limit: float | int | Fraction, tpr: float | int | Fraction, rule: str) -> None:
+    """Raise unless the settings are allowed."""
+    check_rule(rule)
+    exact_share(tpr)
+    exact_share(limit, "limit")
+
+
+def fails(ranking: Ranking, *, limit: float | int | Fraction, tpr: float | int | Fraction, rule: str) -> bool:
+    """Whether a test with at least one image is failed."""
+    return accepted_count(ranking, tpr=tpr, rule=rule) > exact_share(limit, "limit") * ranking.n_ood
+
+
+def failures_of(
+    rankings: Sequence[Ranking], *, limit: float | int | Fraction, tpr: float | int | Fraction, rule: str
+) -> float:
+    """Number of failed tests among rankings that exist already."""
+    if not rankings:
+        return undefined("unit_test_failures", "there is no test")
+    for index, ranking in enumerate(rankings):
+        if reason := ranking.missing():
+            return undefined("unit_test_failures", f"{reason} (test {index} of {len(rankings)})")
+    return float(sum(fails(ranking, limit=limit, tpr=tpr, rule=rule) for ranking in rankings))
+
+
+class UnitTestFailures(GroupedMetric):
+    """Streaming `unit_test_failures` over a fixed number of tests.
+
+    Args:
+        num_tests: Number of tests; groups are 0 to num_tests - 1.
+        limit: Largest share of accepted images with which a test passes.
+        tpr: Share of ID scores to keep.
+        rule: "attained" or "interpolated".
+        kwargs: Passed to `torchmetrics.Metric`.
+
+    Raises:
+        InvalidArgumentError: A setting is not allowed.
+
+    Example:
+        >>> import torch
+        >>> metric = UnitTestFailures(num_tests=2)
+        >>> metric.update(torch.arange(100.0), is_ood=torch.zeros(100, dtype=torch.bool), groups=torch.full((100,), -1))
+        >>> tests = torch.tensor([0.0, 1.0, 50.0, 60.0])
+        >>> metric.update(tests, is_ood=torch.ones(4, dtype=torch.bool), groups=torch.tensor([0, 0, 1, 1]))
+        >>> metric.compute()
+        tensor(1., dtype=torch.float64)
+    """
+
+    higher_is_better = False
+    plot_lower_bound = 0.0
+
+    def __init__(
+        self,
+        num_tests: int,
+        *,
+        limit: float | int | Fraction = 0.10,
+        tpr: float | int | Fraction = 0.95,
+        rule: str = "attained",
+        **kwargs: Any,
+    ) -> None:
+        """Check the settings."""
+        check_unit_test_settings(limit, tpr, rule)
+        if num_tests < 1:
+            raise InvalidArgumentError(f"num_tests={num_tests}: at least one test is needed")
+        super().__init__(num_tests, **kwargs)
+        self.limit, self.tpr, self.rule = limit, tpr, rule
+
+    def result(self) -> Tensor:
+        """Number of failed tests."""
+        return self._float(failures_of(self.rankings(), limit=self.limit, tpr=self.tpr, rule=self.rule))

@@ -1,0 +1,173 @@
+"""Is detector A better than B? Paired differences over OOD classes."""
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from scipy.stats import binomtest
+
+from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.metrics.intervals import check_confidence
+
+if TYPE_CHECKING:
+    from oodlit.results.results import Results
+
+__all__ = ["compare", "holm", "sign_flip_test"]
+
+_EXACT_UP_TO = 14
+"""With this many classes, 2 ** 14 sign patterns are enumerated; beyond it they are drawn."""
+
+_LOWER_IS_BETTER = ("fpr", "fs_fpr", "der", "detection_error")
+
+
+def compare(
+    results: "Results",
+    detector: str,
+    *others: str,
+    metric: str | None = None,
+    dataset: str | None = None,
+    test: str = "permutation",
+    confidence: float = 0.95,
+    repetitions: int = 10_000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Compare one detector with others, paired over the OOD classes of every data set.
+
+    For each class the difference `detector - other` of `metric` is formed. The mean difference has a bootstrap interval
+    over classes and a two-sided p-value; p-values are corrected over all rows by Holm's method. The classes are the
+    sampling unit: the question is whether the order would hold for other classes of this kind.
+
+    Args:
+        results: The results that hold both detectors.
+        detector: Name of detector A.
+        others: Names of the detectors B; none = all others.
+        metric: A metric with values per class; None = the FPR of the results.
+        dataset: One data set; None = all OOD sets with at least two classes.
+        test: "permutation" (sign flips of the differences, exact up to 14 classes) or "sign" (exact binomial test of
+            the signs, ties left out).
+        confidence: Nominal coverage of the interval.
+        repetitions: Number of bootstrap draws and, with more than 14 classes, of sign patterns.
+        seed: Seed of the random numbers.
+
+    Returns:
+        One row per data set and other detector: `dataset, metric, detector, other, n_classes, mean, mean_other,
+        difference, ci_low, ci_high, wins, losses, ties, p_value, p_corrected, better`. `better` is the detector that is
+        better at the corrected level 1 - confidence, or "".
+
+    Raises:
+        UnknownNameError: A detector, data set or metric is not in the results.
+        InvalidArgumentError: `test` is unknown, a detector is compared with itself, or there is nothing to pair.
+    """
+    check_confidence(confidence)
+    if test not in ("permutation", "sign"):
+        raise InvalidArgumentError(f"compare: test={test!r}; 'permutation' or 'sign' is needed")
+    metric = metric or results.settings.fpr_name
+    names = others or tuple(name for name in results.detectors if name != detector)
+    for name in (detector, *names):
+        if name not in results.detectors:
+            raise UnknownNameError.of("detector in these results", name, results.detectors)
+    if detector in names or not names:
+        raise InvalidArgumentError(f"compare: {detector!r} with {list(names)}; two different detectors are needed")
+    rows = results.table[(results.table["ood_class"] != "") & (results.table["metric"] == metric)]
+    rows = rows[rows["dataset"].isin([info.name for info in results.datasets if info.role == "ood"])]
+    if rows.empty:
+        per_class = results.table.loc[results.table["ood_class"] != "", "metric"].unique()
+        raise UnknownNameError.of("metric with values per OOD class", metric, map(str, per_class))
+    if dataset is not None and dataset not in set(rows["dataset"]):
+        raise UnknownNameError.of("data set with OOD classes", dataset, map(str, rows["dataset"].unique()))
+    found = [
+        _pair(block, name, detector, other, metric, test, confidence, repetitions, seed)
+        for name, block in rows.groupby("dataset", sort=False)
+        for other in names
+        if dataset in (None, name) and block["ood_class"].nunique() >= 2
+    ]
+    if not found:
+        raise InvalidArgumentError("compare: no OOD set with at least two classes to pair")
+    table = pd.DataFrame(found)
+    table["p_corrected"] = holm(table["p_value"].to_numpy())
+    sign = -1 if metric.startswith(_LOWER_IS_BETTER) else 1
+    significant = table["p_corrected"] <= 1 - confidence
+    table["better"] = np.where(
+        significant, np.where(sign * table["difference"] > 0, table["detector"], table["other"]), ""
+    )
+    return table
+
+
+def sign_flip_test(differences: np.ndarray, *, repetitions: int = 10_000, seed: int = 0) -> float:
+    """Two-sided p-value of the mean of paired differences under random signs.
+
+    Exact (all sign patterns) for up to 14 differences; else drawn, with the observed pattern counted in, so that the
+    p-value is never 0.
+
+    Example:
+        >>> sign_flip_test(np.array([0.1, 0.2, 0.3, 0.1]))
+        0.125
+    """
+    n = len(differences)
+    if n <= _EXACT_UP_TO:
+        signs = 1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
+    else:
+        signs = 1 - 2 * np.random.default_rng(seed).integers(0, 2, (repetitions, n), dtype=np.int8)
+    # Sums that are equal in exact arithmetic must count as equal: compare with a relative tolerance.
+    scale = float(np.abs(differences).sum())
+    extreme = int((np.abs(signs @ differences) >= abs(differences.sum()) - 1e-12 * scale).sum())
+    return extreme / len(signs) if n <= _EXACT_UP_TO else (extreme + 1) / (len(signs) + 1)
+
+
+def holm(p_values: np.ndarray) -> np.ndarray:
+    """Holm's step-down correction; controls the chance of any wrong claim.
+
+    Example:
+        >>> holm(np.array([0.01, 0.04, 0.03])).round(3).tolist()
+        [0.03, 0.06, 0.06]
+    """
+    order = np.argsort(p_values, kind="stable")
+    factors = np.arange(len(p_values), 0, -1)
+    corrected = np.empty_like(p_values, dtype=np.float64)
+    corrected[order] = np.minimum(np.maximum.accumulate(p_values[order] * factors), 1.0)
+    return corrected
+
+
+def _pair(
+    block: pd.DataFrame,
+    dataset: object,
+    detector: str,
+    other: str,
+    metric: str,
+    test: str,
+    confidence: float,
+    repetitions: int,
+    seed: int,
+) -> dict[str, object]:
+    pivot = block.pivot(index="ood_class", columns="detector", values="value")
+    pair = pivot[[detector, other]]
+    if without := list(pair.index[pair.isna().any(axis=1)]):
+        raise InvalidArgumentError(
+            f"compare: no {metric} for {len(without)} classes of {dataset!r} ({', '.join(without[:3])});"
+            f" leave them out with results.recompute(classes=...)"
+        )
+    differences = (pair[detector] - pair[other]).to_numpy()
+    wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
+    if test == "sign":
+        p_value = float(binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0
+    else:
+        p_value = sign_flip_test(differences, repetitions=repetitions, seed=seed)
+    draws = np.random.default_rng(seed).integers(0, len(differences), (repetitions, len(differences)))
+    low, high = np.quantile(differences[draws].mean(axis=1), [(1 - confidence) / 2, (1 + confidence) / 2])
+    lower = metric.startswith(_LOWER_IS_BETTER)
+    return {
+        "dataset": dataset,
+        "metric": metric,
+        "detector": detector,
+        "other": other,
+        "n_classes": len(differences),
+        "mean": pair[detector].mean(),
+        "mean_other": pair[other].mean(),
+        "difference": differences.mean(),
+        "ci_low": low,
+        "ci_high": high,
+        "wins": losses if lower else wins,
+        "losses": wins if lower else losses,
+        "ties": len(differences) - wins - losses,
+        "p_value": p_value,
+    }

@@ -1,0 +1,92 @@
+"""Summaries as text: Markdown, LaTeX, JSON, in the style of the papers' tables (percent, one decimal, best in bold)."""
+
+import json
+import math
+
+import pandas as pd
+
+from oodlit.results.storage import to_plain
+
+__all__ = ["lower_is_better", "to_json_text", "to_latex_text", "to_markdown_text"]
+
+_COUNTS = ("unit_test_failures", "unit_test_passes")
+_LOWER = ("fpr", "der", "detection_error", "unit_test_failures", "aurc", "augrc", "accepted")
+_LATEX = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+          "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}  # fmt: skip
+
+
+def lower_is_better(metric: str) -> bool:
+    """Whether a lower value of a metric is better, by its name with or without prefixes.
+
+    Example:
+        >>> lower_is_better("mean_fs_fpr95"), lower_is_better("pooled_auroc"), lower_is_better("unit_test_passes")
+        (True, False, False)
+    """
+    for prefix in ("mean_", "pooled_", "fs_"):
+        metric = metric.removeprefix(prefix)
+    return metric.startswith(_LOWER)
+
+
+def formatted(summary: pd.DataFrame, *, bold: tuple[str, str]) -> pd.DataFrame:
+    """The summary as text: shares in percent with one decimal, counts as integers, "-" for NaN, the best marked."""
+    text = pd.DataFrame(index=summary.index, columns=summary.columns, dtype=object)
+    columns: list[object] = list(summary.columns)
+    for column in columns:
+        metric = str(column[-1] if isinstance(column, tuple) else column)
+        values = summary[column]
+        shown = [_cell(float(value), metric) for value in values]
+        best = values.min() if lower_is_better(metric) else values.max()
+        if not math.isnan(float(best)) and len(values) > 1:
+            mark = _cell(float(best), metric)
+            shown = [f"{bold[0]}{s}{bold[1]}" if s == mark else s for s in shown]
+        text[column] = shown
+    return text
+
+
+def to_markdown_text(summary: pd.DataFrame) -> str:
+    """A GitHub table; columns are `data set: metric`."""
+    text = formatted(summary, bold=("**", "**"))
+    header = ["detector", *(_title(column) for column in text.columns)]
+    lines = [header, ["---", *["---:"] * len(text.columns)]]
+    lines += [[str(name), *map(str, row)] for name, row in zip(text.index, text.to_numpy(), strict=True)]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
+
+
+def to_latex_text(summary: pd.DataFrame) -> str:
+    """A booktabs `tabular`; data sets span their metrics."""
+    text = formatted(summary, bold=(r"\textbf{", "}"))
+    found: list[object] = list(text.columns)
+    columns = [column if isinstance(column, tuple) else ("", column) for column in found]
+    lines = [r"\begin{tabular}{l" + "r" * len(columns) + "}", r"\toprule"]
+    if any(first for first, *_ in columns):
+        spans: list[tuple[str, int]] = []
+        for first, *_ in columns:
+            if spans and spans[-1][0] == first:
+                spans[-1] = (first, spans[-1][1] + 1)
+            else:
+                spans.append((str(first), 1))
+        lines.append(" & ".join(["", *(rf"\multicolumn{{{n}}}{{c}}{{{_escaped(s)}}}" for s, n in spans)]) + r" \\")
+    lines.append(" & ".join(["Detector", *(_escaped(str(column[-1])) for column in columns)]) + r" \\")
+    lines.append(r"\midrule")
+    for name, row in zip(text.index, text.to_numpy(), strict=True):
+        lines.append(" & ".join([_escaped(str(name)), *map(str, row)]) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+
+
+def to_json_text(table: pd.DataFrame) -> str:
+    """The table as a list of records; NaN is null."""
+    return json.dumps(to_plain(table.to_dict("records")), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def _cell(value: float, metric: str) -> str:
+    if math.isnan(value):
+        return "-"
+    return f"{value:.0f}" if metric in _COUNTS else f"{100 * value:.1f}"
+
+
+def _title(column: object) -> str:
+    return ": ".join(map(str, column)) if isinstance(column, tuple) else str(column)
+
+
+def _escaped(text: str) -> str:
+    return "".join(_LATEX.get(character, character) for character in text)

@@ -1,0 +1,130 @@
+"""What is known of the streams of a run, and with which settings its metrics are computed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from oodlit.errors import InvalidArgumentError
+from oodlit.metrics.intervals import check_confidence
+from oodlit.metrics.ranking import exact_share
+from oodlit.metrics.threshold import check_rule
+from oodlit.roles import Role
+
+__all__ = ["DatasetInfo", "Settings", "id_dataset", "percent"]
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """One stream of a run.
+
+    Args:
+        name: Name of the data set; the part of every key before the first slash.
+        role: What the stream is for.
+        class_names: Names of the groups: OOD classes, unit tests or kinds of shift. Empty = the set has no groups.
+        num_samples: Number of images that the stream should give; None = not stated.
+
+    Raises:
+        InvalidArgumentError: The name is empty, or a class name occurs twice.
+
+    Example:
+        >>> DatasetInfo("near", Role.OOD, ("seven", "eight")).class_names
+        ('seven', 'eight')
+    """
+
+    name: str
+    role: Role
+    class_names: tuple[str, ...] = ()
+    num_samples: int | None = None
+
+    def __post_init__(self) -> None:
+        """Check names."""
+        object.__setattr__(self, "role", Role(self.role))
+        object.__setattr__(self, "class_names", tuple(self.class_names))
+        if not self.name:
+            raise InvalidArgumentError("DatasetInfo: the name is empty")
+        if len(set(self.class_names)) < len(self.class_names) and self.role not in (Role.ID, Role.TRAIN):
+            twice = sorted({n for n in self.class_names if self.class_names.count(n) > 1})
+            raise InvalidArgumentError(f"DatasetInfo {self.name!r}: class names occur twice: {', '.join(twice[:5])}")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for run.json."""
+        return asdict(self) | {"role": str(self.role), "class_names": list(self.class_names)}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the metrics of a result are computed.
+
+    Args:
+        tpr: Share of ID images to keep.
+        rule: "attained" or "interpolated".
+        unit_test_limit: Largest FPR with which a unit test passes.
+        bootstrap: Repetitions of the bootstrap for means and AUROC; 0 = no such intervals.
+        seed: Seed of the bootstrap.
+        confidence: Nominal coverage of all intervals.
+        der: Shares of correctly classified training images to keep, for the detection error rates.
+        classes: Data sets restricted to some of their OOD classes; others are complete.
+
+    Raises:
+        InvalidArgumentError: A value is outside its range.
+    """
+
+    tpr: float = 0.95
+    rule: str = "attained"
+    unit_test_limit: float = 0.10
+    bootstrap: int = 1000
+    seed: int = 0
+    confidence: float = 0.95
+    der: tuple[float, ...] = (0.95, 0.99)
+    classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Check ranges."""
+        check_rule(self.rule)
+        check_confidence(self.confidence)
+        exact_share(self.tpr)
+        exact_share(self.unit_test_limit, "unit_test_limit")
+        for share in self.der:
+            exact_share(share, "der")
+        if self.bootstrap < 0:
+            raise InvalidArgumentError(f"bootstrap={self.bootstrap}: a number of repetitions, 0 for none")
+        object.__setattr__(self, "der", tuple(self.der))
+        object.__setattr__(self, "classes", {name: list(names) for name, names in self.classes.items()})
+
+    @property
+    def fpr_name(self) -> str:
+        """Name of the FPR in tables: fpr95 for tpr=0.95."""
+        return f"fpr{percent(self.tpr)}"
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for run.json."""
+        return asdict(self) | {"der": list(self.der)}
+
+
+def percent(share: float) -> str:
+    """A share as it is written in metric names.
+
+    Example:
+        >>> percent(0.95), percent(0.995)
+        ('95', '99.5')
+    """
+    value = exact_share(share) * 100
+    return str(value.numerator) if value.denominator == 1 else f"{float(value):g}"
+
+
+def id_dataset(datasets: Sequence[DatasetInfo]) -> DatasetInfo:
+    """The one data set with role ID.
+
+    Raises:
+        InvalidArgumentError: There is none, or more than one, or a name occurs twice.
+    """
+    names = [info.name for info in datasets]
+    if len(set(names)) < len(names):
+        raise InvalidArgumentError(f"data set names must be distinct: {', '.join(names)}")
+    found = [info for info in datasets if info.role is Role.ID]
+    if len(found) != 1:
+        raise InvalidArgumentError(
+            f"exactly one data set with role 'id' is needed, there are {len(found)}:"
+            f" {', '.join(f'{i.name} ({i.role})' for i in datasets)}"
+        )
+    return found[0]

@@ -1,0 +1,39 @@
+"""Names of values for loggers: one scheme, safe for TensorBoard, CSV and W&B."""
+
+import re
+
+import pandas as pd
+
+__all__ = ["metric_names", "safe"]
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9_.\-]+")
+
+
+def safe(name: str) -> str:
+    """`name` with everything but letters, digits, `_`, `.` and `-` replaced by `_`.
+
+    Example:
+        >>> safe("high heels"), safe("Caracal caracal: caracal")
+        ('high_heels', 'Caracal_caracal_caracal')
+    """
+    return _UNSAFE.sub("_", name.strip()) or "_"
+
+
+def metric_names(table: pd.DataFrame) -> list[str]:
+    """`<dataset>/<detector>/<metric>` for every row, and `.../<class>` for rows of a class; all distinct.
+
+    Names that become equal by the replacement get `_2`, `_3`, ... in the order of the rows.
+    """
+    seen: dict[str, int] = {}
+    names = []
+    for row in table.itertuples(index=False):
+        parts = [str(row.dataset), str(row.detector), str(row.metric)] + ([str(row.ood_class)] if row.ood_class else [])
+        name = "/".join(map(safe, parts))
+        seen[name] = count = seen.get(name, 0) + 1
+        while count > 1 and f"{name}_{count}" in seen:
+            count += 1
+        if count > 1:
+            name = f"{name}_{count}"
+            seen[name] = 1
+        names.append(name)
+    return names

@@ -1,0 +1,72 @@
+"""Several OOD sets as one, with images that they share counted once."""
+
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from oodlit.errors import InvalidArgumentError
+from oodlit.results.info import DatasetInfo
+from oodlit.roles import Role
+
+if TYPE_CHECKING:
+    from oodlit.results.results import Results
+
+__all__ = ["SharedImagesWarning", "pool", "shared_rows"]
+
+
+class SharedImagesWarning(UserWarning):
+    """Data sets that are pooled share images; each is counted once."""
+
+
+def pool(results: "Results", names: Sequence[str], name: str) -> "Results":
+    """See `Results.pooled`."""
+    infos = [results.dataset(n) for n in names]
+    if wrong := [f"{i.name} ({i.role})" for i in infos if i.role is not Role.OOD]:
+        raise InvalidArgumentError(f"pooled: only OOD sets can be pooled, not {', '.join(wrong)}")
+    if len(set(names)) < 2 or len(set(names)) < len(names):
+        raise InvalidArgumentError(f"pooled: {list(names)}; at least two different OOD sets are needed")
+    frame = results.scores
+    rows = frame[frame["dataset"].isin(names)]
+    shared = shared_rows(rows, results.detectors)
+    if shared.any():
+        keys = rows.loc[shared, "key"]
+        warnings.warn(
+            f"{int(shared.sum())} of {len(rows)} images occur in more than one of {', '.join(names)}"
+            f" and are counted once, first: {', '.join(keys[:3])}",
+            SharedImagesWarning,
+            stacklevel=3,
+        )
+    merged = rows[~shared].assign(dataset=name, group=-1)
+    kept = [i for i in results.datasets if i.role in (Role.TRAIN, Role.ID, Role.SHIFT)]
+    scores = pd.concat([frame[frame["dataset"].isin([i.name for i in kept])], merged], ignore_index=True)
+    settings = results.settings.to_json() | {"classes": {}}
+    return type(results).from_scores(
+        scores, [*kept, DatasetInfo(name, Role.OOD)], results.detectors, run={"pooled": list(names)}, **settings
+    )
+
+
+def shared_rows(rows: pd.DataFrame, detectors: Sequence[str], *, rtol: float = 1e-4) -> pd.Series:
+    """True for every row whose image occurred already in a row of another data set.
+
+    Equal file names alone are no proof (many sets number their files), so prediction and all scores must agree, up to
+    `rtol`, since scores depend on the batch in the last digits.
+    """
+    tails = rows["key"].str.split("/", n=1).str[-1].to_numpy()
+    datasets, predictions = rows["dataset"].to_numpy(), rows["prediction"].to_numpy()
+    values = rows[list(detectors)].to_numpy()
+    shared = np.zeros(len(rows), dtype=bool)
+    seen: dict[str, list[int]] = {}
+    for index, tail in enumerate(tails):
+        kept = seen.setdefault(tail, [])
+        shared[index] = any(
+            datasets[other] != datasets[index]
+            and predictions[other] == predictions[index]
+            and np.allclose(values[other], values[index], rtol=rtol, atol=0)
+            for other in kept
+        )
+        if not shared[index]:
+            kept.append(index)
+    return pd.Series(shared, index=rows.index)

@@ -1,0 +1,370 @@
+"""Results: everything a run leaves, and every way to look at it again without a GPU."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.results import export, storage
+from oodlit.results.comparison import compare
+from oodlit.results.evaluate import MODEL, evaluate
+from oodlit.results.info import DatasetInfo, Settings, id_dataset, percent
+from oodlit.results.names import metric_names
+from oodlit.results.scores import checked
+from oodlit.roles import Role
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["Results"]
+
+_OWN_KEYS = ("datasets", "detectors", "settings", "counts", "thresholds", "undefined", "notes")
+
+
+@dataclass(frozen=True, eq=False)
+class Results:
+    """Per-image scores, the tidy table of metrics, and the description of a run.
+
+    Args:
+        scores: One row per image: `key, dataset, group, label, prediction` and one float column per detector;
+            -1 = none. Sorted by data set and key, whatever the order of arrival.
+        table: One row per value: `detector, dataset, ood_class, metric, value, n_id, n_ood, ci_low, ci_high, rule`.
+        run: What else is known: the caller's entries, and `datasets`, `detectors`, `settings`, `counts`, `thresholds`,
+            `undefined` (one entry with its reason for every NaN value) and `notes` (what was not computed, and why).
+
+    Example:
+        >>> frame = pd.DataFrame({"key": ["val/0", "val/1", "near/0"], "dataset": ["val", "val", "near"],
+        ...     "group": [-1, -1, 0], "label": [0, 1, -1], "prediction": [0, 0, 1], "msp": [0.9, 0.5, 0.7]})
+        >>> datasets = [DatasetInfo("val", Role.ID), DatasetInfo("near", Role.OOD, ("seven",))]
+        >>> results = Results.from_scores(frame, datasets, ["msp"], bootstrap=0)
+        >>> results.value("mean_auroc", dataset="near", detector="msp")
+        0.5
+    """
+
+    scores: pd.DataFrame
+    table: pd.DataFrame
+    run: dict[str, Any] = field(default_factory=dict)
+
+    # --- making ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_scores(
+        cls,
+        scores: pd.DataFrame,
+        datasets: Sequence[DatasetInfo],
+        detectors: Sequence[str],
+        *,
+        run: Mapping[str, Any] | None = None,
+        tpr: float = 0.95,
+        rule: str = "attained",
+        unit_test_limit: float = 0.10,
+        bootstrap: int = 1000,
+        seed: int = 0,
+        confidence: float = 0.95,
+        der: Sequence[float] = (0.95, 0.99),
+        classes: Mapping[str, Sequence[str]] | None = None,
+    ) -> "Results":
+        """Compute every metric from per-image scores.
+
+        Args:
+            scores: One row per image, in any order; see the class.
+            datasets: All streams; exactly one has role ID.
+            detectors: Names of the score columns.
+            run: Entries of `run` to keep beside those made here.
+            tpr: Share of ID images that the threshold keeps, in (0, 1].
+            rule: "attained" or "interpolated"; see `oodlit.metrics.acceptance_threshold`.
+            unit_test_limit: Largest FPR with which a unit test passes.
+            bootstrap: Repetitions for the intervals of means and AUROC; 0 = none. Shares have Wilson intervals anyway.
+            seed: Seed of the bootstrap.
+            confidence: Nominal coverage of intervals.
+            der: Shares of correctly classified training images that the thresholds of DER keep.
+            classes: OOD classes to use, by data set; other data sets are complete.
+
+        Returns:
+            The results.
+
+        Raises:
+            InvalidArgumentError: Columns, roles or settings are not allowed.
+            DataError: A key occurs twice in a data set, or a group is out of range.
+            NonFiniteScoreError: A score is NaN.
+            UnknownNameError: A data set or class is not known.
+        """
+        settings = Settings(tpr, rule, unit_test_limit, bootstrap, seed, confidence, tuple(der), classes or {})
+        id_dataset(datasets)
+        _check_classes(settings, datasets)
+        frame = checked(scores, datasets, detectors)
+        evaluation = evaluate(frame, datasets, detectors, settings)
+        own = {
+            "datasets": [info.to_json() for info in datasets],
+            "detectors": list(detectors),
+            "settings": settings.to_json(),
+            "counts": {info.name: int((frame["dataset"] == info.name).sum()) for info in datasets},
+            "thresholds": evaluation.thresholds,
+            "undefined": evaluation.undefined,
+            "notes": evaluation.notes + _count_notes(frame, datasets),
+        }
+        return cls(frame, evaluation.table, {**(run or {}), **own})
+
+    @classmethod
+    def load(cls, directory: str | os.PathLike[str]) -> "Results":
+        """Read what `save` wrote.
+
+        Raises:
+            DataError: A file is missing, unreadable, or does not belong to the others.
+        """
+        table, scores, run = storage.read(directory)
+        return cls(scores, table, run)
+
+    def save(self, directory: str | os.PathLike[str]) -> None:
+        """Write `table.csv`, `scores.parquet` and `run.json`: complete or not at all."""
+        storage.write(directory, table=self.table, scores=self.scores, run=self.run)
+
+    def recompute(self, **changes: Any) -> "Results":
+        """The same scores evaluated with other settings; what is not named stays.
+
+        Args:
+            changes: Keyword arguments of `from_scores`: `tpr`, `rule`, `unit_test_limit`, `bootstrap`, `seed`,
+                `confidence`, `der`, `classes`.
+
+        Returns:
+            New results; `run` keeps the entries of this run.
+
+        Raises:
+            InvalidArgumentError: A setting is unknown or not allowed.
+            UnknownNameError: A data set or class is not known.
+        """
+        known = self.settings.to_json()
+        if unknown := sorted(set(changes) - set(known)):
+            raise InvalidArgumentError(f"recompute: {unknown} cannot be changed; settings are {sorted(known)}")
+        run = {name: value for name, value in self.run.items() if name not in _OWN_KEYS}
+        return Results.from_scores(self.scores, self.datasets, self.detectors, run=run, **(known | changes))
+
+    # --- what is in it --------------------------------------------------------------------------------------------
+
+    @property
+    def datasets(self) -> tuple[DatasetInfo, ...]:
+        """The streams of the run."""
+        return tuple(DatasetInfo(**entry) for entry in self.run["datasets"])
+
+    @property
+    def detectors(self) -> tuple[str, ...]:
+        """Names of the detectors."""
+        return tuple(self.run["detectors"])
+
+    @property
+    def settings(self) -> Settings:
+        """How the table was computed."""
+        return Settings(**self.run["settings"])
+
+    def dataset(self, name: str) -> DatasetInfo:
+        """The data set of that name.
+
+        Raises:
+            UnknownNameError: There is none.
+        """
+        known = {info.name: info for info in self.datasets}
+        if name not in known:
+            raise UnknownNameError.of("data set", name, known)
+        return known[name]
+
+    def value(self, metric: str, *, dataset: str, detector: str = MODEL, ood_class: str = "") -> float:
+        """One value of the table.
+
+        Raises:
+            UnknownNameError: The table has no such row.
+        """
+        table = self.table
+        rows = table[
+            (table["metric"] == metric)
+            & (table["dataset"] == dataset)
+            & (table["detector"] == detector)
+            & (table["ood_class"] == ood_class)
+        ]
+        if rows.empty:
+            names = [n for n in metric_names(table) if n.startswith(f"{dataset}/{detector}/")] or metric_names(table)
+            raise UnknownNameError.of("value", "/".join(filter(None, (dataset, detector, metric, ood_class))), names)
+        return float(rows["value"].iloc[0])
+
+    def metrics_by_name(self) -> dict[str, float]:
+        """All values under `<dataset>/<detector>/<metric>` and, per class, `<dataset>/<detector>/<metric>/<class>`.
+
+        What loggers receive. Characters other than letters, digits, `_`, `.` and `-` become `_`. Undefined values are
+        NaN. Values of the classifier alone have `model` in place of the detector.
+        """
+        return dict(zip(metric_names(self.table), self.table["value"].tolist(), strict=True))
+
+    # --- views ----------------------------------------------------------------------------------------------------
+
+    def summary(self, metrics: Sequence[str] | None = None) -> pd.DataFrame:
+        """Detectors against the headline of every data set.
+
+        Args:
+            metrics: Names of set-level metrics; None = the FPR and AUROC of OOD sets (mean over classes where there are
+                classes), failed unit tests, and DER of shifted sets.
+
+        Returns:
+            One row per detector, columns (data set, metric).
+        """
+        fpr = self.settings.fpr_name
+        der = [f"der{percent(share)}" for share in self.settings.der]
+        chosen: list[tuple[str, str]] = []
+        for info in self.datasets:
+            present = set(
+                self.table.loc[(self.table["dataset"] == info.name) & (self.table["ood_class"] == ""), "metric"]
+            )
+            if metrics is not None:
+                wanted = list(metrics)
+            elif info.role is Role.OOD:
+                wanted = [f"mean_{fpr}", "mean_auroc"] if info.class_names else [fpr, "auroc"]
+            elif info.role is Role.UNIT_TEST:
+                wanted = ["unit_test_failures"]
+            elif info.role is Role.SHIFT:
+                wanted = der[:1]
+            else:
+                wanted = ["id_auroc"] if info.role is Role.ID else []
+            chosen += [(info.name, metric) for metric in wanted if metric in present]
+        columns = pd.MultiIndex.from_tuples(chosen, names=["dataset", "metric"])
+        rows = self.table[(self.table["ood_class"] == "") & (self.table["detector"] != MODEL)]
+        wide = rows.pivot(index="detector", columns=["dataset", "metric"], values="value")
+        return wide.reindex(index=pd.Index(self.detectors, name="detector"), columns=columns)
+
+    def per_class(self, dataset: str, metric: str | None = None) -> pd.DataFrame:
+        """One metric of every OOD class (unit test, kind of shift) of a data set.
+
+        Args:
+            dataset: Name of the data set.
+            metric: Name of a metric with values per class; None = the FPR.
+
+        Returns:
+            One row per class in the data set's order, one column per detector, and `n` images.
+
+        Raises:
+            UnknownNameError: The data set or metric is not in the table.
+        """
+        info = self.dataset(dataset)
+        metric = metric or (f"accepted{self.settings.fpr_name[3:]}" if info.role is Role.SHIFT else None)
+        metric = metric or self.settings.fpr_name
+        rows = self.table[(self.table["dataset"] == dataset) & (self.table["ood_class"] != "")]
+        if metric not in set(rows["metric"]):
+            raise UnknownNameError.of(f"metric per class of {dataset!r}", metric, map(str, rows["metric"].unique()))
+        rows = rows[rows["metric"] == metric]
+        wide = rows.pivot(index="ood_class", columns="detector", values="value")
+        order = [name for name in info.class_names if name in wide.index]
+        counts = rows.drop_duplicates("ood_class").set_index("ood_class")
+        n = counts["n_ood"] if info.role in (Role.OOD, Role.UNIT_TEST) else counts["n_id"]
+        wide = wide.reindex(index=pd.Index(order, name="ood_class"))
+        wide = wide[[name for name in (MODEL, *self.detectors) if name in wide.columns]]
+        wide.columns.name = None
+        wide.insert(0, "n", n.reindex(order).astype("int64"))
+        return wide
+
+    def unit_tests(self) -> pd.DataFrame:
+        """FPR of every unit test of all unit-test sets: rows (data set, test), one column per detector."""
+        names = [info.name for info in self.datasets if info.role is Role.UNIT_TEST]
+        rows = self.table[self.table["dataset"].isin(names) & (self.table["metric"] == self.settings.fpr_name)]
+        wide = rows.pivot(index=["dataset", "ood_class"], columns="detector", values="value")
+        order = list(dict.fromkeys(zip(rows["dataset"], rows["ood_class"], strict=True)))
+        index = pd.MultiIndex.from_tuples(order, names=["dataset", "test"])
+        return pd.DataFrame(
+            wide.reindex(index=pd.MultiIndex.from_tuples(order)).reindex(columns=list(self.detectors)).to_numpy(),
+            index=index,
+            columns=list(self.detectors),
+        )
+
+    def compare(self, detector: str, *others: str, **options: Any) -> pd.DataFrame:
+        """Paired comparison over OOD classes; see `oodlit.results.compare`."""
+        return compare(self, detector, *others, **options)
+
+    def pooled(self, datasets: Sequence[str], *, name: str = "pooled") -> "Results":
+        """Several OOD sets as one set without classes, each shared image counted once.
+
+        An image is shared if its key behind the data set's name, its prediction and all its scores are equal. Shared
+        images are counted once, with a warning that says how many.
+
+        Args:
+            datasets: Names of OOD sets, at least two.
+            name: Name of the new set.
+
+        Returns:
+            Results with the ID set, training and shifted sets, and the pooled set.
+
+        Raises:
+            InvalidArgumentError: A set is not an OOD set, or fewer than two are named.
+        """
+        from oodlit.results.pooling import pool  # noqa: PLC0415
+
+        return pool(self, datasets, name)
+
+    # --- exports --------------------------------------------------------------------------------------------------
+
+    def to_csv(self, path: str | os.PathLike[str]) -> None:
+        """Write the table as CSV, with numbers that read back exactly."""
+        storage.write_text(path, self.table.to_csv(index=False, lineterminator="\n"))
+
+    def to_parquet(self, path: str | os.PathLike[str]) -> None:
+        """Write the table as Parquet."""
+        storage.write_bytes(path, self.table.to_parquet(index=False))
+
+    def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
+        """The table as a JSON list of records (NaN = null); written to `path` if given."""
+        return self._written(export.to_json_text(self.table), path)
+
+    def to_latex(self, path: str | os.PathLike[str] | None = None, *, metrics: Sequence[str] | None = None) -> str:
+        """The summary as a booktabs table, in percent, the best of each column in bold."""
+        return self._written(export.to_latex_text(self.summary(metrics)), path)
+
+    def to_markdown(self, path: str | os.PathLike[str] | None = None, *, metrics: Sequence[str] | None = None) -> str:
+        """The summary as a Markdown table, in percent, the best of each column in bold."""
+        return self._written(export.to_markdown_text(self.summary(metrics)), path)
+
+    def plot(self, kind: str = "fpr_per_class", **options: Any) -> "Figure":
+        """A figure of `oodlit.report.plots` by its name, made from these results.
+
+        Args:
+            kind: "fpr_per_class", "class_distribution", "roc", "score_histograms", "unit_tests" or "accuracy_fpr".
+            options: Passed to that function.
+
+        Raises:
+            UnknownNameError: There is no such figure.
+        """
+        from oodlit.report import plots  # noqa: PLC0415
+
+        if kind not in plots.FIGURES:
+            raise UnknownNameError.of("figure", kind, plots.FIGURES)
+        return plots.FIGURES[kind](self, **options)
+
+    def __repr__(self) -> str:
+        """Counts, never values."""
+        return (
+            f"Results({len(self.scores)} images, {len(self.detectors)} detectors, {len(self.datasets)} data sets,"
+            f" {len(self.table)} values)"
+        )
+
+    def _written(self, text: str, path: str | os.PathLike[str] | None) -> str:
+        if path is not None:
+            storage.write_text(path, text)
+        return text
+
+
+def _check_classes(settings: Settings, datasets: Sequence[DatasetInfo]) -> None:
+    known = {info.name: info for info in datasets}
+    for name, classes in settings.classes.items():
+        if name not in known:
+            raise UnknownNameError.of("data set in classes=", name, known)
+        if not classes:
+            raise InvalidArgumentError(f"classes={{{name!r}: []}}: at least one class is needed")
+        for chosen in classes:
+            if chosen not in known[name].class_names:
+                raise UnknownNameError.of(f"class of {name!r}", chosen, known[name].class_names)
+
+
+def _count_notes(frame: pd.DataFrame, datasets: Sequence[DatasetInfo]) -> list[str]:
+    counts = frame["dataset"].value_counts()
+    return [
+        f"data set {info.name!r}: {int(counts.get(info.name, 0))} images were scored, {info.num_samples} are stated"
+        for info in datasets
+        if info.num_samples is not None and info.num_samples != counts.get(info.name, 0)
+    ]
