@@ -61,8 +61,8 @@ Requirement: TypeAlias = "Callable[[Any, BackboneFacts], str]"
 class Detector(nn.Module, ABC):
     """A score for every image: higher = more in-distribution.
 
-    A subclass is final. It declares `needs`, `statistics` and `reference`, stores the arguments of its constructor under
-    their own names, and fills in `_fit` and `_score`. Fitted state lives in buffers: whatever `_fit` stores with
+    A subclass is final. It declares `needs`, `statistics` and `reference`, stores the arguments of its constructor
+    under their own names, and fills in `_fit` and `_score`. Fitted state lives in buffers: whatever `_fit` stores with
     `self.register_buffer(name, tensor)` is saved, loaded and moved between devices.
 
     Example:
@@ -305,7 +305,5 @@ def _holds_nan(value: Tensor) -> Tensor:
 
 def _parameters(kind: type) -> Mapping[str, Any]:
     """Names and defaults of the constructor's parameters."""
-    if kind.__init__ is nn.Module.__init__:
-        return {}
-    parameters = list(inspect.signature(kind.__init__).parameters.values())[1:]
-    return {p.name: p.default for p in parameters}
+    parameters = list(inspect.signature(kind).parameters.values())
+    return {p.name: p.default for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}

@@ -20,7 +20,9 @@ def cpu_group() -> Group:
     """
     if not _is_distributed() or dist.get_backend() == "gloo":
         return None
-    return dist.new_group(backend="gloo")
+    group = dist.new_group(backend="gloo")
+    assert not isinstance(group, int)  # only processes outside the group get a number
+    return group
 
 
 def gather_objects(group: Group, value: T) -> list[T]:

@@ -74,7 +74,7 @@ def name_detectors(detectors: Sequence[Detector] | Mapping[str, Detector]) -> di
     items = list(detectors.values()) if isinstance(detectors, Mapping) else list(detectors)
     if not items:
         raise InvalidArgumentError("no detector is given; pass at least one, such as oodlit.detectors.MSP()")
-    for item in items:
+    for item in list[object](items):
         if not isinstance(item, Detector):
             hint = f"; write {item.__name__}()" if isinstance(item, type) and issubclass(item, Detector) else ""
             raise InvalidArgumentError(f"{item!r} is not an oodlit.detectors.Detector{hint}")

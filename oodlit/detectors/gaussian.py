@@ -31,7 +31,8 @@ def whitening(
     largest = float(values[-1])
     scale = largest if largest > RELATIVE_FLOOR * fallback_scale else fallback_scale
     floor = RELATIVE_FLOOR * (scale if scale > 0 else 1.0)
-    return vectors / values.clamp(min=floor).sqrt()
+    whiten: Tensor = vectors / values.clamp(min=floor).sqrt()
+    return whiten
 
 
 def within_whitening(statistics: Statistics) -> Float[Tensor, "features features"]:

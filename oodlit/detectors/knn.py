@@ -20,8 +20,8 @@ __all__ = ["KNN"]
 class KNN(Detector):
     """S = -|q - n_k|: q the unit feature, n_k the k-th nearest unit feature of the training images.
 
-    The distance is right to 1e-4 relative at any bank size and scale of the features. A zero vector has the zero vector as
-    direction. Memory: the bank (rows x features), kept where the fit left it and moved in parts to the device of the outputs.
+    The distance is right to 1e-4 relative at any bank size and scale of the features. A zero vector has the zero vector
+    as direction. Memory: the bank (rows x features); it may stay on the CPU, its parts are moved to the outputs.
 
     Args:
         k: Which neighbour, 1 <= k <= images in the bank; default 1000.

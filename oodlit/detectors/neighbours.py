@@ -78,8 +78,8 @@ def kth_distances(
     """Distance of every query's direction to the k-th nearest direction of the bank, float64, to 1e-4 relative.
 
     A float32 product of unit vectors is wrong by about 1e-7 (1e-3 in the reduced precision of some devices), which is
-    much where the distance is small. The error is measured on a few products per query; where it could matter, the query is
-    done again in float64 and its nearest rows are ranked by their differences, not by products.
+    much where the distance is small. The error is measured on a few products per query; where it could matter, the
+    query is done again in float64 and its nearest rows are ranked by their differences, not by products.
 
     Args:
         queries: Not normalised.
@@ -87,7 +87,7 @@ def kth_distances(
         norms: Norms of these rows, float64; 0 for a zero row, whose direction is the zero vector.
         k: At most the number of rows.
     """
-    result = [_kth_distances(part, bank, norms, k) for part in queries.split(1024)]
+    result = [_kth_distances(queries[i : i + 1024], bank, norms, k) for i in range(0, len(queries), 1024)]
     return torch.cat(result) if result else queries.new_zeros(0, dtype=torch.float64)
 
 
@@ -126,4 +126,5 @@ def _kth_by_differences(exact: Tensor, bank: Tensor, inverse: Tensor, halves: Te
 
 def _unit(vectors: Tensor) -> Tensor:
     norms = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    return vectors / norms.where(norms > 0, torch.ones_like(norms))
+    result: Tensor = vectors / norms.where(norms > 0, torch.ones_like(norms))
+    return result

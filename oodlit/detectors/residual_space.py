@@ -49,7 +49,8 @@ def residual_basis(
 
     def origin_of() -> Tensor:
         weight, bias = head.weight.double(), head.offset.double()
-        return -(torch.linalg.pinv(weight) @ bias).to(moments.mean.device)
+        origin: Tensor = -(torch.linalg.pinv(weight) @ bias).to(moments.mean.device)
+        return origin
 
     def vectors_of() -> Tensor:
         shift = moments.mean - origin
@@ -59,11 +60,17 @@ def residual_basis(
 
     origin = statistics.memo("head_origin", origin_of)
     vectors = statistics.memo("vectors_around_head_origin", vectors_of)
-    return origin.clone(), vectors[:, size:].clone()
+    # One tensor for all detectors with this dimension: `residual_norms` recognises it.
+    return origin, statistics.memo(("residual_basis", size), vectors[:, size:].contiguous)
 
 
 def residual_norms(
     outputs: Outputs, origin: Float[Tensor, " features"], residual: Float[Tensor, "features residual"]
 ) -> Float[Tensor, " batch"]:
-    """|R'(x - u)| in float64."""
-    return torch.linalg.vector_norm((outputs.require("features").double() - origin) @ residual, dim=1)
+    """|R'(x - u)| in float64, computed once per batch for equal parameters."""
+
+    def compute() -> Tensor:
+        norms: Tensor = torch.linalg.vector_norm((outputs.require("features").double() - origin) @ residual, dim=1)
+        return norms
+
+    return outputs.memo(("residual_norms", residual.data_ptr(), origin.data_ptr()), compute)

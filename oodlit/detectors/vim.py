@@ -18,12 +18,13 @@ __all__ = ["ViM"]
 class ViM(Detector):
     """S = LSE(z) - alpha * |R'(x - u)|, u = -W^+ b: energy minus a virtual logit made of the residual.
 
-    R spans what the first `dim` eigenvectors of (1/N) sum (x-u)(x-u)' leave over; alpha = mean(max_c z) / mean(|R'(x-u)|) over
-    a sample of the training images (all of them up to 50 000). Where alpha would be negative (mean of the largest logits below
-    zero) its absolute value is used, so that a larger residual always lowers the score.
+    R spans what the first `dim` eigenvectors of (1/N) sum (x-u)(x-u)' leave over; alpha = mean(max_c z) /
+    mean(|R'(x-u)|) over a sample of the training images (all of them up to 50 000). Where alpha would be negative (mean
+    of the largest logits below zero) its absolute value is used, so that a larger residual always lowers the score.
 
     Args:
-        dim: Dimension of the principal space, 1 <= dim < features. Default by width D: 1000 if D >= 2048, 512 if D >= 768, else D/2.
+        dim: Dimension of the principal space, 1 <= dim < features. None (default) goes by the width D: 1000 if
+            D >= 2048, 512 if D >= 768, else D/2.
 
     Raises:
         InvalidArgumentError: `dim` is below 1 or, at fit, not below the number of features.
@@ -31,7 +32,8 @@ class ViM(Detector):
     Example:
         >>> import torch
         >>> from oodlit.detectors import fit
-        >>> x = torch.randn(200, 6, generator=torch.Generator().manual_seed(0)) * torch.tensor([3.0, 3, 3, 0.1, 0.1, 0.1])
+        >>> noise = torch.randn(200, 6, generator=torch.Generator().manual_seed(0))
+        >>> x = noise * torch.tensor([3.0, 3.0, 3.0, 0.1, 0.1, 0.1])
         >>> head = Head(torch.eye(3, 6))
         >>> detector = ViM(dim=3)
         >>> fit([detector], [Outputs(head(x), x, torch.zeros(200, dtype=torch.int64))], head)

@@ -1,0 +1,30 @@
+"""What detectors know of the training set: facts that are accumulated once and shared.
+
+A statistic is a `torchmetrics.Metric`, so it can be updated with any cut of the training set into batches, merged,
+moved and reset. `synchronize` makes the statistics of all processes equal to those of a single one.
+"""
+
+from oodlit.detectors.statistics.base import Statistic, Statistics, synchronize
+from oodlit.detectors.statistics.class_moments import ClassMoments
+from oodlit.detectors.statistics.class_probabilities import ClassProbabilities
+from oodlit.detectors.statistics.class_scatter import ClassCovariances, ClassVariances
+from oodlit.detectors.statistics.labels import train_labels
+from oodlit.detectors.statistics.means import CorrectMeans, FeatureMean
+from oodlit.detectors.statistics.samples import FeatureBank, HiddenSample, TrainSample, hash_rows
+
+__all__ = [
+    "ClassCovariances",
+    "ClassMoments",
+    "ClassProbabilities",
+    "ClassVariances",
+    "CorrectMeans",
+    "FeatureBank",
+    "FeatureMean",
+    "HiddenSample",
+    "Statistic",
+    "Statistics",
+    "TrainSample",
+    "hash_rows",
+    "synchronize",
+    "train_labels",
+]

@@ -1,0 +1,131 @@
+"""A statistic: one fact about the training set, accumulated once and shared."""
+
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from typing import Any, ClassVar, TypeVar, final
+
+import torch
+from torchmetrics import Metric
+
+from oodlit.detectors.distributed import Group
+from oodlit.errors import InvalidArgumentError
+from oodlit.outputs import Outputs
+
+__all__ = ["Statistic", "Statistics", "synchronize"]
+
+S = TypeVar("S", bound="Statistic")
+T = TypeVar("T")
+
+
+class Statistic(Metric):
+    """One fact about the training set. Subclasses fill in the abstract methods.
+
+    `update(outputs)` takes a batch; `merge(other)` takes what another process or another part of the data gave; both
+    leave the same state for any order and any cut, up to rounding.
+    """
+
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """Fields of `Outputs` that are read."""
+    full_state_update = False
+
+    @classmethod
+    @abstractmethod
+    def for_detectors(cls: type[S], detectors: Iterable[Any]) -> S:
+        """The statistic that serves all `detectors` that name it."""
+
+    @abstractmethod
+    def accumulate(self, outputs: Outputs) -> None:
+        """Take in one batch; called under no_grad and without autocast."""
+
+    @abstractmethod
+    def merge(self: S, other: S) -> None:
+        """Take in what `other` has seen; `other` is left as it is."""
+
+    @abstractmethod
+    def synchronize(self, group: Group) -> None:
+        """Make the state equal to that of one process that saw all batches of all processes in `group`."""
+
+    @abstractmethod
+    def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
+        """Memory of the state, in bytes, for a training set of `num_train` images."""
+
+    @property
+    @abstractmethod
+    def num_samples(self) -> int:
+        """Number of training images seen."""
+
+    @final
+    def update(self, outputs: Outputs) -> None:
+        """Take in one batch."""
+        if len(outputs) == 0:
+            return
+        with torch.no_grad(), torch.autocast(outputs.device.type, enabled=False):
+            self.accumulate(outputs)
+
+    @final
+    def compute(self) -> "Statistic":
+        """The statistic itself: its facts are properties."""
+        return self
+
+
+class Statistics(Mapping[type[Statistic], Statistic]):
+    """The statistics of one fit, by type.
+
+    Example:
+        >>> from oodlit.detectors.statistics import ClassMoments
+        >>> moments = ClassMoments()
+        >>> moments.update(Outputs(features=torch.eye(3), labels=torch.tensor([0, 0, 2])))
+        >>> Statistics([moments])[ClassMoments].counts.tolist()
+        [2, 0, 1]
+    """
+
+    def __init__(self, statistics: Iterable[Statistic] = ()) -> None:
+        """Keep `statistics`, at most one of each type."""
+        self._by_type = {type(s): s for s in statistics}
+        self._memo: dict[Hashable, object] = {}
+
+    def __getitem__(self, kind: type[S]) -> S:
+        """The statistic of type `kind`."""
+        try:
+            value = self._by_type[kind]
+        except KeyError:
+            raise InvalidArgumentError(
+                f"the statistic {kind.__name__} was not accumulated; name it in the detector's `statistics`"
+            ) from None
+        assert isinstance(value, kind)
+        return value
+
+    def __contains__(self, kind: object) -> bool:
+        """Whether there is a statistic of type `kind`."""
+        return kind in self._by_type
+
+    def __iter__(self) -> Iterator[type[Statistic]]:
+        """Types of the statistics."""
+        return iter(self._by_type)
+
+    def __len__(self) -> int:
+        """Number of statistics."""
+        return len(self._by_type)
+
+    @property
+    def num_samples(self) -> int:
+        """Number of training images seen; 0 where no statistic was needed."""
+        return max((s.num_samples for s in self.values()), default=0)
+
+    def memo(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """`compute()`, evaluated once for every `key`; shares decompositions between detectors."""
+        if key not in self._memo:
+            self._memo[key] = compute()
+        return self._memo[key]  # type: ignore[return-value]  # the key decides the type of the value
+
+    def update(self, outputs: Outputs) -> None:
+        """Take in one batch."""
+        self._memo.clear()
+        for statistic in self.values():
+            statistic.update(outputs)
+
+
+def synchronize(statistics: Iterable[Statistic], group: Group = None) -> None:
+    """Union over all processes of `group`. Every process calls it exactly once, also one without batches."""
+    for statistic in statistics:
+        statistic.synchronize(group)

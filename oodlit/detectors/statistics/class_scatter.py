@@ -1,0 +1,157 @@
+"""Scatter of the features within every single class: whole matrices, or their diagonals."""
+
+from abc import abstractmethod
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oodlit.detectors.distributed import Group, all_sum, gather_objects
+from oodlit.detectors.statistics.base import Statistic
+from oodlit.detectors.statistics.labels import train_labels
+from oodlit.outputs import Outputs
+
+__all__ = ["ClassCovariances", "ClassVariances"]
+
+
+class _ClassScatter(Statistic):
+    """Counts, running means and scatter around them, per class, in float64 (Chan, Golub and LeVeque 1983)."""
+
+    needs = frozenset({"features", "labels"})
+    class_counts: Tensor
+    running_means: Tensor
+    scatter: Tensor
+
+    def __init__(self) -> None:
+        """Start without a sample."""
+        super().__init__(sync_on_compute=False)
+        self.add_state("class_counts", torch.zeros(0, dtype=torch.int64), dist_reduce_fx=None)
+        self.add_state("running_means", torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx=None)
+        self.add_state("scatter", torch.zeros(0, dtype=torch.float64), dist_reduce_fx=None)
+
+    @classmethod
+    def for_detectors(cls, detectors: Iterable[Any]) -> "_ClassScatter":
+        """One size fits all."""
+        return cls()
+
+    @abstractmethod
+    def _shape(self, num_classes: int, width: int) -> tuple[int, ...]:
+        """Shape of the scatter."""
+
+    @abstractmethod
+    def _add(self, classes: Tensor, rows: Tensor, of_class: Tensor, weights: Tensor) -> None:
+        """Add weights_i * x_i x_i' of the `rows` to the scatter of class classes[of_class_i]."""
+
+    def accumulate(self, outputs: Outputs) -> None:
+        """Take in one batch."""
+        features, labels = outputs.require("features").double(), train_labels(outputs)
+        self._allocate(int(labels.max()) + 1, features.shape[1], features.device)
+        classes, of_class, counts = torch.unique(labels, return_inverse=True, return_counts=True)
+        means = features.new_zeros(len(classes), features.shape[1]).index_add_(0, of_class, features) / counts[:, None]
+        self._add(classes, features - means[of_class], of_class, features.new_ones(len(features)))
+        self._move(classes, means, counts)
+
+    def _move(self, classes: Tensor, means: Tensor, counts: Tensor) -> None:
+        """Move the running means of some classes to those that include `counts` images with other means."""
+        before = self.class_counts[classes]
+        delta = means - self.running_means[classes]
+        total = (before + counts).double()
+        self._add(classes, delta, torch.arange(len(classes), device=classes.device), before * counts / total)
+        self.running_means[classes] += delta * (counts / total)[:, None]
+        self.class_counts[classes] += counts
+
+    def merge(self, other: "_ClassScatter") -> None:
+        """Take in what `other` has seen."""
+        if other.num_samples == 0:
+            return
+        self._allocate(len(other.class_counts), other.running_means.shape[1], other.scatter.device)
+        classes = other.class_counts.nonzero().flatten()
+        self.scatter[: len(other.scatter)] += other.scatter
+        self._move(classes, other.running_means[classes], other.class_counts[classes])
+
+    def synchronize(self, group: Group) -> None:
+        """Sum over the processes; the scatter moves to the common means first."""
+        shapes = gather_objects(group, tuple(self.running_means.shape))
+        if len(shapes) == 1:
+            return
+        num_classes, width = (max(s[i] for s in shapes) for i in (0, 1))
+        self._allocate(num_classes, width, self.scatter.device)
+        counts, means = self.class_counts, self.running_means
+        self.class_counts = all_sum(group, counts)
+        sums = all_sum(group, means * counts[:, None])
+        self.running_means = sums / self.class_counts.clamp(min=1)[:, None]
+        every = torch.arange(num_classes, device=counts.device)
+        self._add(every, means - self.running_means, every, counts.double())
+        self.scatter = all_sum(group, self.scatter)
+
+    @property
+    def num_samples(self) -> int:
+        """Number of training images seen."""
+        return int(self.class_counts.sum())
+
+    @property
+    def class_ids(self) -> Tensor:
+        """Ids of the classes that have at least one image, ascending."""
+        return self.class_counts.nonzero().flatten()
+
+    @property
+    def counts(self) -> Tensor:
+        """Images per class in `class_ids`."""
+        return self.class_counts[self.class_ids]
+
+    @property
+    def class_means(self) -> Tensor:
+        """Mean feature of every class in `class_ids`, (present classes, features)."""
+        return self.running_means[self.class_ids]
+
+    def _allocate(self, num_classes: int, width: int, device: torch.device) -> None:
+        missing = num_classes - len(self.class_counts)
+        if missing <= 0:
+            return
+        grown = torch.zeros(self._shape(num_classes, width), dtype=torch.float64, device=device)
+        means = torch.zeros(num_classes, width, dtype=torch.float64, device=device)
+        if len(self.class_counts):
+            grown[: len(self.scatter)], means[: len(self.running_means)] = self.scatter, self.running_means
+        self.scatter, self.running_means = grown, means
+        self.class_counts = torch.nn.functional.pad(self.class_counts.to(device), (0, missing))
+
+
+class ClassCovariances(_ClassScatter):
+    """A whole covariance matrix per class. Memory: C x D x D doubles."""
+
+    def _shape(self, num_classes: int, width: int) -> tuple[int, ...]:
+        return (num_classes, width, width)
+
+    def _add(self, classes: Tensor, rows: Tensor, of_class: Tensor, weights: Tensor) -> None:
+        for i, label in enumerate(classes.tolist()):
+            mine = of_class == i
+            self.scatter[label].addmm_((rows[mine] * weights[mine, None]).T, rows[mine])
+
+    def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
+        """Memory of the state."""
+        return 8 * num_classes * width * width
+
+    @property
+    def covariances(self) -> Tensor:
+        """(1/n_c) sum (x - mu_c)(x - mu_c)' of every class in `class_ids`, (present classes, features, features)."""
+        return self.scatter[self.class_ids] / self.counts[:, None, None]
+
+
+class ClassVariances(_ClassScatter):
+    """The variances of the features per class. Memory: 2 x C x D doubles."""
+
+    def _shape(self, num_classes: int, width: int) -> tuple[int, ...]:
+        return (num_classes, width)
+
+    def _add(self, classes: Tensor, rows: Tensor, of_class: Tensor, weights: Tensor) -> None:
+        self.scatter.index_add_(0, classes[of_class], rows.square() * weights[:, None])
+
+    def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
+        """Memory of the state."""
+        return 16 * num_classes * width
+
+    @property
+    def variances(self) -> Tensor:
+        """(1/n_c) sum (x - mu_c)^2 of every class in `class_ids`, (present classes, features)."""
+        return self.scatter[self.class_ids] / self.counts[:, None]

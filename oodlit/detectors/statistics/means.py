@@ -1,0 +1,173 @@
+"""Means of the features: over all images, and per class over the correctly classified ones."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oodlit.detectors.distributed import Group, all_sum, gather_objects
+from oodlit.detectors.statistics.base import Statistic
+from oodlit.detectors.statistics.labels import train_labels
+from oodlit.errors import InvalidArgumentError
+from oodlit.outputs import Outputs
+
+__all__ = ["CorrectMeans", "FeatureMean"]
+
+
+class FeatureMean(Statistic):
+    """Mean feature of all training images, in float64; needs no labels. Memory: D doubles."""
+
+    needs = frozenset({"features"})
+    count: Tensor
+    sum: Tensor
+
+    def __init__(self) -> None:
+        """Start without a sample."""
+        super().__init__(sync_on_compute=False)
+        self.add_state("count", torch.zeros((), dtype=torch.int64), dist_reduce_fx=None)
+        self.add_state("sum", torch.zeros(0, dtype=torch.float64), dist_reduce_fx=None)
+
+    @classmethod
+    def for_detectors(cls, detectors: Iterable[Any]) -> "FeatureMean":
+        """One size fits all."""
+        return cls()
+
+    def accumulate(self, outputs: Outputs) -> None:
+        """Take in one batch."""
+        features = outputs.require("features")
+        self._allocate(features.shape[1], features.device)
+        if features.shape[1] != len(self.sum):
+            raise InvalidArgumentError(
+                f"FeatureMean: a batch has {features.shape[1]} features after batches with {len(self.sum)}"
+            )
+        self.sum += features.sum(dim=0, dtype=torch.float64)
+        self.count += len(features)
+
+    def merge(self, other: "FeatureMean") -> None:
+        """Take in what `other` has seen."""
+        if other.num_samples:
+            self._allocate(len(other.sum), other.sum.device)
+            self.sum += other.sum
+            self.count += other.count
+
+    def synchronize(self, group: Group) -> None:
+        """Sum over the processes."""
+        widths = gather_objects(group, len(self.sum))
+        if len(widths) > 1:
+            self._allocate(max(widths), self.sum.device)
+            self.sum, self.count = all_sum(group, self.sum), all_sum(group, self.count)
+
+    def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
+        """Memory of the state."""
+        return 8 * width
+
+    @property
+    def num_samples(self) -> int:
+        """Number of training images seen."""
+        return int(self.count)
+
+    @property
+    def mean(self) -> Tensor:
+        """Mean feature, float64, shape (features,)."""
+        return self.sum / self.count
+
+    def _allocate(self, width: int, device: torch.device) -> None:
+        if len(self.sum) == 0:
+            self.count = self.count.to(device)
+            self.sum = torch.zeros(width, dtype=torch.float64, device=device)
+
+
+class CorrectMeans(Statistic):
+    """Mean feature per class, over its images that the classifier gets right and over all of them, in float64.
+
+    Memory: 2 x C x D doubles.
+    """
+
+    needs = frozenset({"features", "logits", "labels"})
+    seen: Tensor
+    right_counts: Tensor
+    right_sums: Tensor
+    class_counts: Tensor
+    class_sums: Tensor
+
+    def __init__(self) -> None:
+        """Start without a sample."""
+        super().__init__(sync_on_compute=False)
+        self.add_state("seen", torch.zeros((), dtype=torch.int64), dist_reduce_fx=None)
+        for kind in ("right", "class"):
+            self.add_state(f"{kind}_counts", torch.zeros(0, dtype=torch.int64), dist_reduce_fx=None)
+            self.add_state(f"{kind}_sums", torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx=None)
+
+    @classmethod
+    def for_detectors(cls, detectors: Iterable[Any]) -> "CorrectMeans":
+        """One size fits all."""
+        return cls()
+
+    def accumulate(self, outputs: Outputs) -> None:
+        """Take in one batch."""
+        features, labels = outputs.require("features").double(), train_labels(outputs)
+        num_classes = outputs.require("logits").shape[1]
+        if int(labels.max()) >= num_classes:
+            raise InvalidArgumentError(
+                f"CorrectMeans: a training image has label {int(labels.max())}, but there are {num_classes} logits"
+            )
+        self._allocate(num_classes, features.shape[1], features.device)
+        right = outputs.predictions == labels
+        self.seen += len(labels)
+        self.right_counts += torch.bincount(labels[right], minlength=num_classes)
+        self.right_sums.index_add_(0, labels[right], features[right])
+        self.class_counts += torch.bincount(labels, minlength=num_classes)
+        self.class_sums.index_add_(0, labels, features)
+
+    def merge(self, other: "CorrectMeans") -> None:
+        """Take in what `other` has seen."""
+        if other.num_samples:
+            num_classes, width = other.class_sums.shape
+            self._allocate(num_classes, width, other.class_sums.device)
+            self.seen += other.seen
+            for name in _SUMS:
+                getattr(self, name).add_(getattr(other, name))
+
+    def synchronize(self, group: Group) -> None:
+        """Sum over the processes."""
+        shapes = gather_objects(group, tuple(self.class_sums.shape))
+        if len(shapes) > 1:
+            num_classes, width = (max(s[i] for s in shapes) for i in (0, 1))
+            self._allocate(num_classes, width, self.class_sums.device)
+            for name in ("seen", *_SUMS):
+                setattr(self, name, all_sum(group, getattr(self, name)))
+
+    def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
+        """Memory of the state."""
+        return 16 * num_classes * width
+
+    @property
+    def num_samples(self) -> int:
+        """Number of training images seen."""
+        return int(self.seen)
+
+    @property
+    def means(self) -> Tensor:
+        """Mean feature of the correctly classified images, (classes, features); NaN for classes without one."""
+        return self.right_sums / self.right_counts[:, None]
+
+    @property
+    def class_means(self) -> Tensor:
+        """Mean feature of all images, (classes, features); NaN for classes without an image."""
+        return self.class_sums / self.class_counts[:, None]
+
+    @property
+    def mean(self) -> Tensor:
+        """Mean feature of all images of all classes, (features,)."""
+        return self.class_sums.sum(dim=0) / self.seen
+
+    def _allocate(self, num_classes: int, width: int, device: torch.device) -> None:
+        if len(self.class_counts) == 0:
+            self.seen = self.seen.to(device)
+            for kind in ("right", "class"):
+                setattr(self, f"{kind}_counts", torch.zeros(num_classes, dtype=torch.int64, device=device))
+                setattr(self, f"{kind}_sums", torch.zeros(num_classes, width, dtype=torch.float64, device=device))
+
+
+_SUMS = ("right_counts", "right_sums", "class_counts", "class_sums")
