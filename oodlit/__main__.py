@@ -1,0 +1,8 @@
+"""`python -m oodlit`."""
+
+import sys
+
+from oodlit.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

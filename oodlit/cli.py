@@ -1,0 +1,328 @@
+"""The `oodlit` command: from the command line to one plain function. Parsing only; no command lives here."""
+
+import importlib
+import inspect
+import re
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import jsonargparse
+
+from oodlit._version import __version__
+from oodlit.errors import InvalidArgumentError, OodlitError, UnknownNameError
+
+__all__ = ["COMMANDS", "Command", "main"]
+
+USAGE, FAILED, INTERRUPTED = 2, 1, 130
+
+
+class UsageError(InvalidArgumentError):
+    """The command line cannot be understood."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command: where its function lives, and how its parameters appear.
+
+    Args:
+        target: `module:function`; imported only when this command is named.
+        summary: One line for the list of commands.
+        positional: Parameters that are given by position, with argparse's `nargs`.
+        typed: `module:function` that gives types for parameters annotated with Any. They import torch, so `--help`
+            does without them.
+        config: True if `--config run.yaml` is offered.
+    """
+
+    target: str
+    summary: str
+    positional: Mapping[str, str | None] = field(default_factory=dict)
+    typed: str | None = None
+    config: bool = False
+
+
+COMMANDS: dict[str, Command] = {
+    "demo": Command(
+        "oodlit.commands.demo:demo",
+        "run everything on embedded data and write a report",
+        positional={"name": "?"},
+    ),
+    "evaluate": Command(
+        "oodlit.commands.evaluate:evaluate",
+        "score a backbone with detectors on data sets",
+        typed="oodlit.commands.evaluate:types",
+        config=True,
+    ),
+    "shards build": Command(
+        "oodlit.commands.shards:build",
+        "write a folder, archive or file list as shards",
+        positional={"source": None, "out": None},
+    ),
+    "shards verify": Command(
+        "oodlit.commands.shards:verify",
+        "read every sample of shards and check it",
+        positional={"directories": "+"},
+    ),
+    "shards info": Command(
+        "oodlit.commands.shards:info",
+        "say what a folder of shards holds",
+        positional={"directories": "+"},
+    ),
+    "report": Command(
+        "oodlit.commands.report:report",
+        "make the HTML page of saved results",
+        positional={"results": "+"},
+    ),
+    "list": Command(
+        "oodlit.commands.listing:listing",
+        "list detectors, datasets or metrics",
+        positional={"kind": None},
+    ),
+    "check": Command(
+        "oodlit.commands.check:check",
+        "test a detector of your own against the contract",
+        positional={"detectors": "+"},
+    ),
+}
+"""Every command by its words."""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        argv: Arguments; None = those of the process.
+
+    Returns:
+        Exit code: 0 = done, 1 = the run failed, 2 = the command line cannot be understood, 130 = interrupted.
+    """
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in arguments
+    arguments = [argument for argument in arguments if argument != "--debug"]
+    progress = _Progress()
+    try:
+        return _run(arguments, progress)
+    except SystemExit as done:  # --help and --print_config end here
+        return int(done.code or 0)
+    except KeyboardInterrupt:
+        _say(f"{_prog(progress.words)}: interrupted")
+        return INTERRUPTED
+    except Exception as error:
+        usage = isinstance(error, (UsageError, UnknownNameError))
+        usage |= isinstance(error, InvalidArgumentError) and not progress.running
+        _report(error, progress.words, debug=debug)
+        return USAGE if usage else FAILED
+
+
+@dataclass
+class _Progress:
+    """How far a call got: errors are worded and numbered by it."""
+
+    words: tuple[str, ...] = ()
+    running: bool = False
+
+
+def _run(arguments: list[str], progress: _Progress) -> int:
+    words = progress.words = _words(arguments)
+    rest = arguments[len(words) :]
+    if " ".join(words) not in COMMANDS:
+        return _overview(words, rest)
+    call = _parse(" ".join(words), rest)
+    progress.running = True
+    return call.function(**call.arguments) or 0
+
+
+class _Call(NamedTuple):
+    function: Callable[..., int | None]
+    arguments: dict[str, Any]
+
+
+def _words(arguments: Sequence[str]) -> tuple[str, ...]:
+    """The leading words that name a command or a group of commands."""
+    words: tuple[str, ...] = ()
+    known = {tuple(name.split()[:depth]) for name in COMMANDS for depth in (1, 2)}
+    for argument in arguments:
+        if argument.startswith("-") or " ".join(words) in COMMANDS:
+            break
+        if (*words, argument) not in known:
+            kind = f"command of '{_prog(words)}'" if words else "command"
+            raise UnknownNameError.of(kind, argument, {k[len(words)] for k in known if k[:-1] == words})
+        words = (*words, argument)
+    return words
+
+
+def _parse(name: str, arguments: list[str]) -> _Call:
+    """The function of a command and its arguments, instances of classes included."""
+    command = COMMANDS[name]
+    function: Callable[..., int | None] = _load(command.target)
+    parser = _parser(name, command, function, helping=bool({"-h", "--help"} & set(arguments)))
+    try:
+        namespace = parser.parse_args(arguments)
+    except jsonargparse.ArgumentError as error:
+        raise _usage(error) from error
+    instantiate = getattr(parser, "instantiate", None) or parser.instantiate_classes
+    given = instantiate(namespace).as_dict()
+    given.pop("config", None)
+    if "resolved_config" in inspect.signature(function).parameters:
+        given["resolved_config"] = parser.dump(namespace, skip_none=False)
+    return _Call(function, given)
+
+
+def _parser(name: str, command: Command, function: Callable[..., Any], *, helping: bool) -> jsonargparse.ArgumentParser:
+    """The parser of one command, from the signature and the docstring of its function."""
+    document = _documentation(function)
+    parser = jsonargparse.ArgumentParser(
+        prog=f"oodlit {name}",
+        description=document.summary,
+        formatter_class=_HelpFormatter,
+        exit_on_error=False,
+        default_meta=False,
+        usage=_usage_line(name, command, function),
+    )
+    types = {} if command.typed is None or helping else _load(command.typed)()
+    if command.config:
+        parser.add_argument("--config", action="config", help="YAML file with any of the options below")
+    signature = inspect.signature(function)
+    ours = {"resolved_config", *command.positional}
+    for parameter in signature.parameters.values():
+        described = document.arguments.get(parameter.name, "")
+        needed = parameter.default is inspect.Parameter.empty
+        if parameter.name in command.positional:
+            nargs = command.positional[parameter.name]
+            kind = parameter.annotation.__args__[0] if nargs == "+" else parameter.annotation
+            options: dict[str, Any] = {"type": kind, "help": described}
+            options |= {} if nargs is None else {"nargs": nargs}
+            options |= {} if needed else {"default": parameter.default}
+            parser.add_argument(parameter.name, **options)
+        elif parameter.annotation is bool and parameter.default is False:
+            parser.add_argument(f"--{parameter.name}", action="store_true", help=described)
+            ours.add(parameter.name)
+        elif parameter.annotation is Any:
+            options = {} if needed else {"default": parameter.default}
+            kind = types.get(parameter.name, str)
+            parser.add_argument(f"--{parameter.name}", type=kind, required=needed, help=described, **options)
+            ours.add(parameter.name)
+    parser.add_function_arguments(function, as_group=False, skip=set(ours), fail_untyped=False)
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return parser
+
+
+class _Document(NamedTuple):
+    summary: str
+    arguments: dict[str, str]
+
+
+def _documentation(function: Callable[..., Any]) -> _Document:
+    """Text before `Args:` and the description of each argument, from a Google docstring."""
+    text, _, rest = (inspect.getdoc(function) or "").partition("\nArgs:\n")
+    rest = re.split(r"\n(?=\S)", rest)[0]
+    entries = re.findall(r"^ {4}(\w+): (.*(?:\n {8}.*)*)", rest, flags=re.MULTILINE)
+    return _Document(text.strip(), {name: " ".join(entry.split()) for name, entry in entries})
+
+
+def _usage_line(name: str, command: Command, function: Callable[..., Any]) -> str:
+    """A usage line that fits one line: positions by name, options in general."""
+    shown = []
+    for parameter, nargs in command.positional.items():
+        kind = inspect.signature(function).parameters[parameter].annotation
+        choices = getattr(kind, "__args__", ()) if nargs != "+" else ()
+        word = "|".join(map(str, choices)) if choices and all(isinstance(c, str) for c in choices) else parameter
+        word = word if "|" in word else word.upper()
+        shown.append({None: word, "?": f"[{word}]", "+": f"{word} [{word} ...]"}[nargs])
+    return " ".join(["oodlit", name, *(["--config RUN.yaml"] if command.config else []), *shown, "[options]"])
+
+
+class _HelpFormatter(jsonargparse.DefaultHelpFormatter):
+    """Help without the types that jsonargparse adds: they are told in words, defaults are kept."""
+
+    def _get_help_string(self, action: Any) -> str:
+        text = str(action.help or "")
+        default = getattr(action, "default", None)
+        if default in (None, False) or str(default).startswith("==") or "default" in text.lower():
+            return text.replace("%", "%%")
+        return f"{text} (default: {default})".replace("%", "%%")
+
+    def _format_usage(self, usage: Any, actions: Any, groups: Any, prefix: Any) -> str:
+        return f"usage: {usage}\n\n" if usage else super()._format_usage(usage, actions, groups, prefix)
+
+
+def _usage(error: Exception) -> UsageError | UnknownNameError:
+    """What jsonargparse says over several lines, in one; an unknown class gets its nearest names."""
+    lines = [line.strip(" -") for line in str(error).splitlines() if line.strip(" -")]
+    for line in lines:
+        if match := re.search(
+            r"(?:Expected a dot import path string:|No module named|Unable to import.*) '?([\w.]+)", line
+        ):
+            return _unknown_class(match[1]) or UsageError(" ".join(lines))
+    text = " ".join(lines)
+    for pattern, plain in _PLAIN:
+        text = re.sub(pattern, plain, text)
+    return UsageError(text)
+
+
+_PLAIN = (
+    (r'Parser key "([\w.]+)": ?', r"--\1: "),
+    (r"Expected an? <class '([\w.]+)'>\. Got value: (.*)", r"\2 is not of type \1"),
+    (r"the following arguments are required: (.*)", r"needed but not given: \1"),
+    (r"unrecognized arguments: (.*)", r"unknown option: \1"),
+    (r"Expected a typing\.Literal\[(.*)\]\. Got value: (.*)", r"\2 is none of \1"),
+    (r"Problem with given class_path ('[\w.]+'):", r"\1:"),
+)
+
+
+def _unknown_class(name: str) -> UnknownNameError | None:
+    from oodlit import detectors
+
+    if "." in name:
+        return None
+    return UnknownNameError.of("class", name, [n for n in detectors.__all__ if n[0].isupper()])
+
+
+def _overview(words: tuple[str, ...], rest: Sequence[str]) -> int:
+    """The list of commands; asked for by `--help`, or shown because a command is missing."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    if rest and rest[0] == "--version":
+        Console().print(f"oodlit {__version__}", highlight=False)
+        return 0
+    asked = bool({"-h", "--help"} & set(rest))
+    if rest and not asked:
+        raise UsageError(f"unknown option: {rest[0]} - a command is needed first, see '{_prog(words)} --help'")
+    table = Table.grid(padding=(0, 3))
+    for name, command in COMMANDS.items():
+        if tuple(name.split())[: len(words)] == words:
+            table.add_row(f"  {name}", command.summary)
+    console = Console(stderr=not asked)
+    intro = "" if words else "Find out what a trained image classifier should refuse.\n\n"
+    console.print(escape(f"usage: {_prog(words)} COMMAND [options]\n\n{intro}Commands:"), highlight=False)
+    console.print(table, highlight=False)
+    console.print(f"\n'{_prog(words)} COMMAND --help' explains one.", highlight=False)
+    return 0 if asked else USAGE
+
+
+def _report(error: Exception, words: tuple[str, ...], *, debug: bool) -> None:
+    """One line on standard error; with `--debug` the traceback before it."""
+    if debug:
+        traceback.print_exception(error)
+    text = " ".join(str(error).split()) or type(error).__name__
+    expected = isinstance(error, (OodlitError, OSError))
+    hint = "" if debug or expected else f" [{type(error).__name__}; --debug shows where]"
+    hint = f" (see '{_prog(words)} --help')" if isinstance(error, UsageError) else hint
+    _say(f"{_prog(words)}: error: {text}{hint}")
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(text + "\n")
+
+
+def _prog(words: tuple[str, ...]) -> str:
+    return " ".join(("oodlit", *words))
+
+
+def _load(target: str) -> Any:
+    module, _, name = target.partition(":")
+    return getattr(importlib.import_module(module), name)

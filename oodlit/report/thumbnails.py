@@ -1,0 +1,118 @@
+"""Small pictures beside the results, so that the page can be made again from the folder alone."""
+
+import base64
+import hashlib
+import io
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from oodlit.atomic import write_bytes
+from oodlit.errors import DataError
+from oodlit.results import Results
+from oodlit.roles import Role
+
+__all__ = ["accepted_images", "keys_to_show", "load_thumbnails", "save_thumbnails", "threshold_of"]
+
+SIDE = 128
+"""Longest side of a thumbnail, in pixels; smaller images are kept as they are."""
+
+
+def threshold_of(results: Results, detector: str) -> float:
+    """Acceptance threshold of a detector; NaN if there is none."""
+    value = results.run["thresholds"].get(detector, {}).get(results.settings.fpr_name)
+    return math.nan if value is None else float(value)  # infinities are text in JSON
+
+
+def accepted_images(results: Results, detector: str, *, limit: int = 12) -> tuple[pd.DataFrame, int]:
+    """OOD images that a detector accepts, the highest score first.
+
+    Args:
+        results: A run.
+        detector: Name of the score column.
+        limit: Largest number of rows. Default 12.
+
+    Returns:
+        Rows of `results.scores`, and the number of all accepted OOD images. Equal scores are in the order of keys.
+    """
+    rows = results.scores[results.scores["dataset"].isin([d.name for d in results.datasets if d.role is Role.OOD])]
+    rows = rows[rows[detector].astype(float) >= threshold_of(results, detector)]
+    return rows.sort_values([detector, "key"], ascending=[False, True], kind="stable").head(limit), len(rows)
+
+
+def keys_to_show(results: Results, *, per_detector: int = 12) -> list[str]:
+    """Keys of all images that the page shows: accepted ones of every detector, and one of every unit test."""
+    keys = [key for name in results.detectors for key in accepted_images(results, name, limit=per_detector)[0]["key"]]
+    for info in results.datasets:
+        if info.role is Role.UNIT_TEST:
+            rows = results.scores[results.scores["dataset"] == info.name]
+            keys += rows.groupby("group")["key"].min().tolist()
+    return list(dict.fromkeys(keys))
+
+
+def save_thumbnails(
+    results: Results,
+    folder: Path,
+    read_images: Callable[[list[str]], Mapping[str, Image.Image]],
+    *,
+    per_detector: int = 12,
+) -> None:
+    """Write small copies of the images that the page shows to `folder/thumbnails`.
+
+    PNG where the image is small anyway, JPEG otherwise. Files are named by a hash of the key; `index.json`, written
+    last, maps keys to files.
+
+    Args:
+        results: A run.
+        folder: Where the results lie.
+        read_images: From keys to decoded images, such as `OODDataModule.read_images`.
+        per_detector: Number of accepted OOD images per detector, at most. Default 12.
+    """
+    target = folder / "thumbnails"
+    target.mkdir(parents=True, exist_ok=True)
+    index = {}
+    for key, image in read_images(keys_to_show(results, per_detector=per_detector)).items():
+        data, suffix = _encode(image)
+        name = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:16] + suffix
+        write_bytes(target / name, data)
+        index[key] = name
+    write_bytes(target / "index.json", json.dumps(index, indent=1, sort_keys=True).encode())
+
+
+def load_thumbnails(folder: Path | None, keys: Iterable[str]) -> dict[str, str]:
+    """`data:` URLs by key, of those `keys` that have a thumbnail in `folder`.
+
+    Raises:
+        DataError: The index names a file that is not there.
+    """
+    path = None if folder is None else folder / "thumbnails" / "index.json"
+    if path is None or not path.is_file():
+        return {}
+    index = json.loads(path.read_text(encoding="utf-8"))
+    found = {}
+    for key in keys:
+        if (name := index.get(key)) is None:
+            continue
+        file = path.parent / Path(name).name
+        if not file.is_file():
+            raise DataError(f"{path}: the thumbnail {name!r} of {key!r} is missing; delete the folder to do without")
+        kind = "png" if file.suffix == ".png" else "jpeg"
+        found[key] = f"data:image/{kind};base64,{base64.b64encode(file.read_bytes()).decode()}"
+    return found
+
+
+def _encode(image: Image.Image) -> tuple[bytes, str]:
+    small = image.convert("RGB")
+    small.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+    buffer = io.BytesIO()
+    flat = len(np.unique(np.asarray(small).reshape(-1, 3), axis=0)) <= 16  # unit tests: JPEG would blur them
+    if max(small.size) <= 48 or flat:
+        small.save(buffer, "PNG", optimize=True)
+        return buffer.getvalue(), ".png"
+    small.save(buffer, "JPEG", quality=82)
+    return buffer.getvalue(), ".jpg"

@@ -1,0 +1,478 @@
+"""What the HTML page shows, as plain values: every number is read from a `Results`, nothing is computed anew."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from oodlit.report.svg import Bar, Series, interval_bars, score_histogram
+from oodlit.report.thumbnails import accepted_images, threshold_of
+from oodlit.results import DatasetInfo, Results
+from oodlit.roles import Role
+
+__all__ = ["Shots", "view"]
+
+_COLOURS = ("--s1", "--s2", "--s3", "--s4", "--s5")
+_MODEL = "model"
+_KNOWN = frozenset(
+    {"datasets", "detectors", "settings", "counts", "thresholds", "undefined", "notes", "not_applicable", "warnings"}
+)
+
+
+class Shots:
+    """Thumbnails by key, each stored once on the page as a CSS class, however often it is shown."""
+
+    def __init__(self, urls: Mapping[str, str], prefix: str) -> None:
+        """Take `data:` URLs by key."""
+        self._urls = urls
+        self._names = {key: f"{prefix}{index}" for index, key in enumerate(urls)}
+
+    def css(self) -> str:
+        """One rule per image; base64 holds nothing that could leave the rule."""
+        return "\n".join(f".{self._names[key]} {{ background-image: url({url}) }}" for key, url in self._urls.items())
+
+    def classes(self, key: str) -> str:
+        """CSS classes that show the image; empty if there is none."""
+        if key not in self._names:
+            return ""
+        return self._names[key] + (" tiny" if self._urls[key].startswith("data:image/png") else "")
+
+
+@dataclass
+class Cell:
+    """One value of a table."""
+
+    text: str = "-"
+    sort: float = math.nan
+    meter: float | None = None
+    interval: str = ""
+    title: str = ""
+    best: bool = False
+    kind: str = "none"
+    first: bool = False
+
+
+@dataclass
+class Column:
+    """One metric of one data set in the headline."""
+
+    label: str
+    dataset: str
+    metric: str
+    lower_is_better: bool
+    explanation: str
+    is_count: bool = False
+    first: bool = False
+    cells: list[Cell] = field(default_factory=list)
+
+
+def view(title: str, results: Results, shots: Shots) -> dict[str, Any]:
+    """Everything that the template needs of one run."""
+    lookup = _Lookup(results)
+    columns = _columns(results, lookup)
+    detectors = _ordered(results, columns)
+    sets = [d for d in results.datasets if d.role is Role.OOD]
+    colours = {info.name: _COLOURS[index % len(_COLOURS)] for index, info in enumerate(sets)}
+    unit_test_limit = results.settings.unit_test_limit
+    inside = next(d for d in results.datasets if d.role is Role.ID)
+    shown = sets[: len(_COLOURS)]
+    return {
+        "title": str(results.run.get("backbone_name") or _name_of(results.run.get("backbone")) or title),
+        "subtitle": _subtitle(results, inside),
+        "tpr": _share(results.settings.tpr),
+        "confidence": _share(results.settings.confidence),
+        "facts": _facts(results, lookup, columns, detectors, inside),
+        "headline": _headline(results, columns, detectors),
+        "detectors": detectors,
+        "tall": min(190, 16 + 7 * max(map(len, detectors), default=0)),
+        "class_sets": [_class_set(results, lookup, info, detectors) for info in sets if info.class_names],
+        "histograms": [_histogram(results, name, inside, shown, colours) for name in detectors],
+        "histogram_note": f"Sets beyond the first {len(shown)} are left out here." if len(sets) > len(shown) else "",
+        "legend": [{"name": inside.name, "colour": "--s0"}]
+        + [{"name": info.name, "colour": colours[info.name]} for info in shown],
+        "unit_tests": [
+            _unit_tests(results, lookup, info, detectors, shots)
+            for info in results.datasets
+            if info.role is Role.UNIT_TEST
+        ],
+        "accepted": [_accepted(results, name, inside, shots) for name in detectors] if sets else [],
+        "accepted_note": ""
+        if shots.css() or not sets
+        else "Pictures are not stored with these results; keys are shown alone.",
+        "not_applicable": sorted(dict(results.run.get("not_applicable") or {}).items()),
+        "data": _data(results, lookup),
+        "catalogue": [_catalogue_row(results, name) for name in detectors],
+        "remarks": _remarks(results),
+        "about": _about(results),
+        "raw": json.dumps(results.run, indent=1, default=str, ensure_ascii=False),
+        "rule_text": _RULES.get(results.settings.rule, f"Threshold rule: {results.settings.rule}."),
+        "unit_test_rule": f"A test fails if its FPR is above {_share(unit_test_limit)}.",
+    }
+
+
+_RULES = {
+    "attained": "The threshold is the largest observed ID score that keeps at least this share of the ID images.",
+    "interpolated": "The threshold is a linearly interpolated quantile of the ID scores (the rule of NINCO's tables).",
+}
+
+
+class _Lookup:
+    """Rows of the table by detector, data set, class and metric."""
+
+    def __init__(self, results: Results) -> None:
+        self._rows = {
+            (row.detector, row.dataset, row.ood_class, row.metric): row for row in results.table.itertuples(index=False)
+        }
+
+    def __call__(self, detector: str, dataset: str, metric: str, ood_class: str = "") -> Any:
+        return self._rows.get((detector, dataset, ood_class, metric))
+
+
+def _columns(results: Results, lookup: _Lookup) -> list[Column]:
+    fpr, tpr = results.settings.fpr_name, _share(results.settings.tpr)
+    wanted: list[Column] = []
+    for info in results.datasets:
+        name = info.name
+        if info.role is Role.OOD:
+            mean, what = ("mean_", "mean over classes") if info.class_names else ("", "all images")
+            label = "mean " if info.class_names else ""
+            wanted += [
+                Column(f"{label}FPR@{tpr}", name, mean + fpr, True, f"{what}; lower is better"),
+                Column(f"{label}AUROC %", name, f"{mean}auroc", False, f"{what}; higher is better"),
+            ]
+        elif info.role is Role.UNIT_TEST:
+            wanted.append(Column("failed", name, "unit_test_failures", True, "failed unit tests", is_count=True))
+        elif info.role is Role.SHIFT:
+            metric = f"accepted{fpr[3:]}"
+            wanted.append(
+                Column("accepted %", name, metric, False, "accepted images of known classes under input shift")
+            )
+        elif info.role is Role.ID:
+            wanted.append(Column("ID-AUROC %", name, "id_auroc", False, "correct against wrong predictions"))
+    order = {Role.OOD: 0, Role.UNIT_TEST: 1, Role.SHIFT: 2, Role.ID: 3}
+    wanted.sort(key=lambda column: order[results.dataset(column.dataset).role])
+    for column in wanted:
+        column.cells = [
+            _headline_cell(column, lookup(name, column.dataset, column.metric)) for name in results.detectors
+        ]
+        values = [cell.sort for cell in column.cells if not math.isnan(cell.sort)]
+        if len(values) > 1 and results.dataset(column.dataset).role is not Role.SHIFT:
+            best = min(values) if column.lower_is_better else max(values)
+            for cell in column.cells:
+                cell.best = cell.sort == best
+    kept = [column for column in wanted if any(cell.title for cell in column.cells)]
+    for before, column in zip([None, *kept], kept, strict=False):
+        column.first = before is None or before.dataset != column.dataset
+        for cell in column.cells:
+            cell.first = column.first
+    return kept
+
+
+def _headline_cell(column: Column, row: Any) -> Cell:
+    if row is None:
+        return Cell()
+    if math.isnan(row.value):
+        return Cell("undefined", title=f"undefined; n = {_counts(row)}")
+    if column.is_count:
+        return Cell(f"{row.value:.0f}", row.value, title=f"n = {_counts(row)}")
+    interval = _interval(row)
+    title = " ".join(filter(None, (f"{row.value:.6f}", interval and f"{interval} %", f"n = {_counts(row)}")))
+    if not column.lower_is_better:
+        return Cell(f"{100 * row.value:.1f}", row.value, title=title)
+    return Cell(_percent(row.value), row.value, round(100 * row.value, 1), interval, title)
+
+
+def _ordered(results: Results, columns: Sequence[Column]) -> list[str]:
+    """Detectors by the mean of their FPR over the OOD sets, the best first; undefined ones last."""
+    rates = [c for c in columns if c.lower_is_better and not c.is_count]
+
+    def rank(index: int) -> tuple[bool, float, int]:
+        values = [c.cells[index].sort for c in rates]
+        mean = float(np.mean(values)) if values else 0.0
+        return math.isnan(mean), mean, index
+
+    return [results.detectors[i] for i in sorted(range(len(results.detectors)), key=rank)]
+
+
+def _headline(results: Results, columns: Sequence[Column], detectors: Sequence[str]) -> dict[str, Any]:
+    position = {name: index for index, name in enumerate(results.detectors)}
+    names = list(dict.fromkeys(column.dataset for column in columns))
+    sets = []
+    for name in names:
+        info, n = results.dataset(name), results.run["counts"].get(name, 0)
+        kind = {Role.OOD: "classes", Role.UNIT_TEST: "tests", Role.SHIFT: "shifts"}.get(info.role, "")
+        detail = f"{n} images" + (f", {len(info.class_names)} {kind}" if kind and info.class_names else "")
+        sets.append({"name": name, "detail": detail, "columns": sum(c.dataset == name for c in columns)})
+    rows = [{"detector": name, "cells": [column.cells[position[name]] for column in columns]} for name in detectors]
+    return {"sets": sets, "columns": columns, "rows": rows}
+
+
+def _facts(
+    results: Results, lookup: _Lookup, columns: Sequence[Column], detectors: Sequence[str], inside: DatasetInfo
+) -> list[dict[str, str]]:
+    facts = []
+    accuracy = lookup(_MODEL, inside.name, "accuracy")
+    if accuracy is not None and not math.isnan(accuracy.value):
+        facts.append(
+            _fact("Accuracy of the classifier", _percent(accuracy.value), f"{inside.name}, n = {accuracy.n_id}")
+        )
+    fpr = next((c for c in columns if c.lower_is_better and not c.is_count), None)
+    if fpr is not None and detectors:
+        cell = fpr.cells[results.detectors.index(detectors[0])]
+        facts.append(_fact("Lowest FPR", detectors[0], f"{cell.text} {cell.interval} on {fpr.dataset}"))
+    count = next((c for c in columns if c.is_count), None)
+    if count is not None:
+        total = len(results.dataset(count.dataset).class_names) or 1
+        least = min((c.sort for c in count.cells if not math.isnan(c.sort)), default=math.nan)
+        clean = sum(c.sort == 0 for c in count.cells)
+        text = f"{clean} of {len(count.cells)} detectors"
+        facts.append(_fact("Pass all unit tests", text, f"fewest failures: {least:.0f} of {total}"))
+    images = sum(results.run["counts"].values())
+    facts.append(_fact("Images scored", f"{images:,}".replace(",", " "), f"by {len(detectors)} detectors"))
+    return facts
+
+
+def _fact(label: str, value: str, detail: str) -> dict[str, str]:
+    return {"label": label, "value": value, "detail": detail}
+
+
+def _class_set(results: Results, lookup: _Lookup, info: DatasetInfo, detectors: Sequence[str]) -> dict[str, Any]:
+    fpr = results.settings.fpr_name
+    present = [name for name in info.class_names if any(lookup(d, info.name, fpr, name) is not None for d in detectors)]
+    found = {name: [lookup(d, info.name, fpr, name) for d in detectors] for name in present}
+    means = {name: float(np.mean([row.value for row in rows])) for name, rows in found.items()}
+    order = sorted(present, key=lambda name: (math.isnan(means[name]), -means[name], name))
+    rows = [
+        {
+            "name": n,
+            "n": found[n][0].n_ood,
+            "kind": "",
+            "cells": [_heat(row, d) for row, d in zip(found[n], detectors, strict=True)],
+        }
+        for n in order
+    ]
+    total = [lookup(d, info.name, f"mean_{fpr}") for d in detectors]
+    rows.append(
+        {
+            "name": "mean over classes",
+            "n": "",
+            "kind": "sum",
+            "cells": [_heat(r, d) for r, d in zip(total, detectors, strict=True)],
+        }
+    )
+    charts = [
+        {"detector": d, "svg": interval_bars([_bar(found[n][i], n, d) for n in order])} for i, d in enumerate(detectors)
+    ]
+    count = results.run["counts"].get(info.name, 0)
+    return {"name": info.name, "detail": f"{count} images, {len(present)} classes", "rows": rows, "charts": charts}
+
+
+def _heat(row: Any, detector: str) -> Cell:
+    if row is None:
+        return Cell()
+    title = f"{detector}, {row.ood_class or 'mean'}: FPR {_percent(row.value)} {_interval(row)}, n = {row.n_ood}"
+    if math.isnan(row.value):
+        return Cell("?", title=title)
+    return Cell(f"{100 * row.value:.0f}", row.value, round(100 * row.value, 1), title=title)
+
+
+def _bar(row: Any, name: str, detector: str) -> Bar:
+    title = f"{detector}, {name}: FPR {_percent(row.value)} {_interval(row)}, n = {row.n_ood}"
+    return Bar(name, row.n_ood, row.value, row.ci_low, row.ci_high, title)
+
+
+def _histogram(
+    results: Results, detector: str, inside: DatasetInfo, others: Sequence[DatasetInfo], colours: Mapping[str, str]
+) -> dict[str, Any]:
+    def series(info: DatasetInfo, colour: str) -> Series:
+        rows = results.scores["dataset"] == info.name
+        return Series(info.name, results.scores.loc[rows, detector].to_numpy(), colour)
+
+    threshold = threshold_of(results, detector)
+    svg = score_histogram(series(inside, "--s0"), [series(info, colours[info.name]) for info in others], threshold)
+    return {"detector": detector, "detail": f"threshold {threshold:.5g}", "svg": svg}
+
+
+def _unit_tests(
+    results: Results, lookup: _Lookup, info: DatasetInfo, detectors: Sequence[str], shots: Shots
+) -> dict[str, Any]:
+    fpr, limit = results.settings.fpr_name, results.settings.unit_test_limit
+    examples = results.scores[results.scores["dataset"] == info.name].groupby("group")["key"].min()
+    rows = []
+    for index, name in enumerate(info.class_names or ("",)):
+        found = [lookup(d, info.name, fpr, name) for d in detectors]
+        if not any(row is not None for row in found):
+            continue
+        cells = [_verdict(row, d, limit) for row, d in zip(found, detectors, strict=True)]
+        n = next(row.n_ood for row in found if row is not None)
+        shot = shots.classes(str(examples.get(index if info.class_names else -1, "")))
+        rows.append({"name": name or info.name, "n": n, "kind": "", "cells": cells, "shot": shot})
+    counts = [lookup(d, info.name, "unit_test_failures") for d in detectors]
+    cells = [Cell("?" if r is None or math.isnan(r.value) else f"{r.value:.0f}") for r in counts]
+    rows.append({"name": "failed", "n": f"of {len(rows)}", "kind": "sum", "cells": cells, "shot": ""})
+    return {
+        "name": info.name,
+        "rows": rows,
+        "rule": f"A test fails if more than {_share(limit)} of its images are accepted.",
+    }
+
+
+def _verdict(row: Any, detector: str, limit: float) -> Cell:
+    if row is None or math.isnan(row.value):
+        return Cell("?", title=f"{detector}: undefined")
+    title = f"{detector}, {row.ood_class}: FPR {_percent(row.value)} {_interval(row)}, n = {row.n_ood}"
+    failed = row.value > limit
+    return Cell(f"{'✗' if failed else '✓'} {100 * row.value:.0f}", title=title, kind="fail" if failed else "pass")
+
+
+def _accepted(results: Results, detector: str, inside: DatasetInfo, shots: Shots) -> dict[str, Any]:
+    rows, total = accepted_images(results, detector)
+    reference = np.sort(results.scores.loc[results.scores["dataset"] == inside.name, detector].to_numpy())
+    images = []
+    for row in rows.to_dict("records"):
+        info = results.dataset(row["dataset"])
+        group, prediction, score = int(row["group"]), int(row["prediction"]), float(row[detector])
+        name = info.class_names[group] if 0 <= group < len(info.class_names) else info.name
+        above = np.searchsorted(reference, row[detector], side="left") / max(len(reference), 1)
+        images.append(
+            {
+                "key": row["key"],
+                "name": name,
+                "prediction": _class_name(inside, prediction),
+                "detail": f"score {score:.4g}, above {100 * above:.0f} % of ID",
+                "shot": shots.classes(row["key"]),
+            }
+        )
+    total_ood = sum(results.run["counts"].get(d.name, 0) for d in results.datasets if d.role is Role.OOD)
+    detail = f"{detector} accepts {total} of {total_ood} OOD images" + (
+        f"; the first {len(images)}:" if images else "."
+    )
+    return {"detector": detector, "detail": detail, "images": images}
+
+
+def _class_name(inside: DatasetInfo, index: int) -> str:
+    if index < 0:
+        return ""
+    return inside.class_names[index] if index < len(inside.class_names) else f"class {index}"
+
+
+def _data(results: Results, lookup: _Lookup) -> list[dict[str, Any]]:
+    skipped = Counter(key.partition("/")[0] for key, _ in _skipped(results))
+    rows = []
+    for info in results.datasets:
+        accuracy = lookup(_MODEL, info.name, "accuracy")
+        text = "" if accuracy is None else f"{_percent(accuracy.value)} {_interval(accuracy)}"
+        rows.append(
+            {
+                "name": info.name,
+                "role": str(info.role),
+                "images": results.run["counts"].get(info.name, 0),
+                "classes": len(info.class_names) or "",
+                "accuracy": text,
+                "skipped": skipped.get(info.name, "") or "",
+            }
+        )
+    return rows
+
+
+def _skipped(results: Results) -> list[tuple[str, str]]:
+    """Key and reason of every sample that could not be used."""
+    return [(str(entry["key"]), str(entry["reason"])) for entry in results.run.get("skipped") or []]
+
+
+def _catalogue_row(results: Results, name: str) -> dict[str, Any]:
+    described = dict(dict(results.run.get("references") or {}).get(name) or {}) or _reference(name)
+    source = ", ".join(str(described[k]) for k in ("authors", "title", "venue", "year") if described.get(k))
+    url = str(described.get("url", ""))
+    threshold = threshold_of(results, name)
+    return {
+        "name": name,
+        "threshold": "undefined" if math.isnan(threshold) else f"{threshold:.6g}",
+        "source": source,
+        "url": url if url.startswith(("https://", "http://")) else "",
+        "deviations": described.get("deviations", ""),
+    }
+
+
+def _reference(name: str) -> dict[str, Any]:
+    """The paper of a detector of ours, by the key that its name starts with."""
+    from oodlit import detectors  # noqa: PLC0415 - only pages of older results need it
+
+    exported = [getattr(detectors, each) for each in detectors.__all__]
+    kinds = {kind.key(): kind for kind in exported if hasattr(kind, "reference")}
+    kind = kinds.get(name.split("[", maxsplit=1)[0])
+    return asdict(kind.reference) if kind is not None else {}
+
+
+def _remarks(results: Results) -> list[dict[str, Any]]:
+    undefined = [
+        f"{e['metric']} of {e['detector']} on {'/'.join(filter(None, (e['dataset'], e['ood_class'])))}: {e['reason']}"
+        for e in results.run.get("undefined") or []
+    ]
+    groups = {
+        "Warnings": [str(line) for line in results.run.get("warnings") or []],
+        "Not computed": [str(line) for line in results.run.get("notes") or []],
+        "Undefined values": undefined,
+        "Skipped images": [f"{key}: {reason}" for key, reason in _skipped(results)],
+    }
+    return [{"name": name, "lines": _at_most(lines, 20)} for name, lines in groups.items() if lines]
+
+
+def _at_most(lines: Sequence[str], limit: int) -> list[str]:
+    more = len(lines) - limit
+    return [*lines[:limit], f"and {more} more, see run.json"] if more > 0 else list(lines)
+
+
+def _about(results: Results) -> list[tuple[str, str]]:
+    settings = results.settings
+    about = [("threshold rule", f"{settings.rule}, TPR {_share(settings.tpr)}")]
+    about += [("bootstrap", f"{settings.bootstrap} repetitions, seed {settings.seed}")] if settings.bootstrap else []
+    for name, value in results.run.items():
+        if name in _KNOWN | {"references", "skipped", "config"} or value in (None, "", [], {}):
+            continue
+        about += [(name.replace("_", " "), text)] if (text := _line(value)) else []
+    return about
+
+
+def _line(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{k} {_line(v)}" for k, v in value.items() if not isinstance(v, Mapping | list))
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value)) if len(value) <= 40 else f"{len(value)} entries, see run.json"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _name_of(backbone: Any) -> str:
+    return str(backbone.get("name", "")) if isinstance(backbone, Mapping) else str(backbone or "")
+
+
+def _subtitle(results: Results, inside: DatasetInfo) -> str:
+    others = [d.name for d in results.datasets if d.role not in (Role.ID, Role.TRAIN)]
+    trained = [d.name for d in results.datasets if d.role is Role.TRAIN]
+    text = (
+        f"Out-of-distribution report. In-distribution: {inside.name}. Tested on: {', '.join(others) or 'nothing else'}."
+    )
+    return text + (f" Detectors fitted on: {', '.join(trained)}." if trained else "")
+
+
+def _share(share: float) -> str:
+    return f"{100 * share:.4g} %"
+
+
+def _percent(value: float) -> str:
+    return "undefined" if math.isnan(value) else f"{100 * value:.1f} %"
+
+
+def _interval(row: Any) -> str:
+    if pd.isna(row.ci_low) or pd.isna(row.ci_high):
+        return ""
+    return f"[{100 * row.ci_low:.1f}, {100 * row.ci_high:.1f}]"
+
+
+def _counts(row: Any) -> str:
+    return f"{row.n_id} ID" + (f", {row.n_ood} others" if row.n_ood else "")
