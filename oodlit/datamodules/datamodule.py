@@ -11,6 +11,7 @@ from torch import Tensor
 from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.loader import Decode, OnError, StreamLoader, Transform
 from oodlit.datamodules.stream import Sample, Stream, find_samples
+from oodlit.datamodules.transforms import without_resize
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 
@@ -109,7 +110,7 @@ class OODDataModule(pl.LightningDataModule):
     def _loader(self, stream: Stream, rank: int, world_size: int) -> StreamLoader:
         return StreamLoader(
             stream,
-            self.transform,
+            without_resize(self.transform) if stream.prepared and self.transform is not None else self.transform,
             batch_size=self.batch_size,
             num_workers=self.num_workers,
             on_error=self.on_error,

@@ -1,23 +1,24 @@
 """What a data set is: name, role, classes, counts, licence, source, and where its files lie."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
+from oodlit.datamodules.imagenet_classes import class_names as imagenet_names
 from oodlit.datamodules.shards.members import IMAGE_FIELDS
 from oodlit.errors import DataError
 from oodlit.roles import Role
 
-__all__ = ["IMAGE_EXTENSIONS", "DatasetDescription", "Place", "Placement", "Selection", "is_image_name", "select"]
+__all__ = ["IMAGE_EXTENSIONS", "DatasetDescription", "Membership", "Placement", "Selection", "is_image_name", "select"]
 
 IMAGE_EXTENSIONS = frozenset(IMAGE_FIELDS)
 """Extensions, in lower case, of files that are taken for images when a folder or archive is listed."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """What a path says about an image.
+class Membership:
+    """What a path says about an image of a set.
 
     Args:
         label: Class index of the classifier; -1 = none.
@@ -28,7 +29,7 @@ class Place:
     group: str = ""
 
 
-Placement = Callable[[PurePosixPath], Place | None]
+Placement = Callable[[PurePosixPath], Membership | None]
 """From a path, relative to the folder or archive, to its place; None = not part of the set."""
 
 
@@ -42,7 +43,7 @@ class DatasetDescription:
         role: What it is for.
         layout: Where its files lie in the official archive, for people.
         place: The same for the program.
-        count: Number of images; None = not fixed.
+        expected_count: Number of images; None = not fixed.
         classes: Number of images by group name, in the order in which results show the groups; None as a number = not
             fixed. Empty = the groups are the ones that are found, in sorted order.
         n_groups: Number of groups where the names are found; None = not fixed.
@@ -60,7 +61,7 @@ class DatasetDescription:
     role: Role
     layout: str
     place: Placement
-    count: int | None = None
+    expected_count: int | None = None
     classes: Mapping[str, int | None] = field(default_factory=dict)
     n_groups: int | None = None
     label_subset: tuple[int, ...] = ()
@@ -70,6 +71,16 @@ class DatasetDescription:
     source: str = ""
     citation: str = ""
     md5: str = ""
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names by index: of the labels for TRAIN and ID sets, of the groups for others; empty = found in the files."""
+        return imagenet_names() if self.role in (Role.TRAIN, Role.ID) else tuple(self.classes)
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """Licence, source and citation, for manifests."""
+        return {"licence": self.licence, "source": self.source, "citation": self.citation}
 
 
 @dataclass(frozen=True)
@@ -106,7 +117,13 @@ def is_image_name(path: PurePosixPath) -> bool:
     return not hidden and path.suffix[1:].lower() in IMAGE_EXTENSIONS
 
 
-def select(description: DatasetDescription, paths: Iterable[str], *, complete: bool = True) -> Selection:
+def select(
+    description: DatasetDescription,
+    paths: Iterable[str],
+    *,
+    complete: bool = True,
+    only: Collection[str] | None = None,
+) -> Selection:
     """Pick the images of a set from all paths of a folder or archive, and check their numbers.
 
     Args:
@@ -114,21 +131,28 @@ def select(description: DatasetDescription, paths: Iterable[str], *, complete: b
         paths: Relative paths of all files, with "/" between the parts.
         complete: True (default) compares the numbers of images, of groups and of images per group with the known ones.
             False takes what is there; the true numbers stand beside every result.
+        only: File names (their last part counts) of the images that belong to the set, where a published list picks
+            some of a larger folder. None (default) = all.
 
     Raises:
-        DataError: No image is found, or numbers differ; the message lists all differences.
+        DataError: No image is found, a listed one is missing or ambiguous, or numbers differ; the message lists all
+            differences.
 
     Example:
-        >>> mine = DatasetDescription("mine", "Mine", Role.OOD, "<class>/<file>", lambda p: Place(group=p.parts[0]))
+        >>> def place(path):
+        ...     return Membership(group=path.parent.name)
+        >>> mine = DatasetDescription("mine", "Mine", Role.OOD, "<class>/<file>", place)
         >>> selection = select(mine, ["b/1.png", "a/2.png", "a/notes.txt"])
         >>> selection.paths, selection.groups, selection.group_names, selection.strays
         (['a/2.png', 'b/1.png'], [0, 1], ('a', 'b'), ['a/notes.txt'])
     """
-    places: dict[str, Place] = {}
+    places: dict[str, Membership] = {}
     strays: list[str] = []
+    listed = None if only is None else {PurePosixPath(name).name for name in only}
     for path in sorted(paths):
         pure = PurePosixPath(path)
-        place = description.place(pure) if is_image_name(pure) else None
+        wanted = is_image_name(pure) and (listed is None or pure.name in listed)
+        place = description.place(pure) if wanted else None
         if place is None:
             strays.append(path)
         else:
@@ -136,6 +160,8 @@ def select(description: DatasetDescription, paths: Iterable[str], *, complete: b
     if not places:
         found = f"{len(strays)} files, first {strays[0]!r}" if strays else "no file at all"
         raise DataError(f"{description.name}: no image at {description.layout}; found {found}")
+    if only is not None:
+        _check_listed(description.name, only, places)
     counts = Counter(place.group for place in places.values())
     if complete and (problems := _differences(description, counts)):
         raise DataError(
@@ -155,11 +181,19 @@ def select(description: DatasetDescription, paths: Iterable[str], *, complete: b
     )
 
 
+def _check_listed(name: str, only: Collection[str], places: Mapping[str, Membership]) -> None:
+    found = Counter(PurePosixPath(path).name for path in places)
+    if twice := sorted(file for file, count in found.items() if count > 1):
+        raise DataError(f"{name}: {found[twice[0]]} files are called {twice[0]!r}; which one the list means is unknown")
+    if missing := sorted({PurePosixPath(file).name for file in only} - found.keys()):
+        raise DataError(f"{name}: {len(missing)} of {len(only)} listed files are not there, first {missing[0]!r}")
+
+
 def _differences(description: DatasetDescription, counts: Counter[str]) -> list[str]:
     problems = []
     total = counts.total()
-    if description.count is not None and total != description.count:
-        problems.append(f"{total} images, {description.count} expected")
+    if description.expected_count is not None and total != description.expected_count:
+        problems.append(f"{total} images, {description.expected_count} expected")
     if description.n_groups is not None and len(counts) != description.n_groups:
         problems.append(f"{len(counts)} groups, {description.n_groups} expected")
     problems += [

@@ -71,6 +71,8 @@ class Stream:
         source: The samples.
         class_names: Names by index: of the labels for TRAIN and ID streams, of the groups (OOD classes, unit tests,
             kinds of shift) for the others. Empty = unknown.
+        prepared: The images have the size of the network's input already (ImageNet-C): the transform's resize and crop
+            are left out for images of that size.
 
     Raises:
         InvalidArgumentError: The name cannot be part of a key.
@@ -86,6 +88,7 @@ class Stream:
     role: Role
     source: Source
     class_names: tuple[str, ...] = ()
+    prepared: bool = False
 
     def __post_init__(self) -> None:
         """Check the name."""

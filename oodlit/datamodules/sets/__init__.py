@@ -47,24 +47,24 @@ __all__ = [
 ]
 
 
-def datasets() -> dict[str, DatasetDescription]:
+def descriptions() -> dict[str, DatasetDescription]:
     """All known data sets by name, sorted.
 
     Example:
-        >>> datasets()["ninco"].count
+        >>> descriptions()["ninco"].expected_count
         5879
     """
     found = [value for name in __all__ if isinstance(value := globals()[name], DatasetDescription)]
     return {description.name: description for description in sorted(found, key=lambda d: d.name)}
 
 
-def dataset(name: str) -> DatasetDescription:
+def describe(name: str) -> DatasetDescription:
     """The data set of this name.
 
     Raises:
         UnknownNameError: There is none; the nearest names are given.
     """
-    known = datasets()
+    known = descriptions()
     if name not in known:
         raise UnknownNameError.of("data set", name, known)
     return known[name]

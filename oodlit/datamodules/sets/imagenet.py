@@ -8,7 +8,7 @@ from pathlib import Path, PurePosixPath
 
 import scipy.io
 
-from oodlit.datamodules.description import DatasetDescription, Place, Placement
+from oodlit.datamodules.description import DatasetDescription, Membership, Placement
 from oodlit.datamodules.imagenet_classes import labels_from_ground_truth, wnid_labels
 from oodlit.errors import DataError
 from oodlit.roles import Role
@@ -21,22 +21,22 @@ _CITATION = "Russakovsky et al.: ImageNet Large Scale Visual Recognition Challen
 _N_VAL = 50_000
 
 
-def by_wnid(path: PurePosixPath) -> Place | None:
+def by_wnid(path: PurePosixPath) -> Membership | None:
     """Label of a file in a folder named by its wnid; other files are no part of the set.
 
     Example:
         >>> by_wnid(PurePosixPath("val/n01443537/ILSVRC2012_val_00000236.JPEG"))
-        Place(label=1, group='')
+        Membership(label=1, group='')
     """
     label = wnid_labels().get(path.parent.name)
-    return None if label is None else Place(label=label)
+    return None if label is None else Membership(label=label)
 
 
 def split(name: str) -> Placement:
     """`by_wnid` for the files under a folder `name`, or for all files if no other split is there."""
     others = {"train", "val", "test"} - {name}
 
-    def place(path: PurePosixPath) -> Place | None:
+    def place(path: PurePosixPath) -> Membership | None:
         return None if others.intersection(path.parts) else by_wnid(path)
 
     return place
@@ -48,7 +48,7 @@ IMAGENET_TRAIN = DatasetDescription(
     role=Role.TRAIN,
     layout="train/<wnid>/<file>.JPEG",
     place=split("train"),
-    count=1_281_167,
+    expected_count=1_281_167,
     labelled=True,
     licence=_LICENCE,
     source=_SOURCE,
@@ -60,7 +60,7 @@ IMAGENET_VAL = DatasetDescription(
     role=Role.ID,
     layout="val/<wnid>/<file>.JPEG (flat: see flat_val)",
     place=split("val"),
-    count=_N_VAL,
+    expected_count=_N_VAL,
     labelled=True,
     licence=_LICENCE,
     source=_SOURCE,
@@ -76,12 +76,12 @@ def flat_val(labels: Mapping[str, int]) -> DatasetDescription:
 
     Example:
         >>> flat_val({"ILSVRC2012_val_00000001": 65}).place(PurePosixPath("ILSVRC2012_val_00000001.JPEG"))
-        Place(label=65, group='')
+        Membership(label=65, group='')
     """
 
-    def place(path: PurePosixPath) -> Place | None:
+    def place(path: PurePosixPath) -> Membership | None:
         label = labels.get(path.stem)
-        return None if label is None else Place(label=label)
+        return None if label is None else Membership(label=label)
 
     return replace(IMAGENET_VAL, layout="ILSVRC2012_val_<number>.JPEG", place=place)
 

@@ -2,7 +2,7 @@
 
 from pathlib import PurePosixPath
 
-from oodlit.datamodules.description import DatasetDescription, Place
+from oodlit.datamodules.description import DatasetDescription, Membership
 from oodlit.datamodules.imagenet_classes import subset_labels
 from oodlit.datamodules.sets.imagenet import by_wnid
 from oodlit.roles import Role
@@ -43,29 +43,29 @@ CORRUPTIONS: tuple[str, ...] = (
 _N_VAL = 50_000
 
 
-def by_number(path: PurePosixPath) -> Place | None:
+def by_number(path: PurePosixPath) -> Membership | None:
     """Label of a file in a folder whose name *is* the class index: "2" is 2, though "10" sorts before it.
 
     Example:
         >>> by_number(PurePosixPath("imagenetv2-matched-frequency-format-val/112/a.jpeg"))
-        Place(label=112, group='')
+        Membership(label=112, group='')
     """
     name = path.parent.name
-    return Place(label=int(name)) if name.isdecimal() and name.isascii() and int(name) < 1000 else None
+    return Membership(label=int(name)) if name.isdecimal() and name.isascii() and int(name) < 1000 else None
 
 
-def by_corruption(path: PurePosixPath) -> Place | None:
+def by_corruption(path: PurePosixPath) -> Membership | None:
     """Label by wnid, group "<corruption>/<severity>".
 
     Example:
         >>> by_corruption(PurePosixPath("noise/shot_noise/5/n01443537/ILSVRC2012_val_00000236.JPEG"))
-        Place(label=1, group='shot_noise/5')
+        Membership(label=1, group='shot_noise/5')
     """
     place = by_wnid(path)
     if place is None or len(path.parts) < 4:
         return None
     kind, severity = path.parts[-4:-2]
-    return Place(place.label, f"{kind}/{severity}") if kind in CORRUPTIONS and severity in "12345" else None
+    return Membership(place.label, f"{kind}/{severity}") if kind in CORRUPTIONS and severity in "12345" else None
 
 
 IMAGENET_V2 = DatasetDescription(
@@ -74,7 +74,7 @@ IMAGENET_V2 = DatasetDescription(
     role=Role.SHIFT,
     layout="imagenetv2-matched-frequency-format-val/<class index>/<file>.jpeg",
     place=by_number,
-    count=10_000,
+    expected_count=10_000,
     labelled=True,
     licence="MIT (code)",
     source="https://github.com/modestyachts/ImageNetV2",
@@ -86,7 +86,7 @@ IMAGENET_R = DatasetDescription(
     role=Role.SHIFT,
     layout="imagenet-r/<wnid>/<file>.jpg",
     place=by_wnid,
-    count=30_000,
+    expected_count=30_000,
     label_subset=subset_labels("imagenet_r"),
     labelled=True,
     licence="MIT",
@@ -99,7 +99,7 @@ IMAGENET_A = DatasetDescription(
     role=Role.SHIFT,
     layout="imagenet-a/<wnid>/<file>.jpg",
     place=by_wnid,
-    count=7_500,
+    expected_count=7_500,
     label_subset=subset_labels("imagenet_a"),
     labelled=True,
     licence="MIT",
@@ -112,7 +112,7 @@ IMAGENET_SKETCH = DatasetDescription(
     role=Role.SHIFT,
     layout="sketch/<wnid>/<file>.JPEG",
     place=by_wnid,
-    count=50_889,
+    expected_count=50_889,
     labelled=True,
     licence="MIT (code)",
     source="https://github.com/HaohanWang/ImageNet-Sketch",

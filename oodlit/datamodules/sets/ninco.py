@@ -4,7 +4,7 @@ from collections.abc import Collection
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from oodlit.datamodules.description import DatasetDescription, Place, Placement
+from oodlit.datamodules.description import DatasetDescription, Membership, Placement
 from oodlit.datamodules.unit_tests import UNIT_TESTS
 from oodlit.roles import Role
 
@@ -118,13 +118,13 @@ _MD5 = "b9ffae324363cd900a81ce3c367cd834"
 def below(folder: str, groups: Collection[str]) -> Placement:
     """Placement of files at `folder/<group>/...`, or at `<group>/...` if the given folder is that one."""
 
-    def place(path: PurePosixPath) -> Place | None:
+    def place(path: PurePosixPath) -> Membership | None:
         parents = path.parts[:-1]
         if folder in parents:
             parents = parents[parents.index(folder) + 1 :]
         elif not parents or parents[0] not in groups:
             return None
-        return Place(group=parents[0]) if parents else None
+        return Membership(group=parents[0]) if parents else None
 
     return place
 
@@ -135,7 +135,7 @@ NINCO = DatasetDescription(
     role=Role.OOD,
     layout="NINCO/NINCO_OOD_classes/<class>/<class>_<number>_<original>",
     place=below("NINCO_OOD_classes", {c.folder for c in NINCO_CLASSES}),
-    count=5879,
+    expected_count=5879,
     classes={c.folder: c.n_images for c in NINCO_CLASSES},
     licence=_LICENCE,
     source=_SOURCE,
@@ -148,7 +148,7 @@ NINCO_UNIT_TESTS = DatasetDescription(
     role=Role.UNIT_TEST,
     layout="NINCO/NINCO_OOD_unit_tests/<test>/<test>_<number>_<test>_<index>",
     place=below("NINCO_OOD_unit_tests", UNIT_TESTS),
-    count=17 * 400,
+    expected_count=17 * 400,
     classes=dict.fromkeys(UNIT_TESTS, 400),
     licence=_LICENCE,
     source=_SOURCE,
@@ -161,7 +161,7 @@ NINCO_POPULAR = DatasetDescription(
     role=Role.OOD,
     layout="NINCO/NINCO_popular_datasets_subsamples/<set>/...",
     place=below("NINCO_popular_datasets_subsamples", _POPULAR),
-    count=2715,
+    expected_count=2715,
     classes=_POPULAR,
     licence="that of each set",
     source=_SOURCE,

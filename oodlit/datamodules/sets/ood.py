@@ -2,7 +2,7 @@
 
 from pathlib import PurePosixPath
 
-from oodlit.datamodules.description import DatasetDescription, Place
+from oodlit.datamodules.description import DatasetDescription, Membership
 from oodlit.roles import Role
 
 __all__ = [
@@ -25,14 +25,14 @@ _SSB = "Vaze et al.: Open-Set Recognition: a Good Closed-Set Classifier is All Y
 _SSB_SOURCE = "https://github.com/sgvaze/SSB"
 
 
-def flat(path: PurePosixPath) -> Place:
+def flat(path: PurePosixPath) -> Membership:
     """Every image belongs to the set; there are no groups."""
-    return Place()
+    return Membership()
 
 
-def by_folder(path: PurePosixPath) -> Place | None:
+def by_folder(path: PurePosixPath) -> Membership | None:
     """The folder of a file is its OOD class; files outside folders are no part of the set."""
-    return Place(group=path.parent.name) if path.parent.name else None
+    return Membership(group=path.parent.name) if path.parent.name else None
 
 
 def _mos(name: str, title: str, folder: str, licence: str) -> DatasetDescription:
@@ -42,7 +42,7 @@ def _mos(name: str, title: str, folder: str, licence: str) -> DatasetDescription
         role=Role.OOD,
         layout=f"{folder}/images/<file>.jpg",
         place=flat,
-        count=10_000,
+        expected_count=10_000,
         licence=licence,
         source=_MOS_SOURCE,
         citation=_MOS,
@@ -58,7 +58,7 @@ TEXTURES = DatasetDescription(
     role=Role.OOD,
     layout="dtd/images/<texture>/<file>.jpg",
     place=by_folder,
-    count=5_640,
+    expected_count=5_640,
     n_groups=47,
     licence="research use",
     source="https://www.robots.ox.ac.uk/~vgg/data/dtd/",
@@ -70,7 +70,7 @@ OPENIMAGE_O = DatasetDescription(
     role=Role.OOD,
     layout="<file>.jpg as in openimage_o.txt",
     place=flat,
-    count=17_632,
+    expected_count=17_632,
     licence="CC-BY-4.0 (annotations), that of each photo (CC-BY)",
     source="https://github.com/haoqiwang/vim",
     citation="Wang et al.: ViM: Out-of-Distribution with Virtual-logit Matching, CVPR 2022",
@@ -81,7 +81,7 @@ IMAGENET_O = DatasetDescription(
     role=Role.OOD,
     layout="imagenet-o/<wnid>/<file>.JPEG",
     place=by_folder,
-    count=2_000,
+    expected_count=2_000,
     n_groups=200,
     licence="MIT",
     source="https://github.com/hendrycks/natural-adv-examples",

@@ -1,0 +1,162 @@
+"""A published data set where the user has it: from its folder or archive to a listing, to shards, to a stream."""
+
+import os.path
+from collections.abc import Collection, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from oodlit.datamodules.description import DatasetDescription, Selection, select
+from oodlit.datamodules.shards.build import build_shards
+from oodlit.datamodules.shards.files import open_files
+from oodlit.datamodules.shards.listing import Listing, Place
+from oodlit.datamodules.shards.manifest import INFO_NAMES, ShardInfo
+from oodlit.datamodules.shards.reader import ShardSource
+from oodlit.datamodules.sources import FileSource
+from oodlit.datamodules.stream import Source, Stream
+from oodlit.errors import DataError
+
+__all__ = ["build_set", "list_set", "read_file_list", "set_stream"]
+
+
+def list_set(
+    description: DatasetDescription,
+    source: str | Path,
+    *,
+    complete: bool = True,
+    only: Collection[str] | None = None,
+) -> Listing:
+    """The images of a set in a folder or archive, ready to be packed.
+
+    Paths are taken relative to the deepest folder that all images share, so that an archive and its unpacked folder
+    give the same keys.
+
+    Args:
+        description: The set.
+        source: Folder, .zip, .tar or compressed tar; archives are not unpacked to disk.
+        complete: See `select`.
+        only: See `select`.
+
+    Raises:
+        DataError: As `select`, or the source cannot be read.
+    """
+    files = open_files(source)
+    selection = select(description, files.paths, complete=complete, only=only)
+    prefix = _shared(selection)
+    places = {
+        path: Place(label, group, path.removeprefix(prefix))
+        for path, label, group in zip(selection.paths, selection.labels, selection.groups, strict=True)
+    }
+    return Listing(files, places, _names(description, selection))
+
+
+def build_set(
+    description: DatasetDescription,
+    source: str | Path,
+    out: str | Path,
+    *,
+    complete: bool = True,
+    only: Collection[str] | None = None,
+    **options: Any,
+) -> ShardInfo:
+    """Pack a published set into shards below `out`.
+
+    Args:
+        description: The set.
+        source: Folder or archive, as the authors publish it.
+        out: Folder of the shards.
+        complete: See `select`.
+        only: See `select`.
+        options: Further arguments of `build_shards`.
+
+    Returns:
+        What the manifest says.
+
+    Raises:
+        DataError: As `list_set` and `build_shards`.
+    """
+    listing = list_set(description, source, complete=complete, only=only)
+    return build_shards(
+        listing,
+        out,
+        name=description.name,
+        role=description.role,
+        class_names=listing.class_names,
+        extra=description.facts | ({} if complete else {"complete": False}),
+        **options,
+    )
+
+
+def set_stream(
+    description: DatasetDescription,
+    location: str | Path | Sequence[str | Path],
+    *,
+    name: str | None = None,
+    complete: bool = True,
+    only: Collection[str] | None = None,
+) -> Stream:
+    """A stream of a published set, from its shards or straight from its folder.
+
+    Args:
+        description: The set.
+        location: Folder with shards (ours, or those published for timm); a pattern, URL or list of shards; or a folder
+            of images in the official layout.
+        name: Name of the stream; None (default) = that of the set.
+        complete: See `select`; for shards the total is compared.
+        only: See `select`; for folders of images alone.
+
+    Raises:
+        DataError: Nothing readable is there, or numbers differ from the known ones.
+    """
+    name = name or description.name
+    if isinstance(location, str | Path) and Path(location).is_dir() and not _holds_shards(Path(location)):
+        listing = list_set(description, location, complete=complete, only=only)
+        paths = [Path(location, path) for path in listing.places]
+        source: Source = FileSource(
+            paths,
+            labels=[place.label for place in listing.places.values()],
+            groups=[place.group for place in listing.places.values()],
+        )
+        return _stream(description, name, source, listing.class_names)
+    shards = ShardSource(location)
+    expected = description.expected_count
+    if complete and expected is not None and len(shards) != expected:
+        raise DataError(
+            f"{name}: the shards hold {len(shards)} images, {expected} expected - build them from the official archive,"
+            " or take what is there with complete=False (the true numbers then stand beside every result)"
+        )
+    return _stream(description, name, shards, shards.info.class_names or description.class_names)
+
+
+def read_file_list(path: str | Path) -> list[str]:
+    """File names of a published list: one per line, with or without a number behind it.
+
+    Raises:
+        DataError: The list is empty.
+    """
+    names = []
+    for line in Path(path).read_text(encoding="utf-8").splitlines():
+        head, _, tail = line.strip().rpartition(" ")
+        name = head if head and tail.lstrip("-").isdecimal() else line.strip()
+        if name:
+            names.append(name)
+    if not names:
+        raise DataError(f"{path}: the list is empty")
+    return names
+
+
+def _stream(description: DatasetDescription, name: str, source: Source, class_names: tuple[str, ...]) -> Stream:
+    return Stream(name, description.role, source, class_names, prepared=description.prepared)
+
+
+def _holds_shards(folder: Path) -> bool:
+    return any((folder / name).is_file() for name in INFO_NAMES) or any(folder.glob("*.tar"))
+
+
+def _names(description: DatasetDescription, selection: Selection) -> tuple[str, ...]:
+    return selection.group_names or description.class_names
+
+
+def _shared(selection: Selection) -> str:
+    """The folder that all images share, with "/" at its end; "" if there is none."""
+    shared = os.path.commonpath({PurePosixPath(path).parent.as_posix() for path in selection.paths})
+    return "" if shared in ("", ".") else shared + "/"
