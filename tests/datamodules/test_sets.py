@@ -1,0 +1,333 @@
+"""Official layouts, made small: every file comes back once with its class. FAULTS 'Datasets'."""
+
+import io
+import tarfile
+import zipfile
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import pytest
+import scipy.io
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oodlit.datamodules.description import DatasetDescription, Membership, is_image_name, select
+from oodlit.datamodules.imagenet_classes import (
+    class_names,
+    labels_from_ground_truth,
+    subset_labels,
+    wnid_labels,
+    wnids,
+)
+from oodlit.datamodules.keys import unescape_key
+from oodlit.datamodules.published import build_set, list_set, read_file_list, set_stream
+from oodlit.datamodules.sets import IMAGENET_C, IMAGENET_TRAIN, IMAGENET_VAL, describe, descriptions
+from oodlit.datamodules.sets import imagenet as imagenet_module
+from oodlit.datamodules.sets.imagenet import flat_val, read_val_labels
+from oodlit.datamodules.sets.imagenet_shift import CORRUPTIONS, by_corruption, by_number
+from oodlit.datamodules.unit_tests import encode
+from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
+from oodlit.roles import Role
+
+PNG = encode(np.zeros((1, 1, 3), np.uint8))
+
+
+def tree(folder: Path, paths: list[str]) -> Path:
+    for path in paths:
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(PNG)
+    return folder
+
+
+# The registry
+
+
+def test_every_set_is_described_completely():
+    known = descriptions()
+    assert len(known) == 20
+    for name, description in known.items():
+        assert name == description.name
+        assert name.replace("_", "").isalnum()
+        assert name == name.lower()
+        assert all(
+            (description.title, description.layout, description.licence, description.source, description.citation)
+        )
+        total = [n for n in description.classes.values() if n is not None]
+        if total and len(total) == len(description.classes):
+            assert sum(total) == description.expected_count
+        assert description.labelled == (description.role in (Role.TRAIN, Role.ID, Role.SHIFT))
+
+
+def test_unknown_set():
+    with pytest.raises(UnknownNameError, match="unknown data set 'imagenet-r'; did you mean 'imagenet_r'"):
+        describe("imagenet-r")
+
+
+# Classes of ImageNet: FAULTS 'Index mapping, names as keys'
+
+
+def test_index_mapping_sorted_wnids_from_zero():
+    assert labels_from_ground_truth({"n03": 1, "n01": 2, "n02": 3}, [2, 3, 1]) == [0, 1, 2]
+
+
+@given(st.permutations(list(range(1, 21))), st.lists(st.integers(0, 19)))
+def test_ground_truth_of_any_order(order, images):
+    ids = {f"n{i:02d}": number for i, number in enumerate(order)}
+    assert labels_from_ground_truth(ids, [ids[f"n{i:02d}"] for i in images]) == images
+
+
+def test_ground_truth_that_does_not_fit():
+    with pytest.raises(DataError, match="class id 4 belongs to no wnid"):
+        labels_from_ground_truth({"n01": 1}, [4])
+    with pytest.raises(DataError, match="class id 1 stands for more than one wnid"):
+        labels_from_ground_truth({"n01": 1, "n02": 1}, [1])
+
+
+def test_names_as_keys_two_classes_called_crane():
+    assert len(set(wnids())) == len(set(class_names())) == len(wnid_labels()) == 1000
+    assert [n for n in class_names() if n.startswith("crane")] == ["crane (n02012849)", "crane (n03126707)"]
+    assert list(wnids()) == sorted(wnids())
+
+
+def test_label_subsets():
+    for name in ("imagenet_r", "imagenet_a"):
+        labels = subset_labels(name)
+        assert len(set(labels)) == 200
+        assert describe(name).label_subset == labels
+    with pytest.raises(InvalidArgumentError, match="'imagenet_c'"):
+        subset_labels("imagenet_c")
+
+
+# ImageNet
+
+
+def test_labels_by_string_order():
+    """FAULTS: folders "0".."999" (ImageNetV2): label = int(name)."""
+    paths = [f"imagenetv2-matched-frequency-format-val/{i}/a.jpeg" for i in range(1000)]
+    selection = select(replace(describe("imagenet_v2"), expected_count=1000), paths)
+    assert all(
+        int(PurePosixPath(p).parent.name) == label for p, label in zip(selection.paths, selection.labels, strict=True)
+    )
+    assert by_number(PurePosixPath("2/a.jpeg")) == Membership(2)
+    assert by_number(PurePosixPath("1000/a.jpeg")) is None
+
+
+@pytest.mark.parametrize("split", [IMAGENET_TRAIN, IMAGENET_VAL])
+def test_class_folders(split):
+    name = "train" if split is IMAGENET_TRAIN else "val"
+    other = "val" if name == "train" else "train"
+    paths = [f"{name}/{wnid}/{wnid}_{i}.JPEG" for wnid in wnids() for i in range(2)]
+    selection = select(replace(split, expected_count=2000), [*paths, f"{other}/{wnids()[0]}/x.JPEG", "LICENCE.txt"])
+    assert selection.labels == [label for label in range(1000) for _ in range(2)]
+    assert selection.group_names == ()
+    assert set(selection.groups) == {-1}
+    assert len(selection.strays) == 2
+    # without the name of the split: the folder itself was given
+    assert len(select(replace(split, expected_count=2000), [p.split("/", 1)[1] for p in paths])) == 2000
+
+
+def val_names(n: int) -> list[str]:
+    return [f"ILSVRC2012_val_{i:08d}" for i in range(1, n + 1)]
+
+
+@pytest.mark.parametrize("form", ["wnids", "indices", "kaggle", "devkit"])
+def test_official_flat_val_with_its_ground_truth(tmp_path, form):
+    labels = [(i * 37) % 1000 for i in range(1500)]
+    names = val_names(1500)
+    source = tmp_path / "truth.txt"
+    if form == "wnids":
+        source.write_text("\n".join(wnids()[label] for label in labels))
+    elif form == "indices":
+        source.write_text("\n".join(f"{name}.JPEG {label}" for name, label in zip(names, labels, strict=True)))
+    elif form == "kaggle":
+        rows = [f"{name},{wnids()[label]} 1 2 3 4" for name, label in zip(names, labels, strict=True)]
+        source.write_text("\n".join(["ImageId,PredictionString", *reversed(rows)]))
+    else:
+        source = devkit(tmp_path, labels)
+    found = read_val_labels(source, count=1500)
+    assert [found[name] for name in names] == labels
+    description = replace(flat_val(found), expected_count=1500)
+    selection = select(description, [f"{name}.JPEG" for name in names])
+    assert selection.labels == labels
+
+
+def devkit(folder: Path, labels: list[int]) -> Path:
+    """meta.mat with 1000 leaves in an order of their own, and inner nodes behind them."""
+    order = np.random.default_rng(0).permutation(1000)
+    number = {int(label): i + 1 for i, label in enumerate(order)}
+    rows = [(number[label], wnid, 0) for label, wnid in enumerate(wnids())] + [(1001, "n00001740", 5)]
+    rows.sort()
+    dtype = [("ILSVRC2012_ID", object), ("WNID", object), ("num_children", object)]
+    (folder / "devkit" / "data").mkdir(parents=True)
+    scipy.io.savemat(folder / "devkit" / "data" / "meta.mat", {"synsets": np.array(rows, dtype=dtype)})
+    truth = folder / "devkit" / "data" / "ILSVRC2012_validation_ground_truth.txt"
+    truth.write_text("\n".join(str(number[label]) for label in labels))
+    return folder / "devkit"
+
+
+def test_ground_truth_files_that_do_not_fit(tmp_path):
+    file = tmp_path / "truth.txt"
+    file.write_text("some words here\n")
+    with pytest.raises(DataError, match="neither one wnid per line"):
+        read_val_labels(file)
+    file.write_text("ILSVRC2012_val_00000001.JPEG 3\n")
+    with pytest.raises(DataError, match="labels of 1 images, 50000 expected"):
+        read_val_labels(file)
+    file.write_text("ILSVRC2012_val_00000001.JPEG 1000\n")
+    with pytest.raises(DataError, match="class index 1000"):
+        read_val_labels(file, count=1)
+    with pytest.raises(DataError, match=r"no meta\.mat"):
+        read_val_labels(tmp_path)
+    assert imagenet_module._N_VAL == 50_000
+
+
+def test_imagenet_c_groups_are_corruption_and_severity():
+    paths = [f"{kind}/{s}/{wnid}/a.JPEG" for kind in ("fog", "snow") for s in range(1, 6) for wnid in wnids()[:2]]
+    selection = select(IMAGENET_C, paths)
+    assert selection.group_names == tuple(f"{kind}/{s}" for kind in ("fog", "snow") for s in range(1, 6))
+    assert selection.labels == [0, 1] * 10
+    assert by_corruption(PurePosixPath("rain/1/n01440764/a.JPEG")) is None
+    assert by_corruption(PurePosixPath("n01440764/a.JPEG")) is None
+    assert len(CORRUPTIONS) == len(set(CORRUPTIONS)) == 19
+
+
+# OOD sets in folders
+
+
+def test_textures_and_imagenet_o_have_the_known_number_of_classes():
+    paths = [f"dtd/images/texture{i:02d}/texture{i:02d}_{j}.jpg" for i in range(47) for j in range(120)]
+    selection = select(describe("textures"), [*paths, "dtd/labels/labels_joint_anno.txt"])
+    assert len(selection) == 5640
+    assert len(selection.group_names) == 47
+    with pytest.raises(DataError, match="textures: 5520 images, 5640 expected; 46 groups, 47 expected"):
+        select(describe("textures"), paths[120:])
+
+
+def test_file_list_picks_from_a_larger_folder(tmp_path):
+    tree(tmp_path / "test", [f"{i:02d}.jpg" for i in range(10)])
+    (tmp_path / "list.txt").write_text("test/03.jpg -1\ntest/07.jpg -1\n05.jpg\n")
+    names = read_file_list(tmp_path / "list.txt")
+    assert names == ["test/03.jpg", "test/07.jpg", "05.jpg"]
+    description = replace(describe("openimage_o"), expected_count=3)
+    listing = list_set(description, tmp_path / "test", only=names)
+    assert list(listing.places) == ["03.jpg", "05.jpg", "07.jpg"]
+    with pytest.raises(DataError, match=r"1 of 4 listed files are not there, first '99\.jpg'"):
+        list_set(description, tmp_path / "test", only=[*names, "99.jpg"])
+    tree(tmp_path / "test" / "again", ["03.jpg"])
+    with pytest.raises(DataError, match=r"2 files are called '03\.jpg'"):
+        list_set(description, tmp_path / "test", only=names)
+    (tmp_path / "list.txt").write_text("\n")
+    with pytest.raises(DataError, match="the list is empty"):
+        read_file_list(tmp_path / "list.txt")
+
+
+# Numbers and versions: FAULTS 'Overlap between OOD sets, wrong versions'
+
+
+def small(**options: object) -> DatasetDescription:
+    def place(path: PurePosixPath) -> Membership:
+        return Membership(group=path.parent.name)
+
+    return DatasetDescription("small", "Small", Role.OOD, "<class>/<file>", place, **options)
+
+
+def test_wrong_versions_a_set_with_one_file_missing():
+    description = small(expected_count=3, classes={"a": 2, "b": 1})
+    complete = ["a/1.png", "a/2.png", "b/1.png"]
+    assert len(select(description, complete)) == 3
+    with pytest.raises(DataError, match="small: 2 images, 3 expected; 'a': 1 images, 2 expected - get the official"):
+        select(description, complete[1:])
+    partly = select(description, complete[:2], complete=False)
+    assert partly.group_names == ("a", "b")
+    assert partly.groups == [0, 0]
+
+
+def test_an_unknown_class_is_named():
+    with pytest.raises(DataError, match="unknown group 'c'"):
+        select(small(classes={"a": None}), ["a/1.png", "c/1.png"])
+    assert select(small(classes={"a": None}), ["a/1.png", "c/1.png"], complete=False).group_names == ("a", "c")
+
+
+def test_nothing_readable_is_an_error():
+    with pytest.raises(DataError, match=r"small: no image at <class>/<file>; found 2 files, first 'README'"):
+        select(small(), ["README", "a/x.txt"])
+    with pytest.raises(DataError, match="found no file at all"):
+        select(small(), [])
+
+
+@pytest.mark.parametrize("name", ["a.JPEG", "a.jpg", "b/a.PNG", "a.gif", "n01.x/a.tiff"])
+def test_images_by_extension_in_any_case(name):
+    assert is_image_name(PurePosixPath(name))
+
+
+@pytest.mark.parametrize("name", ["a.txt", "__MACOSX/a.jpg", ".hidden/a.jpg", "._a.jpg", "jpg", "a.jpg.bak"])
+def test_other_files_are_no_images(name):
+    assert not is_image_name(PurePosixPath(name))
+
+
+# From archive or folder to shards and streams
+
+
+@pytest.mark.parametrize("kind", ["folder", "zip", "tar", "tar.gz"])
+def test_archive_and_folder_give_the_same_keys(tmp_path, kind):
+    paths = ["x.y/set/a/1.png", "x.y/set/a/2_0.9.JPEG", "x.y/set/b/1.png"]
+    folder = tree(tmp_path / "folder", paths)
+    source = folder
+    if kind == "zip":
+        source = tmp_path / "s.zip"
+        with zipfile.ZipFile(source, "w") as archive:
+            for path in paths:
+                archive.write(folder / path, path)
+    elif kind != "folder":
+        source = tmp_path / f"s.{kind}"
+        with tarfile.open(source, "w:gz" if kind == "tar.gz" else "w") as archive:
+            archive.add(folder / "x.y", "x.y")
+    build_set(small(expected_count=3), source, tmp_path / "shards")
+    packed, direct = set_stream(small(), tmp_path / "shards"), set_stream(small(), folder)
+    expected = {"a/1.png": 0, "a/2_0.9.JPEG": 0, "b/1.png": 1}
+    for stream in (packed, direct):
+        samples = list(stream.source.read(0, 3))
+        assert {unescape_key(s.key): s.group for s in samples} == expected
+        assert all(s.image == PNG for s in samples)
+        assert stream.class_names == ("a", "b")
+        assert stream.role is Role.OOD
+    assert packed.source.info.extra["licence"]
+
+
+def test_shards_of_another_number_are_refused(tmp_path):
+    build_set(small(), tree(tmp_path / "folder", ["a/1.png", "b/1.png"]), tmp_path / "shards")
+    with pytest.raises(DataError, match="the shards hold 2 images, 3 expected"):
+        set_stream(small(expected_count=3), tmp_path / "shards")
+    assert len(set_stream(small(expected_count=3), tmp_path / "shards", complete=False)) == 2
+
+
+def test_original_bytes_are_copied_never_encoded_again(tmp_path):
+    """FAULTS 'lossy storage': a noise image comes back bit by bit."""
+    noise = encode(np.random.default_rng(0).integers(0, 256, (32, 32, 3), dtype=np.uint8), "JPEG")
+    (tmp_path / "folder" / "a").mkdir(parents=True)
+    (tmp_path / "folder" / "a" / "n.JPEG").write_bytes(noise)
+    (tmp_path / "folder" / "a" / "m.png").write_bytes(PNG)
+    build_set(small(), tmp_path / "folder", tmp_path / "shards")
+    images = {s.key: s.image for s in set_stream(small(), tmp_path / "shards").source.read(0, 2)}
+    assert images == {"n%2EJPEG": noise, "m%2Epng": PNG}
+
+
+@given(counts=st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 4), min_size=1), seed=st.randoms())
+def test_selection_holds_every_image_once_whatever_the_order(counts, seed):
+    paths = [f"{name}/{i}.png" for name, n in counts.items() for i in range(n)]
+    seed.shuffle(paths)
+    selection = select(small(), [*paths, "notes.txt"])
+    assert selection.paths == sorted(paths)
+    assert Counter(selection.group_names[g] for g in selection.groups) == counts
+    assert selection.strays == ["notes.txt"]
+
+
+def test_bytes_of_archive_members(tmp_path):
+    with tarfile.open(tmp_path / "s.tar", "w") as archive:
+        info = tarfile.TarInfo("a/1.png")
+        info.size = len(PNG)
+        archive.addfile(info, io.BytesIO(PNG))
+    (entry,) = list_set(small(), tmp_path / "s.tar")
+    assert entry.read() == PNG
