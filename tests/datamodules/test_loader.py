@@ -17,7 +17,6 @@ from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 from oodlit.testing.shards import tiny_image
 
-
 pytestmark = pytest.mark.filterwarnings("ignore:.*worker processes in total")  # more than the machine has
 
 

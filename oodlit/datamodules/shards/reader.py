@@ -23,7 +23,7 @@ from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 
-__all__ = ["ShardSource", "shard_stream"]
+__all__ = ["ShardSource", "read_sample", "shard_stream"]
 
 _LABEL = re.compile(rb"\s*(-1|[0-9]{1,9})\s*")
 
@@ -90,7 +90,7 @@ class ShardSource:
             with self._open(record) as file:
                 for raw in raw_samples(file, self._name(record), _ignore):
                     if raw.key in keys:
-                        yield _sample(file, raw, self._name(record))
+                        yield read_sample(file, raw, self._name(record))
 
     def _piece(self, record: ShardRecord, start: int, stop: int) -> Iterator[Sample]:
         """Samples of one shard; read errors are tried again from where they struck."""
@@ -100,7 +100,7 @@ class ShardSource:
                 for sample in self._walk(record, position, stop):
                     yield sample
                     position, attempt = position + 1, 1
-            except OSError as error:  # noqa: PERF203
+            except OSError as error:
                 if attempt >= self.cache.attempts:
                     raise DataError(
                         f"shard {self._name(record)}: cannot be read after {attempt} attempts: {error}"
@@ -122,7 +122,7 @@ class ShardSource:
                     )
                 count += 1
                 if start < count <= stop:
-                    yield _sample(file, raw, where)
+                    yield read_sample(file, raw, where)
                 if count == stop < record.samples:
                     return
         if count != record.samples:
@@ -276,7 +276,7 @@ def _join(folder: str, file: str) -> str:
     return f"{folder.rstrip('/')}/{file}" if folder else file
 
 
-def _sample(file: BinaryIO, raw: RawSample, where: str) -> Sample:
+def read_sample(file: BinaryIO, raw: RawSample, where: str) -> Sample:
     """Read the fields of one sample. What is wrong with this sample alone becomes its `error`."""
     try:
         return _intact_sample(file, raw, where)

@@ -50,7 +50,7 @@ def retried(action: Callable[[], _T], what: str, *, attempts: int, backoff_s: fl
     for attempt in range(1, attempts + 1):
         try:
             return action()
-        except FileNotFoundError as error:  # noqa: PERF203
+        except FileNotFoundError as error:
             raise DataError(f"{what} does not exist; check the path, or fetch the missing file") from error
         except Exception as error:  # every file system of fsspec has its own kinds
             if attempt == attempts:

@@ -82,14 +82,15 @@ class ShardWriter:
     text, -1 = none), `<key>.<image>` (original bytes), `<key>.json` (group, label, path, size in bytes).
     """
 
-    def __init__(self, path: str | Path) -> None:
-        """Open the temporary file beside `path`."""
+    def __init__(self, path: str | Path, *, check: Callable[[bytes], object] | None = None) -> None:
+        """Open the temporary file beside `path`. `check` gets every image and raises `DataError` if it is bad."""
+        self._check = check
         self.path = Path(path)
         self._temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
         self._file = self._temporary.open("wb")
         self._digest = hashlib.sha256()
         stream = cast(BinaryIO, _Hashing(self._file, self._digest))
-        self._tar = tarfile.open(fileobj=stream, mode="w|", format=tarfile.PAX_FORMAT)  # noqa: SIM115
+        self._tar = tarfile.open(fileobj=stream, mode="w:", format=tarfile.PAX_FORMAT)  # noqa: SIM115
         self.samples = 0
         self._listing = hashlib.sha256()
 
@@ -108,6 +109,13 @@ class ShardWriter:
                 f"{entry.path!r} has {len(data)} bytes; 1 to {MAX_MEMBER_BYTES} are needed for an image"
                 " - repair the source or leave the file out of the listing"
             )
+        if self._check is not None:
+            try:
+                self._check(data)
+            except DataError as error:
+                raise DataError(
+                    f"{entry.path!r}: {error} - repair the source, or leave the file out of the listing"
+                ) from error
         if entry.label < -1 or entry.group < -1:
             raise DataError(f"{entry.path!r}: label {entry.label}, group {entry.group}; indices >= 0, or -1 for none")
         meta: dict[str, Any] = {"group": entry.group, "label": entry.label, "path": entry.path, "size": len(data)}
@@ -169,3 +177,6 @@ class _Hashing:
     def write(self, data: bytes) -> int:
         self._digest.update(data)
         return self._file.write(data)
+
+    def tell(self) -> int:
+        return self._file.tell()

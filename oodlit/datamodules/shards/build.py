@@ -1,0 +1,244 @@
+"""Pack a listing into shards: resumable, atomic, deterministic, parallel."""
+
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import asdict
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, Literal
+
+from filelock import FileLock, Timeout
+
+from oodlit.datamodules.decode import decode_image, image_size
+from oodlit.datamodules.keys import key_digest
+from oodlit.datamodules.shards.manifest import ShardInfo, ShardRecord, read_info, write_atomically, write_info
+from oodlit.datamodules.shards.writer import Entry, ShardWriter, listing_digest
+from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.roles import Role
+
+__all__ = ["Check", "Progress", "build_shards", "default_split"]
+
+Check = Literal["none", "header", "decode"]
+Progress = Callable[[int], object]
+
+_WORK = ".build"
+
+
+def default_split(role: Role) -> str:
+    """Name of the split that a role gets: "train", "validation" for ID, else "test"."""
+    return {Role.TRAIN: "train", Role.ID: "validation"}.get(role, "test")
+
+
+def build_shards(
+    entries: Iterable[Entry],
+    out: str | Path,
+    *,
+    name: str,
+    role: Role,
+    split: str | None = None,
+    class_names: Sequence[str] = (),
+    shard_size: int = 1000,
+    workers: int = 1,
+    check: Check = "header",
+    expected: int | None = None,
+    extra: Mapping[str, Any] | None = None,
+    progress: Progress | None = None,
+) -> ShardInfo:
+    """Pack images into `<name>-<split>-000000.tar`, ... and `_info.json`.
+
+    Image bytes are copied, never encoded again. The result depends on the entries and `shard_size` alone, byte by
+    byte. A build that was interrupted, also by a kill, goes on when it is called again: shards that are finished are
+    compared with the listing and never written again. Memory: one image per worker and 100 bytes per entry.
+
+    Args:
+        entries: What to pack, in order.
+        out: Folder, made if it does not exist. Splits of one data set may share it.
+        name: Name of the data set.
+        role: Role of the data set.
+        split: Name of the split; None (default) follows from the role (`default_split`).
+        class_names: Names by index: of labels for TRAIN and ID sets, of groups for other roles.
+        shard_size: Samples per shard. Default 1000.
+        workers: Shards that are written at the same time. Compressed tars can be read in one way only, so there one is
+            used.
+        check: "header" (default): every image's format and size must be readable; "decode": all pixels; "none": bytes
+            are stored unseen.
+        expected: Number of entries that there must be; None (default) = any.
+        extra: Further facts for the manifest, such as licence and source.
+        progress: Called with the number of entries done since the last call, from several threads.
+
+    Returns:
+        What the manifest says.
+
+    Raises:
+        DataError: An image is unreadable, a path occurs twice, the number is not as expected, or the folder holds
+            shards of another listing.
+        InvalidArgumentError: An index has no name, or a number is out of its range.
+    """
+    if shard_size < 1 or workers < 1:
+        raise InvalidArgumentError(f"build_shards(shard_size={shard_size}, workers={workers}): both must be at least 1")
+    if isinstance(entries, Sized) and expected not in (None, len(entries)):
+        raise DataError(f"{name}: the source has {len(entries)} images of this set, {expected} are expected")
+    split = split or default_split(role)
+    out = Path(out)
+    (out / _WORK).mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(out / _WORK / "lock", timeout=0):
+            for leftover in [*out.glob(".*.tmp"), *(out / _WORK).glob(".*.tmp")]:
+                leftover.unlink()
+            job = _Build(out, f"{_slug(name)}-{_slug(split)}", split, check, progress or _silent)
+            records = job.run(_checked(entries, role, class_names, counts := _Counts()), shard_size, workers)
+    except Timeout:
+        raise DataError(f"{out}: another build is at work in this folder; wait for it to end") from None
+    if expected not in (None, counts.total):
+        raise DataError(f"{name}: the source has {counts.total} images of this set, {expected} are expected")
+    info = ShardInfo(
+        split, records, name, role, tuple(class_names), dict(counts.labels), dict(counts.groups), dict(extra or {})
+    )
+    write_info(out, info)
+    for record in records:
+        job.sidecar(record.file).unlink(missing_ok=True)
+    (out / _WORK / "lock").unlink(missing_ok=True)
+    if not any((out / _WORK).iterdir()):
+        (out / _WORK).rmdir()
+    return info
+
+
+class _Counts:
+    def __init__(self) -> None:
+        self.total, self.labels, self.groups = 0, Counter[int](), Counter[int]()
+
+
+def _checked(entries: Iterable[Entry], role: Role, class_names: Sequence[str], counts: _Counts) -> Iterator[Entry]:
+    """Pass entries on, counted; indices must have names, paths must differ."""
+    by_label = role in (Role.TRAIN, Role.ID)
+    seen: set[int] = set()
+    for entry in entries:
+        index = entry.label if by_label else entry.group
+        if class_names and index >= len(class_names):
+            kind = "label" if by_label else "group"
+            raise InvalidArgumentError(f"{entry.path!r}: {kind} {index}, but there are {len(class_names)} class names")
+        if role is Role.TRAIN and entry.label < 0:
+            raise DataError(f"{entry.path!r} has no label; training images need one")
+        digest = key_digest(entry.key)
+        if digest in seen:
+            raise DataError(f"path {entry.path!r} occurs twice; a path identifies one image")
+        seen.add(digest)
+        counts.total += 1
+        counts.labels[entry.label] += 1
+        counts.groups[entry.group] += 1
+        yield entry
+
+
+class _Build:
+    """One run of a build: knows which shards are finished and writes the others."""
+
+    def __init__(self, out: Path, stem: str, split: str, check: Check, progress: Progress) -> None:
+        self.out, self.stem, self.check, self.progress = out, stem, check, progress
+        info = read_info(out).get(split)
+        self.finished = {record.file: record for record in (info.shards if info else ())}
+
+    def sidecar(self, file: str) -> Path:
+        return self.out / _WORK / f"{file}.json"
+
+    def run(self, entries: Iterator[Entry], shard_size: int, workers: int) -> tuple[ShardRecord, ...]:
+        records: dict[str, ShardRecord] = {}
+        pending: set[Future[ShardRecord]] = set()
+
+        def collect(limit: int) -> None:
+            while len(pending) > limit:
+                done, _ = wait(pending, return_when=FIRST_COMPLETED)
+                for future in done:
+                    pending.discard(future)
+                    record = future.result()
+                    records[record.file] = record
+
+        with ThreadPoolExecutor(workers) as pool:
+            try:
+                for index, chunk in enumerate(_chunks(entries, shard_size)):
+                    file = f"{self.stem}-{index:06d}.tar"
+                    record = self._finished(file)
+                    if record is not None:
+                        records[file] = self._same(record, chunk)
+                        continue
+                    first = next(chunk)
+                    if first.in_order:
+                        records[file] = self._write(file, chain([first], chunk))
+                    else:
+                        pending.add(pool.submit(self._write, file, [first, *chunk]))
+                        collect(workers)
+                collect(0)
+            finally:
+                pool.shutdown(cancel_futures=True)
+        self._check_leftovers(records)
+        if not records:
+            raise DataError(f"{self.out}: the listing is empty; there is nothing to pack")
+        return tuple(records[file] for file in sorted(records))
+
+    def _finished(self, file: str) -> ShardRecord | None:
+        path, sidecar = self.out / file, self.sidecar(file)
+        if not path.is_file():
+            return None
+        record = self.finished.get(file)
+        if record is None and sidecar.is_file():
+            record = ShardRecord(**json.loads(sidecar.read_bytes()))
+        if record is None or record.size != path.stat().st_size or record.listing is None:
+            raise DataError(
+                f"{path} was not made by this build, or changed since; move it away, or build into another folder"
+            )
+        return record
+
+    def _same(self, record: ShardRecord, chunk: Iterator[Entry]) -> ShardRecord:
+        """A finished shard is kept if it holds what the listing says."""
+        listed = list(chunk)
+        if listing_digest(listed) != record.listing:
+            raise DataError(
+                f"{self.out / record.file} was built from another listing (first path now {listed[0].path!r}) or"
+                " with another shard_size; build into another folder, or remove this one first"
+            )
+        self.progress(len(listed))
+        return record
+
+    def _write(self, file: str, chunk: Iterable[Entry]) -> ShardRecord:
+        writer = ShardWriter(self.out / file, check=_CHECKS[self.check])
+        try:
+            for entry in chunk:
+                writer.add(entry)
+                self.progress(1)
+            record = writer.finish()
+            # The record comes before the shard gets its name: a kill in between leaves no shard without a record.
+            write_atomically(self.sidecar(file), json.dumps(asdict(record)).encode())
+            writer.commit()
+        except BaseException:
+            writer.abort()
+            raise
+        return record
+
+    def _check_leftovers(self, records: Mapping[str, ShardRecord]) -> None:
+        pattern = re.compile(re.escape(self.stem) + r"-\d{6,}\.tar")
+        extra = sorted(p.name for p in self.out.glob("*.tar") if pattern.fullmatch(p.name) and p.name not in records)
+        if extra:
+            raise DataError(
+                f"{self.out / extra[0]} ({len(extra)} in all) belongs to a longer listing than this one;"
+                " remove such files, or build into another folder"
+            )
+
+
+_CHECKS: dict[str, Callable[[bytes], object] | None] = {"none": None, "header": image_size, "decode": decode_image}
+
+
+def _chunks(entries: Iterator[Entry], size: int) -> Iterator[Iterator[Entry]]:
+    """Iterators over `size` entries each, the last one shorter; each must be used up before the next is taken."""
+    for first in entries:
+        yield chain([first], islice(entries, size - 1))
+
+
+def _slug(name: str) -> str:
+    """A name that is safe in file names and patterns."""
+    return re.sub(r"[^\w.+-]+", "_", name)
+
+
+def _silent(_: int) -> None:
+    """No progress is shown."""

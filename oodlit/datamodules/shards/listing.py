@@ -1,0 +1,212 @@
+"""From files to entries: labels and groups from folders, from a list, or by a rule."""
+
+import csv
+import os.path
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from oodlit.datamodules.shards.files import Files, open_files
+from oodlit.datamodules.shards.members import IMAGE_FIELDS
+from oodlit.datamodules.shards.writer import Entry
+from oodlit.errors import DataError
+from oodlit.roles import Role
+
+__all__ = ["Listing", "Place", "class_listing", "is_image", "listed_listing", "map_files"]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a file belongs: label and group, -1 = none; `path` renames it."""
+
+    label: int = -1
+    group: int = -1
+    path: str | None = None
+
+
+@dataclass(frozen=True)
+class Listing:
+    """Entries to be packed, in order; can be iterated again.
+
+    Args:
+        files: The files of the source.
+        places: Place of every file that is packed, by its path in the source. Others are left out.
+        class_names: Names by index, of labels or of groups by the role of the set.
+    """
+
+    files: Files
+    places: dict[str, Place]
+    class_names: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        """Number of entries."""
+        return len(self.places)
+
+    def __iter__(self) -> Iterator[Entry]:
+        """The entries in the order of the files."""
+        for file in self.files:
+            place = self.places.get(file.path)
+            if place is not None:
+                yield Entry(place.path or file.path, file.read, place.label, place.group, file.in_order)
+
+
+def is_image(path: str) -> bool:
+    """Whether the extension is one of an image.
+
+    Example:
+        >>> is_image("a/b.JPEG"), is_image("README")
+        (True, False)
+    """
+    return PurePosixPath(path).suffix[1:].lower() in IMAGE_FIELDS
+
+
+def map_files(
+    source: str | Path | Files, place: Callable[[str], Place | None], *, class_names: Sequence[str] = ()
+) -> Listing:
+    """A listing by a rule: `place` gets the path of every file and says where it belongs; None leaves it out.
+
+    This is all that a benchmark with its own layout needs.
+
+    Raises:
+        DataError: The source cannot be read, a path occurs twice, or no file has a place.
+    """
+    files = open_files(source) if isinstance(source, str | Path) else source
+    places: dict[str, Place] = {}
+    for path in files.paths:
+        if path in places:
+            raise DataError(f"{path!r} occurs twice in the archive; which one is meant is unknown")
+        found = place(path)
+        if found is not None:
+            places[path] = found
+    if not places:
+        some = ", ".join(map(repr, list(files.paths)[:3])) or "nothing"
+        raise DataError(f"no image of this set among {len(files.paths)} files (first: {some}); check source and layout")
+    return Listing(files, places, tuple(class_names))
+
+
+def class_listing(
+    source: str | Path | Files, role: Role, *, class_names: Sequence[str] | None = None, by_folder: bool = True
+) -> Listing:
+    """All images of a source; the folder of an image is its class.
+
+    The class is the path of the folder below the deepest folder that all images share. Its index is the position among
+    `class_names`, by default the sorted names; names that are the numbers 0, 1, ..., n - 1 are their own index.
+    The index becomes the label for TRAIN, ID and SHIFT sets and the group for OOD and UNIT_TEST sets. Files without
+    an image's extension are left out with one warning.
+
+    Args:
+        source: What `open_files` reads.
+        role: Role of the set.
+        class_names: All classes in the order of the classifier; needed if the source lacks some of them.
+        by_folder: False: a flat set without classes, whatever the folders.
+
+    Raises:
+        DataError: There is no image, a folder is not among `class_names`, or labels are needed and there is one folder.
+    """
+    files = open_files(source) if isinstance(source, str | Path) else source
+    images = [path for path in files.paths if is_image(path)]
+    others = [path for path in files.paths if not is_image(path)]
+    if others:
+        warnings.warn(
+            f"{len(others)} files have no image's extension and are left out, first {others[0]!r}", stacklevel=2
+        )
+    if not by_folder:
+        return map_files(files, lambda path: Place() if is_image(path) else None)
+    folders = {path: path.rpartition("/")[0] for path in images}
+    shared = os.path.commonpath(set(folders.values())) if folders else ""
+    classes = {path: os.path.relpath(folder, shared or ".").replace(os.sep, "/") for path, folder in folders.items()}
+    found = sorted(set(classes.values()))
+    labelled = role in (Role.TRAIN, Role.ID, Role.SHIFT)
+    if found == ["."]:
+        if labelled:
+            raise DataError(
+                f"all images lie in one folder, {shared or '.'!r}; a set of role {role} needs class folders"
+            )
+        return map_files(files, lambda path: Place() if is_image(path) else None)
+    names = list(class_names) if class_names is not None else _index_order(found)
+    if unknown := sorted(set(found) - set(names)):
+        raise DataError(f"{len(unknown)} folders are not among the {len(names)} class names, first {unknown[0]!r}")
+    index = {name: i for i, name in enumerate(names)}
+
+    def place(path: str) -> Place | None:
+        if not is_image(path):
+            return None
+        number = index[classes[path]]
+        return Place(label=number) if labelled else Place(group=number)
+
+    return map_files(files, place, class_names=names)
+
+
+def _index_order(names: list[str]) -> list[str]:
+    """Sorted, but numbers that count from 0 stand at their own value."""
+    if set(names) == {str(i) for i in range(len(names))}:
+        return sorted(names, key=int)
+    if all(name.isdecimal() for name in names):
+        raise DataError(
+            f"{len(names)} class folders are numbers, but not 0, ..., {len(names) - 1} (first {names[0]!r});"
+            " which index each one means is unknown - pass class_names in the order of the classifier"
+        )
+    return names
+
+
+def listed_listing(list_file: str | Path, source: str | Path | Files | None = None) -> Listing:
+    """The images named in a list.
+
+    A `.csv` has a header with the column `path`, and `label` and `group` as far as they exist: label is an index; group
+    is an index or a name. Any other file has one path per line, with an index as label behind it, if the whole line is
+    not itself a path.
+
+    Args:
+        list_file: The list, in UTF-8.
+        source: Folder or archive that the paths refer to. None (default) = the folder of the list.
+
+    Raises:
+        DataError: A path is listed twice or not there, or a value is no index.
+    """
+    list_file = Path(list_file)
+    source = list_file.parent if source is None else source
+    files = open_files(source) if isinstance(source, str | Path) else source
+    known = set(files.paths)
+    rows = _csv_rows(list_file) if list_file.suffix.lower() == ".csv" else _plain_rows(list_file, known)
+    groups = sorted({group for _, _, _, group in rows if not _is_index(group)})
+    if groups and any(_is_index(group) and group not in ("", "-1") for _, _, _, group in rows):
+        raise DataError(f"{list_file}: groups are partly names ({groups[0]!r}), partly numbers; use one of both")
+    places: dict[str, Place] = {}
+    for line, path, label, group in rows:
+        where = f"{list_file}, line {line}: {path!r}"
+        if path in places:
+            raise DataError(f"{where} is listed twice")
+        if path not in known:
+            raise DataError(f"{where} is not in {source if isinstance(source, str | Path) else 'the source'}")
+        if not _is_index(label):
+            raise DataError(f"{where} has label {label!r}; a class index, or -1 for none, is needed")
+        number = groups.index(group) if groups and not _is_index(group) else int(group or -1)
+        places[path] = Place(int(label or -1), number)
+    return map_files(files, places.get, class_names=groups)
+
+
+def _is_index(text: str) -> bool:
+    return text in ("", "-1") or (text.isascii() and text.isdigit())
+
+
+def _csv_rows(path: Path) -> list[tuple[int, str, str, str]]:
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        reader = csv.DictReader(file)
+        if "path" not in (reader.fieldnames or ()):
+            raise DataError(f"{path}: columns {reader.fieldnames}; a header with the column 'path' is needed")
+        return [
+            (reader.line_num, row["path"], (row.get("label") or "").strip(), (row.get("group") or "").strip())
+            for row in reader
+        ]
+
+
+def _plain_rows(path: Path, known: set[str]) -> list[tuple[int, str, str, str]]:
+    rows = []
+    for number, line in enumerate(path.read_text("utf-8-sig").splitlines(), 1):
+        text = line.strip()
+        if not text:
+            continue
+        name, _, label = text.rpartition(" ") if text not in known else (text, "", "")
+        rows.append((number, *((name.strip(), label) if name and _is_index(label) else (text, "")), ""))
+    return rows

@@ -1,0 +1,256 @@
+"""Check shards against their manifest, known counts, and one another."""
+
+import hashlib
+from array import array
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+
+from oodlit.datamodules.decode import decode_image
+from oodlit.datamodules.keys import key_digest
+from oodlit.datamodules.shards.build import Progress
+from oodlit.datamodules.shards.manifest import ShardInfo, ShardRecord, read_info
+from oodlit.datamodules.shards.members import raw_samples
+from oodlit.datamodules.shards.reader import ShardSource, read_sample
+from oodlit.datamodules.stream import Sample
+from oodlit.errors import DataError
+
+__all__ = ["Duplicate", "Problem", "Verification", "find_duplicates", "shard_info", "verify_shards"]
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Something that is not as it should be."""
+
+    shard: str
+    """File name of the shard; empty for the set as a whole."""
+    key: str
+    """Key of the sample; empty for the shard as a whole."""
+    message: str
+
+    def __str__(self) -> str:
+        """One line."""
+        return ": ".join(part for part in (self.shard, self.key, self.message) if part)
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What was found in one split.
+
+    Args:
+        folder: Folder of the shards.
+        info: The manifest's split, or the counted shards where there is none.
+        num_samples: Samples that were found.
+        label_counts: Samples found per label.
+        group_counts: Samples found per group.
+        problems: Everything that is wrong; empty = the set is whole.
+        strays: Files that belong to no sample.
+    """
+
+    folder: str
+    info: ShardInfo
+    num_samples: int
+    label_counts: Mapping[int, int]
+    group_counts: Mapping[int, int]
+    problems: tuple[Problem, ...]
+    strays: tuple[str, ...]
+    digests: "array[int]" = field(repr=False)
+    """64 bits of every image's content, in order."""
+    keys: tuple[str, ...] = field(repr=False)
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing is wrong."""
+        return not self.problems
+
+
+@dataclass(frozen=True)
+class Duplicate:
+    """Images with the same bytes, as `dataset/key`."""
+
+    keys: tuple[str, ...]
+
+
+def shard_info(folder: str | Path) -> dict[str, ShardInfo]:
+    """What a folder of shards holds, by split: from the manifest, or counted where there is none.
+
+    Raises:
+        DataError: There are no shards, or they are damaged.
+    """
+    infos = read_info(folder)
+    return infos or {"": ShardSource(folder).info}
+
+
+def verify_shards(
+    folder: str | Path,
+    *,
+    split: str | None = None,
+    expected: Mapping[str, int] | None = None,
+    decode: bool = True,
+    progress: Progress | None = None,
+) -> list[Verification]:
+    """Check every split (or one) of a folder: files, checksums, counts, labels, keys, and whether all images decode.
+
+    It reads on after a problem and lists them all; it does not raise for what it finds.
+
+    Args:
+        folder: Folder of the shards.
+        split: Only this split.
+        expected: Known number of samples per class name, such as the published ones.
+        decode: Whether every image is decoded.
+        progress: Called with the number of samples done since the last call.
+
+    Raises:
+        DataError: The folder holds no shards, or its manifest is malformed.
+    """
+    infos = read_info(folder) or {"": _uncounted(Path(folder))}
+    chosen = [info for name, info in infos.items() if split in (None, name)]
+    if not chosen:
+        raise DataError(f"{folder}: no split {split!r}; there are {', '.join(infos)}")
+    reports = [_Verifier(Path(folder), info, decode, progress).run(expected) for info in chosen]
+    listed = {record.file for info in infos.values() for record in info.shards}
+    extra = sorted({path.name for path in Path(folder).glob("*.tar")} - listed)
+    reports[0] = _with(reports[0], [Problem(name, "", "is not in the manifest") for name in extra])
+    return reports
+
+
+def find_duplicates(verifications: Sequence[Verification]) -> list[Duplicate]:
+    """Images that occur more than once with the same bytes, within a set or across sets.
+
+    Published OOD sets share images: pooled numbers count such an image twice.
+    """
+    if not verifications:
+        return []
+    everything = np.concatenate([np.frombuffer(report.digests, dtype=np.uint64) for report in verifications])
+    values, counts = np.unique(everything, return_counts=True)
+    repeated = set(values[counts > 1].tolist())
+    places: dict[int, list[str]] = {}
+    for report in verifications:
+        name = report.info.name or Path(report.folder).name
+        for digest, key in zip(report.digests, report.keys, strict=True):
+            if digest in repeated:
+                places.setdefault(digest, []).append(f"{name}/{key}")
+    return [Duplicate(tuple(keys)) for keys in places.values()]
+
+
+def _uncounted(folder: Path) -> ShardInfo:
+    found = sorted(path.name for path in folder.glob("*.tar"))
+    if not found:
+        raise DataError(f"{folder}: no shards (*.tar) in this folder")
+    return ShardInfo("", tuple(ShardRecord(name, -1) for name in found))
+
+
+def _with(report: Verification, problems: Sequence[Problem]) -> Verification:
+    return replace(report, problems=(*report.problems, *problems))
+
+
+class _Verifier:
+    def __init__(self, folder: Path, info: ShardInfo, decode: bool, progress: Progress | None) -> None:
+        self.folder, self.info, self.decode, self.progress = folder, info, decode, progress
+        self.problems: list[Problem] = []
+        self.strays: list[str] = []
+        self.labels, self.groups = Counter[int](), Counter[int]()
+        self.digests: array[int] = array("Q")
+        self.keys: list[str] = []
+        self.places: dict[int, str] = {}
+
+    def run(self, expected: Mapping[str, int] | None) -> Verification:
+        counted = []
+        for record in self.info.shards:
+            before = len(self.keys)
+            try:
+                self._shard(record)
+            except (DataError, OSError) as error:
+                self.problems.append(Problem(record.file, "", str(error)))
+            counted.append(
+                ShardRecord(record.file, len(self.keys) - before, record.size, record.sha256, record.listing)
+            )
+        self._counts(expected)
+        info = self.info
+        if any(record.samples < 0 for record in info.shards):
+            info = ShardInfo(info.split, tuple(counted), info.name, info.role, info.class_names)
+        return Verification(
+            str(self.folder),
+            info,
+            len(self.keys),
+            dict(self.labels),
+            dict(self.groups),
+            tuple(self.problems),
+            tuple(self.strays),
+            self.digests,
+            tuple(self.keys),
+        )
+
+    def _shard(self, record: ShardRecord) -> None:
+        path = self.folder / record.file
+        if not path.is_file():
+            raise DataError("is missing; restore it, or build the shards again")
+        size = path.stat().st_size
+        if record.size not in (None, size):
+            raise DataError(f"has {size} bytes, the manifest states {record.size}")
+        with path.open("rb") as file:
+            if record.sha256 is not None and _sha256(file) != record.sha256:
+                self.problems.append(Problem(record.file, "", "the checksum differs from the manifest's"))
+            count = 0
+            for raw in raw_samples(file, record.file, lambda name: self.strays.append(f"{record.file}: {name}")):
+                count += 1
+                self._sample(record.file, read_sample(file, raw, record.file))
+        if record.samples not in (-1, count):
+            raise DataError(f"holds {count} samples, the manifest states {record.samples}")
+
+    def _sample(self, shard: str, sample: Sample) -> None:
+        assert isinstance(sample.image, bytes)  # as every shard gives them
+        reason = sample.error
+        if reason is None and self.decode:
+            try:
+                decode_image(sample.image)
+            except DataError as error:
+                reason = str(error)
+        if reason is not None:
+            self.problems.append(Problem(shard, sample.key, reason))
+        digest = key_digest(sample.key)
+        if digest in self.places:
+            self.problems.append(Problem(shard, sample.key, f"the key is also in {self.places[digest]}"))
+        self.places.setdefault(digest, shard)
+        self.keys.append(sample.key)
+        self.labels[sample.label] += 1
+        self.groups[sample.group] += 1
+        # unreadable images are no duplicates of one another: their key stands in for their content
+        content = hashlib.blake2b(sample.image, digest_size=8).digest() if sample.error is None else None
+        self.digests.append(digest if content is None else int.from_bytes(content, "little"))
+        if self.progress is not None:
+            self.progress(1)
+
+    def _counts(self, expected: Mapping[str, int] | None) -> None:
+        for kind, stated, found in (
+            ("label", self.info.label_counts, self.labels),
+            ("group", self.info.group_counts, self.groups),
+        ):
+            for index in sorted(stated.keys() | found.keys() if stated else ()):
+                if stated.get(index, 0) != found.get(index, 0):
+                    self._count_problem(f"{kind} {index}", found[index], f"the manifest states {stated.get(index, 0)}")
+        names = self.info.class_names
+        by_label = self.info.role is not None and self.info.role.value in ("train", "id")
+        found = self.labels if by_label else self.groups
+        for name, count in (expected or {}).items():
+            number = found.get(names.index(name), 0) if name in names else 0
+            if number != count:
+                self._count_problem(f"class {name!r}", number, f"{count} are expected")
+        unexpected = sorted(set(names) - set(expected)) if expected is not None else []
+        if unexpected:
+            self._count_problem(f"class {unexpected[0]!r}", found[names.index(unexpected[0])], "none is expected")
+
+    def _count_problem(self, what: str, number: int, wanted: str) -> None:
+        self.problems.append(Problem("", "", f"{what}: {number} samples, {wanted}"))
+
+
+def _sha256(file: BinaryIO) -> str:
+    digest = hashlib.sha256()
+    while chunk := file.read(2**20):
+        digest.update(chunk)
+    file.seek(0)
+    return digest.hexdigest()

@@ -1,0 +1,384 @@
+"""Building: any source, the same bytes, safe against kills."""
+
+import hashlib
+import io
+import json
+import multiprocessing
+import os
+import random
+import signal
+import tarfile
+import time
+import zipfile
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from oodlit.datamodules.keys import escape_key, unescape_key
+from oodlit.datamodules.shards import (
+    Entry,
+    Place,
+    ShardSource,
+    build_shards,
+    class_listing,
+    listed_listing,
+    map_files,
+    open_files,
+    shard_stream,
+)
+from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.roles import Role
+from oodlit.testing.shards import tiny_image
+
+FILES = {
+    "set/donuts/donuts_001_0.9976.JPEG": tiny_image(1, format="JPEG"),
+    "set/high heels/high heels_002.png": tiny_image(2),
+    "set/high heels/high heels_002.jpg": tiny_image(3, format="JPEG"),
+    "set/mbira/mbira_003.GIF": tiny_image(4, format="GIF"),
+    "set/mbira/é_004.jpeg": tiny_image(5),  # a PNG by content
+}
+
+
+def write_source(kind: str, folder: Path, files: dict[str, bytes] = FILES) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    if kind == "folder":
+        for path, data in files.items():
+            (folder / "tree" / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / "tree" / path).write_bytes(data)
+        (folder / "tree" / ".hidden.jpg").write_bytes(b"x")
+        return folder / "tree"
+    path = folder / f"source.{kind}"
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            archive.writestr("__MACOSX/set/._x.jpg", b"x")
+            for name, data in files.items():
+                archive.writestr(name, data)
+        return path
+    with tarfile.open(path, {"tar": "w", "tar.gz": "w:gz", "tar.xz": "w:xz"}[kind]) as tar:
+        for name, data in {"__MACOSX/set/._x.jpg": b"x", **files}.items():
+            info = tarfile.TarInfo(f"./{name}" if kind == "tar" else name)
+            info.size = len(data)
+            tar.addfile(info, io.BytesIO(data))
+    return path
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir() if path.is_file()}
+
+
+KINDS = ["folder", "zip", "tar", "tar.gz", "tar.xz"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_source_gives_each_file_once_with_its_class_and_bytes(tmp_path: Path, kind: str) -> None:
+    listing = class_listing(write_source(kind, tmp_path / "in"), Role.OOD)
+    assert listing.class_names == ("donuts", "high heels", "mbira")
+    out = tmp_path / "out"
+    info = build_shards(
+        listing, out, name="set", role=Role.OOD, class_names=listing.class_names, shard_size=2, extra={"licence": "CC0"}
+    )
+    assert (info.num_samples, [shard.samples for shard in info.shards]) == (5, [2, 2, 1])
+    stream = shard_stream(out)
+    samples = list(stream.source.read(0, 5))
+    assert {unescape_key(sample.key): sample.image for sample in samples} == FILES
+    for sample in samples:
+        assert stream.class_names[sample.group] == unescape_key(sample.key).split("/")[1]
+        assert sample.label == -1
+    assert sorted(path.name for path in out.iterdir() if not path.name.startswith(".info")) == [
+        "_info.json",
+        "set-test-000000.tar",
+        "set-test-000001.tar",
+        "set-test-000002.tar",
+    ]
+    with tarfile.open(out / "set-test-000000.tar") as tar:
+        meta = json.load(tar.extractfile(next(m for m in tar.getmembers() if m.name.endswith("976%2EJPEG.json"))))
+    path = "set/donuts/donuts_001_0.9976.JPEG"
+    assert meta == {"group": 0, "label": -1, "path": path, "size": len(FILES[path])}
+
+
+@pytest.mark.parametrize("kind", ["folder", "tar.gz"])
+def test_same_input_same_bytes_and_a_finished_build_writes_nothing(tmp_path: Path, kind: str) -> None:
+    source = write_source(kind, tmp_path / "in")
+    for out, workers in (("a", 1), ("b", 3)):
+        build_shards(
+            class_listing(source, Role.OOD), tmp_path / out, name="s", role=Role.OOD, shard_size=2, workers=workers
+        )
+    assert checksums(tmp_path / "a") == checksums(tmp_path / "b")
+    times = {path: path.stat().st_mtime_ns for path in (tmp_path / "a").glob("*.tar")}
+    done: list[int] = []
+    listing = class_listing(source, Role.OOD)
+    build_shards(listing, tmp_path / "a", name="s", role=Role.OOD, shard_size=2, progress=done.append)
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "a").glob("*.tar")} == times
+    assert sum(done) == 5
+
+
+@pytest.mark.parametrize("kind", ["folder", "tar.gz"])
+def test_an_interrupted_build_goes_on_to_the_same_bytes(tmp_path: Path, kind: str) -> None:
+    source = write_source(kind, tmp_path / "in")
+    build_shards(class_listing(source, Role.OOD), tmp_path / "whole", name="s", role=Role.OOD, shard_size=1)
+    for stop in range(6):
+        out = tmp_path / f"out{stop}"
+
+        def entries(stop: int = stop):
+            for number, entry in enumerate(class_listing(source, Role.OOD)):
+                if number == stop:
+                    raise KeyboardInterrupt
+                yield entry
+
+        if stop < 5:
+            with pytest.raises(KeyboardInterrupt):
+                build_shards(entries(), out, name="s", role=Role.OOD, shard_size=1)
+            assert not (out / "_info.json").exists()
+            assert len(list(out.glob("*.tar"))) == stop
+        build_shards(class_listing(source, Role.OOD), out, name="s", role=Role.OOD, shard_size=1)
+        assert checksums(out) == checksums(tmp_path / "whole")
+
+
+def slow_build(out: Path) -> None:
+    """120 images in shards of 7, a third of a second in all."""
+
+    def read(number: int) -> bytes:
+        time.sleep(0.004)
+        return bytes([number % 256]) * 20_000
+
+    entries = [Entry(f"c{i % 3}/{i:04d}.png", lambda i=i: read(i), group=i % 3) for i in range(120)]
+    build_shards(entries, out, name="k", role=Role.OOD, shard_size=7, workers=2, check="none")
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork")
+def test_killed_builds_lose_nothing_and_corrupt_nothing(tmp_path: Path) -> None:
+    slow_build(tmp_path / "whole")
+    whole = checksums(tmp_path / "whole")
+    rng = random.Random(0)
+    killed = interrupted = 0
+    for attempt in range(12):
+        out = tmp_path / f"out{attempt // 4}"  # four kills each, at random points
+        process = multiprocessing.get_context("fork").Process(target=slow_build, args=(out,))
+        process.start()
+        time.sleep(rng.uniform(0.01, 0.2))
+        process.kill()
+        process.join()
+        killed += process.exitcode == -signal.SIGKILL
+        interrupted += any(out.glob("*.tar")) and not (out / "_info.json").exists()
+        for path in out.glob("k-*.tar"):  # what has its name is whole
+            assert hashlib.sha256(path.read_bytes()).hexdigest() == whole[path.name]
+        process.close()
+    assert killed >= 3
+    assert interrupted >= 1
+    for number in range(3):
+        slow_build(tmp_path / f"out{number}")
+        assert checksums(tmp_path / f"out{number}") == whole
+
+
+def entries_of(paths: list[str]) -> list[Entry]:
+    return [Entry(path, lambda: tiny_image(0)) for path in paths]
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.integers(1, 12), st.integers(1, 13), st.integers(1, 3))
+def test_any_shard_size(tmp_path_factory, total: int, shard_size: int, workers: int) -> None:
+    out = tmp_path_factory.mktemp("out")
+    paths = [f"a.b/{i}.v1.png" for i in range(total)]
+    info = build_shards(entries_of(paths), out, name="s", role=Role.OOD, shard_size=shard_size, workers=workers)
+    assert [shard.samples for shard in info.shards] == [
+        len(paths[i : i + shard_size]) for i in range(0, total, shard_size)
+    ]
+    assert [sample.key for sample in ShardSource(out).read(0, total)] == [escape_key(path) for path in paths]
+
+
+class TestRefusals:
+    def build(self, out: Path, paths: list[str], **options: object) -> None:
+        build_shards(entries_of(paths), out, **({"name": "s", "role": Role.OOD, "shard_size": 1} | options))
+
+    def test_another_listing(self, tmp_path: Path) -> None:
+        self.build(tmp_path, ["a.png", "b.png"])
+        with pytest.raises(DataError, match=r"s-test-000001\.tar was built from another listing .*'c\.png'"):
+            self.build(tmp_path, ["a.png", "c.png"])
+        with pytest.raises(DataError, match=r"s-test-000001\.tar \(1 in all\) belongs to a longer listing"):
+            self.build(tmp_path, ["a.png"])
+        with pytest.raises(DataError, match="another listing"):
+            self.build(tmp_path, ["a.png", "b.png"], shard_size=2)
+
+    def test_a_foreign_shard_in_the_way(self, tmp_path: Path) -> None:
+        (tmp_path / "s-test-000000.tar").write_bytes(b"x")
+        with pytest.raises(DataError, match="was not made by this build"):
+            self.build(tmp_path, ["a.png"])
+        assert (tmp_path / "s-test-000000.tar").read_bytes() == b"x"
+
+    def test_paths_twice(self, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match=r"path 'a\.png' occurs twice"):
+            self.build(tmp_path, ["a.png", "a.png"])
+
+    def test_number_of_images(self, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match="s: the source has 1 images of this set, 2 are expected"):
+            self.build(tmp_path, ["a.png"], expected=2)
+        with pytest.raises(DataError, match="the listing is empty"):
+            self.build(tmp_path, [])
+
+    def test_no_image(self, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match=r"'a\.txt': extension 'txt' is none of an image"):
+            self.build(tmp_path, ["a.txt"])
+
+    def test_undecodable_image(self, tmp_path: Path) -> None:
+        bad = [Entry("a.png", lambda: b"no image")]
+        with pytest.raises(DataError, match=r"'a\.png': undecodable image"):
+            build_shards(bad, tmp_path, name="s", role=Role.OOD)
+        half = [Entry("a.png", lambda: tiny_image(0)[:-30])]
+        with pytest.raises(DataError, match=r"'a\.png': undecodable PNG image"):
+            build_shards(half, tmp_path, name="s", role=Role.OOD, check="decode")
+        assert not list(tmp_path.glob("*.tar"))
+        assert not list(tmp_path.glob(".*tmp"))
+        build_shards(bad, tmp_path, name="s", role=Role.OOD, check="none")
+
+    def test_indices(self, tmp_path: Path) -> None:
+        entries = [Entry("a.png", lambda: tiny_image(0), label=2, group=2)]
+        with pytest.raises(InvalidArgumentError, match=r"'a\.png': group 2, but there are 2 class names"):
+            build_shards(entries, tmp_path, name="s", role=Role.OOD, class_names=("a", "b"))
+        with pytest.raises(InvalidArgumentError, match="label 2, but there are 2 class names"):
+            build_shards(entries, tmp_path, name="s", role=Role.ID, class_names=("a", "b"))
+        with pytest.raises(DataError, match=r"'a\.png' has no label; training images need one"):
+            self.build(tmp_path, ["a.png"], role=Role.TRAIN)
+
+    def test_two_builds_at_once(self, tmp_path: Path) -> None:
+        def entries():
+            yield entries_of(["a.png"])[0]
+            with pytest.raises(DataError, match="another build is at work in this folder"):
+                self.build(tmp_path, ["a.png"])
+
+        build_shards(entries(), tmp_path, name="s", role=Role.OOD, shard_size=1)
+
+
+def test_two_splits_share_a_folder(tmp_path: Path) -> None:
+    labelled = [Entry(f"{i}.png", lambda: tiny_image(0), label=i) for i in range(3)]
+    build_shards(labelled, tmp_path, name="d", role=Role.TRAIN)
+    build_shards(labelled[:2], tmp_path, name="d", role=Role.ID)
+    assert len(shard_stream(tmp_path, split="train")) == 3
+    assert shard_stream(tmp_path, split="validation").role is Role.ID
+
+
+class TestSources:
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_same_files_from_every_kind(self, tmp_path: Path, kind: str) -> None:
+        files = open_files(write_source(kind, tmp_path))
+        assert sorted(files.paths) == sorted(FILES)
+        for _ in range(2):
+            assert {file.path: file.read() for file in files} == FILES
+            assert [file.path for file in files] == list(files.paths)
+
+    @pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz", "tar.xz"])
+    @pytest.mark.parametrize("part", [0.3, 0.7, 0.97])
+    def test_a_truncated_archive_is_an_error(self, tmp_path: Path, kind: str, part: float) -> None:
+        path = write_source(kind, tmp_path, {f"a/{i}.png": os.urandom(3000) for i in range(8)})
+        data = path.read_bytes()
+        used = len(data.rstrip(b"\0")) if kind == "tar" else len(data)
+        path.write_bytes(data[: int(used * part)])
+        with pytest.raises(DataError, match=r"source\.\S+.*(fetch|in turn)"):
+            open_files(path)
+
+    def test_a_flipped_byte_is_found_by_the_archive_checksum(self, tmp_path: Path) -> None:
+        path = write_source("zip", tmp_path, {"a.png": os.urandom(5000)})
+        data = bytearray(path.read_bytes())
+        data[2000] ^= 255
+        path.write_bytes(data)
+        with pytest.raises(DataError, match=r"source\.zip: 'a\.png' .*fetch the archive again"):
+            [file.read() for file in open_files(path)]
+
+    def test_missing_and_unknown_kinds(self, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match=r"does not exist; a folder, a \.zip or a \.tar"):
+            open_files(tmp_path / "no")
+        (tmp_path / "x.rar").write_bytes(b"Rar!" * 300)
+        with pytest.raises(DataError, match=r"x\.rar cannot be read as a \.zip or \.tar"):
+            open_files(tmp_path / "x.rar")
+
+    def test_links_in_archives_are_refused_and_in_folders_followed(self, tmp_path: Path) -> None:
+        with tarfile.open(tmp_path / "a.tar", "w") as tar:
+            info = tarfile.TarInfo("a.png")
+            info.type, info.linkname = tarfile.LNKTYPE, "b.png"
+            tar.addfile(info)
+        with pytest.raises(DataError, match=r"'a\.png' is a link"):
+            open_files(tmp_path / "a.tar")
+        (tmp_path / "tree" / "x").mkdir(parents=True)
+        (tmp_path / "tree" / "x" / "a.png").write_bytes(b"1")
+        (tmp_path / "tree" / "loop").symlink_to(tmp_path / "tree")
+        assert list(open_files(tmp_path / "tree").paths) == ["x/a.png"]
+
+    def test_a_path_that_leaves_the_archive_is_refused(self, tmp_path: Path) -> None:
+        with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+            archive.writestr("a/../../x.png", tiny_image(0))
+        with pytest.raises((DataError, InvalidArgumentError), match=r"no image of this set|relative path"):
+            build_shards(class_listing(tmp_path / "a.zip", Role.OOD), tmp_path / "o", name="s", role=Role.OOD)
+
+
+class TestListings:
+    def tree(self, folder: Path, *paths: str) -> Path:
+        for path in paths:
+            (folder / path).parent.mkdir(parents=True, exist_ok=True)
+            (folder / path).write_bytes(tiny_image(0))
+        return folder
+
+    def test_numbered_folders_are_their_own_index(self, tmp_path: Path) -> None:
+        listing = class_listing(self.tree(tmp_path, *(f"{i}/x.jpeg" for i in range(12))), Role.ID)
+        assert {entry.path: entry.label for entry in listing}["2/x.jpeg"] == 2
+        assert {entry.path: entry.label for entry in listing}["11/x.jpeg"] == 11
+
+    def test_numbers_with_gaps_need_names(self, tmp_path: Path) -> None:
+        source = self.tree(tmp_path, "3/x.jpeg", "20/x.jpeg")
+        with pytest.raises(DataError, match=r"numbers, but not 0, \.\.\., 1 .* pass class_names"):
+            class_listing(source, Role.ID)
+        listing = class_listing(source, Role.ID, class_names=[str(i) for i in range(30)])
+        assert sorted(entry.label for entry in listing) == [3, 20]
+
+    def test_two_classes_of_one_name_stay_two(self, tmp_path: Path) -> None:
+        source = self.tree(tmp_path, "d/bird/crane/1.jpg", "d/machine/crane/1.jpg")
+        assert class_listing(source, Role.OOD).class_names == ("bird/crane", "machine/crane")
+
+    def test_flat_sets(self, tmp_path: Path) -> None:
+        source = self.tree(tmp_path, "images/1.jpg", "images/2.jpg")
+        assert [(entry.label, entry.group) for entry in class_listing(source, Role.OOD)] == [(-1, -1)] * 2
+        with pytest.raises(DataError, match="one folder, 'images'; a set of role id needs class folders"):
+            class_listing(source, Role.ID)
+        with pytest.raises(DataError, match="2 folders are not among the 1 class names, first 'a'"):
+            class_listing(self.tree(tmp_path / "n", "a/1.jpg", "b/1.jpg"), Role.ID, class_names=["c"])
+
+    def test_other_files_are_left_out_with_a_warning(self, tmp_path: Path) -> None:
+        source = self.tree(tmp_path, "a/1.jpg", "b/1.jpg", "README.md")
+        with pytest.warns(UserWarning, match=r"1 files have no image's extension and are left out, first 'README\.md'"):
+            assert len(class_listing(source, Role.OOD)) == 2
+
+    def test_rule(self, tmp_path: Path) -> None:
+        source = self.tree(tmp_path, "x/1.jpg", "y/2.jpg")
+        listing = map_files(source, lambda path: Place(group=4, path="z.jpg") if path.startswith("x") else None)
+        assert [(entry.path, entry.group) for entry in listing] == [("z.jpg", 4)]
+        with pytest.raises(DataError, match=r"no image of this set among 2 files \(first: 'x/1\.jpg', 'y/2\.jpg'\)"):
+            map_files(source, lambda path: None)
+
+    def test_csv(self, tmp_path: Path) -> None:
+        self.tree(tmp_path, "a/1.jpg", "b 2.jpg")
+        (tmp_path / "list.csv").write_text("path,label,group\na/1.jpg,7,sea\nb 2.jpg,,land\n")
+        listing = listed_listing(tmp_path / "list.csv")
+        assert listing.class_names == ("land", "sea")
+        assert [(e.path, e.label, e.group) for e in listing] == [("a/1.jpg", 7, 1), ("b 2.jpg", -1, 0)]
+
+    def test_plain_list(self, tmp_path: Path) -> None:
+        self.tree(tmp_path / "d", "a/1.jpg", "b 2", "c.jpg")
+        (tmp_path / "list.txt").write_text("a/1.jpg 7\nb 2\n\nc.jpg\n")
+        listing = listed_listing(tmp_path / "list.txt", tmp_path / "d")
+        assert [(e.path, e.label) for e in listing] == [("a/1.jpg", 7), ("b 2", -1), ("c.jpg", -1)]
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ("path,label\na.jpg,1\na.jpg,2\n", r"line 3: 'a\.jpg' is listed twice"),
+            ("path,label\nno.jpg,1\n", r"line 2: 'no\.jpg' is not in"),
+            ("path,label\na.jpg,cat\n", r"'a\.jpg' has label 'cat'; a class index"),
+            ("file,label\na.jpg,1\n", r"a header with the column 'path' is needed"),
+            ("path,group\na.jpg,1\nb.jpg,sea\n", r"groups are partly names \('sea'\), partly numbers"),
+        ],
+    )
+    def test_faulty_lists(self, tmp_path: Path, text: str, message: str) -> None:
+        self.tree(tmp_path, "a.jpg", "b.jpg")
+        (tmp_path / "list.csv").write_text(text)
+        with pytest.raises(DataError, match=message):
+            listed_listing(tmp_path / "list.csv")
