@@ -73,7 +73,7 @@ def aupr_success_of(ranking: Ranking, *, prior: float | int | Fraction | None = 
     if reason := ranking.missing():
         return undefined("aupr_success", reason)
     true_positives = ranking.id_scores.at_or_above.double()
-    false_positives = ranking.ood_at_or_above_id
+    false_positives = ranking.ood_at_or_above_id.double()
     return float((true_positives / (true_positives + false_positives / odds)).sum() / ranking.n_id)
 
 
@@ -83,7 +83,7 @@ def aupr_error_of(ranking: Ranking, *, prior: float | int | Fraction | None = No
     if reason := ranking.missing():
         return undefined("aupr_error", reason)
     true_positives = torch.searchsorted(ranking.ood_scores, ranking.ood_scores, right=True).double()
-    false_positives = ranking.id_at_most
+    false_positives = ranking.id_at_most.double()
     return float((true_positives / (true_positives + false_positives * odds)).sum() / ranking.n_ood)
 
 

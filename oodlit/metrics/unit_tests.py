@@ -80,7 +80,7 @@ def failures_of(
 
 
 class UnitTestFailures(GroupedMetric):
-    """Streaming `unit_test_failures` over a fixed number of tests.
+    """Streaming `unit_test_failures` over a fixed number of tests; NaN while a test or the ID set has no image.
 
     Args:
         num_tests: Number of tests; groups are 0 to num_tests - 1.

@@ -38,8 +38,6 @@ class DatasetInfo:
 
     def __post_init__(self) -> None:
         """Check names."""
-        object.__setattr__(self, "role", Role(self.role))
-        object.__setattr__(self, "class_names", tuple(self.class_names))
         if not self.name:
             raise InvalidArgumentError("DatasetInfo: the name is empty")
         if len(set(self.class_names)) < len(self.class_names) and self.role not in (Role.ID, Role.TRAIN):
@@ -49,6 +47,11 @@ class DatasetInfo:
     def to_json(self) -> dict[str, Any]:
         """Plain values, for run.json."""
         return asdict(self) | {"role": str(self.role), "class_names": list(self.class_names)}
+
+    @classmethod
+    def from_json(cls, entry: Mapping[str, Any]) -> "DatasetInfo":
+        """What `to_json` gave."""
+        return cls(entry["name"], Role(entry["role"]), tuple(entry["class_names"]), entry["num_samples"])
 
 
 @dataclass(frozen=True)
@@ -88,7 +91,6 @@ class Settings:
             exact_share(share, "der")
         if self.bootstrap < 0:
             raise InvalidArgumentError(f"bootstrap={self.bootstrap}: a number of repetitions, 0 for none")
-        object.__setattr__(self, "der", tuple(self.der))
         object.__setattr__(self, "classes", {name: list(names) for name, names in self.classes.items()})
 
     @property
@@ -99,6 +101,11 @@ class Settings:
     def to_json(self) -> dict[str, Any]:
         """Plain values, for run.json."""
         return asdict(self) | {"der": list(self.der)}
+
+    @classmethod
+    def from_json(cls, entry: Mapping[str, Any]) -> "Settings":
+        """What `to_json` gave."""
+        return cls(**{**entry, "der": tuple(entry["der"])})
 
 
 def percent(share: float) -> str:

@@ -147,7 +147,7 @@ class Results:
     @property
     def datasets(self) -> tuple[DatasetInfo, ...]:
         """The streams of the run."""
-        return tuple(DatasetInfo(**entry) for entry in self.run["datasets"])
+        return tuple(DatasetInfo.from_json(entry) for entry in self.run["datasets"])
 
     @property
     def detectors(self) -> tuple[str, ...]:
@@ -157,7 +157,7 @@ class Results:
     @property
     def settings(self) -> Settings:
         """How the table was computed."""
-        return Settings(**self.run["settings"])
+        return Settings.from_json(self.run["settings"])
 
     def dataset(self, name: str) -> DatasetInfo:
         """The data set of that name.

@@ -1,0 +1,84 @@
+"""One rank of the test in `test_processes.py`: python process_worker.py RANK WORLD_SIZE RENDEZVOUS OUT."""
+
+import json
+import sys
+import warnings
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+
+import oodlit.metrics as m
+from oodlit.errors import NonFiniteScoreError
+
+# Four uneven ways to cut 12 images over the ranks: (name, rows of rank 0, rows of rank 1, ...).
+CUTS = {"uneven": ([0, 1, 2, 3, 4, 5, 6, 7, 8], [9, 10, 11]), "empty": ([], list(range(12))), "none": ([], [])}
+
+
+def data():
+    scores = torch.tensor([0.9, 0.1, 0.8, 0.35, 0.6, 0.4, 0.2, 0.7, 0.5, 0.35, 1.5, 0.05], dtype=torch.float64)
+    return {
+        "scores": scores,
+        "is_ood": torch.tensor([False, True, False, False, True, False, True, False, True, True, False, True]),
+        "is_correct": torch.arange(12) % 3 != 0,
+        "groups": torch.arange(12) % 2,
+        "predictions": torch.arange(12) % 4,
+        "labels": torch.arange(12) % 3,
+    }
+
+
+METRICS = {
+    "AUROC": (m.AUROC, ("scores", "is_ood")),
+    "FPRAtTPR": (m.FPRAtTPR, ("scores", "is_ood")),
+    "AUPRSuccess": (m.AUPRSuccess, ("scores", "is_ood")),
+    "AUPRError": (m.AUPRError, ("scores", "is_ood")),
+    "DetectionError": (m.DetectionError, ("scores", "is_ood")),
+    "DetectionErrorRate": (lambda: m.DetectionErrorRate(threshold=0.5), ("scores", "is_correct")),
+    "IDAUROC": (m.IDAUROC, ("scores", "is_correct")),
+    "AURC": (m.AURC, ("scores", "is_correct")),
+    "AUGRC": (m.AUGRC, ("scores", "is_correct")),
+    "OSCR": (m.OSCR, ("scores", "is_ood", "is_correct")),
+    "Accuracy": (m.Accuracy, ("predictions", "labels")),
+    "UnitTestFailures": (lambda: m.UnitTestFailures(2), ("scores", "is_ood", "groups")),
+    "MeanOverClasses": (lambda: m.MeanOverClasses(m.FPRAtTPR(), 2), ("scores", "is_ood", "groups")),
+}
+
+
+def values(rows):
+    """Value of every metric over the given rows, in batches of two; NaN as text."""
+    found = {}
+    for name, (make, names) in METRICS.items():
+        metric = make()
+        for start in range(0, len(rows), 2):
+            batch = {k: v[rows[start : start + 2]] for k, v in data().items()}
+            metric.update(batch[names[0]], **{k: batch[k] for k in names[1:]})
+        value = metric.compute()
+        again = metric.compute()
+        found[name] = repr({k: v.tolist() for k, v in value.items()} if isinstance(value, dict) else value.item())
+        assert str(value) == str(again)
+    return found
+
+
+def main(rank, world_size, rendezvous, out):
+    dist.init_process_group(
+        "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world_size, timeout=timedelta(seconds=60)
+    )
+    found = {}
+    for name, cut in CUTS.items():
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            found[name] = values(cut[rank])
+        found[f"{name} warnings"] = sorted({w.category.__name__ for w in caught})
+    metric = m.AUROC()  # NaN on one rank: every rank raises, none waits for ever
+    metric.update(torch.tensor([float("nan") if rank else 1.0]), is_ood=torch.tensor([bool(rank)]))
+    try:
+        metric.compute()
+    except NonFiniteScoreError as error:
+        found["nan"] = str(error)
+    dist.destroy_process_group()
+    Path(out).write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4])

@@ -1,0 +1,53 @@
+"""Two real processes give what one gives: uneven ranks, an empty rank, no image at all."""
+
+import json
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import pytest
+
+from tests.metrics import process_worker
+
+
+@pytest.mark.ddp
+def test_uneven_and_empty_ranks_equal_one_process(tmp_path):
+    worker = Path(process_worker.__file__)
+    root = worker.parents[2]
+    environment = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(worker), str(rank), "2", str(tmp_path / "rendezvous"), str(tmp_path / f"{rank}.json")],
+            env=environment,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        errors = [process.communicate(timeout=150)[1] for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    assert [process.returncode for process in processes] == [0, 0], "\n".join(errors)
+    found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    assert found[0] == found[1]
+    alone = process_worker.values(list(range(12)))
+    assert set(alone) == set(process_worker.METRICS)
+    assert found[0]["uneven"] == alone
+    assert found[0]["empty"] == alone
+    assert found[0]["uneven warnings"] == found[0]["empty warnings"] == []
+    assert all("nan" in value for value in found[0]["none"].values())
+    assert found[0]["none warnings"] == ["UndefinedMetricWarning"]
+    assert "ood_scores: 1 of 1 scores are NaN" in found[0]["nan"]
+
+
+def test_the_worker_covers_every_metric():
+    from tests.metrics.test_registry import CLASSES
+
+    assert sorted(process_worker.METRICS) == sorted(CLASSES)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert all("nan" not in value for value in process_worker.values(list(range(12))).values())
