@@ -54,7 +54,7 @@ def test_every_sample_arrives_once_in_order_with_its_own_fields(total: int, batc
     assert keys == [f"numbers/{i}" for i in range(total)]
 
 
-@pytest.mark.parametrize(("workers", "context"), [(1, "fork"), (3, "fork"), (2, "spawn")])
+@pytest.mark.parametrize(("workers", "context"), [(1, "fork"), (3, "fork")])
 def test_workers_read_disjoint_parts(workers: int, context: str) -> None:
     loader = StreamLoader(numbers(11), batch_size=2, num_workers=workers, multiprocessing_context=context)
     batches = list(loader)

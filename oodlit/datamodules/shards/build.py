@@ -127,8 +127,10 @@ def _checked(entries: Iterable[Entry], role: Role, class_names: Sequence[str], c
             raise DataError(f"path {entry.path!r} occurs twice; a path identifies one image")
         seen.add(digest)
         counts.total += 1
-        counts.labels[entry.label] += 1
-        counts.groups[entry.group] += 1
+        if entry.label >= 0:
+            counts.labels[entry.label] += 1
+        if entry.group >= 0:
+            counts.groups[entry.group] += 1
         yield entry
 
 

@@ -41,8 +41,8 @@ class ShardInfo:
         name: Name of the data set; empty if unknown.
         role: Role that the set was built for; None if unknown.
         class_names: Names by index: of labels for TRAIN and ID, of groups for other roles.
-        label_counts: Samples per label; empty if unknown.
-        group_counts: Samples per group; empty if unknown.
+        label_counts: Samples per label >= 0; empty if unknown.
+        group_counts: Samples per group >= 0; empty if unknown.
         extra: Further facts, such as licence and source.
     """
 

@@ -230,7 +230,7 @@ class _Verifier:
             ("label", self.info.label_counts, self.labels),
             ("group", self.info.group_counts, self.groups),
         ):
-            for index in sorted(stated.keys() | found.keys() if stated else ()):
+            for index in sorted(i for i in stated.keys() | found.keys() if stated and i >= 0):
                 if stated.get(index, 0) != found.get(index, 0):
                     self._count_problem(f"{kind} {index}", found[index], f"the manifest states {stated.get(index, 0)}")
         names = self.info.class_names

@@ -1,0 +1,151 @@
+"""Remote shards: a server that drops connections and cuts bodies never costs a sample."""
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+import torch
+
+from oodlit.datamodules.loader import StreamLoader
+from oodlit.datamodules.shards import Cache, ShardSource, shard_stream
+from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.testing.shards import write_tiny_shards
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork")
+
+
+class Server(ThreadingHTTPServer):
+    """Serves `root`; `faults` is what goes wrong with the next answers to GET."""
+
+    daemon_threads = True
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(("127.0.0.1", 0), Handler)
+        self.root, self.faults, self.requests = root, list[str](), 0
+        self.url = f"http://127.0.0.1:{self.server_address[1]}/"
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Clients that hang up are part of the test."""
+
+
+class Handler(BaseHTTPRequestHandler):
+    server: Server
+
+    def do_HEAD(self) -> None:
+        self.answer(body=False)
+
+    def do_GET(self) -> None:
+        self.answer(body=True)
+
+    def answer(self, *, body: bool) -> None:
+        path = self.server.root / self.path.lstrip("/")
+        if not path.is_file():
+            self.send_error(404)
+            return
+        data = path.read_bytes()
+        fault = ""
+        if body:
+            self.server.requests += 1
+            fault = self.server.faults.pop(0) if self.server.faults else ""
+        if fault == "drop":
+            self.close_connection = True
+            self.connection.close()
+            return
+        if fault == "503":
+            self.send_error(503)
+            return
+        self.send_response(200)
+        # a proxy that cuts the body and announces the cut length, or no length at all
+        sent = data[: len(data) // 2] if fault in ("cut", "short", "unannounced") else data
+        if fault == "flip":
+            sent = data[:700] + bytes([data[700] ^ 1]) + data[701:]
+        if fault != "unannounced":
+            self.send_header("Content-Length", str(len(data) if fault == "cut" else len(sent)))
+        self.end_headers()
+        if body:
+            self.wfile.write(sent)
+        self.close_connection = True
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Silence."""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    server = Server(tmp_path / "remote")
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.mark.parametrize("fault", ["drop", "503", "cut", "short", "unannounced", "flip"])
+def test_the_stream_recovers(tmp_path: Path, server: Server, fault: str) -> None:
+    keys = write_tiny_shards(tmp_path / "remote", [3, 4])
+    cache = Cache(tmp_path / "cache", attempts=4, backoff_s=0.001)
+    source = ShardSource(server.url, cache=cache)
+    server.faults = [fault, fault, "", fault]
+    before = server.requests
+    assert [sample.key for sample in source.read(0, 7)] == keys
+    assert server.requests - before == 5
+    assert [sample.key for sample in source.read(2, 7)] == keys[2:]  # from the cache
+    assert server.requests - before == 5
+
+
+@pytest.mark.parametrize("manifest", [True, False])
+def test_or_it_fails_never_with_fewer_samples(tmp_path: Path, server: Server, manifest: bool) -> None:
+    write_tiny_shards(tmp_path / "remote", [3, 4], manifest=manifest)
+    cache = Cache(tmp_path / "cache", attempts=3, backoff_s=0.001)
+    shards = server.url if manifest else server.url + "tiny-{000000..000001}.tar"
+    if manifest:
+        source = ShardSource(shards, cache=cache)
+        server.faults = ["short"] * 3
+        with pytest.raises(DataError, match=r"tiny-000000\.tar cannot .* after 3 attempts: \d+ bytes arrived, \d+"):
+            list(source.read(0, 7))
+    else:
+        server.faults = ["short"] * 3
+        with pytest.raises(DataError, match=r"after 3 attempts: .*(no end-of-archive mark|were announced)"):
+            ShardSource(shards, cache=cache)
+    assert not list((tmp_path / "cache").rglob("*.tar"))
+
+
+def test_missing_files_are_not_retried(tmp_path: Path, server: Server) -> None:
+    write_tiny_shards(tmp_path / "remote", [2])
+    cache = Cache(tmp_path / "cache", attempts=50, backoff_s=10.0)
+    with pytest.raises(DataError, match=r"none\.tar does not exist"):
+        ShardSource(server.url + "none.tar", cache=cache)
+    with pytest.raises(DataError, match=r"nowhere/_info\.json does not exist"):
+        ShardSource(server.url + "nowhere/", cache=cache)
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_workers_share_one_download(tmp_path: Path, server: Server, context: str) -> None:
+    keys = write_tiny_shards(tmp_path / "remote", [3, 4])
+    stream = shard_stream(server.url, cache=Cache(tmp_path / "cache", backoff_s=0.001))
+    loader = StreamLoader(stream, zeros, num_workers=2, multiprocessing_context=context)
+    before = server.requests
+    assert sorted(key for batch in loader for key in batch["key"]) == sorted(f"tiny/{key}" for key in keys)
+    assert server.requests - before == 2
+
+
+def zeros(image: object) -> torch.Tensor:
+    return torch.zeros(1, 1, 1)
+
+
+def test_a_stale_copy_of_another_size_is_fetched_again(tmp_path: Path, server: Server) -> None:
+    keys = write_tiny_shards(tmp_path / "remote", [3])
+    cache = Cache(tmp_path / "cache")
+    source = ShardSource(server.url, cache=cache)
+    copy = cache.path(server.url + "tiny-000000.tar")
+    copy.parent.mkdir(parents=True)
+    copy.write_bytes(b"x")
+    assert [sample.key for sample in source.read(0, 3)] == keys
+
+
+def test_settings_are_checked() -> None:
+    with pytest.raises(InvalidArgumentError, match="attempts >= 1 and backoff_s >= 0"):
+        Cache(attempts=0)
