@@ -1,0 +1,252 @@
+"""Tiny networks with fixed arithmetic weights: no random numbers, the same on every machine, read in a minute.
+
+Each shows one trait of real backbones. All take images of shape (batch, 3, 8, 8).
+"""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+__all__ = [
+    "TinyConvNet",
+    "TinyConvolutionalClassifier",
+    "TinyDistilledNet",
+    "TinyHeadlessNet",
+    "TinyHiddenHeadNet",
+    "TinyTowers",
+    "arithmetic",
+    "fill_arithmetic_",
+]
+
+IMAGE_SIZE = (3, 8, 8)
+_PATCH = 4
+_PIXELS = 3 * _PATCH * _PATCH
+
+
+def arithmetic(*shape: int, salt: int = 0) -> Tensor:
+    """Numbers in [0, 1) that look random but come from integer arithmetic alone, float64.
+
+    Args:
+        shape: Shape of the result.
+        salt: Another salt gives other numbers.
+
+    Example:
+        >>> bool((arithmetic(3, salt=1) == arithmetic(3, salt=1)).all()), bool((arithmetic(9) < 1).all())
+        (True, True)
+    """
+    index = torch.arange(int(torch.Size(shape).numel()), dtype=torch.int64) + 7919 * salt + 1
+    mixed = index
+    for multiplier in (1_103_515_245, 747_796_405, 277_803_737):  # 31 bits are kept: products stay below 2**63
+        mixed = (mixed * multiplier + 12_345) % 2**31
+        mixed = mixed ^ (mixed >> 15)
+    return (mixed.double() / 2**31).reshape(shape)
+
+
+@torch.no_grad()
+def fill_arithmetic_(module: nn.Module, *, scale: float = 0.5, salt: int = 0) -> nn.Module:
+    """Fill all parameters with `arithmetic` numbers in [-scale, scale); returns the module in eval mode.
+
+    Example:
+        >>> fill_arithmetic_(torch.nn.Linear(2, 2)).training
+        False
+    """
+    for i, parameter in enumerate(module.parameters()):
+        parameter.copy_(((2 * arithmetic(*parameter.shape, salt=salt + i + 1) - 1) * scale).to(parameter.dtype))
+    return module.eval()
+
+
+class TinyConvNet(nn.Module):
+    """Convolution, ReLU, mean over the map, dropout, linear head: a residual network in small.
+
+    Feature d is the mean over 2 x 2 patches of pixels 3d, 3d + 1 and 3d + 2 of the patch. Class c reads the
+    features 2c and 2c + 1; what is left of the 16 features lowers every logit a little.
+
+    Args:
+        num_classes: 2 to 8.
+        dropout: Probability before the head; 0 = no dropout layer.
+        signed: True leaves the ReLU out, so that features can be negative, as in vision transformers.
+        bias: Whether the head has a bias.
+        head_name: Attribute name of the head.
+
+    Example:
+        >>> TinyConvNet()(torch.ones(2, 3, 8, 8)).shape
+        torch.Size([2, 6])
+    """
+
+    num_features = _PIXELS // 3
+
+    def __init__(
+        self,
+        num_classes: int = 6,
+        *,
+        dropout: float = 0.0,
+        signed: bool = False,
+        bias: bool = True,
+        head_name: str = "head",
+    ) -> None:
+        """Build the layers and set their weights."""
+        super().__init__()
+        self.conv = nn.Conv2d(3, self.num_features, _PATCH, stride=_PATCH, bias=False)
+        self.act: nn.Module = nn.Identity() if signed else nn.ReLU()
+        self.pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.drop: nn.Module = nn.Dropout(dropout) if dropout else nn.Identity()
+        self.head_name = head_name
+        setattr(self, head_name, nn.Linear(self.num_features, num_classes, bias=bias))
+        with torch.no_grad():
+            self.conv.weight.copy_(_patch_kernels(self.num_features))
+            linear = self.get_submodule(head_name)
+            assert isinstance(linear, nn.Linear)
+            linear.weight.copy_(_class_weights(num_classes, self.num_features))
+            if linear.bias is not None:
+                linear.bias.copy_(0.2 * (arithmetic(num_classes, salt=3) - 0.5))
+        self.eval()
+
+    def feature_map(self, images: Float[Tensor, "batch 3 8 8"]) -> Float[Tensor, "batch features 2 2"]:
+        """The last block's map."""
+        maps: Tensor = self.act(self.conv(images))
+        return maps
+
+    def logits_from_map(self, maps: Float[Tensor, "batch features 2 2"]) -> Float[Tensor, "batch classes"]:
+        """Logits of a map."""
+        logits: Tensor = self.get_submodule(self.head_name)(self.drop(self.pool(maps)))
+        return logits
+
+    def forward(self, images: Float[Tensor, "batch 3 8 8"]) -> Float[Tensor, "batch classes"]:
+        """Logits."""
+        return self.logits_from_map(self.feature_map(images))
+
+
+class TinyHeadlessNet(nn.Module):
+    """A backbone without classifier: its output are the features.
+
+    Example:
+        >>> TinyHeadlessNet()(torch.ones(2, 3, 8, 8)).shape
+        torch.Size([2, 16])
+    """
+
+    num_features = TinyConvNet.num_features
+
+    def __init__(self) -> None:
+        """Build the layers and set their weights."""
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 16, 4, stride=4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        fill_arithmetic_(self)
+
+    def forward(self, images: Float[Tensor, "batch 3 8 8"]) -> Float[Tensor, "batch features"]:
+        """Features."""
+        features: Tensor = self.body(images)
+        return features
+
+
+class TinyConvolutionalClassifier(nn.Module):
+    """The classifier is a 1 x 1 convolution whose output is flattened, as in BiT.
+
+    Example:
+        >>> TinyConvolutionalClassifier()(torch.ones(2, 3, 8, 8)).shape
+        torch.Size([2, 6])
+    """
+
+    def __init__(self, num_classes: int = 6) -> None:
+        """Build the layers and set their weights."""
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 16, 4, stride=4), nn.ReLU(), nn.AdaptiveAvgPool2d(1))
+        self.fc = nn.Conv2d(16, num_classes, 1)
+        self.flatten = nn.Flatten()
+        fill_arithmetic_(self)
+
+    def forward(self, images: Float[Tensor, "batch 3 8 8"]) -> Float[Tensor, "batch classes"]:
+        """Logits."""
+        logits: Tensor = self.flatten(self.fc(self.body(images)))
+        return logits
+
+
+class TinyDistilledNet(nn.Module):
+    """The logits are the mean of two linear heads with different inputs, as in distilled DeiT.
+
+    Example:
+        >>> TinyDistilledNet()(torch.ones(2, 3, 8, 8)).shape
+        torch.Size([2, 6])
+    """
+
+    def __init__(self, num_classes: int = 6) -> None:
+        """Build the layers and set their weights."""
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 16, 4, stride=4), nn.Tanh())
+        self.head = nn.Linear(16, num_classes)
+        self.head_dist = nn.Linear(16, num_classes)
+        fill_arithmetic_(self)
+
+    def forward(self, images: Float[Tensor, "batch 3 8 8"]) -> Float[Tensor, "batch classes"]:
+        """Logits."""
+        tokens = self.body(images).flatten(2)
+        logits: Tensor = (self.head(tokens[..., 0]) + self.head_dist(tokens[..., 1])) / 2
+        return logits
+
+
+class TinyHiddenHeadNet(nn.Module):
+    """No single linear layer gives the logits: the last one is followed by a nonlinear map.
+
+    Example:
+        >>> TinyHiddenHeadNet()(torch.ones(2, 3, 8, 8)).shape
+        torch.Size([2, 6])
+    """
+
+    def __init__(self, num_classes: int = 6) -> None:
+        """Build the layers and set their weights."""
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 16, 4, stride=4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        self.head = nn.Linear(16, num_classes)
+        fill_arithmetic_(self)
+
+    def forward(self, images: Float[Tensor, "batch 3 8 8"]) -> Float[Tensor, "batch classes"]:
+        """Logits, squashed."""
+        logits: Tensor = 5 * torch.tanh(self.head(self.body(images)))
+        return logits
+
+
+class TinyTowers(nn.Module):
+    """An image tower and a text tower that end in the same space, as in CLIP.
+
+    Texts are integer tokens of shape (texts, length); token values count, so that different texts differ.
+
+    Example:
+        >>> towers = TinyTowers()
+        >>> towers.encode_image(torch.ones(2, 3, 8, 8)).shape, towers.encode_text(torch.ones(5, 4).long()).shape
+        (torch.Size([2, 8]), torch.Size([5, 8]))
+    """
+
+    def __init__(self, width: int = 8) -> None:
+        """Build the layers and set their weights."""
+        super().__init__()
+        self.image_tower = nn.Sequential(
+            nn.Conv2d(3, 16, 4, stride=4), nn.GELU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, width)
+        )
+        self.text_tower = nn.EmbeddingBag(64, width, mode="mean")
+        fill_arithmetic_(self)
+
+    def encode_image(self, images: Float[Tensor, "batch 3 8 8"]) -> Float[Tensor, "batch width"]:
+        """Embeddings of images, not normalised."""
+        embeddings: Tensor = self.image_tower(images)
+        return embeddings
+
+    def encode_text(self, tokens: Tensor) -> Float[Tensor, "texts width"]:
+        """Embeddings of texts, not normalised."""
+        embeddings: Tensor = self.text_tower(tokens % 64)
+        return embeddings
+
+
+def _patch_kernels(num_features: int) -> Tensor:
+    """Kernel d averages the pixels 3d, 3d + 1 and 3d + 2 of a patch."""
+    kernels = torch.zeros(num_features, _PIXELS)
+    for d in range(num_features):
+        kernels[d, 3 * d : 3 * d + 3] = 1 / 3
+    return kernels.reshape(num_features, 3, _PATCH, _PATCH)
+
+
+def _class_weights(num_classes: int, num_features: int) -> Tensor:
+    """Class c reads features 2c and 2c + 1; the rest is small, and negative where no class reads."""
+    weight = 0.1 * (arithmetic(num_classes, num_features, salt=2) - 0.5)
+    weight[:, 2 * num_classes :] = -0.05 - 0.1 * arithmetic(num_classes, num_features - 2 * num_classes, salt=4)
+    for c in range(num_classes):
+        weight[c, 2 * c : 2 * c + 2] = 1.0
+    return weight.float()

@@ -1,0 +1,67 @@
+"""Fitting and comparing, as the checks need it."""
+
+from collections.abc import Iterable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from oodlit.detectors import Detector, fit
+from oodlit.outputs import Head, Outputs
+from oodlit.testing.problems import Problem
+from oodlit.testing.rules import Factory
+
+__all__ = ["assert_same_ranking", "assert_same_scores", "fit_on", "fitted"]
+
+RTOL = 1e-5
+"""Scores are float32 at least; other batch sizes may sum in another order."""
+
+
+def fit_on(detector: Detector, batches: Iterable[Outputs], head: Head | None) -> Detector:
+    """The detector, fitted; the head is given only where it is asked for."""
+    fit([detector], batches, head if "head" in detector.required_needs else None)
+    return detector
+
+
+def fitted(factory: Factory, problem: Problem) -> Detector:
+    """A fresh detector, fitted on the whole training set of a problem in three batches."""
+    train = problem.train
+    thirds = [train.select(rows) for rows in torch.arange(len(train)).chunk(3)]
+    return fit_on(factory(), thirds, problem.head)
+
+
+def assert_same_scores(
+    found: Float[Tensor, " batch"], expected: Float[Tensor, " batch"], *, what: str, rtol: float = RTOL
+) -> None:
+    """Equal up to `rtol` of the largest expected score; infinities and NaN must sit at the same places."""
+    if found.shape != expected.shape:
+        raise AssertionError(f"{what}: shape {tuple(found.shape)} became {tuple(expected.shape)}")
+    found, expected = found.detach().cpu().double(), expected.detach().cpu().double()
+    finite = expected.isfinite()
+    scale = float(expected[finite].abs().max()) if finite.any() else 0.0
+    close = torch.isclose(found, expected, rtol=0.0, atol=rtol * scale, equal_nan=True)
+    if not close.all():
+        row = int((~close).nonzero()[0])
+        raise AssertionError(
+            f"{what}: {int((~close).sum())} of {len(close)} scores differ, for example image {row}:"
+            f" {float(expected[row]):.8g} became {float(found[row]):.8g}"
+        )
+
+
+def assert_same_ranking(
+    found: Float[Tensor, " batch"], expected: Float[Tensor, " batch"], *, what: str, rtol: float = 1e-4
+) -> None:
+    """No two images swap places, unless their scores differ by less than `rtol` of the spread."""
+    found, expected = found.detach().cpu().double(), expected.detach().cpu().double()
+    if not (found.isfinite().all() and expected.isfinite().all()):
+        raise AssertionError(f"{what}: scores are not finite")
+    before = expected[:, None] - expected
+    after = found[:, None] - found
+    apart = before > rtol * (expected.max() - expected.min())
+    swapped = apart & (after < 0)
+    if swapped.any():
+        i, j = swapped.nonzero()[0].tolist()
+        raise AssertionError(
+            f"{what}: images {i} and {j} swap places, {float(expected[i]):.8g} > {float(expected[j]):.8g}"
+            f" became {float(found[i]):.8g} < {float(found[j]):.8g}"
+        )

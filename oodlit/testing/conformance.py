@@ -1,0 +1,170 @@
+"""All checks of one detector, as a report."""
+
+import importlib
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from oodlit.detectors import Detector
+from oodlit.errors import InvalidArgumentError, RequirementError, UnknownNameError
+from oodlit.testing import contract
+from oodlit.testing.problems import ProblemFactory, separated_problem
+from oodlit.testing.report import Report, Row
+from oodlit.testing.rules import Check, ConformanceError, Factory, clause_of, effort
+
+__all__ = ["check_by_path", "check_detector", "checks", "import_factory"]
+
+
+def checks() -> dict[str, Check]:
+    """All checks by name, in alphabetical order.
+
+    Example:
+        >>> "check_higher_is_id" in checks()
+        True
+    """
+    return {name: getattr(contract, name) for name in contract.__all__}
+
+
+def check_detector(
+    factory: Factory,
+    *,
+    expected_failures: Mapping[str, str] | None = None,
+    problem: ProblemFactory = separated_problem,
+    examples: int = 10,
+    only: str | None = None,
+) -> Report:
+    """Run all checks on one detector.
+
+    Args:
+        factory: Makes a fresh detector on every call, for example the class itself.
+        expected_failures: Reasons by check for what is known to fail. An entry that passes is reported as well.
+        problem: A function of a module that builds the data; `signed_problem` has features of both signs.
+        examples: Number of random examples per property, at least 1.
+        only: Run the checks whose name contains this text.
+
+    Returns:
+        A report with one row per check. `raise_if_failed()` turns failures into an error; `str()` is a table.
+
+    Raises:
+        RequirementError: The detector does not apply to the problem at all.
+        UnknownNameError: `expected_failures` names a check that does not exist.
+
+    Example:
+        >>> from oodlit.detectors import Energy
+        >>> report = check_detector(Energy, only="score")
+        >>> report.passed, [row.status for row in report.rows]
+        (True, ['passed', 'passed'])
+    """
+    if examples < 1:
+        raise InvalidArgumentError(f"check_detector: examples={examples}; at least 1 is needed")
+    known = checks()
+    expected = dict(expected_failures or {})
+    for name in expected:
+        if name not in known:
+            raise UnknownNameError.of("check", name, known)
+    detector = make(factory)
+    refuse_if_not_applicable(detector, problem)
+    with effort(examples):
+        rows = [
+            _run(check, factory, detector, problem, expected.get(name, ""))
+            for name, check in known.items()
+            if only is None or only in name
+        ]
+    return Report(repr(detector), tuple(rows))
+
+
+def check_by_path(
+    path: str,
+    *,
+    expected_failures: Mapping[str, str] | None = None,
+    problem: ProblemFactory = separated_problem,
+    examples: int = 10,
+    only: str | None = None,
+) -> Report:
+    """`check_detector` for a detector named by a dotted path, as `oodlit check` does.
+
+    Args:
+        path: `my.module.MyDetector`, or a function without arguments that makes a detector. Modules in the working
+            directory are found.
+        expected_failures: As in `check_detector`.
+        problem: As in `check_detector`.
+        examples: As in `check_detector`.
+        only: As in `check_detector`.
+
+    Raises:
+        InvalidArgumentError: Nothing importable is at the path, or it makes no detector.
+
+    Example:
+        >>> check_by_path("oodlit.detectors.MSP", only="half").passed
+        True
+    """
+    factory = import_factory(path)
+    return check_detector(factory, expected_failures=expected_failures, problem=problem, examples=examples, only=only)
+
+
+def import_factory(path: str) -> Factory:
+    """The class or function at a dotted path.
+
+    Raises:
+        InvalidArgumentError: There is none.
+    """
+    module, _, name = path.rpartition(".")
+    if not module:
+        raise InvalidArgumentError(f"{path!r} is no dotted path; write module.ClassName, for example my_ood.MyDetector")
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)
+    try:
+        found = getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise InvalidArgumentError(f"{path!r} cannot be imported: {error}") from error
+    if not callable(found):
+        raise InvalidArgumentError(f"{path!r} is a {type(found).__name__}; a Detector class or a function is needed")
+    return found  # type: ignore[no-any-return]  # what it makes is looked at in `make`
+
+
+def make(factory: Factory) -> Detector:
+    """A fresh detector.
+
+    Raises:
+        InvalidArgumentError: The factory is none, needs arguments, or makes something else.
+    """
+    if isinstance(factory, Detector):
+        raise InvalidArgumentError(
+            f"{factory!r} is a detector; the checks need fresh ones: pass a function, for example lambda: {factory!r}"
+        )
+    try:
+        detector = factory()
+    except TypeError as error:
+        raise InvalidArgumentError(
+            f"{factory!r} cannot be called without arguments ({error}); pass a function that sets them"
+        ) from error
+    if not isinstance(detector, Detector):
+        raise InvalidArgumentError(f"{factory!r} makes {type(detector).__name__}, not an oodlit.detectors.Detector")
+    return detector
+
+
+def refuse_if_not_applicable(detector: Detector, problem: ProblemFactory) -> None:
+    """Raise a RequirementError where a detector does not apply to a problem."""
+    reason = detector.why_not(problem().facts)
+    if reason:
+        raise RequirementError(
+            f"{detector!r} does not apply to {problem.__name__}: {reason}; pass a problem= that it applies to"
+        )
+
+
+def _run(check: Check, factory: Factory, detector: Detector, problem: ProblemFactory, excuse: str) -> Row:
+    clause = clause_of(check)
+    reason = clause.applies(detector)
+    if reason:
+        return Row(check.__name__, "not applicable", reason, clause.id)
+    try:
+        check(factory, problem)
+    except ConformanceError as error:
+        if excuse:
+            return Row(check.__name__, "expected failure", excuse, clause.id)
+        return Row(check.__name__, "failed", str(error), clause.id)
+    if excuse:
+        message = f"passes although it is expected to fail ({excuse}); take it out of expected_failures"
+        return Row(check.__name__, "unexpected pass", message, clause.id)
+    return Row(check.__name__, "passed", "", clause.id)

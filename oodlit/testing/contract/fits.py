@@ -1,0 +1,178 @@
+"""What a fit is: independent of batches, repeatable, and clear about what is missing."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oodlit.detectors import Detector
+from oodlit.detectors.fitting import make_statistics
+from oodlit.errors import NotFittedError, OodlitError
+from oodlit.outputs import Outputs
+from oodlit.testing.comparison import assert_same_scores, fit_on
+from oodlit.testing.problems import Problem, ProblemFactory, cut, select
+from oodlit.testing.rules import Factory, examples, fitted_on_training_data, rule
+
+__all__ = [
+    "check_batches_in_fit",
+    "check_merged_halves",
+    "check_missing_class",
+    "check_one_class",
+    "check_one_image_per_class",
+    "check_refit",
+    "check_unfitted",
+]
+
+
+def _needs_a_fit(detector: Detector) -> str:
+    needs_fit = detector.required_statistics or "head" in detector.required_needs
+    return "" if needs_fit else "has nothing to fit"
+
+
+@rule(
+    "fit-batches",
+    "Any cut of the training set into batches, and any order, gives the same fit.",
+    applies=fitted_on_training_data,
+)
+def check_batches_in_fit(factory: Factory, problem: ProblemFactory) -> None:
+    """Scores after a fit on any order and any cut."""
+    from oodlit.testing.strategies import cuts  # noqa: PLC0415  # hypothesis on use
+
+    data = problem()
+    expected = fit_on(factory(), [select(data.train, slice(None))], data.head).score(data.tests)
+
+    @examples(order_and_sizes=cuts(len(data.train)))
+    def _(order_and_sizes: Any) -> None:
+        order, sizes = order_and_sizes
+        detector = fit_on(factory(), cut(data.train, sizes, order), data.head)
+        found = detector.score(data.tests)
+        assert_same_scores(found, expected, what=f"fitted on batches of {sizes} images in another order")
+
+
+@rule(
+    "fit-merge",
+    "Merging the statistics of two parts of the training set equals those of the whole.",
+    applies=fitted_on_training_data,
+)
+def check_merged_halves(factory: Factory, problem: ProblemFactory) -> None:
+    """Two parts merged, either way round and with an empty part, and the part merged from left as it is."""
+    data = problem()
+    half = len(data.train) // 2
+    first, second = select(data.train, slice(0, half)), select(data.train, slice(half, None))
+    expected = _scores_of_merged(factory, data, [[first, second]])
+    for what, parts in {
+        "two halves merged": [[first], [second]],
+        "two halves merged the other way round": [[second], [first]],
+        "an empty part merged into the whole": [[first, second], []],
+        "the whole merged into an empty part": [[], [first, second]],
+    }.items():
+        assert_same_scores(_scores_of_merged(factory, data, parts), expected, what=what)
+
+
+def _scores_of_merged(factory: Factory, data: Problem, parts: list[list[Outputs]]) -> Tensor:
+    detector = factory()
+    accumulated = []
+    for batches in parts:
+        statistics = make_statistics([detector])
+        for batch in batches:
+            statistics.update(batch)
+        accumulated.append(statistics)
+    total = accumulated[0]
+    for part in accumulated[1:]:
+        for kind, statistic in total.items():
+            seen = part[kind].num_samples
+            statistic.merge(part[kind])
+            assert part[kind].num_samples == seen, f"{kind.__name__}.merge changed the part that it merged from"
+    detector.fit(total, data.head if "head" in detector.required_needs else None)
+    return detector.score(data.tests)
+
+
+@rule("refit", "A second fit replaces the first without a trace.", applies=fitted_on_training_data)
+def check_refit(factory: Factory, problem: ProblemFactory) -> None:
+    """Fitted on other data first, then on the training set: same state and scores as a fresh fit."""
+    data = problem()
+    fresh = fit_on(factory(), [data.train], data.head)
+    # Two thirds of the images with other features: every fitted number moves, and no count gets too small.
+    other = select(data.train, slice(0, 2 * len(data.train) // 3))
+    other = replace(other, logits=other.require("logits") * 0.5, features=other.require("features") * 1.5 + 0.1)
+    twice = factory()
+    try:
+        fit_on(twice, [other], data.head)
+    except OodlitError:
+        fit_on(twice, [data.train], data.head)  # settings may need the whole set; a repeated fit is a refit too
+    fit_on(twice, [data.train], data.head)
+    expected, found = dict(fresh.named_buffers()), dict(twice.named_buffers())
+    assert expected.keys() == found.keys(), f"buffers {sorted(expected)} became {sorted(found)}"
+    for name, value in expected.items():
+        assert value.shape == found[name].shape, (
+            f"buffer {name}: {tuple(value.shape)} became {tuple(found[name].shape)}"
+        )
+        assert torch.equal(value.nan_to_num(), found[name].nan_to_num()), f"buffer {name} differs after a second fit"
+    assert_same_scores(twice.score(data.tests), fresh.score(data.tests), what="fitted twice")
+
+
+@rule("not-fitted", "Scoring before the fit raises NotFittedError.", applies=_needs_a_fit)
+def check_unfitted(factory: Factory, problem: ProblemFactory) -> None:
+    """A clear error, never a score."""
+    detector, data = factory(), problem()
+    assert not detector.is_fitted, "is_fitted is True before any fit"
+    try:
+        detector.score(data.tests)
+    except NotFittedError as error:
+        if type(detector).__name__ not in str(error):
+            raise AssertionError(f"the error does not name the detector: {error}") from error
+    except Exception as error:
+        raise AssertionError(f"raised {type(error).__name__} ({error}) instead of NotFittedError") from error
+    else:
+        raise AssertionError("gave scores without a fit")
+
+
+@rule(
+    "missing-class",
+    "A class without training images is left out, or the fit says what is missing; scores are never NaN.",
+    applies=fitted_on_training_data,
+)
+def check_missing_class(factory: Factory, problem: ProblemFactory) -> None:
+    """Training labels with a gap in the middle and at the end."""
+    _fit_on_classes(factory, problem, keep=[0, 1, 3, 4], per_class=None)
+
+
+@rule(
+    "one-image-per-class",
+    "One training image per class is enough, or the fit says what is missing; scores are never NaN.",
+    applies=fitted_on_training_data,
+)
+def check_one_image_per_class(factory: Factory, problem: ProblemFactory) -> None:
+    """The first image of each class."""
+    _fit_on_classes(factory, problem, keep=None, per_class=1)
+
+
+@rule(
+    "one-class",
+    "A training set of one class is enough, or the fit says what is missing; scores are never NaN.",
+    applies=fitted_on_training_data,
+)
+def check_one_class(factory: Factory, problem: ProblemFactory) -> None:
+    """All images of class 0."""
+    _fit_on_classes(factory, problem, keep=[0], per_class=None)
+
+
+def _fit_on_classes(
+    factory: Factory, problem: ProblemFactory, *, keep: list[int] | None, per_class: int | None
+) -> None:
+    data = problem()
+    labels = data.train.require("labels")
+    wanted = torch.ones_like(labels).bool() if keep is None else torch.isin(labels, torch.tensor(keep))
+    rank = torch.stack([(labels[: i + 1] == labels[i]).sum() for i in range(len(labels))])
+    if per_class is not None:
+        wanted &= rank <= per_class
+    train = select(data.train, wanted)
+    detector = factory()
+    try:
+        fit_on(detector, [train], data.head)
+    except OodlitError:
+        return  # refused with one of our own errors, before any score
+    scores = detector.score(data.tests)
+    bad = int(scores.isnan().sum())
+    assert not bad, f"{bad} of {len(scores)} scores are NaN after a fit on {len(train)} images"

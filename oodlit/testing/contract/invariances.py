@@ -1,0 +1,217 @@
+"""Invariances that a detector declares in `invariances`."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from oodlit.outputs import Head, Outputs
+from oodlit.testing.comparison import assert_same_ranking, assert_same_scores, fitted
+from oodlit.testing.problems import Problem, ProblemFactory
+from oodlit.testing.rules import Check, Factory, declares, examples, rule
+
+__all__ = [
+    "check_class_permutation",
+    "check_feature_affine",
+    "check_feature_rotation",
+    "check_feature_scale",
+    "check_larger_residual_is_worse",
+    "check_logit_shift",
+    "check_logit_shift_equivariance",
+    "check_mean_is_best",
+]
+
+INVARIANCES = {
+    "logit_shift": "Adding a constant to all logits of an image leaves its score.",
+    "logit_shift_equivariance": "Adding a constant to all logits of an image adds it to the score.",
+    "feature_scale": "Multiplying all features by c > 0, in fit and score and with the logits kept, keeps the ranking.",
+    "feature_affine": "An invertible affine map of features, in fit and score with the logits kept, keeps the scores.",
+    "feature_rotation": "A rotation of the features, in fit and score and with the logits kept, keeps the scores.",
+    "class_permutation": "Renaming the classes, in head, logits and labels, keeps the scores.",
+    "mean_is_best": "Features moved to a mean of the training features of a class never score lower.",
+    "larger_residual_is_worse": "A larger residual outside the space of the training features never scores higher.",
+}
+"""What a name in `Detector.invariances` promises."""
+
+
+def _invariance(name: str) -> Callable[[Callable[..., None]], Check]:
+    return rule(name.replace("_", "-"), INVARIANCES[name], applies=declares(name))
+
+
+@_invariance("logit_shift")
+def check_logit_shift(factory: Factory, problem: ProblemFactory) -> None:
+    """Shifts from -20 to 20, another one for every image."""
+    _shift_logits(factory, problem, follows=False)
+
+
+@_invariance("logit_shift_equivariance")
+def check_logit_shift_equivariance(factory: Factory, problem: ProblemFactory) -> None:
+    """Shifts from -20 to 20, another one for every image."""
+    _shift_logits(factory, problem, follows=True)
+
+
+def _shift_logits(factory: Factory, problem: ProblemFactory, *, follows: bool) -> None:
+    from hypothesis import strategies as st  # noqa: PLC0415  # hypothesis on use
+
+    from oodlit.testing.strategies import matrices  # noqa: PLC0415
+
+    data = problem()
+    detector = fitted(factory, data)
+    tests = data.tests
+    expected = detector.score(tests)
+    drawn = matrices(rows=len(tests), columns=1, elements=st.integers(-20, 20).map(float))
+
+    @examples(shifts=drawn)
+    def _(shifts: Tensor) -> None:
+        found = detector.score(replace(tests, logits=tests.require("logits") + shifts))
+        target = expected + shifts[:, 0] if follows else expected
+        # In float32 a logit of 8 moved by 20 keeps its digits only to 2e-6.
+        assert_same_scores(found, target, what="logits shifted per image", rtol=1e-4)
+
+
+@_invariance("feature_scale")
+def check_feature_scale(factory: Factory, problem: ProblemFactory) -> None:
+    """Factors from 1e-4 to 1e4."""
+    from hypothesis import strategies as st  # noqa: PLC0415  # hypothesis on use
+
+    data = problem()
+    expected = fitted(factory, data).score(data.tests)
+
+    @examples(power=st.floats(-4, 4))
+    def _(power: float) -> None:
+        eye = torch.eye(data.head.width, dtype=torch.float64)
+        mapped = _map_features(data, 10**power * eye, torch.zeros(data.head.width, dtype=torch.float64))
+        found = fitted(factory, mapped).score(mapped.tests)
+        assert_same_ranking(found, expected, what=f"features times {10**power:.3g}")
+
+
+@_invariance("feature_affine")
+def check_feature_affine(factory: Factory, problem: ProblemFactory) -> None:
+    """Rotation, stretching by 0.5 to 2 per axis, and shift."""
+    from oodlit.testing.strategies import rotations  # noqa: PLC0415  # hypothesis on use
+
+    data = problem()
+    width = data.head.width
+    expected = fitted(factory, data).score(data.tests)
+    stretch = torch.linspace(0.5, 2.0, width, dtype=torch.float64)
+
+    @examples(first=rotations(width), second=rotations(width))
+    def _(first: Tensor, second: Tensor) -> None:
+        mapped = _map_features(data, first * stretch @ second, torch.linspace(-1, 1, width, dtype=torch.float64))
+        found = fitted(factory, mapped).score(mapped.tests)
+        assert_same_scores(found, expected, what="features mapped by an affine map", rtol=1e-4)
+
+
+@_invariance("feature_rotation")
+def check_feature_rotation(factory: Factory, problem: ProblemFactory) -> None:
+    """Products of reflections."""
+    from oodlit.testing.strategies import rotations  # noqa: PLC0415  # hypothesis on use
+
+    data = problem()
+    width = data.head.width
+    expected = fitted(factory, data).score(data.tests)
+
+    @examples(rotation=rotations(width))
+    def _(rotation: Tensor) -> None:
+        mapped = _map_features(data, rotation, torch.zeros(width, dtype=torch.float64))
+        found = fitted(factory, mapped).score(mapped.tests)
+        assert_same_scores(found, expected, what="features rotated", rtol=1e-4)
+
+
+@_invariance("class_permutation")
+def check_class_permutation(factory: Factory, problem: ProblemFactory) -> None:
+    """The classes in any order."""
+    from hypothesis import strategies as st  # noqa: PLC0415  # hypothesis on use
+
+    data = problem()
+    expected = fitted(factory, data).score(data.tests)
+
+    @examples(order=st.permutations(range(data.head.num_classes)))
+    def _(order: list[int]) -> None:
+        renamed = _rename_classes(problem(), torch.tensor(order))
+        found = fitted(factory, renamed).score(renamed.tests)
+        assert_same_scores(found, expected, what=f"classes in the order {order}", rtol=1e-4)
+
+
+@_invariance("mean_is_best")
+def check_mean_is_best(factory: Factory, problem: ProblemFactory) -> None:
+    """Scores at the class means against those of all images and of points on the way to the means."""
+    data = problem()
+    detector = fitted(factory, data)
+    features, labels = data.train.require("features").double(), data.train.require("labels")
+    means = torch.stack([features[labels == c].mean(dim=0) for c in torch.unique(labels).tolist()])
+    tests = data.tests.require("features").double()
+    for step in (0.0, 0.5, 0.9):
+        start = torch.cat([m + (1 - step) * (tests - m) for m in means])
+        goal = means.repeat_interleave(len(tests), dim=0)
+        before, after = (detector.score(_with_features(data, x)) for x in (start, goal))
+        slack = 1e-6 * float(before.abs().max())
+        worse = (after < before - slack).nonzero().flatten().tolist()
+        assert not worse, (
+            f"moved to a class mean, the score fell from {float(before[worse[0]]):.8g} to {float(after[worse[0]]):.8g}"
+        )
+
+
+@_invariance("larger_residual_is_worse")
+def check_larger_residual_is_worse(factory: Factory, problem: ProblemFactory) -> None:
+    """Features that training and head never use grow while the logits stay."""
+    data = _without_unused_features(problem())
+    detector = fitted(factory, data)
+    unused = data.head.weight.abs().amax(dim=0) == 0
+    direction = unused.float() * torch.linspace(0.5, 1.5, data.head.width)
+    last = detector.score(data.id)
+    first = last
+    for size in (0.1, 1.0, 5.0, 25.0, 125.0):
+        found = detector.score(replace(data.id, features=data.id.require("features") + size * direction))
+        rise = float((found - last).max())
+        assert rise <= 1e-6 * float(last.abs().max()), f"the score rose by {rise:.6g} as the residual grew to {size}"
+        last = found
+    assert (last < first).all(), "a residual of 125 costs nothing"
+
+
+def _with_features(data: Problem, features: Tensor) -> Outputs:
+    x = features.float()
+    return Outputs(data.head(x), x, keys=[f"probe/{i}" for i in range(len(x))])
+
+
+def _map_features(data: Problem, matrix: Tensor, shift: Tensor) -> Problem:
+    """Features x -> x matrix + shift; the head changes along, so that all logits stay."""
+    weight = data.head.weight.double() @ torch.linalg.inv(matrix).T
+    head = Head(weight, data.head.offset.double() - weight @ shift)
+
+    def mapped(outputs: Outputs) -> Outputs:
+        x = outputs.require("features").double() @ matrix + shift
+        return replace(outputs, features=x)
+
+    return replace(data, train=mapped(data.train), id=mapped(data.id), ood=mapped(data.ood), head=head)
+
+
+def _rename_classes(data: Problem, order: Tensor) -> Problem:
+    """New class i is old class order[i]; the network is renamed as well."""
+    network = data.model.network
+    linear = network.get_submodule(str(network.head_name))
+    with torch.no_grad():
+        linear.weight.copy_(linear.weight[order])  # type: ignore[operator,index]  # a linear layer
+        linear.bias.copy_(linear.bias[order])  # type: ignore[operator,index]
+    position = order.argsort()
+
+    def renamed(outputs: Outputs) -> Outputs:
+        labels = outputs.require("labels")
+        new = torch.where(labels < 0, labels, position[labels.clamp(min=0)])
+        return replace(outputs, logits=outputs.require("logits")[:, order], labels=new)
+
+    head = Head(data.head.weight[order], data.head.offset[order])
+    return replace(data, train=renamed(data.train), id=renamed(data.id), ood=renamed(data.ood), head=head)
+
+
+def _without_unused_features(data: Problem) -> Problem:
+    """The features that no class uses are zero in training and in the head."""
+    used = data.head.weight.amax(dim=0) > 0.5
+    head = Head(data.head.weight * used, data.head.offset)
+
+    def cleaned(outputs: Outputs) -> Outputs:
+        x = outputs.require("features") * used
+        return replace(outputs, features=x, logits=head(x))
+
+    return replace(data, train=cleaned(data.train), id=cleaned(data.id), ood=cleaned(data.ood), head=head)

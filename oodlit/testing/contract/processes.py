@@ -1,0 +1,44 @@
+"""What holds across processes; several detectors share one start of them."""
+
+from oodlit.testing.comparison import assert_same_scores
+from oodlit.testing.launch import LaunchResult, launch
+from oodlit.testing.problems import ProblemFactory
+from oodlit.testing.rules import Factory, fitted_on_training_data, peers_of, rule
+
+__all__ = ["check_saved", "check_two_processes"]
+
+
+@rule(
+    "saved",
+    "A saved fit, loaded in a new process, gives the same scores: settings are plain values, state lives in buffers.",
+    starts_processes=True,
+)
+def check_saved(factory: Factory, problem: ProblemFactory) -> None:
+    """`oodlit.detectors.save` here, `load` and score there."""
+    _compare(_result(factory, problem), ("saved",), rtol=1e-6)
+
+
+@rule(
+    "fit-processes",
+    "Two processes that see parts of the training set get the fit of one process that sees it all.",
+    applies=fitted_on_training_data,
+    starts_processes=True,
+)
+def check_two_processes(factory: Factory, problem: ProblemFactory) -> None:
+    """Real processes with uneven parts, and with one process that sees nothing."""
+    _compare(_result(factory, problem), ("uneven parts", "an empty part"), rtol=1e-5)
+
+
+def _result(factory: Factory, problem: ProblemFactory) -> LaunchResult:
+    factories = peers_of(factory)
+    return launch(factories, problem)[factories.index(factory)]
+
+
+def _compare(result: LaunchResult, steps: tuple[str, ...], *, rtol: float) -> None:
+    general = [f"{k}: {v}" for k, v in result.errors.items() if k.startswith(("preparing", "processes"))]
+    assert not general, "; ".join(general)
+    for step in steps:
+        for rank in (0, 1):
+            name = f"{step}, rank {rank}"
+            assert name not in result.errors, f"{name}: {result.errors[name]}"
+            assert_same_scores(result.scores[name], result.expected[step], what=name, rtol=rtol)

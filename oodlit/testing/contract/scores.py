@@ -1,0 +1,196 @@
+"""What a score is: shape, direction, range."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oodlit.detectors import Detector
+from oodlit.errors import OodlitError
+from oodlit.outputs import Outputs
+from oodlit.testing.comparison import assert_same_scores, fitted
+from oodlit.testing.problems import Problem, ProblemFactory, cut, select
+from oodlit.testing.rules import Factory, examples, rule
+
+__all__ = [
+    "check_batches_in_score",
+    "check_finite_on_extremes",
+    "check_half_precision",
+    "check_higher_is_id",
+    "check_inference_mode",
+    "check_nan_is_refused",
+    "check_score_form",
+]
+
+MIN_AUROC = 0.95
+
+
+@rule("score-form", "A score is one float32 or float64 per image, on the device of the outputs, without gradient.")
+def check_score_form(factory: Factory, problem: ProblemFactory) -> None:
+    """Shape, dtype and device, for several images and for one."""
+    for device in ("cpu", *(["cuda"] if torch.cuda.is_available() else [])):
+        data = problem()
+        data.model.network.to(device)
+        detector = fitted(factory, data).to(device)
+        for outputs in (data.tests.to(device), select(data.tests, slice(0, 1)).to(device)):
+            scores = detector.score(outputs)
+            assert isinstance(scores, Tensor), f"score returned {type(scores).__name__}; a tensor is needed"
+            assert scores.shape == (len(outputs),), f"shape {tuple(scores.shape)} for {len(outputs)} images"
+            assert scores.dtype in {torch.float32, torch.float64}, f"dtype {scores.dtype}"
+            assert scores.device == outputs.device, f"device {scores.device} for outputs on {outputs.device}"
+            assert not scores.requires_grad, "the scores carry a gradient"
+
+
+@rule("higher-is-id", "A higher score means more in-distribution.")
+def check_higher_is_id(factory: Factory, problem: ProblemFactory) -> None:
+    """On separated data, in-distribution images rank above the others."""
+    data = problem()
+    scores, is_id = fitted(factory, data).score(data.tests).double(), data.tests_are_id
+    above = (scores[is_id][:, None] > scores[~is_id]).double() + (scores[is_id][:, None] == scores[~is_id]).double() / 2
+    auroc = float(above.mean())
+    hint = "; is the sign reversed?" if auroc < 0.5 else ""
+    assert auroc >= MIN_AUROC, f"AUROC {auroc:.3f} on separated data, at least {MIN_AUROC} is expected{hint}"
+
+
+@rule("finite", "Finite logits, features and images give finite scores, however extreme they are.")
+def check_finite_on_extremes(factory: Factory, problem: ProblemFactory) -> None:
+    """Zeros, ties, tiny and huge values, in logits and features apart and through the network."""
+    from oodlit.testing.strategies import extreme_values, matrices  # noqa: PLC0415  # hypothesis on use
+
+    data = problem()
+    detector = fitted(factory, data)
+    base = select(data.tests, slice(0, 3))
+    signed = data.facts.signed_features
+    logits = matrices(rows=3, columns=data.head.num_classes, elements=extreme_values(magnitude=1e5))
+    features = matrices(rows=3, columns=data.head.width, elements=extreme_values(magnitude=1e6, signed=signed))
+
+    def look(outputs: Outputs, what: str) -> None:
+        scores = detector.score(outputs)
+        assert scores.isfinite().all(), f"{what}: scores {scores.tolist()}"
+
+    for name, change in _EXTREME_IMAGES.items():
+        images = change(base.require("images"))
+        look(data.model.outputs(images, keys=base.keys), f"images {name}")
+    for name, row in _EXTREME_ROWS.items():
+        z, x = (row(width).repeat(3, 1) for width in (data.head.num_classes, data.head.width))
+        look(replace(base, logits=z), f"logits {name}")
+        look(replace(base, features=x), f"features {name}")
+        look(replace(base, features=x, logits=data.head(x)), f"features {name}, with the head's logits")
+
+    @examples(z=logits, x=features)
+    def _(z: Tensor, x: Tensor) -> None:
+        look(replace(base, logits=z, features=x), f"logits {z.tolist()}, features {x.tolist()}")
+        consistent = data.head(x)
+        look(replace(base, logits=consistent, features=x), f"features {x.tolist()} with the head's own logits")
+
+
+_EXTREME_ROWS: dict[str, Any] = {
+    "all zero": torch.zeros,
+    "all tied at 1e-30": lambda width: torch.full((width,), 1e-30),
+    "all tied at 40": lambda width: torch.full((width,), 40.0),
+    "all tied at 1e5": lambda width: torch.full((width,), 1e5),
+    "(200, 0, 0, ...)": lambda width: torch.eye(width)[0] * 200,
+    "(1e5, 0, 0, ...)": lambda width: torch.eye(width)[0] * 1e5,
+    "(0.005, 0.004, 0.004, ...)": lambda width: torch.full((width,), 0.004) + torch.eye(width)[0] * 0.001,
+}
+_EXTREME_IMAGES: dict[str, Any] = {
+    "all zero": torch.zeros_like,
+    "all one": torch.ones_like,
+    "times 1000": lambda images: images * 1000,
+    "divided by 1e6": lambda images: images / 1e6,
+    "negated": lambda images: -images,
+}
+
+
+@rule("nan-refused", "NaN in a field that is needed is refused with a clear error, never scored.")
+def check_nan_is_refused(factory: Factory, problem: ProblemFactory) -> None:
+    """One NaN in each needed field in turn."""
+    data = problem()
+    detector = fitted(factory, data)
+    for name in sorted(detector.required_needs & {"logits", "features", "images", "hidden"}):
+        outputs = _with_nan(data.tests, name)
+        try:
+            scores = detector.score(outputs)
+        except OodlitError as error:
+            if "nan" not in str(error).lower():
+                raise AssertionError(f"NaN in {name}: the error does not speak of NaN: {error}") from error
+        else:
+            raise AssertionError(f"NaN in {name} of image 1 was scored {float(scores[1]):.6g}")
+
+
+def _with_nan(outputs: Outputs, name: str) -> Outputs:
+    def spoil(tensor: Tensor) -> Tensor:
+        spoilt = tensor.clone()
+        spoilt[1].view(-1)[0] = float("nan")
+        return spoilt
+
+    if name == "hidden":
+        return replace(outputs, hidden={n: spoil(v) for n, v in (outputs.hidden or {}).items()})
+    changed: dict[str, Any] = {name: spoil(outputs.require(name))}
+    return replace(outputs, **changed)
+
+
+@rule("score-batches", "The score of an image does not depend on the other images of its batch, nor on their order.")
+def check_batches_in_score(factory: Factory, problem: ProblemFactory) -> None:
+    """Any order and any cut into batches gives every image the same score."""
+    from oodlit.testing.strategies import cuts  # noqa: PLC0415  # hypothesis on use
+
+    data = problem()
+    detector = fitted(factory, data)
+    tests = data.tests
+    whole = detector.score(tests)
+
+    @examples(order_and_sizes=cuts(len(tests)))
+    def _(order_and_sizes: Any) -> None:
+        order, sizes = order_and_sizes
+        parts = torch.cat([detector.score(batch) for batch in cut(tests, sizes, order)])
+        assert_same_scores(parts, whole[torch.tensor(order)], what=f"batches of {sizes} images in another order")
+
+
+@rule("half-precision", "Half-precision outputs are upcast before a score is formed; autocast changes nothing.")
+def check_half_precision(factory: Factory, problem: ProblemFactory) -> None:
+    """Scores of half-precision logits, features and hidden activations are those of the same values in float32."""
+    data = problem()
+    detector = fitted(factory, data)
+    for dtype in (torch.float16, torch.bfloat16):
+        half = _cast(data.tests, dtype)
+        full = _cast(_cast(data.tests, dtype), torch.float32)
+        expected = detector.score(full)
+        scores = detector.score(half)
+        assert_same_scores(scores, expected, what=f"{dtype} outputs")
+        with torch.autocast("cpu", dtype=dtype):
+            assert_same_scores(detector.score(_cast(half, torch.float32)), expected, what=f"under autocast to {dtype}")
+
+
+def _cast(outputs: Outputs, dtype: torch.dtype) -> Outputs:
+    hidden = None if outputs.hidden is None else {n: v.to(dtype) for n, v in outputs.hidden.items()}
+    logits, features = outputs.require("logits").to(dtype), outputs.require("features").to(dtype)
+    return replace(outputs, logits=logits, features=features, hidden=hidden)
+
+
+@rule(
+    "inference-mode", "Fit and score work inside torch.inference_mode, where Lightning predicts, with the same result."
+)
+def check_inference_mode(factory: Factory, problem: ProblemFactory) -> None:
+    """Fitting and scoring inside and outside of inference mode agree."""
+    data = problem()
+    expected = _fit_and_score(factory, data)[1]
+    with torch.inference_mode():
+        detector, inside = _fit_and_score(factory, _passed_again(data))
+    assert_same_scores(inside, expected, what="fitted and scored inside inference mode")
+    assert_same_scores(detector.score(data.tests), expected, what="fitted inside inference mode, scored outside")
+
+
+def _passed_again(data: Problem) -> Problem:
+    """The same outputs, made by the network under the mode that holds now."""
+
+    def again(outputs: Outputs) -> Outputs:
+        return data.model.outputs(outputs.require("images").clone(), labels=outputs.labels, keys=outputs.keys)
+
+    return replace(data, train=again(data.train), id=again(data.id), ood=again(data.ood))
+
+
+def _fit_and_score(factory: Factory, data: Problem) -> tuple[Detector, Tensor]:
+    detector = fitted(factory, data)
+    return detector, detector.score(data.tests)

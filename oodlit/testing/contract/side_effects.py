@@ -1,0 +1,108 @@
+"""What a detector may touch and may read."""
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from oodlit.outputs import Outputs
+from oodlit.testing.comparison import assert_same_scores, fit_on, fitted
+from oodlit.testing.problems import ProblemFactory
+from oodlit.testing.rules import Factory, rule
+
+__all__ = ["check_needs_are_enough", "check_outputs_unchanged"]
+
+_FIELDS = ("logits", "features", "images", "labels", "groups")
+
+
+@rule("no-side-effects", "Fit and score change neither the outputs nor the network that they are given.")
+def check_outputs_unchanged(factory: Factory, problem: ProblemFactory) -> None:
+    """Values and version counters of all tensors, mode and state of the network, before and after."""
+    data = problem()
+    before = {part: _snapshot(getattr(data, part)) for part in ("train", "id")}
+    network = _network_state(data.model.network)
+    head = [data.head.weight._version, data.head.offset._version]
+    detector = fit_on(factory(), [data.train], data.head)
+    detector.score(data.id)
+    for part, snapshot in before.items():
+        for name, (values, version) in snapshot.items():
+            tensor = _tensors(getattr(data, part))[name]
+            during = "fit" if part == "train" else "score"
+            assert torch.equal(tensor, values), f"{name} of the outputs was changed by {during}"
+            assert tensor._version == version, f"{name} of the outputs was written to by {during}"
+    after = _network_state(data.model.network)
+    changed = sorted(name for name in network if not _equal(network[name], after[name]))
+    assert not changed, f"the network was changed: {', '.join(changed)}"
+    assert head == [data.head.weight._version, data.head.offset._version], "the head was written to"
+
+
+def _tensors(outputs: Outputs) -> dict[str, Tensor]:
+    hidden = {f"hidden[{n!r}]": v for n, v in (outputs.hidden or {}).items()}
+    return {n: v for n in _FIELDS if (v := getattr(outputs, n)) is not None} | hidden
+
+
+def _snapshot(outputs: Outputs) -> dict[str, tuple[Tensor, int]]:
+    return {n: (v.clone(), v._version) for n, v in _tensors(outputs).items()}
+
+
+def _network_state(network: nn.Module) -> dict[str, object]:
+    modes = {f"training mode of {n or 'the network'}": m.training for n, m in network.named_modules()}
+    hooks = {f"hooks of {n or 'the network'}": len(m._forward_hooks) for n, m in network.named_modules()}
+    state = {n: v.clone() for n, v in network.state_dict().items()}
+    wants = {f"requires_grad of {n}": p.requires_grad for n, p in network.named_parameters()}
+    gradients = {f"gradient of {n}": p.grad is None for n, p in network.named_parameters()}
+    return {**modes, **hooks, **state, **wants, **gradients}
+
+
+def _equal(a: object, b: object) -> bool:
+    return torch.equal(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else a == b
+
+
+@rule("needs", "A detector reads what `needs` and its statistics declare, and nothing else.")
+def check_needs_are_enough(factory: Factory, problem: ProblemFactory) -> None:
+    """Undeclared fields are absent, then filled with nonsense: the scores stay as they are."""
+    data = problem()
+    expected = fitted(factory, data).score(data.tests)
+    at_score = factory().required_needs
+    at_fit = at_score.union(*(s.needs for s in factory().required_statistics))
+
+    def scores(change: str) -> Tensor:
+        fresh = problem()
+        detector = factory()
+        alter = _without_fields if change == "absent" else _with_nonsense
+        fitted(lambda: detector, replace(fresh, train=alter(fresh.train, at_fit)))
+        return detector.score(alter(fresh.tests, at_score))
+
+    for change in ("absent", "filled with nonsense"):
+        try:
+            found = scores(change)
+        except Exception as error:
+            raise AssertionError(
+                f"with undeclared fields {change} (needs: {', '.join(sorted(at_score))}):"
+                f" {type(error).__name__}: {error}"
+            ) from error
+        assert_same_scores(found, expected, what=f"undeclared fields {change}")
+
+
+def _without_fields(outputs: Outputs, names: frozenset[str]) -> Outputs:
+    """Only what is declared, and the keys, which belong to every image."""
+    kept = {n: getattr(outputs, n) for n in (*_FIELDS, "hidden", "model") if n in names}
+    if not {"logits", "features"} & kept.keys():
+        kept["logits"] = torch.zeros_like(outputs.require("logits"))  # outputs without either do not exist
+    return Outputs(**kept, keys=outputs.keys)
+
+
+def _with_nonsense(outputs: Outputs, names: frozenset[str]) -> Outputs:
+    """Undeclared tensors hold other values of the same shape."""
+    changed: dict[str, Any] = {}
+    for name in ("logits", "features", "images"):
+        if name not in names:
+            changed[name] = outputs.require(name).flip(0) * 3 - 7
+    if "labels" not in names:
+        changed["labels"] = (outputs.require("labels") + 1).clamp(min=0)
+    if "hidden" not in names:
+        changed["hidden"] = {n: v.flip(0) * 3 - 7 for n, v in (outputs.hidden or {}).items()}
+    if "model" not in names:
+        changed["model"] = None
+    return replace(outputs, groups=outputs.require("groups") + 5, **changed)

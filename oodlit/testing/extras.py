@@ -1,0 +1,26 @@
+"""hypothesis and pytest are an extra: they are imported on use, with one message where they are missing."""
+
+import importlib
+from types import ModuleType
+
+from oodlit.errors import MissingExtraError
+
+__all__ = ["require"]
+
+
+def require(module: str) -> ModuleType:
+    """Import a module of the `testing` extra.
+
+    Raises:
+        MissingExtraError: It is not installed; the message gives the pip line.
+
+    Example:
+        >>> require("hypothesis").__name__
+        'hypothesis'
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name != module.partition(".")[0]:
+            raise
+        raise MissingExtraError.of(f"oodlit.testing with {module}", "testing") from error

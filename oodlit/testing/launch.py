@@ -1,0 +1,160 @@
+"""Fitted detectors in other processes: saved, loaded, and fitted again by two processes together.
+
+A start of Python costs seconds, hence any number of detectors share one. Detectors travel as `oodlit.detectors.save`
+writes them, and the problem as the name of its function; nothing is pickled.
+"""
+
+import importlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file
+from torch import Tensor
+
+from oodlit.detectors import save
+from oodlit.outputs import Outputs
+from oodlit.testing.comparison import fit_on, fitted
+from oodlit.testing.problems import Problem, ProblemFactory, select
+from oodlit.testing.rules import Factory
+
+__all__ = ["LaunchResult", "launch"]
+
+NUM_PROCESSES = 2
+SHARES = {"uneven parts": 0.7, "an empty part": 1.0}
+"""Share of the training images that rank 0 sees."""
+TIMEOUT_S = 300
+
+
+@dataclass(frozen=True)
+class LaunchResult:
+    """What came back of one detector.
+
+    Args:
+        expected: Scores in this process, by what was done.
+        scores: Scores in the other processes, by what was done and by whom, for example "saved, rank 0".
+        errors: Messages by what was done and by whom.
+    """
+
+    expected: dict[str, Tensor]
+    scores: dict[str, Tensor]
+    errors: dict[str, str]
+
+
+@lru_cache(maxsize=8)
+def launch(factories: tuple[Factory, ...], problem: ProblemFactory) -> tuple[LaunchResult, ...]:
+    """Run all detectors in two new processes, once; further calls with the same arguments cost nothing.
+
+    Args:
+        factories: One per detector.
+        problem: A function of a module, so that other processes find it.
+
+    Returns:
+        One result per factory, in their order.
+    """
+    with tempfile.TemporaryDirectory(prefix="oodlit-testing-") as name:
+        folder = Path(name)
+        results = [_prepare(factory, problem, folder / str(i)) for i, factory in enumerate(factories)]
+        modules = sorted({type(f()).__module__ for f in factories} | {problem.__module__})
+        task = {
+            "problem": [problem.__module__, problem.__qualname__],
+            "modules": {m: getattr(sys.modules.get(m), "__file__", None) for m in modules},
+            "saved": [i for i, result in enumerate(results) if not result.errors],
+            "processes": NUM_PROCESSES,
+        }
+        (folder / "task.json").write_text(json.dumps(task))
+        ended = _run(folder)
+        for i, result in enumerate(results):
+            if not result.errors:
+                _collect(folder, i, result, ended)
+        return tuple(results)
+
+
+def _prepare(factory: Factory, problem: ProblemFactory, folder: Path) -> LaunchResult:
+    """Fit and save one detector."""
+    data = problem()
+    try:
+        detector = fitted(factory, data)
+        expected = {"saved": detector.score(data.tests)}
+        if detector.required_statistics:
+            for what, share in SHARES.items():
+                batches = [batch for rank in range(NUM_PROCESSES) for batch in batches_of(data, share, rank)]
+                expected[what] = fit_on(factory(), batches, data.head).score(data.tests)
+        save({"detector": detector}, folder)
+    except Exception as error:  # reported as a finding of the check
+        return LaunchResult({}, {}, {"preparing": f"{type(error).__name__}: {error}"})
+    return LaunchResult(expected, {}, {})
+
+
+def batches_of(data: Problem, share: float, rank: int) -> list[Outputs]:
+    """The training batches of one of two processes; rank 0 sees `share` of the images."""
+    end = round(share * len(data.train))
+    rows = torch.arange(len(data.train)).roll(37)  # every part holds most classes
+    mine = rows[:end] if rank == 0 else rows[end:]
+    return [select(data.train, part) for part in mine.chunk(2)] if len(mine) else []
+
+
+def _run(folder: Path) -> str:
+    """Start the processes and wait; returns what they said if one of them failed."""
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join(p or str(Path.cwd()) for p in sys.path),
+        "OMP_NUM_THREADS": "1",
+        "CUDA_VISIBLE_DEVICES": "",
+    }
+    started = []
+    for rank in range(NUM_PROCESSES):
+        command = [sys.executable, "-m", "oodlit.testing.worker", str(folder), str(rank)]
+        with (folder / f"{rank}.log").open("w") as log:
+            started.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=log))
+    deadline = time.monotonic() + TIMEOUT_S
+    while any(p.poll() is None for p in started) and not any(p.poll() for p in started):
+        if time.monotonic() > deadline:
+            break
+        time.sleep(0.05)
+    problems = [f"rank {r} ended with code {p.poll()}" for r, p in enumerate(started) if p.poll()]
+    problems += [f"rank {r} was stopped" for r, p in enumerate(started) if p.poll() is None]
+    for process in started:
+        if process.poll() is None:
+            process.kill()
+        process.wait()
+    logs = ((folder / f"{r}.log").read_text().strip().splitlines()[-3:] for r in range(NUM_PROCESSES))
+    return "; ".join([*problems, *(line for log in logs for line in log)]) if problems else ""
+
+
+def _collect(folder: Path, number: int, result: LaunchResult, ended: str) -> None:
+    """Add what each process wrote of one detector."""
+    for rank in range(NUM_PROCESSES):
+        file = folder / f"{number}.{rank}.json"
+        if file.exists():
+            result.errors.update({f"{k}, rank {rank}": v for k, v in json.loads(file.read_text()).items()})
+            scores = load_file(folder / f"{number}.{rank}.safetensors")
+            result.scores.update({f"{k}, rank {rank}": v for k, v in scores.items()})
+        else:
+            result.errors["processes"] = f"ended before this detector was done: {ended}"
+
+
+def find(module: str, name: str, file: str | None = None) -> object:
+    """An object of a module, which is loaded from its file where it cannot be imported by name."""
+    try:
+        found: object = importlib.import_module(module)
+    except ImportError:
+        if file is None:
+            raise
+        spec = importlib.util.spec_from_file_location(module, file)
+        if spec is None or spec.loader is None:
+            raise
+        loaded = importlib.util.module_from_spec(spec)
+        sys.modules[module] = loaded
+        spec.loader.exec_module(loaded)
+        found = loaded
+    for part in name.split(".") if name else ():
+        found = getattr(found, part)
+    return found

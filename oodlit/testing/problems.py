@@ -1,0 +1,234 @@
+"""Ready-made problems: training, in-distribution and out-of-distribution outputs of a tiny network."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from oodlit.detectors import BackboneFacts
+from oodlit.outputs import Head, Outputs
+from oodlit.testing.backbones import TinyConvNet, arithmetic
+
+__all__ = ["Problem", "ProblemFactory", "TinyModel", "cut", "separated_problem", "signed_problem"]
+
+NUM_CLASSES = 6
+_PER_CLASS = 25
+_PER_CLASS_ID = 5
+_NUM_OOD = 30
+
+
+class TinyModel:
+    """What `Outputs.model` offers, around a `TinyConvNet`.
+
+    Args:
+        network: The network.
+        std: Normalisation standard deviation per channel.
+    """
+
+    def __init__(self, network: TinyConvNet, std: Sequence[float] = (0.5, 0.5, 0.25)) -> None:
+        """Keep the network."""
+        self._network = network
+        self._std = torch.tensor(std)
+
+    @property
+    def network(self) -> nn.Module:
+        """The bare network in eval mode."""
+        return self._network
+
+    @property
+    def std(self) -> Float[Tensor, " channels"]:
+        """Normalisation standard deviation of the transform."""
+        return self._std
+
+    def logits(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch classes"]:
+        """Logits of transformed images."""
+        logits: Tensor = self._network(images)
+        return logits
+
+    def logits_from_map(
+        self, feature_map: Float[Tensor, "batch features height width"]
+    ) -> Float[Tensor, "batch classes"]:
+        """Logits from the last block's map."""
+        return self._network.logits_from_map(feature_map)
+
+    def outputs(self, images: Tensor, *, labels: Tensor | None = None, keys: Sequence[str] | None = None) -> Outputs:
+        """Everything that a detector may ask for; hidden activations are those of every named layer."""
+        hidden: dict[str, Tensor] = {}
+        with torch.no_grad():
+            maps = self._network.feature_map(images)
+            features = self._network.pool(maps)
+            logits = self._network.logits_from_map(maps)
+        hidden = {"feature_map": maps, "conv": maps, "act": maps, "pool": features}
+        groups = None if labels is None else torch.where(labels < 0, 0, -1)
+        return Outputs(logits, features, labels, groups, keys, images, hidden, self)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A classifier with its training set and test sets, small enough to look at.
+
+    Args:
+        train: Outputs of all training images, with labels and keys.
+        id: Outputs of in-distribution images, with labels and keys.
+        ood: Outputs of out-of-distribution images; their label is -1.
+        head: The linear head: head(features) == logits.
+        model: Access to the network.
+        facts: What is known of the backbone before the first batch.
+    """
+
+    train: Outputs
+    id: Outputs
+    ood: Outputs
+    head: Head
+    model: TinyModel
+    facts: BackboneFacts
+
+    @property
+    def tests(self) -> Outputs:
+        """In-distribution and out-of-distribution images in turn, so that every batch holds both kinds."""
+        return select(join([self.id, self.ood]), _interleaved(len(self.id), len(self.ood)))
+
+    @property
+    def tests_are_id(self) -> Tensor:
+        """True where an image of `tests` is in-distribution, shape (images,)."""
+        flags = torch.cat([torch.ones(len(self.id)), torch.zeros(len(self.ood))]).bool()
+        return flags[_interleaved(len(self.id), len(self.ood))]
+
+
+ProblemFactory: TypeAlias = "Callable[[], Problem]"
+"""Builds a fresh problem. Checks that start processes find it again by module and name."""
+
+
+def separated_problem() -> Problem:
+    """A problem that every published detector solves; non-negative features, with dropout and feature maps.
+
+    A class lights up its own two features at different places of the map. OOD images light up features that no
+    class uses, at all places alike, and leave the classifier undecided. One of 25 training images of each class is
+    mostly another class, so that the classifier errs now and then.
+
+    Example:
+        >>> problem = separated_problem()
+        >>> problem.train, problem.head.num_classes
+        (Outputs(logits=(150, 6), features=(150, 16), labels=(150,), groups=(150,), keys=list, images=(150, 3, 8, 8), hidden=dict, model=TinyModel), 6)
+    """  # noqa: E501
+    return _build(TinyConvNet(NUM_CLASSES, dropout=0.2), signed=False)
+
+
+def signed_problem() -> Problem:
+    """The same with features of both signs, as vision transformers have them.
+
+    Example:
+        >>> bool((signed_problem().train.features < 0).any())
+        True
+    """
+    return _build(TinyConvNet(NUM_CLASSES, dropout=0.2, signed=True), signed=True)
+
+
+def _build(network: TinyConvNet, *, signed: bool) -> Problem:
+    model = TinyModel(network)
+    labels = torch.arange(NUM_CLASSES * _PER_CLASS) % NUM_CLASSES
+    hard = torch.arange(len(labels)) >= NUM_CLASSES * (_PER_CLASS - 1)
+    id_labels = torch.arange(NUM_CLASSES * _PER_CLASS_ID) % NUM_CLASSES
+    none = torch.full((_NUM_OOD,), -1)
+
+    def outputs(name: str, maps: Tensor, classes: Tensor) -> Outputs:
+        keys = [f"{name}/{i:04d}" for i in range(len(classes))]
+        return model.outputs(_images(maps, signed=signed, salt=len(name)), labels=classes, keys=keys)
+
+    train = outputs("train", _class_maps(labels, hard, salt=10), labels)
+    probe = BackboneFacts(
+        name=f"{'signed' if signed else 'separated'} problem of oodlit.testing",
+        width=network.num_features,
+        num_classes=NUM_CLASSES,
+        signed_features=signed,
+        has_dropout=True,
+        feature_map=True,
+        num_train=len(train),
+    )
+    linear = network.get_submodule(network.head_name)
+    assert isinstance(linear, nn.Linear)
+    return Problem(
+        train=train,
+        id=outputs("id", _class_maps(id_labels, torch.zeros(len(id_labels)).bool(), salt=20), id_labels),
+        ood=outputs("ood", _ood_maps(_NUM_OOD, salt=30), none),
+        head=Head(linear.weight.detach().clone(), linear.bias.detach().clone()),
+        model=model,
+        facts=probe,
+    )
+
+
+def _class_maps(labels: Tensor, hard: Tensor, *, salt: int) -> Tensor:
+    """Maps (images, features, 2, 2): feature 2c at the left half, 2c + 1 at the right half, the rest near zero."""
+    n, width = len(labels), TinyConvNet.num_features
+    maps = 0.2 * arithmetic(n, width, 2, 2, salt=salt)
+    strength = (8 * (0.8 + 0.4 * arithmetic(n, 2, salt=salt + 1))).float().double()
+    other = (labels + 1) % NUM_CLASSES
+    rows = torch.arange(n)
+    for classes, share in ((labels, torch.where(hard, 0.35, 1.0)), (other, torch.where(hard, 0.65, 0.0))):
+        maps[rows, 2 * classes, :, 0] += (strength[:, 0] * share)[:, None]
+        maps[rows, 2 * classes + 1, :, 1] += (strength[:, 1] * share)[:, None]
+    return maps
+
+
+def _ood_maps(n: int, *, salt: int) -> Tensor:
+    """Maps (images, features, 2, 2): the features that no class uses, the same at every place."""
+    width, used = TinyConvNet.num_features, 2 * NUM_CLASSES
+    levels = torch.cat(
+        [0.1 + 0.2 * arithmetic(n, used, salt=salt), 1.5 + arithmetic(n, width - used, salt=salt + 1)], dim=1
+    )
+    return levels[:, :, None, None] + 0.02 * arithmetic(n, width, 2, 2, salt=salt + 2)
+
+
+def _images(maps: Tensor, *, signed: bool, salt: int) -> Tensor:
+    """Images whose feature maps are `maps`, up to noise on the pixels."""
+    pixels = maps.repeat_interleave(3, dim=1)  # (images, 48, 2, 2)
+    noise = arithmetic(*pixels.shape, salt=salt + 40) - 0.5
+    pixels = pixels + (0.4 if signed else 0.1) * noise
+    return nn.functional.fold(pixels.flatten(2), output_size=(8, 8), kernel_size=4, stride=4).float()
+
+
+def _interleaved(n_id: int, n_ood: int) -> Tensor:
+    order = torch.cat([torch.arange(n_id) * n_ood, torch.arange(n_ood) * n_id])
+    return order.sort(stable=True).indices
+
+
+def select(outputs: Outputs, rows: Tensor | slice) -> Outputs:
+    """The given rows, copied, so that nothing is shared with `outputs`."""
+    part = outputs.select(rows)
+    copies = {
+        n: v.clone()
+        for n in ("logits", "features", "labels", "groups", "images")
+        if (v := getattr(part, n)) is not None
+    }
+    hidden = None if part.hidden is None else {n: v.clone() for n, v in part.hidden.items()}
+    return replace(part, hidden=hidden, **copies)
+
+
+def join(parts: Sequence[Outputs]) -> Outputs:
+    """Batches joined to one; fields that one of them lacks are left out."""
+    fields = {
+        n: torch.cat([getattr(p, n) for p in parts])
+        for n in ("logits", "features", "labels", "groups", "images")
+        if all(getattr(p, n) is not None for p in parts)
+    }
+    keys = [k for p in parts for k in p.keys or ()]
+    names = set.intersection(*(set(p.hidden or ()) for p in parts))
+    hidden = {n: torch.cat([(p.hidden or {})[n] for p in parts]) for n in sorted(names)}
+    return Outputs(
+        **fields, keys=keys if len(keys) == sum(map(len, parts)) else None, hidden=hidden or None, model=parts[0].model
+    )
+
+
+def cut(outputs: Outputs, sizes: Sequence[int], order: Sequence[int] | None = None) -> Iterator[Outputs]:
+    """The images as batches of the given sizes, after bringing them into `order`.
+
+    Example:
+        >>> [len(batch) for batch in cut(separated_problem().id, [10, 1, 19])]
+        [10, 1, 19]
+    """
+    rows = torch.arange(len(outputs)) if order is None else torch.tensor(order)
+    for part in torch.split(rows, list(sizes)):
+        yield select(outputs, part)

@@ -1,0 +1,90 @@
+"""The checks as pytest parameters. Needs `pip install 'oodlit[testing]'`."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
+from typing import Any
+
+from oodlit.detectors import Detector
+from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.testing.conformance import checks, make, refuse_if_not_applicable
+from oodlit.testing.extras import require
+from oodlit.testing.problems import ProblemFactory, separated_problem
+from oodlit.testing.rules import Check, ConformanceError, Factory, clause_of, effort, peers
+
+__all__ = ["parametrize_with_checks"]
+
+
+def parametrize_with_checks(
+    factories: Sequence[Factory],
+    *,
+    expected_failures: Mapping[str, Mapping[str, str]] | None = None,
+    problem: ProblemFactory = separated_problem,
+    examples: int = 10,
+) -> Any:
+    """Decorator: one test for every detector and every check that concerns it.
+
+    The test function takes `factory` and `check` and calls `check(factory)`. Ids read `knn[k=5]-check_refit`. All
+    detectors of one decorator share one start of processes.
+
+    Args:
+        factories: Each makes a fresh detector on every call.
+        expected_failures: By name of the detector as in the ids, then by check: the reason. Strict: what passes
+            although it should fail is a failure.
+        problem: A function of a module that builds the data.
+        examples: Number of random examples per property.
+
+    Raises:
+        InvalidArgumentError: Two detectors would have the same name.
+        RequirementError: A detector does not apply to the problem.
+        UnknownNameError: `expected_failures` names an unknown detector or check.
+
+    Example:
+        >>> from oodlit.detectors import MSP, Energy
+        >>> @parametrize_with_checks([MSP, lambda: Energy(temperature=2.0)])
+        ... def test_conformance(factory, check):
+        ...     check(factory)
+    """
+    pytest = require("pytest")
+    excuses = {name: dict(reasons) for name, reasons in (expected_failures or {}).items()}
+    named = _named(factories)
+    for name, reasons in excuses.items():
+        if name not in named:
+            raise UnknownNameError.of("detector", name, named)
+        for check_name in reasons:
+            if check_name not in checks():
+                raise UnknownNameError.of("check", check_name, checks())
+    everyone = tuple(factories)
+    parameters = []
+    for name, (factory, detector) in named.items():
+        refuse_if_not_applicable(detector, problem)
+        for check_name, check in checks().items():
+            excuse = excuses.get(name, {}).get(check_name, "")
+            if clause_of(check).applies(detector):
+                continue
+            marks = [pytest.mark.xfail(reason=excuse, strict=True, raises=ConformanceError)] if excuse else []
+            bound = _bind(check, problem, everyone, examples)
+            parameters.append(pytest.param(factory, bound, id=f"{name}-{check_name}", marks=marks))
+    return pytest.mark.parametrize(("factory", "check"), parameters)
+
+
+def _named(factories: Sequence[Factory]) -> dict[str, tuple[Factory, Detector]]:
+    named: dict[str, tuple[Factory, Detector]] = {}
+    for factory in factories:
+        detector = make(factory)
+        changed = detector.extra_repr()
+        name = detector.key() + (f"[{changed}]" if changed else "")
+        if name in named:
+            raise InvalidArgumentError(f"parametrize_with_checks: two detectors are named {name!r}")
+        named[name] = (factory, detector)
+    return named
+
+
+def _bind(
+    check: Check, problem: ProblemFactory, everyone: tuple[Factory, ...], examples: int
+) -> Callable[[Factory], None]:
+    @wraps(check)
+    def bound(factory: Factory) -> None:
+        with effort(examples), peers(everyone):
+            check(factory, problem)
+
+    return bound

@@ -1,0 +1,76 @@
+"""One of the processes that `oodlit.testing.launch` starts: python -m oodlit.testing.worker FOLDER RANK."""
+
+import json
+import sys
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from safetensors.torch import save_file
+from torch import Tensor
+
+from oodlit.detectors import Detector, load
+from oodlit.detectors.distributed import cpu_group, gather_objects
+from oodlit.detectors.fitting import make_statistics
+from oodlit.detectors.io import detector_from_config, detector_to_config
+from oodlit.detectors.statistics import synchronize
+from oodlit.testing.launch import SHARES, batches_of, find
+from oodlit.testing.problems import Problem, ProblemFactory
+
+__all__ = ["main"]
+
+PATIENCE = timedelta(seconds=60)
+
+
+def main(folder: Path, rank: int) -> None:
+    """Load every saved detector, score; then fit it again together with the other processes, score."""
+    task = json.loads((folder / "task.json").read_text())
+    torch.set_num_threads(1)
+    for module, file in task["modules"].items():
+        find(module, "", file)
+    problem: ProblemFactory = find(*task["problem"])  # type: ignore[assignment]  # the parent passed one
+    dist.init_process_group(
+        "gloo", init_method=(folder / "rendezvous").as_uri(), rank=rank, world_size=task["processes"], timeout=PATIENCE
+    )
+    for number in task["saved"]:
+        _one_detector(folder, number, rank, problem)
+    dist.destroy_process_group()
+
+
+def _one_detector(folder: Path, number: int, rank: int, problem: ProblemFactory) -> None:
+    scores: dict[str, Tensor] = {}
+    errors: dict[str, str] = {}
+
+    def attempt(what: str, action: Callable[[], Tensor]) -> None:
+        try:
+            scores[what] = action().contiguous()
+        except Exception as error:  # the parent reports it
+            errors[what] = f"{type(error).__name__}: {error}"
+
+    def loaded() -> Detector:
+        return load(folder / str(number))[0]["detector"]
+
+    attempt("saved", lambda: loaded().score(problem().tests))
+    for what, share in SHARES.items():
+        gather_objects(None, what)  # nobody starts before all are here
+        attempt(what, lambda share=share: _fit_together(loaded(), problem(), rank, share))  # type: ignore[misc]
+    save_file(scores, folder / f"{number}.{rank}.safetensors")
+    (folder / f"{number}.{rank}.json").write_text(json.dumps(errors))
+
+
+def _fit_together(saved: Detector, data: Problem, rank: int, share: float) -> Tensor:
+    detector = detector_from_config(detector_to_config(saved))
+    if not detector.required_statistics:
+        return saved.score(data.tests)
+    statistics = make_statistics([detector])
+    for batch in batches_of(data, share, rank):
+        statistics.update(batch)
+    synchronize(statistics.values(), cpu_group())
+    detector.fit(statistics, data.head if "head" in detector.required_needs else None)
+    return detector.score(data.tests)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
