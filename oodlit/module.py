@@ -1,5 +1,6 @@
 """OODModule: any classifier as a LightningModule that gives logits, features and identity of every image."""
 
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,7 @@ class OODModule(pl.LightningModule):
                 f"OODModule: backbone is a {type(backbone).__name__}; a timm name or an nn.Module is needed"
             )
         self.name = name or (backbone if isinstance(backbone, str) else type(backbone).__name__)
-        self.network = load_network(backbone, weights) if isinstance(backbone, str) else backbone
+        self.network = load_network(backbone, weights) if isinstance(backbone, str) else backbone.eval()
         self.transform = default_transform(self.network) if transform is None else transform
         self._candidates = find_head_layers(self.network, head)
         self.head_layers = self._candidates[0]
@@ -182,6 +183,11 @@ class OODModule(pl.LightningModule):
             self.give, self.hidden_layers = give, hidden_layers
             self.network.train(was_training)
         logits, features, problem = made.require("logits"), made.features, self.head_problem
+        if bool((logits == logits[:, :1]).all()):
+            warnings.warn(
+                f"{self.name} gives the same logits for all classes; is it trained, are the right weights loaded?",
+                stacklevel=2,
+            )
         return BackboneFacts(
             name=self.name,
             width=0 if features is None else features.shape[1],
@@ -248,7 +254,7 @@ class OODModule(pl.LightningModule):
             return str(error)
         if head.num_classes != logits.shape[1]:
             return f"layer {layer!r} has {head.num_classes} outputs but the network gives {logits.shape[1]} logits"
-        rebuilt, given = head(features.float()), logits.float()
+        rebuilt, given = head(features.detach().float()), logits.detach().float()
         tolerance = 1e-3 if features.dtype == torch.float32 and logits.dtype == torch.float32 else 0.05
         scale = max(float(given.abs().max()), float(rebuilt.abs().max()))
         off = float((rebuilt - given).abs().max())

@@ -1,36 +1,20 @@
 """OODDetection: fit, score and evaluate detectors within one `trainer.predict`."""
 
-import time
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytorch_lightning as pl
-import torch
-from pytorch_lightning.utilities import rank_zero_info
-from torch import Tensor
 
-from oodlit.callbacks.collection import Rows, gather
-from oodlit.callbacks.preparation import check_memory, check_packages, select_detectors, take_facts
-from oodlit.callbacks.record import run_record
-from oodlit.datamodules import OODDataModule
-from oodlit.datamodules.stream import Stream
-from oodlit.detectors import BackboneFacts, Detector, FitOrigin, load, save
-from oodlit.detectors.distributed import Group, cpu_group, gather_objects
-from oodlit.detectors.fitting import make_statistics, name_detectors
-from oodlit.detectors.statistics import Statistics, TrainSample, synchronize
+from oodlit.callbacks.preparation import check_packages, select_detectors, take_facts
+from oodlit.callbacks.run import Run
+from oodlit.detectors import Detector, FitOrigin, load, save
+from oodlit.detectors.fitting import name_detectors
 from oodlit.errors import InvalidArgumentError
-from oodlit.module import OODModule
-from oodlit.outputs import Outputs
-from oodlit.results import DatasetInfo, Results
-from oodlit.roles import Role
+from oodlit.results import Results
 
 __all__ = ["OODDetection"]
-
-SAMPLE_CHUNK = 1024
-"""Rows of the training sample that are scored at a time."""
 
 
 class OODDetection(pl.Callback):
@@ -83,6 +67,7 @@ class OODDetection(pl.Callback):
         if (detectors is None) == (fitted is None):
             raise InvalidArgumentError("OODDetection: give either detectors=[...] or fitted=FOLDER of an earlier fit")
         self._origin: FitOrigin | None = None
+        self._is_saved_fit = fitted is not None
         if fitted is not None:
             self.detectors, self._origin = load(fitted)
         else:
@@ -94,7 +79,7 @@ class OODDetection(pl.Callback):
         self.evaluation: dict[str, Any] = {"tpr": tpr, "rule": rule, "unit_test_limit": unit_test_limit}
         self.num_thumbnails = num_thumbnails
         self.results: Results | None = None
-        self._run: _Run | None = None
+        self._run: Run | None = None
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Check everything that can be wrong, before the first batch."""
@@ -110,12 +95,14 @@ class OODDetection(pl.Callback):
         applicable = select_detectors(self.detectors, facts, strict=self.strict)
         for name, reason in applicable.not_applicable.items():
             warnings.warn(f"detector {name!r} is left out: it {reason}", stacklevel=2)
-        if self._origin is not None:
-            own = FitOrigin(module.fingerprint, facts.width, facts.num_classes)
-            self._origin.check(own, source="the saved fit")
+        # Detectors are fitted anew wherever there are training images: a fit belongs to one backbone.
+        keeps_fit = self._is_saved_fit or facts.num_train == 0
+        if keeps_fit and self._origin is not None:
+            source = "the saved fit" if self._is_saved_fit else "what was fitted in an earlier run"
+            self._origin.check(FitOrigin(module.fingerprint, facts.width, facts.num_classes), source=source)
         self.results = None
-        self._run = _Run(trainer, module, datamodule, facts, applicable.detectors, applicable.not_applicable)
-        self._run.prepare(train_thresholds=self.train_thresholds)
+        self._run = Run(trainer, module, datamodule, facts, applicable.detectors, applicable.not_applicable)
+        self._run.prepare(train_thresholds=self.train_thresholds, keeps_fit=keeps_fit)
 
     def on_predict_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Move fitted detectors to the device of the model."""
@@ -146,7 +133,7 @@ class OODDetection(pl.Callback):
         """Drop the state of the broken run."""
         self._run = None
 
-    def _current(self) -> "_Run":
+    def _current(self) -> Run:
         assert self._run is not None, "setup runs first"
         return self._run
 
@@ -155,6 +142,8 @@ class OODDetection(pl.Callback):
             return
         run, self._run = self._run, None
         self.results = run.finish(self.evaluation)
+        if run.to_fit:
+            self._origin = run.origin
         run.module.give, run.module.hidden_layers = frozenset(), ()
         if run.trainer.is_global_zero:
             if self.output_dir is not None:
@@ -164,11 +153,11 @@ class OODDetection(pl.Callback):
                 logger.log_metrics(values, step=0)
                 logger.save()
 
-    def _write(self, run: "_Run", results: Results, folder: Path) -> None:
+    def _write(self, run: Run, results: Results, folder: Path) -> None:
         from oodlit.report.thumbnails import save_thumbnails  # noqa: PLC0415  # drawing is only needed here
 
         results.save(folder)
-        if run.fit_is_ours:
+        if run.to_fit:
             save(run.detectors, folder / "fitted", run.origin)
         if self.num_thumbnails > 0:
             save_thumbnails(results, folder, run.datamodule.read_images, per_detector=self.num_thumbnails)
@@ -176,147 +165,3 @@ class OODDetection(pl.Callback):
     def __repr__(self) -> str:
         """Names of the detectors."""
         return f"OODDetection({', '.join(self.detectors)})"
-
-
-class _Run:
-    """State of one `trainer.predict`; a new one for every call, so that nothing leaks into the next."""
-
-    def __init__(
-        self,
-        trainer: pl.Trainer,
-        module: OODModule,
-        datamodule: OODDataModule,
-        facts: BackboneFacts,
-        detectors: dict[str, Detector],
-        not_applicable: dict[str, str],
-    ) -> None:
-        self.trainer, self.module, self.datamodule = trainer, module, datamodule
-        self.facts, self.detectors, self.not_applicable = facts, detectors, not_applicable
-        self.statistics = Statistics()
-        self.fitting_done = False
-        self.fit_is_ours = False
-        self.group: Group = None
-        self.skipped: list[tuple[str, str]] = []
-        self.float64: set[str] = set()
-        self.sample_rows: Rows | None = None
-        self.seconds: dict[str, float] = {}
-        self.clock = time.perf_counter()
-        self.streams: tuple[Stream, ...] = ()
-        self.rows: dict[str, Rows] = {}
-
-    def prepare(self, *, train_thresholds: bool) -> None:
-        """Decide whether the train stream is needed, what the module must give, and how much memory it takes."""
-        to_fit = [d for d in self.detectors.values() if not d.is_fitted]
-        has_train = self.facts.num_train > 0
-        self.datamodule.use_train = has_train and (train_thresholds or any(d.required_statistics for d in to_fit))
-        needs = frozenset().union(*(d.required_needs for d in self.detectors.values()))
-        self.module.give = needs & {"images", "hidden", "model"}
-        layers = (layer for d in self.detectors.values() for layer in getattr(d, "layers", ()))
-        self.module.hidden_layers = tuple(dict.fromkeys(layers))
-        self.streams = self.datamodule.active_streams
-        self.rows = {s.name: Rows(s.name, list(self.detectors)) for s in self.streams if s.role is not Role.TRAIN}
-        if self.datamodule.use_train:
-            self.statistics = make_statistics(to_fit, extra=(TrainSample,))
-            needed = check_memory(self.statistics, self.facts)
-            rank_zero_info(
-                f"oodlit: statistics of {self.facts.num_train} training images take up to {needed / 1e6:.1f} MB"
-                " per process"
-            )
-
-    @property
-    def origin(self) -> FitOrigin:
-        """What the fit belongs to."""
-        return FitOrigin(self.module.fingerprint, self.facts.width, self.facts.num_classes, self.statistics.num_samples)
-
-    def take(self, outputs: Outputs, batch: Any, index: int) -> None:
-        """One batch of stream number `index`."""
-        stream = self.streams[index]
-        self.skipped += batch.get("skipped", [])
-        if len(outputs) == 0:
-            return
-        if stream.role is Role.TRAIN:
-            self.statistics.update(outputs)
-            return
-        self.finish_fit()
-        self.rows[stream.name].add(outputs, [self._score(name, outputs) for name in self.detectors])
-
-    def _score(self, name: str, outputs: Outputs) -> Tensor:
-        scores = self.detectors[name].score(outputs)
-        if scores.dtype == torch.float64:
-            self.float64.add(name)
-        return scores
-
-    def finish_fit(self) -> None:
-        """The first of the two points where processes meet: reduce the statistics and fit."""
-        if self.fitting_done:
-            return
-        self.fitting_done = True
-        self._lap("train")
-        self.group = cpu_group()
-        synchronize(self.statistics.values(), self.group)
-        head = None if self.facts.head_problem else self.module.head
-        for detector in self.detectors.values():
-            if not detector.is_fitted:
-                detector.fit(self.statistics, head)
-                detector.to(self.module.device)
-                self.fit_is_ours = True
-        self._lap("fit")
-
-    def finish(self, evaluation: dict[str, Any]) -> Results:
-        """The second point where processes meet: join the rows and evaluate."""
-        self.finish_fit()
-        self._score_train_sample()
-        self._lap("score")
-        wide = gather_objects(self.group, self.float64)
-        float32 = set(self.detectors).difference(*wide)
-        tables = [gather(rows, self.group, float32=sorted(float32)) for rows in self._all_rows()]
-        skipped = sorted({tuple(s) for part in gather_objects(self.group, self.skipped) for s in part})
-        record = run_record(self.trainer, self.module, self.datamodule, facts=self.facts, detectors=self.detectors)
-        results = Results.from_scores(
-            pd.concat(tables, ignore_index=True),
-            [DatasetInfo(s.name, s.role, s.class_names, len(s)) for s in self.streams],
-            list(self.detectors),
-            run=record
-            | {
-                "not_applicable": self.not_applicable,
-                "skipped": [{"key": key, "reason": reason} for key, reason in skipped],
-                "evaluation": evaluation,
-                "seconds": self.seconds,
-            },
-            **evaluation,
-        )
-        self._lap("evaluate")
-        results.run["seconds"] = dict(self.seconds)
-        if skipped:
-            warnings.warn(
-                f"{len(skipped)} images were skipped, first {skipped[0][0]}: {skipped[0][1]};"
-                " all are listed in results.run['skipped']",
-                stacklevel=2,
-            )
-        return results
-
-    def _all_rows(self) -> list[Rows]:
-        return [*([] if self.sample_rows is None else [self.sample_rows]), *self.rows.values()]
-
-    def _score_train_sample(self) -> None:
-        """Score this process's share of the training sample: thresholds of the detection error rate."""
-        if TrainSample not in self.statistics or self.statistics.num_samples == 0:
-            return
-        name = next(s.name for s in self.streams if s.role is Role.TRAIN)
-        sample = self.statistics[TrainSample]
-        # Detectors that read images cannot score kept outputs; their thresholds stay undefined.
-        able = [n for n, d in self.detectors.items() if not d.required_needs & {"images", "hidden", "model"}]
-        self.sample_rows = Rows(name, able)
-        keys = [f"{name}/sample-{value:016x}" for value in sample.column("hash").tolist()]
-        share = slice(self.trainer.global_rank, None, self.trainer.world_size)
-        mine, mine_keys = sample.outputs.select(share), keys[share]
-        for start in range(0, len(mine) if able else 0, SAMPLE_CHUNK):
-            rows = slice(start, start + SAMPLE_CHUNK)
-            part = mine.select(rows).to(self.module.device)
-            scores = [self._score(n, part) for n in able]
-            self.sample_rows.add(Outputs(part.logits, part.features, labels=part.labels, keys=mine_keys[rows]), scores)
-
-    def _lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.seconds[name] = round(self.seconds.get(name, 0.0) + now - self.clock, 3)
-        self.clock = now

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytorch_lightning as pl
 
-from oodlit.datamodules import OODDataModule
+from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.loader import StreamLoader
 from oodlit.detectors import BackboneFacts, Detector
 from oodlit.detectors.fitting import estimate_bytes

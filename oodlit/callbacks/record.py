@@ -10,7 +10,7 @@ import torch
 
 from oodlit._version import __version__
 from oodlit.backbones import describe
-from oodlit.datamodules import OODDataModule
+from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import BackboneFacts, Detector
 from oodlit.detectors.io import detector_to_config
 from oodlit.module import OODModule
@@ -41,7 +41,7 @@ def run_record(
             "head_problem": facts.head_problem,
             "transform": describe(datamodule.transform),
         },
-        "detectors": {name: detector_to_config(detector) for name, detector in detectors.items()},
+        "detector_settings": {name: detector_to_config(detector) for name, detector in detectors.items()},
         "data": {
             "batch_size": datamodule.batch_size,
             "num_workers": datamodule.num_workers,

@@ -1,0 +1,173 @@
+"""The state of one `trainer.predict`: fit, score, join, evaluate."""
+
+import time
+import warnings
+from typing import Any
+
+import pandas as pd
+import pytorch_lightning as pl
+import torch
+from pytorch_lightning.utilities import rank_zero_info
+from torch import Tensor
+
+from oodlit.callbacks.collection import Rows, gather
+from oodlit.callbacks.preparation import check_memory
+from oodlit.callbacks.record import run_record
+from oodlit.datamodules.datamodule import OODDataModule
+from oodlit.datamodules.stream import Stream
+from oodlit.detectors import BackboneFacts, Detector, FitOrigin
+from oodlit.detectors.distributed import Group, cpu_group, gather_objects
+from oodlit.detectors.fitting import make_statistics
+from oodlit.detectors.statistics import Statistics, TrainSample, synchronize
+from oodlit.module import OODModule
+from oodlit.outputs import Outputs
+from oodlit.results import DatasetInfo, Results
+from oodlit.roles import Role
+
+__all__ = ["Run"]
+
+SAMPLE_CHUNK = 1024
+"""Rows of the training sample that are scored at a time."""
+
+
+class Run:
+    """State of one `trainer.predict`; a new one for every call, so that nothing leaks into the next."""
+
+    def __init__(
+        self,
+        trainer: pl.Trainer,
+        module: OODModule,
+        datamodule: OODDataModule,
+        facts: BackboneFacts,
+        detectors: dict[str, Detector],
+        not_applicable: dict[str, str],
+    ) -> None:
+        """Keep the parts of the run; `prepare` follows."""
+        self.trainer, self.module, self.datamodule = trainer, module, datamodule
+        self.facts, self.detectors, self.not_applicable = facts, detectors, not_applicable
+        self.statistics = Statistics()
+        self.fitting_done = False
+        self.to_fit: list[Detector] = []
+        self.group: Group = None
+        self.skipped: list[tuple[str, str]] = []
+        self.float64: set[str] = set()
+        self.sample_rows: Rows | None = None
+        self.seconds: dict[str, float] = {}
+        self.clock = time.perf_counter()
+        self.streams: tuple[Stream, ...] = ()
+        self.rows: dict[str, Rows] = {}
+
+    def prepare(self, *, train_thresholds: bool, keeps_fit: bool) -> None:
+        """Decide whether the train stream is needed, what the module must give, and how much memory it takes."""
+        self.to_fit = [d for d in self.detectors.values() if not (keeps_fit and d.is_fitted)]
+        needs_train = train_thresholds or any(d.required_statistics for d in self.to_fit)
+        self.datamodule.use_train = self.facts.num_train > 0 and needs_train
+        needs = frozenset().union(*(d.required_needs for d in self.detectors.values()))
+        self.module.give = needs & {"images", "hidden", "model"}
+        layers = (layer for d in self.detectors.values() for layer in getattr(d, "layers", ()))
+        self.module.hidden_layers = tuple(dict.fromkeys(layers))
+        self.streams = self.datamodule.active_streams
+        self.rows = {s.name: Rows(s.name, list(self.detectors)) for s in self.streams if s.role is not Role.TRAIN}
+        if self.datamodule.use_train:
+            self.statistics = make_statistics(self.to_fit, extra=(TrainSample,))
+            needed = check_memory(self.statistics, self.facts)
+            rank_zero_info(
+                f"oodlit: statistics of {self.facts.num_train} training images take up to {needed / 1e6:.1f} MB"
+                " per process"
+            )
+
+    @property
+    def origin(self) -> FitOrigin:
+        """What the fit belongs to."""
+        return FitOrigin(self.module.fingerprint, self.facts.width, self.facts.num_classes, self.statistics.num_samples)
+
+    def take(self, outputs: Outputs, batch: Any, index: int) -> None:
+        """One batch of stream number `index`."""
+        stream = self.streams[index]
+        self.skipped += batch.get("skipped", [])
+        if len(outputs) == 0:
+            return
+        if stream.role is Role.TRAIN:
+            self.statistics.update(outputs)
+            return
+        self.finish_fit()
+        self.rows[stream.name].add(outputs, [self._score(name, outputs) for name in self.detectors])
+
+    def _score(self, name: str, outputs: Outputs) -> Tensor:
+        scores = self.detectors[name].score(outputs)
+        if scores.dtype == torch.float64:
+            self.float64.add(name)
+        return scores
+
+    def finish_fit(self) -> None:
+        """The first of the two points where processes meet: reduce the statistics and fit."""
+        if self.fitting_done:
+            return
+        self.fitting_done = True
+        self._lap("train")
+        self.group = cpu_group()
+        synchronize(self.statistics.values(), self.group)
+        head = None if self.facts.head_problem else self.module.head
+        for detector in self.to_fit:
+            detector.fit(self.statistics, head)
+            detector.to(self.module.device)
+        self._lap("fit")
+
+    def finish(self, evaluation: dict[str, Any]) -> Results:
+        """The second point where processes meet: join the rows and evaluate."""
+        self.finish_fit()
+        self._score_train_sample()
+        self._lap("score")
+        wide = gather_objects(self.group, self.float64)
+        float32 = set(self.detectors).difference(*wide)
+        tables = [gather(rows, self.group, float32=sorted(float32)) for rows in self._all_rows()]
+        skipped = sorted({tuple(s) for part in gather_objects(self.group, self.skipped) for s in part})
+        record = run_record(self.trainer, self.module, self.datamodule, facts=self.facts, detectors=self.detectors)
+        results = Results.from_scores(
+            pd.concat(tables, ignore_index=True),
+            [DatasetInfo(s.name, s.role, s.class_names, len(s)) for s in self.streams],
+            list(self.detectors),
+            run=record
+            | {
+                "not_applicable": self.not_applicable,
+                "skipped": [{"key": key, "reason": reason} for key, reason in skipped],
+                "evaluation": evaluation,
+                "seconds": self.seconds,
+            },
+            **evaluation,
+        )
+        self._lap("evaluate")
+        results.run["seconds"] = dict(self.seconds)
+        if skipped:
+            warnings.warn(
+                f"{len(skipped)} images were skipped, first {skipped[0][0]}: {skipped[0][1]};"
+                " all are listed in results.run['skipped']",
+                stacklevel=2,
+            )
+        return results
+
+    def _all_rows(self) -> list[Rows]:
+        return [*([] if self.sample_rows is None else [self.sample_rows]), *self.rows.values()]
+
+    def _score_train_sample(self) -> None:
+        """Score this process's share of the training sample: thresholds of the detection error rate."""
+        if TrainSample not in self.statistics or self.statistics.num_samples == 0:
+            return
+        name = next(s.name for s in self.streams if s.role is Role.TRAIN)
+        sample = self.statistics[TrainSample]
+        # Detectors that read images cannot score kept outputs; their thresholds stay undefined.
+        able = [n for n, d in self.detectors.items() if not d.required_needs & {"images", "hidden", "model"}]
+        self.sample_rows = Rows(name, able)
+        keys = [f"{name}/sample-{value:016x}" for value in sample.column("hash").tolist()]
+        share = slice(self.trainer.global_rank, None, self.trainer.world_size)
+        mine, mine_keys = sample.outputs.select(share), keys[share]
+        for start in range(0, len(mine) if able else 0, SAMPLE_CHUNK):
+            rows = slice(start, start + SAMPLE_CHUNK)
+            part = mine.select(rows).to(self.module.device)
+            scores = [self._score(n, part) for n in able]
+            self.sample_rows.add(Outputs(part.logits, part.features, labels=part.labels, keys=mine_keys[rows]), scores)
+
+    def _lap(self, name: str) -> None:
+        now = time.perf_counter()
+        self.seconds[name] = round(self.seconds.get(name, 0.0) + now - self.clock, 3)
+        self.clock = now

@@ -1,0 +1,308 @@
+"""OODDetection inside real `trainer.predict` runs on one process."""
+
+import collections
+
+import numpy as np
+import pandas as pd
+import pytest
+import pytorch_lightning as pl
+import torch
+
+from oodlit import OODModule, Role
+from oodlit.callbacks import OODDetection
+from oodlit.callbacks.preparation import PROBE_IMAGES, check_packages
+from oodlit.datamodules.datamodule import OODDataModule
+from oodlit.datamodules.sources import MemorySource
+from oodlit.datamodules.stream import Sample, Stream
+from oodlit.detectors import KNN, MSP, ODIN, Energy, Mahalanobis, MaxLogit, RelativeMahalanobis, TrainFreeDetector, ViM
+from oodlit.detectors.reference import Reference
+from oodlit.errors import FingerprintError, InvalidArgumentError, NonFiniteScoreError, RequirementError
+from oodlit.outputs import Outputs
+from tests.callbacks.support import CountingNet, make_module, make_streams, make_trainer, run
+
+SEVEN = ("msp", "max_logit", "energy", "mahalanobis", "relative_mahalanobis", "vim", "knn")
+
+
+def seven() -> list:
+    return [MSP(), MaxLogit(), Energy(), Mahalanobis(), RelativeMahalanobis(), ViM(), KNN(k=5)]
+
+
+@pytest.fixture(scope="module")
+def done() -> OODDetection:
+    return run(seven())
+
+
+def test_one_call_gives_every_value_with_its_counts(done):
+    table = done.results.table
+    assert set(SEVEN) <= set(table["detector"])
+    assert {"val", "far", "tests", "shifted"} <= set(table["dataset"])
+    auroc = table[(table["metric"] == "pooled_auroc") & (table["dataset"] == "far")]
+    assert (auroc["value"] > 0.9).all()
+    assert (auroc["n_id"] == 30).all()
+    assert (auroc["n_ood"] == 30).all()
+    assert len(auroc) == 7
+
+
+def test_scores_have_one_row_per_image_by_key(done):
+    scores = done.results.scores
+    expected = {f"{s.name}/{i:04d}" for s in make_streams() if s.role is not Role.TRAIN for i in range(len(s))}
+    kept = scores[scores["dataset"] != "train"]
+    assert sorted(kept["key"]) == sorted(expected)
+    assert kept[kept["dataset"] == "far"]["group"].tolist() == [i % 3 for i in range(30)]
+
+
+def test_scores_equal_those_of_detectors_fitted_by_hand(done):
+    from oodlit.detectors import fit
+    from oodlit.testing.problems import separated_problem
+
+    problem = separated_problem()
+    detectors = dict(zip(SEVEN, seven(), strict=True))
+    fit(list(detectors.values()), [problem.train], problem.head)
+    scores = done.results.scores.set_index("key")
+    for name, detector in detectors.items():
+        by_hand = detector.score(problem.ood).double().numpy()
+        in_run = scores.loc[[f"far/{i:04d}" for i in range(30)], name].to_numpy(dtype=np.float64)
+        np.testing.assert_allclose(in_run, by_hand, rtol=2e-4, atol=1e-5, err_msg=name)
+
+
+def test_every_image_is_forwarded_once_whatever_the_number_of_detectors():
+    module = OODModule(CountingNet(6))
+    run(seven(), module=module, batch_size=7)
+    total = sum(len(s) for s in make_streams())
+    assert len(module.network.seen) == total + PROBE_IMAGES
+    # "tests" and "shifted" repeat images of "far" and "val": two or three passes of those, one of all others.
+    assert set(collections.Counter(module.network.seen[PROBE_IMAGES:]).values()) <= {1, 2}
+
+
+def test_extra_passes_are_made_by_those_who_ask_alone():
+    module = OODModule(CountingNet(6), transform=torch.nn.Identity())
+    run([MSP(), ODIN()], module=module, streams=make_streams(with_train=False))
+    total = sum(len(s) for s in make_streams(with_train=False))
+    assert len(module.network.seen) > total + PROBE_IMAGES
+
+
+def test_the_train_stream_is_left_out_when_nothing_needs_it():
+    module = OODModule(CountingNet(6))
+    detection = run([MSP(), Energy()], module=module)
+    total = sum(len(s) for s in make_streams() if s.role is not Role.TRAIN)
+    assert len(module.network.seen) == total + PROBE_IMAGES
+    assert "train" not in set(detection.results.scores["dataset"])
+
+
+def test_train_thresholds_can_be_asked_for():
+    detection = run([MSP()], train_thresholds=True)
+    table = detection.results.table
+    assert {"der95", "der99"} <= set(table["metric"])
+
+
+@pytest.mark.parametrize(("batch_size", "num_workers"), [(1, 0), (7, 2), (500, 1)])
+def test_batch_size_and_workers_change_nothing(done, batch_size, num_workers):
+    other = run(seven(), batch_size=batch_size, num_workers=num_workers)
+    expected, got = done.results.scores, other.results.scores
+    assert expected["key"].tolist() == got["key"].tolist()
+    for name in SEVEN:
+        np.testing.assert_allclose(
+            got[name].to_numpy(np.float64), expected[name].to_numpy(np.float64), rtol=1e-4, atol=1e-5, err_msg=name
+        )
+
+
+def test_special_case_for_one_loader():
+    """One stream alone, and OOD streams of different size, go the same way."""
+    only_id = [s for s in make_streams(with_train=False) if s.role is Role.ID]
+    detection = run([MSP()], streams=only_id)
+    assert set(detection.results.scores["dataset"]) == {"val"}
+    assert (detection.results.table.query("metric == 'accuracy'")["value"] > 0.9).all()
+
+
+def test_module_and_callback_can_be_reused_for_a_second_run():
+    module, detection = make_module(), OODDetection([MSP(), Mahalanobis()])
+    tables = []
+    for _ in range(2):
+        data = OODDataModule(make_streams())
+        make_trainer(detection).predict(module, data, return_predictions=False)
+        tables.append(detection.results.table)
+    pd.testing.assert_frame_equal(*tables)
+
+
+def test_a_callback_that_is_used_again_never_keeps_the_fit_of_another_backbone():
+    detection = OODDetection([Mahalanobis()])
+    make_trainer(detection).predict(make_module(), OODDataModule(make_streams()), return_predictions=False)
+    first = detection.results.scores["mahalanobis"].to_numpy()
+    other = make_module()
+    with torch.no_grad():
+        other.network.conv.weight.mul_(torch.linspace(0.5, 2.0, 16)[:, None, None, None])
+    with pytest.raises(FingerprintError, match="fitted in an earlier run"):
+        make_trainer(detection).predict(other, OODDataModule(make_streams(with_train=False)), return_predictions=False)
+    make_trainer(detection).predict(other, OODDataModule(make_streams()), return_predictions=False)
+    expected = run([Mahalanobis()], module=other).results.scores["mahalanobis"].to_numpy()
+    np.testing.assert_allclose(detection.results.scores["mahalanobis"].to_numpy(), expected, rtol=1e-9)
+    assert not np.allclose(first, expected)
+
+
+def test_callback_order_does_not_matter():
+    class Other(pl.Callback):
+        def on_predict_batch_end(self, trainer, pl_module, outputs, batch, batch_idx, dataloader_idx=0):
+            assert len(outputs) == len(batch["key"])
+
+    tables = []
+    for order in (0, 1):
+        detection = OODDetection([MSP(), KNN(k=3)])
+        callbacks = [detection, Other()] if order else [Other(), detection]
+        make_trainer(*callbacks).predict(make_module(), OODDataModule(make_streams()), return_predictions=False)
+        tables.append(detection.results.table)
+    pd.testing.assert_frame_equal(*tables)
+
+
+def test_default_predict_with_predictions_works_too():
+    detection = OODDetection([MSP()])
+    predictions = make_trainer(detection).predict(make_module(), OODDataModule(make_streams(with_train=False)))
+    assert len(predictions) == 4
+    assert detection.results is not None
+
+
+def test_bf16_mixed_scores_are_float32():
+    """FAULTS: dtype at a boundary."""
+    detection = run(seven(), trainer={"precision": "bf16-mixed"})
+    assert detection.results.scores["msp"].dtype == np.float32
+    assert detection.results.scores["mahalanobis"].dtype == np.float64
+    assert detection.results.scores[detection.results.scores["dataset"] == "far"][list(SEVEN)].notna().all().all()
+
+
+def test_odin_perturbs_inside_default_predict():
+    """FAULTS: gradients under inference mode; other detectors are unaffected."""
+    module = OODModule(CountingNet(6), transform=torch.nn.Identity())
+    streams = make_streams(with_train=False)
+    strong = run([MSP(), ODIN(eps=0.5, temperature=1.0)], module=module, streams=streams).results.scores
+    none = run([MSP(), ODIN(eps=0.0, temperature=1.0)], module=module, streams=streams).results.scores
+    assert (strong["odin"] != none["odin"]).mean() > 0.5
+    assert (strong["msp"] == none["msp"]).all()
+
+
+class _BadNaN(TrainFreeDetector):
+    needs = frozenset({"logits"})
+    reference = Reference("t", "a", "v", 2024, "https://example.org")
+
+    def _score(self, outputs: Outputs) -> torch.Tensor:
+        scores = outputs.max_logits.clone()
+        scores[0] = torch.nan
+        return scores
+
+
+def test_nan_scores_name_detector_set_count_and_keys():
+    with pytest.raises(NonFiniteScoreError, match=r"'bad'.* NaN for 1 of 16 .*'val', first keys: val/0000"):
+        run({"bad": _BadNaN(), "msp": MSP()})
+
+
+def test_wrong_threshold_of_knn_is_refused_at_the_fit():
+    with pytest.raises((InvalidArgumentError, RequirementError), match=r"k=1000.*150"):
+        run([KNN(k=1000)])
+
+
+def test_unknown_backbone_names_the_nearest():
+    with pytest.raises(LookupError, match="resnet50"):
+        OODModule("resnet5O")
+
+
+def test_train_stream_without_labels_names_keys():
+    train = Stream("train", Role.TRAIN, MemorySource([Sample("7", torch.rand(3, 8, 8))]))
+    streams = [train, *make_streams(with_train=False)]
+    with pytest.raises(Exception, match="'train': key '7': no label"):
+        run([Mahalanobis()], streams=streams)
+
+
+@pytest.mark.filterwarnings("ignore:.*values are undefined")
+def test_a_detector_that_does_not_apply_is_left_out_with_the_reason():
+    from oodlit.testing.backbones import TinyHiddenHeadNet
+
+    module = OODModule(TinyHiddenHeadNet(), transform=torch.nn.Identity())
+    with pytest.warns(UserWarning, match=r"'vim' is left out: it needs the linear head"):
+        detection = run([MSP(), ViM()], module=module)
+    assert "head" in detection.results.run["not_applicable"]["vim"]
+    assert "vim" not in set(detection.results.table["detector"])
+    with pytest.raises(RequirementError, match=r"1 of 2 detectors do not apply \(vim: needs the linear head"):
+        run([MSP(), ViM()], module=module, strict=True)
+
+
+def test_unfitted_detector_without_train_stream_is_refused_before_the_first_batch():
+    module = OODModule(CountingNet(6))
+    with pytest.raises(RequirementError, match="knn: needs a train stream"):
+        run([KNN(k=3)], streams=make_streams(with_train=False), module=module)
+    assert len(module.network.seen) == PROBE_IMAGES
+
+
+def test_saved_fits_are_used_again_and_refused_for_other_weights(tmp_path):
+    """FAULTS: stored without what it belongs to."""
+    first = run(seven(), output_dir=tmp_path, num_thumbnails=0)
+    module = OODModule(CountingNet(6, dropout=0.2), name="tiny")
+    with_module = {"fitted": tmp_path / "fitted", "streams": make_streams(with_train=False)}
+    again = run(None, module=module, **with_module)
+    for name in SEVEN:
+        a = first.results.scores.query("dataset == 'far'")[name].to_numpy(np.float64)
+        np.testing.assert_allclose(again.results.scores.query("dataset == 'far'")[name], a, rtol=1e-5, atol=1e-6)
+    other = make_module()
+    with torch.no_grad():
+        other.network.get_submodule("head").weight[0, 0] += 1
+    with pytest.raises(FingerprintError, match="fingerprint"):
+        run(None, module=other, **with_module)
+
+
+def test_adding_ood_samples_changes_no_id_threshold(done):
+    """FAULTS: threshold taken from the wrong set."""
+    fewer = run(seven(), streams=make_streams(num_ood=6))
+    kept = done.results.scores.query("dataset == 'val'")
+    pd.testing.assert_frame_equal(kept, fewer.results.scores.query("dataset == 'val'"))
+
+
+def test_every_logger_gets_every_value(tmp_path):
+    """FAULTS: several back-ends; API not available in the loop."""
+    from pytorch_lightning.loggers import CSVLogger, TensorBoardLogger
+
+    loggers = [CSVLogger(tmp_path, name="csv"), TensorBoardLogger(tmp_path, name="tb")]
+    detection = run([MSP(), Energy()], trainer={"logger": loggers})
+    expected = detection.results.metrics_by_name()
+    assert len(expected) > 20
+    written = pd.read_csv(next((tmp_path / "csv").rglob("metrics.csv")))
+    assert set(expected) <= set(written.columns)
+    for name, value in expected.items():
+        np.testing.assert_allclose(written[name].dropna().to_numpy() if value == value else value, value)
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(next((tmp_path / "tb").rglob("events*")).parent), size_guidance={"scalars": 0})
+    events.Reload()
+    assert set(expected) <= set(events.Tags()["scalars"])
+
+
+@pytest.mark.parametrize("part", [0, 1, 2])
+def test_parts_of_the_other_lightning_package_are_named(part):
+    """FAULTS: two packages with equal classes."""
+    parts = [make_trainer(), make_module(), OODDataModule(make_streams())]
+    kind = ("Trainer", "LightningModule", "LightningDataModule")[part]
+    parts[part] = type(kind, (), {"__module__": "lightning.pytorch.somewhere"})()
+    with pytest.raises(InvalidArgumentError, match=r"pytorch_lightning, but .* comes from the package 'lightning'"):
+        check_packages("OODDetection", *parts)
+
+
+def test_plain_loaders_are_refused_with_the_way_out():
+    loader = torch.utils.data.DataLoader(torch.rand(4, 3, 8, 8))
+    with pytest.raises(InvalidArgumentError, match="needs the roles of the data"):
+        make_trainer(OODDetection([MSP()])).predict(make_module(), loader)
+
+
+def test_degenerate_model_is_noticed():
+    """FAULTS: head weights and bias all zero."""
+    module = make_module()
+    with torch.no_grad():
+        for parameter in module.network.get_submodule("head").parameters():
+            parameter.zero_()
+    with pytest.warns(UserWarning, match="same logits for all classes"):
+        detection = run([MSP()], module=module, streams=make_streams(with_train=False))
+    fpr = detection.results.table.query("metric == 'pooled_fpr95'")["value"]
+    assert fpr.tolist() == [1.0]
+
+
+def test_run_record_says_what_was_run(done):
+    record = done.results.run
+    assert record["backbone"]["name"] == "tiny"
+    assert record["versions"]["torch"] == torch.__version__.partition("+")[0] or record["versions"]["torch"]
+    assert {s["name"]: s["images"] for s in record["data"]["streams"]}["train"] == 150
+    assert set(record["seconds"]) >= {"train", "fit", "score"}

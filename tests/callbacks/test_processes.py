@@ -1,0 +1,77 @@
+"""Two and three real processes (gloo) give what one process gives, also where one gets no batch."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from oodlit import Results
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.xdist_group("processes")
+CASES = ("full-0", "full-2", "few-0", "train-free-0")
+
+
+def launch(devices: int, out: Path) -> None:
+    environment = {k: v for k, v in os.environ.items() if k not in ("LOCAL_RANK", "RANK", "WORLD_SIZE", "NODE_RANK")}
+    environment |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.callbacks.process_script", str(devices), str(out)],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory) -> Path:
+    out = tmp_path_factory.mktemp("single")
+    launch(1, out)
+    return out
+
+
+@pytest.fixture(scope="module", params=[2, 3])
+def several_processes(request, tmp_path_factory) -> tuple[int, Path]:
+    out = tmp_path_factory.mktemp("several")
+    launch(request.param, out)
+    return request.param, out
+
+
+@pytest.mark.ddp
+@pytest.mark.parametrize("case", CASES)
+def test_several_processes_give_what_one_gives(single, several_processes, case):
+    devices, out = several_processes
+    one, several = Results.load(single / case), Results.load(out / case)
+    assert several.run["trainer"]["processes"] == devices
+    keys = ["detector", "dataset", "ood_class", "metric"]
+    pd.testing.assert_frame_equal(one.table[keys], several.table[keys])
+    np.testing.assert_allclose(several.table["value"], one.table["value"], atol=1e-12, err_msg=case)
+    np.testing.assert_array_equal(several.table["n_ood"], one.table["n_ood"])
+    assert one.scores["key"].tolist() == several.scores["key"].tolist()
+    for name in one.detectors:
+        np.testing.assert_allclose(
+            several.scores[name].to_numpy(np.float64),
+            one.scores[name].to_numpy(np.float64),
+            rtol=1e-4,
+            atol=1e-6,
+            err_msg=f"{case} {name}",
+        )
+
+
+@pytest.mark.ddp
+@pytest.mark.parametrize("case", CASES)
+def test_one_run_on_disk_whatever_the_number_of_processes(single, several_processes, case):
+    """FAULTS: one run per rank, steps that go backwards."""
+    files = list((several_processes[1] / "logs" / case).rglob("metrics.csv"))
+    assert len(files) == 1
+    written = pd.read_csv(files[0])
+    assert len(written) == 1
+    assert set(Results.load(single / case).metrics_by_name()) <= set(written.columns)
