@@ -243,6 +243,33 @@ class TestDamage:
         with pytest.raises(DataError, match=r"shard .*tiny-000001\.tar is missing"):
             ShardSource(tmp_path)
 
+    @pytest.mark.parametrize("cut", [0, 600, 2500, 5000])
+    def test_lost_samples_are_listed_if_asked_for(self, tmp_path: Path, cut: int) -> None:
+        keys = write_tiny_shards(tmp_path, [2, 3, 2])
+        path = tmp_path / "tiny-000001.tar"
+        path.write_bytes(path.read_bytes()[:cut])
+        if not cut:
+            path.unlink()
+        stream = shard_stream(tmp_path, damaged="mark")
+        with pytest.raises(DataError, match=r"stream 'tiny': .*key 'tiny-000001\.tar#\d': shard .*on_error='skip'"):
+            list(StreamLoader(stream, lambda image: torch.zeros(1, 1, 1)))
+        found: list[str] = []
+        skipped: list[tuple[str, str]] = []
+        for rank in range(2):
+            loader = StreamLoader(
+                stream, lambda image: torch.zeros(1, 1, 1), on_error="skip", batch_size=2, rank=rank, world_size=2
+            )
+            batches = list(loader)
+            assert len(batches) == len(loader)
+            found += [key for batch in batches for key in batch["key"]]
+            skipped += [pair for batch in batches for pair in batch["skipped"]]
+        assert len(found) + len(skipped) == 7
+        assert set(found) >= {f"tiny/{key}" for key in keys[:2] + keys[5:]}
+        assert set(found) <= {f"tiny/{key}" for key in keys}
+        lost = [key for key, _ in skipped]
+        assert lost == [f"tiny/tiny-000001.tar#{i}" for i in range(3 - len(lost), 3)]
+        assert all("tiny-000001.tar" in reason for _, reason in skipped)
+
     def test_unlisted_shard(self, tmp_path: Path) -> None:
         write_tiny_shards(tmp_path, [1, 1])
         shutil.copy(tmp_path / "tiny-000001.tar", tmp_path / "tiny-000002.tar")

@@ -1,6 +1,7 @@
 """Remote shards: a server that drops connections and cuts bodies never costs a sample."""
 
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -53,6 +54,10 @@ class Handler(BaseHTTPRequestHandler):
             self.close_connection = True
             self.connection.close()
             return
+        if fault == "hang":
+            time.sleep(0.6)
+            self.close_connection = True
+            return
         if fault == "503":
             self.send_error(503)
             return
@@ -83,10 +88,10 @@ def server(tmp_path: Path) -> Iterator[Server]:
     thread.join()
 
 
-@pytest.mark.parametrize("fault", ["drop", "503", "cut", "short", "unannounced", "flip"])
+@pytest.mark.parametrize("fault", ["drop", "503", "cut", "short", "unannounced", "flip", "hang"])
 def test_the_stream_recovers(tmp_path: Path, server: Server, fault: str) -> None:
     keys = write_tiny_shards(tmp_path / "remote", [3, 4])
-    cache = Cache(tmp_path / "cache", attempts=4, backoff_s=0.001)
+    cache = Cache(tmp_path / "cache", attempts=4, backoff_s=0.001, timeout_s=0.3)
     source = ShardSource(server.url, cache=cache)
     server.faults = [fault, fault, "", fault]
     before = server.requests

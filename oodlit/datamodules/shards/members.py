@@ -11,7 +11,16 @@ from typing import BinaryIO
 
 from oodlit.errors import DataError
 
-__all__ = ["IMAGE_FIELDS", "LABEL_FIELD", "MAX_MEMBER_BYTES", "META_FIELD", "Member", "RawSample", "raw_samples"]
+__all__ = [
+    "IMAGE_FIELDS",
+    "LABEL_FIELD",
+    "MAX_MEMBER_BYTES",
+    "META_FIELD",
+    "Member",
+    "RawSample",
+    "ShardDamageError",
+    "raw_samples",
+]
 
 IMAGE_FIELDS = ("jpg", "jpeg", "png", "gif", "webp", "bmp", "tif", "tiff", "ppm", "pgm", "pbm")
 """Extensions of the image field, in any case."""
@@ -21,6 +30,10 @@ META_FIELD = "json"
 """JSON object; "group", "path" and, if there is no label field, "label" are read from it."""
 MAX_MEMBER_BYTES = 256 * 2**20
 """Largest file within a shard or archive that is read into memory."""
+
+
+class ShardDamageError(DataError):
+    """A shard is missing, truncated or unreadable: its samples exist, but not here."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +88,8 @@ def raw_samples(file: BinaryIO, where: str, on_stray: Callable[[str], None]) -> 
         on_stray: Called with the name of every file that belongs to no sample (hidden files, `__MACOSX`, READMEs).
 
     Raises:
-        DataError: The tar is damaged or truncated, files of a sample are not adjacent, a key occurs twice, or a member
+        ShardDamageError: The tar is damaged or truncated.
+        DataError: Files of a sample are not adjacent, a key occurs twice, or a member
             is a link or device.
     """
     current: RawSample | None = None
@@ -124,12 +138,12 @@ def _headers(file: BinaryIO, where: str) -> Iterator[tarfile.TarInfo]:
             file.seek(tar.offset)
             block = file.read(tarfile.BLOCKSIZE)
     except tarfile.TarError as error:
-        raise DataError(
+        raise ShardDamageError(
             f"shard {where}: not an intact uncompressed tar ({error}); fetch or build this shard again"
         ) from error
     if block != bytes(tarfile.BLOCKSIZE):
         what = "is truncated: the end-of-archive mark is missing" if len(block) < tarfile.BLOCKSIZE else "is damaged"
-        raise DataError(f"shard {where}: {what} at byte {tar.offset}; fetch or build this shard again")
+        raise ShardDamageError(f"shard {where}: {what} at byte {tar.offset}; fetch or build this shard again")
 
 
 def _split(name: str) -> tuple[str, str] | None:

@@ -10,14 +10,22 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 from braceexpand import braceexpand
 
 from oodlit.datamodules.keys import key_digest
 from oodlit.datamodules.shards.manifest import INFO_NAMES, ShardInfo, ShardRecord, parse_info, read_info, select_split
-from oodlit.datamodules.shards.members import LABEL_FIELD, MAX_MEMBER_BYTES, META_FIELD, Member, RawSample, raw_samples
+from oodlit.datamodules.shards.members import (
+    LABEL_FIELD,
+    MAX_MEMBER_BYTES,
+    META_FIELD,
+    Member,
+    RawSample,
+    ShardDamageError,
+    raw_samples,
+)
 from oodlit.datamodules.shards.remote import Cache, is_url, retried
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError, InvalidArgumentError
@@ -25,6 +33,7 @@ from oodlit.roles import Role
 
 __all__ = ["ShardSource", "read_sample", "shard_stream"]
 
+Damaged = Literal["raise", "mark"]
 _LABEL = re.compile(rb"\s*(-1|[0-9]{1,9})\s*")
 
 
@@ -40,6 +49,9 @@ class ShardSource:
             a list of paths or URLs. A remote folder needs a manifest and a "/" at its end.
         split: Split of the manifest; may be left out if there is one only.
         cache: Where and how remote shards are fetched.
+        damaged: "raise" (default): a missing, truncated or unreadable shard is an error, found before any work where
+            that is possible. "mark": where the manifest states its count, each sample that it should have held
+            arrives as an unreadable one named "<file>#<position>", to be listed by `on_error="skip"`.
 
     Raises:
         DataError: A shard is missing or damaged, the files differ from the manifest, a key occurs twice, or nothing
@@ -48,14 +60,22 @@ class ShardSource:
     """
 
     def __init__(
-        self, shards: str | Path | Sequence[str | Path], *, split: str | None = None, cache: Cache | None = None
+        self,
+        shards: str | Path | Sequence[str | Path],
+        *,
+        split: str | None = None,
+        cache: Cache | None = None,
+        damaged: Damaged = "raise",
     ) -> None:
         """Find the shards and their counts."""
+        if damaged not in ("raise", "mark"):
+            raise InvalidArgumentError(f"damaged={damaged!r}; 'raise' or 'mark' is needed")
+        self.damaged = damaged
         self.cache = cache or Cache()
         self.folder, self.info = _locate(shards, split, self.cache)
         unknown = [record for record in self.info.shards if record.samples < 0]
         self._counted = {record.file for record in unknown}
-        _check_files(self.folder, self.info)
+        _check_files(self.folder, self.info, damaged)
         if unknown:
             self.info = replace(self.info, shards=self._count())
         if not self.info.num_samples:
@@ -81,7 +101,7 @@ class ShardSource:
             record = self.info.shards[index]
             first = self._ends[index] - record.samples
             last = min(stop, self._ends[index])
-            yield from self._piece(record, position - first, last - first)
+            yield from self._marked(record, position - first, last - first)
             position = last
 
     def find(self, keys: Collection[str]) -> Iterator[Sample]:
@@ -91,6 +111,19 @@ class ShardSource:
                 for raw in raw_samples(file, self._name(record), _ignore):
                     if raw.key in keys:
                         yield read_sample(file, raw, self._name(record))
+
+    def _marked(self, record: ShardRecord, start: int, stop: int) -> Iterator[Sample]:
+        """Samples of one shard; what damage took from it becomes samples with an error, if that is asked for."""
+        position = start
+        try:
+            for sample in self._piece(record, start, stop):
+                yield sample
+                position += 1
+        except ShardDamageError as error:
+            if self.damaged == "raise":
+                raise
+            for lost in range(position, stop):
+                yield Sample(f"{record.file.rpartition('/')[2]}#{lost}", b"", error=str(error))
 
     def _piece(self, record: ShardRecord, start: int, stop: int) -> Iterator[Sample]:
         """Samples of one shard; read errors are tried again from where they struck."""
@@ -102,7 +135,7 @@ class ShardSource:
                     position, attempt = position + 1, 1
             except OSError as error:
                 if attempt >= self.cache.attempts:
-                    raise DataError(
+                    raise ShardDamageError(
                         f"shard {self._name(record)}: cannot be read after {attempt} attempts: {error}"
                     ) from error
                 time.sleep(self.cache.backoff_s * 2 ** (attempt - 1))
@@ -136,11 +169,14 @@ class ShardSource:
 
     def _open(self, record: ShardRecord) -> BinaryIO:
         path = self._name(record)
-        if is_url(path):
-            return self.cache.fetch(path, size=record.size, sha256=record.sha256).open("rb")
-        return retried(
-            lambda: Path(path).open("rb"), f"shard {path}", attempts=self.cache.attempts, backoff_s=self.cache.backoff_s
-        )
+        cache = self.cache
+        try:
+            if is_url(path):
+                return cache.fetch(path, size=record.size, sha256=record.sha256).open("rb")
+            what = f"shard {path}"
+            return retried(lambda: Path(path).open("rb"), what, attempts=cache.attempts, backoff_s=cache.backoff_s)
+        except DataError as error:
+            raise ShardDamageError(str(error)) from error
 
     def _count(self) -> tuple[ShardRecord, ...]:
         """Count the shards that no manifest knows, and check that no key occurs in two of them."""
@@ -183,6 +219,7 @@ def shard_stream(
     split: str | None = None,
     class_names: Sequence[str] | None = None,
     cache: Cache | None = None,
+    damaged: Damaged = "raise",
 ) -> Stream:
     """A stream from shards; what is not given comes from the manifest.
 
@@ -190,7 +227,7 @@ def shard_stream(
         InvalidArgumentError: Name or role is neither given nor in the manifest.
         DataError: As `ShardSource`.
     """
-    source = ShardSource(shards, split=split, cache=cache)
+    source = ShardSource(shards, split=split, cache=cache, damaged=damaged)
     name, role = name or source.info.name, role or source.info.role
     if not name or role is None:
         raise InvalidArgumentError(f"{shards}: the manifest states no {'role' if name else 'name'}; pass it")
@@ -203,7 +240,7 @@ def _locate(shards: str | Path | Sequence[str | Path], split: str | None, cache:
         return "", _from_paths([str(path) for path in shards], split)
     text = str(shards)
     if is_url(text) and text.endswith("/"):
-        manifest = cache.fetch(text + INFO_NAMES[0])
+        manifest = cache.fetch(text + INFO_NAMES[0], fresh=True)
         return text, select_split(parse_info(manifest.read_bytes(), text + INFO_NAMES[0]), split, text)
     if is_url(text) or not Path(text).is_dir():
         return "", _from_paths(_expand(text), split)
@@ -256,11 +293,11 @@ def _from_paths(paths: list[str], split: str | None) -> ShardInfo:
     return ShardInfo(split or "", tuple(records))
 
 
-def _check_files(folder: str, info: ShardInfo) -> None:
+def _check_files(folder: str, info: ShardInfo, damaged: Damaged) -> None:
     """Missing and truncated local shards are found before any work is done."""
     for record in info.shards:
         path = _join(folder, record.file)
-        if is_url(path):
+        if is_url(path) or (damaged == "mark" and record.samples >= 0):
             continue
         if not Path(path).is_file():
             raise DataError(f"shard {path} is missing; restore it, or build the shards again")
@@ -306,7 +343,7 @@ def _bytes(file: BinaryIO, member: Member, where: str) -> bytes:
     file.seek(member.offset)
     data = file.read(member.size)
     if len(data) != member.size:
-        raise DataError(f"shard {where}: truncated within {member.name!r}; fetch or build this shard again")
+        raise ShardDamageError(f"shard {where}: truncated within {member.name!r}; fetch or build this shard again")
     return data
 
 

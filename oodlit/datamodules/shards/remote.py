@@ -69,7 +69,8 @@ class Cache:
             `$OODLIT_CACHE`, else `~/.cache/oodlit`. Nothing is ever removed from it.
         attempts: Tries per file, at least 1. Default 5.
         backoff_s: Pause in seconds after the first failure, doubled after each further one. Default 0.5.
-        storage_options: Passed to fsspec (credentials, endpoint).
+        timeout_s: Over HTTP, silence in seconds that ends an attempt. Default 60. A long transfer is no silence.
+        storage_options: Passed to fsspec (credentials, endpoint), as pairs of name and value.
 
     Raises:
         InvalidArgumentError: A number is out of its range.
@@ -78,6 +79,7 @@ class Cache:
     folder: str | Path | None = None
     attempts: int = 5
     backoff_s: float = 0.5
+    timeout_s: float = 60.0
     storage_options: tuple[tuple[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
@@ -94,8 +96,8 @@ class Cache:
         digest = hashlib.sha256(url.encode()).hexdigest()[:16]
         return Path(home) / digest / url.rstrip("/").rpartition("/")[2].partition("?")[0]
 
-    def fetch(self, url: str, *, size: int | None = None, sha256: str | None = None) -> Path:
-        """The local copy of `url`, downloaded if it is not there.
+    def fetch(self, url: str, *, size: int | None = None, sha256: str | None = None, fresh: bool = False) -> Path:
+        """The local copy of `url`, downloaded if it is not there, or in any case if `fresh`.
 
         A download counts only if it has the announced length and, where the manifest knows them, the right size and
         checksum; a tar must also have its end mark. Otherwise it is tried again.
@@ -104,22 +106,31 @@ class Cache:
             DataError: Every attempt failed.
         """
         path = self.path(url)
-        if path.is_file() and size in (None, path.stat().st_size):
+        if not fresh and path.is_file() and size in (None, path.stat().st_size):
             return path
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_name(f".{path.name}.lock")):  # readers of one machine share one download
-            if path.is_file() and size in (None, path.stat().st_size):
+            if not fresh and path.is_file() and size in (None, path.stat().st_size):
                 return path
             return retried(
                 lambda: self._download(url, path, size, sha256), url, attempts=self.attempts, backoff_s=self.backoff_s
             )
+
+    def _options(self, url: str) -> dict[str, Any]:
+        options = dict(self.storage_options)
+        if url.startswith("http") and "client_kwargs" not in options:
+            from aiohttp import ClientTimeout  # noqa: PLC0415 - comes with fsspec[http]
+
+            timeout = ClientTimeout(total=None, sock_connect=self.timeout_s, sock_read=self.timeout_s)
+            options["client_kwargs"] = {"timeout": timeout}
+        return options
 
     def _download(self, url: str, path: Path, size: int | None, sha256: str | None) -> Path:
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         digest = hashlib.sha256()
         tail = b""
         try:
-            system, name = fsspec.core.url_to_fs(url, **dict(self.storage_options))
+            system, name = fsspec.core.url_to_fs(url, **self._options(url))
             announced = system.info(name).get("size")
             with system.open(name, "rb", cache_type="none", block_size=0) as source, temporary.open("wb") as file:
                 while chunk := source.read(_CHUNK):
