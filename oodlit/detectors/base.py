@@ -252,6 +252,12 @@ class Detector(nn.Module, ABC):
         fields: dict[str, Tensor] = {
             name: outputs.require(name) for name in ("logits", "features", "images") if name in needs
         }
+        for name in ("hidden", "model"):
+            if name in needs and getattr(outputs, name) is None:
+                raise InvalidArgumentError(f"{self!r} needs Outputs.{name}, but this backbone gives none")
+        for layer in self.layers:
+            if layer not in (outputs.hidden or {}):
+                raise InvalidArgumentError(f"{self!r} needs the hidden activation {layer!r}, which was not captured")
         if "hidden" in needs:
             fields |= {f"hidden[{name!r}]": value for name, value in (outputs.hidden or {}).items()}
         for name, value in fields.items():

@@ -18,7 +18,16 @@ from oodlit.atomic import write_bytes
 from oodlit.detectors.base import Detector
 from oodlit.errors import FingerprintError, InvalidArgumentError, NotFittedError
 
-__all__ = ["FORMAT", "FitOrigin", "detector_from_config", "detector_to_config", "load", "save", "settings_from_config"]
+__all__ = [
+    "FORMAT",
+    "FitOrigin",
+    "detector_from_config",
+    "detector_to_config",
+    "import_detector",
+    "load",
+    "save",
+    "settings_from_config",
+]
 
 FORMAT = 1
 """Version of the file format; raised when old files can no longer be read."""
@@ -155,14 +164,23 @@ def detector_from_config(config: Mapping[str, Any]) -> Detector:
     Raises:
         InvalidArgumentError: The class is not a detector or cannot be imported.
     """
-    module_name, _, name = config["class_path"].rpartition(".")
+    return import_detector(config["class_path"])(**settings_from_config(config["init_args"]))
+
+
+def import_detector(path: str) -> type[Detector]:
+    """The detector class at a dotted path.
+
+    Raises:
+        InvalidArgumentError: The class is not a detector or cannot be imported.
+    """
+    module_name, _, name = path.rpartition(".")
     try:
         kind = getattr(import_module(module_name), name)
     except (ImportError, AttributeError) as error:
-        raise InvalidArgumentError(f"detector class {config['class_path']!r} cannot be imported: {error}") from error
+        raise InvalidArgumentError(f"detector class {path!r} cannot be imported: {error}") from error
     if not (isinstance(kind, type) and issubclass(kind, Detector)):
-        raise InvalidArgumentError(f"{config['class_path']!r} is not a subclass of oodlit.detectors.Detector")
-    return kind(**settings_from_config(config["init_args"]))
+        raise InvalidArgumentError(f"{path!r} is not a subclass of oodlit.detectors.Detector")
+    return kind
 
 
 def settings_from_config(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from oodlit.detectors.base import TrainFreeDetector
 from oodlit.detectors.reference import Reference
+from oodlit.detectors.softmax import log_max_probability
 from oodlit.outputs import Outputs
 
 __all__ = ["MSP"]
@@ -37,7 +38,4 @@ class MSP(TrainFreeDetector):
     )
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
-        # log p_max = -log(1 + sum over the others of exp(z - z_max)): log1p keeps what p_max rounds to 1.
-        logits = outputs.require("logits")
-        others = logits.scatter(1, outputs.predictions[:, None], -float("inf")).logsumexp(dim=1)
-        return -(others - outputs.max_logits).exp().log1p()
+        return outputs.memo("log_max_probability", lambda: log_max_probability(outputs.require("logits")))

@@ -10,7 +10,14 @@ from oodlit.detectors.statistics.class_probabilities import ClassProbabilities
 from oodlit.detectors.statistics.class_scatter import ClassCovariances, ClassVariances
 from oodlit.detectors.statistics.labels import train_labels
 from oodlit.detectors.statistics.means import CorrectMeans, FeatureMean
-from oodlit.detectors.statistics.samples import FeatureBank, HiddenSample, TrainSample, hash_rows
+from oodlit.detectors.statistics.samples import (
+    FeatureBank,
+    HiddenSample,
+    TrainSample,
+    channel_means,
+    hash_rows,
+    hash_strings,
+)
 
 __all__ = [
     "ClassCovariances",
@@ -24,7 +31,9 @@ __all__ = [
     "Statistic",
     "Statistics",
     "TrainSample",
+    "channel_means",
     "hash_rows",
+    "hash_strings",
     "synchronize",
     "train_labels",
 ]

@@ -10,6 +10,7 @@ from torch import Tensor
 from oodlit.detectors.distributed import Group, all_sum, gather_objects
 from oodlit.detectors.statistics.base import Statistic
 from oodlit.detectors.statistics.labels import train_labels
+from oodlit.errors import RequirementError
 from oodlit.outputs import Outputs
 
 __all__ = ["ClassCovariances", "ClassVariances"]
@@ -29,11 +30,6 @@ class _ClassScatter(Statistic):
         self.add_state("class_counts", torch.zeros(0, dtype=torch.int64), dist_reduce_fx=None)
         self.add_state("running_means", torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx=None)
         self.add_state("scatter", torch.zeros(0, dtype=torch.float64), dist_reduce_fx=None)
-
-    @classmethod
-    def for_detectors(cls, detectors: Iterable[Any]) -> "_ClassScatter":
-        """One size fits all."""
-        return cls()
 
     @abstractmethod
     def _shape(self, num_classes: int, width: int) -> tuple[int, ...]:
@@ -118,9 +114,30 @@ class _ClassScatter(Statistic):
 
 
 class ClassCovariances(_ClassScatter):
-    """A whole covariance matrix per class. Memory: C x D x D doubles."""
+    """A whole covariance matrix per class. Memory: C x D x D doubles.
+
+    Args:
+        max_bytes: Limit of the memory; a training set that would exceed it is refused. None = no limit.
+    """
+
+    def __init__(self, max_bytes: int | None = None) -> None:
+        """Start without a sample."""
+        super().__init__()
+        self.max_bytes = max_bytes
+
+    @classmethod
+    def for_detectors(cls, detectors: Iterable[Any]) -> "ClassCovariances":
+        """With the largest limit of a detector's setting `max_bytes`."""
+        limits = [limit for d in detectors if (limit := getattr(d, "max_bytes", None)) is not None]
+        return cls(max(limits, default=None))
 
     def _shape(self, num_classes: int, width: int) -> tuple[int, ...]:
+        needed = 8 * num_classes * width**2
+        if self.max_bytes is not None and needed > self.max_bytes:
+            raise RequirementError(
+                f"ClassCovariances: {num_classes} covariances of {width} features take {needed / 2**30:.1f} GiB, above"
+                f" the limit of {self.max_bytes / 2**30:.1f} GiB; use tied or diagonal covariances, or raise max_bytes"
+            )
         return (num_classes, width, width)
 
     def _add(self, classes: Tensor, rows: Tensor, of_class: Tensor, weights: Tensor) -> None:
@@ -140,6 +157,11 @@ class ClassCovariances(_ClassScatter):
 
 class ClassVariances(_ClassScatter):
     """The variances of the features per class. Memory: 2 x C x D doubles."""
+
+    @classmethod
+    def for_detectors(cls, detectors: Iterable[Any]) -> "ClassVariances":
+        """One size fits all."""
+        return cls()
 
     def _shape(self, num_classes: int, width: int) -> tuple[int, ...]:
         return (num_classes, width)

@@ -13,7 +13,7 @@ from oodlit.detectors.statistics.base import Statistic
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 
-__all__ = ["FeatureBank", "HiddenSample", "TrainSample", "channel_means", "hash_rows"]
+__all__ = ["FeatureBank", "HiddenSample", "TrainSample", "channel_means", "hash_rows", "hash_strings"]
 
 
 class _SmallestHashes(Statistic):
@@ -256,11 +256,14 @@ def channel_means(outputs: Outputs, layer: str) -> Tensor:
 
 def hash_rows(outputs: Outputs) -> Tensor:
     """A 63-bit hash per image, int64: of its key, or of its features or logits where there are no keys."""
-    contents: Sequence[bytes]
     if outputs.keys is not None:
-        contents = [key.encode() for key in outputs.keys]
-    else:
-        basis = outputs.features if outputs.features is not None else outputs.require("logits")
-        contents = [row.tobytes() for row in basis.detach().cpu().numpy()]
-    digests = (hashlib.blake2b(content, digest_size=8).digest() for content in contents)
+        return hash_strings(outputs.keys)
+    basis = outputs.features if outputs.features is not None else outputs.require("logits")
+    return hash_strings([row.tobytes() for row in basis.detach().cpu().numpy()])
+
+
+def hash_strings(contents: Sequence[str | bytes]) -> Tensor:
+    """63-bit hashes, int64; the same in every process and version."""
+    plain = (content.encode() if isinstance(content, str) else content for content in contents)
+    digests = (hashlib.blake2b(content, digest_size=8).digest() for content in plain)
     return torch.tensor([int.from_bytes(d, "big") >> 1 for d in digests], dtype=torch.int64)

@@ -1,0 +1,91 @@
+"""ASH: all but the largest activations are removed."""
+
+from typing import ClassVar, Literal, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from oodlit.detectors.base import Detector
+from oodlit.detectors.percentile import check_percentile
+from oodlit.detectors.reference import Reference
+from oodlit.detectors.shaping import Shaping, check_non_negative, largest_mask, non_negative_features, num_kept
+from oodlit.detectors.statistics import Statistics
+from oodlit.errors import InvalidArgumentError
+from oodlit.outputs import Head
+
+__all__ = ["ASH"]
+
+
+@final
+class ASH(Shaping):
+    """S = `then` on the logits of pruned features: the k = D - round(D p / 100) largest entries of x stay.
+
+    With s1 the sum before and s2 after pruning, variant "p" leaves what stays as it is, "b" sets it to s1 / k and "s"
+    multiplies it by exp(s1 / s2). Of equal entries the first stay. Features must not be negative.
+
+    Args:
+        variant: "s" (default), "p" or "b".
+        percentile: p, 0 <= p < 100, default 90.
+        then: What scores the new logits, None (default) = `Energy()`.
+
+    Raises:
+        InvalidArgumentError: An argument is out of its range.
+        RequirementError: When scoring, a feature is negative.
+
+    Example:
+        >>> from oodlit.detectors import MaxLogit, fit
+        >>> from oodlit.outputs import Outputs
+        >>> detector, head = ASH(variant="b", percentile=50.0, then=MaxLogit()), Head(torch.eye(4))
+        >>> fit([detector], [], head)
+        >>> x = torch.tensor([[4.0, 1.0, 3.0, 0.0]])  # 4 and 3 stay, each becomes 8 / 2
+        >>> detector.score(Outputs(head(x), x))
+        tensor([4.])
+    """
+
+    needs = frozenset({"features", "head"})
+    requirements = (non_negative_features,)
+    invariances = frozenset({"class_permutation"})
+    presets: ClassVar = {
+        "s-90": {"variant": "s", "percentile": 90.0},
+        "b-65": {"variant": "b", "percentile": 65.0},
+        "p-60": {"variant": "p", "percentile": 60.0},
+    }
+    reference = Reference(
+        "Extremely Simple Activation Shaping for Out-of-Distribution Detection",
+        "A. Djurisic",
+        "ICLR",
+        2023,
+        "https://arxiv.org/abs/2209.09858",
+        "applied to the penultimate features; among equal entries the first are kept",
+    )
+
+    def __init__(
+        self, variant: Literal["s", "p", "b"] = "s", percentile: float = 90.0, then: Detector | None = None
+    ) -> None:
+        """Set variant, share of pruned entries, and what follows."""
+        super().__init__()
+        if variant not in ("s", "p", "b"):
+            raise InvalidArgumentError(f"ASH: variant={variant!r}; 's', 'p' or 'b' is needed")
+        check_percentile("ASH", percentile)
+        self.variant = variant
+        self.percentile = percentile
+        self.then = self._check_then(then)
+
+    def _prepare(self, statistics: Statistics, head: Head) -> None:
+        num_kept(self, head.width, self.percentile)  # refuses before the first batch
+
+    def _shape(
+        self, features: Float[Tensor, "batch features"]
+    ) -> tuple[Float[Tensor, "batch features"], Float[Tensor, " batch"] | None]:
+        check_non_negative(self, features)
+        k = num_kept(self, features.shape[1], self.percentile)
+        mask = largest_mask(features, k)
+        kept = features * mask
+        if self.variant == "p":
+            return kept, None
+        before = features.sum(dim=1)
+        if self.variant == "b":
+            return mask * (before / k)[:, None], None
+        after = kept.sum(dim=1)
+        return kept, before / after.where(after > 0, torch.ones_like(after))

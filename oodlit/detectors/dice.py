@@ -1,0 +1,71 @@
+"""DICE: a head with only its most contributing weights."""
+
+from typing import ClassVar, final
+
+from jaxtyping import Float
+from torch import Tensor
+
+from oodlit.detectors.base import Detector
+from oodlit.detectors.percentile import check_percentile, percentile
+from oodlit.detectors.reference import Reference
+from oodlit.detectors.shaping import Shaping
+from oodlit.detectors.statistics import FeatureMean, Statistics
+from oodlit.outputs import Head
+
+__all__ = ["DICE"]
+
+
+@final
+class DICE(Shaping):
+    """S = `then` on the logits (M * W) x + b; M keeps the weights whose contribution V = W * mean(x) is large.
+
+    V is taken entry by entry with the mean training feature; M is 1 where V exceeds its percentile p over all entries.
+
+    Args:
+        percentile: p, 0 <= p <= 100, default 70 (ImageNet).
+        then: What scores the new logits, None (default) = `Energy()`.
+
+    DICE on clipped activations is `ReAct(threshold=1.0, then=DICE(percentile=10.0))`, `ReAct.preset("dice")`.
+
+    Raises:
+        InvalidArgumentError: An argument is out of its range.
+
+    Example:
+        >>> import torch
+        >>> from oodlit.detectors import MaxLogit, fit
+        >>> from oodlit.outputs import Outputs
+        >>> detector, head = DICE(percentile=50.0, then=MaxLogit()), Head(torch.tensor([[3.0, 1.0], [2.0, 0.0]]))
+        >>> x = torch.tensor([[1.0, 1.0]])
+        >>> fit([detector], [Outputs(head(x), x)], head)
+        >>> detector.score(Outputs(head(x), x))  # 1 and 0 are cut from the head
+        tensor([3.])
+    """
+
+    needs = frozenset({"features", "head"})
+    statistics = (FeatureMean,)
+    invariances = frozenset({"class_permutation"})
+    presets: ClassVar = {"imagenet": {"percentile": 70.0}, "cifar": {"percentile": 90.0}}
+    reference = Reference(
+        "DICE: Leveraging Sparsification for Out-of-Distribution Detection",
+        "Y. Sun and Y. Li",
+        "ECCV",
+        2022,
+        "https://arxiv.org/abs/2111.09805",
+    )
+
+    def __init__(self, percentile: float = 70.0, then: Detector | None = None) -> None:
+        """Set the share of weights that go, and what follows."""
+        super().__init__()
+        check_percentile("DICE", percentile)
+        self.percentile = percentile
+        self.then = self._check_then(then)
+
+    def _prepare(self, statistics: Statistics, head: Head) -> None:
+        contribution = head.weight.double() * statistics[FeatureMean].mean.to(head.weight.device)
+        kept = contribution > percentile(contribution, self.percentile)
+        self.register_buffer("weight", head.weight * kept)
+
+    def _shape(
+        self, features: Float[Tensor, "batch features"]
+    ) -> tuple[Float[Tensor, "batch features"], Float[Tensor, " batch"] | None]:
+        return features, None

@@ -1,0 +1,42 @@
+"""Norm of the last layer's gradient."""
+
+from typing import final
+
+from jaxtyping import Float
+from torch import Tensor
+
+from oodlit.detectors.base import TrainFreeDetector
+from oodlit.detectors.reference import Reference
+from oodlit.detectors.softmax import log_softmax
+from oodlit.outputs import Outputs
+
+__all__ = ["GradNorm"]
+
+
+@final
+class GradNorm(TrainFreeDetector):
+    """S = |x|_1 * sum_c |C p_c - 1|: the L1 norm of the gradient of sum_c -log p_c with respect to the head's weight.
+
+    Closed form; no backward pass.
+
+    Example:
+        >>> import torch
+        >>> GradNorm().score(Outputs(torch.tensor([[0.0, 0.0], [50.0, 0.0]]), torch.tensor([[1.0, -2.0], [1.0, -2.0]])))
+        tensor([0., 6.])
+    """
+
+    needs = frozenset({"logits", "features"})
+    invariances = frozenset({"logit_shift", "class_permutation"})
+    reference = Reference(
+        "On the Importance of Gradients for Detecting Distributional Shifts in the Wild",
+        "R. Huang",
+        "NeurIPS",
+        2021,
+        "https://arxiv.org/abs/2110.00218",
+        "sum over the classes where the authors' code takes the mean: a constant factor",
+    )
+
+    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+        p = log_softmax(outputs).exp()
+        gradient = (p * p.shape[1] - 1).abs().sum(dim=1)
+        return outputs.require("features").abs().sum(dim=1) * gradient

@@ -1,0 +1,65 @@
+"""Kullback-Leibler divergence to the nearest class posterior."""
+
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from oodlit.detectors.base import Detector
+from oodlit.detectors.reference import Reference
+from oodlit.detectors.softmax import log_softmax
+from oodlit.detectors.statistics import ClassProbabilities, Statistics
+from oodlit.outputs import Head, Outputs
+
+__all__ = ["KLMatching"]
+
+
+@final
+class KLMatching(Detector):
+    """S = -min_k sum_c p_c (log p_c - log d_kc): d_k the mean softmax of the training images predicted as k.
+
+    float64; log d is bounded at the smallest normal number (about -708). A class that no training image was predicted
+    as has no d_k: it is left out and noted.
+
+    Example:
+        >>> import torch
+        >>> from oodlit.detectors import fit
+        >>> detector = KLMatching()
+        >>> fit([detector], [Outputs(torch.tensor([[5.0, 0.0, 0.0], [0.0, 5.0, 0.0], [0.0, 0.0, 5.0]]))])
+        >>> near, far = detector.score(Outputs(torch.tensor([[5.0, 0.0, 0.0], [0.0, 0.0, 0.0]])))
+        >>> bool(near.abs() < 1e-6), bool(near > far)
+        (True, True)
+    """
+
+    needs = frozenset({"logits"})
+    statistics = (ClassProbabilities,)
+    invariances = frozenset({"logit_shift", "class_permutation"})
+    reference = Reference(
+        "Scaling Out-of-Distribution Detection for Real-World Settings",
+        "D. Hendrycks",
+        "ICML",
+        2022,
+        "https://arxiv.org/abs/1911.11132",
+        "class posteriors from the training images, as in the NINCO evaluation",
+    )
+    log_means: Tensor
+
+    def _fit(self, statistics: Statistics, head: Head | None) -> None:
+        probabilities = statistics[ClassProbabilities]
+        predicted = probabilities.counts > 0
+        absent = (~predicted).nonzero().flatten().tolist()
+        if absent:
+            self.note(f"{len(absent)} classes are never predicted in training and left out (first: {absent[:3]})")
+        means, classes = probabilities.means[predicted], predicted.nonzero()
+        log_means = means.clamp(min=torch.finfo(means.dtype).tiny).log()
+        # d_kk is close to 1: its logarithm comes from what is left for the other classes.
+        others = means.scatter(1, classes, 0).sum(dim=1, keepdim=True).clamp(max=0.5)
+        own = torch.log1p(-others).where(others < 0.5, log_means.gather(1, classes))
+        self.register_buffer("log_means", log_means.scatter(1, classes, own))
+
+    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+        log_p = log_softmax(outputs).double()
+        p = log_p.exp()
+        own = (p * log_p.where(p > 0, p)).sum(dim=1)
+        return (p @ self.log_means.T).amax(dim=1) - own

@@ -1,0 +1,169 @@
+"""Density of a hidden layer's channel means."""
+
+from typing import Literal, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from oodlit.detectors.base import Detector
+from oodlit.detectors.gaussian import class_distances, within_whitening
+from oodlit.detectors.neighbours import exact_scaling, kth_distances
+from oodlit.detectors.reference import Reference
+from oodlit.detectors.statistics import ClassMoments, HiddenSample, Statistics, channel_means, train_labels
+from oodlit.errors import InvalidArgumentError
+from oodlit.outputs import Head, Outputs
+
+__all__ = ["LaRD"]
+
+
+@final
+class LaRD(Detector):
+    """S = a density of h, the channel means of a hidden layer, reduced to its principal components if asked for.
+
+    Density "mahalanobis": -min_c (h - mu_c)' Sigma^-1 (h - mu_c) over the labels; "knn": minus the distance to the k-th
+    nearest direction; "gmm": the log density of a Gaussian mixture. Fitted on at most 50 000 training images.
+
+    Args:
+        layer: Name of the layer in `Outputs.hidden`: a submodule of the network, or "feature_map" for the last block.
+        density: "mahalanobis" (default), "knn" or "gmm".
+        dim: Number of principal components, at least 1; None (default) = all channels as they are.
+        k: Neighbour of "knn", default 50.
+        components: Gaussians of "gmm", default 10.
+        seed: Of the initialisation of "gmm", default 0.
+
+    Raises:
+        InvalidArgumentError: An argument is out of its range or, at fit, above what the layer or the sample has.
+
+    Example:
+        >>> from oodlit.detectors import fit
+        >>> noise = torch.randn(60, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+        >>> logits, labels = torch.zeros(60, 2), torch.arange(60) % 2
+        >>> detector = LaRD("block")
+        >>> fit([detector], [Outputs(logits, labels=labels, hidden={"block": noise})])
+        >>> near, far = detector.score(Outputs(logits[:2], hidden={"block": torch.tensor([0.0, 9.0]).expand(3, 2).T}))
+        >>> bool(near > far)
+        True
+    """
+
+    needs = frozenset({"hidden"})
+    statistics = (HiddenSample,)
+    invariances = frozenset({"class_permutation"})
+    reference = Reference(
+        "Latent Representation Entropy Density for Distribution Shift Detection",
+        "F. Arnez",
+        "UAI",
+        2024,
+        "https://proceedings.mlr.press/v244/arnez24a.html",
+        "density of the latent representation itself, without the entropy over dropout passes",
+    )
+    mean: Tensor
+    basis: Tensor
+    # mahalanobis
+    origin: Tensor
+    whiten: Tensor
+    whitened_means: Tensor
+    # knn
+    bank: Tensor
+    norms: Tensor
+    # gmm
+    factors: Tensor
+    shifts: Tensor
+    log_weights: Tensor
+
+    def __init__(
+        self,
+        layer: str = "feature_map",
+        density: Literal["mahalanobis", "knn", "gmm"] = "mahalanobis",
+        dim: int | None = None,
+        k: int = 50,
+        components: int = 10,
+        seed: int = 0,
+    ) -> None:
+        """Choose layer and density."""
+        super().__init__()
+        if density not in ("mahalanobis", "knn", "gmm"):
+            raise InvalidArgumentError(f"LaRD: density={density!r}; 'mahalanobis', 'knn' or 'gmm' is needed")
+        for name, value in {"dim": dim, "k": k, "components": components}.items():
+            if value is not None and value < 1:
+                raise InvalidArgumentError(f"LaRD: {name}={value}; at least 1 is needed")
+        self.layer = layer
+        self.density = density
+        self.dim = dim
+        self.k = k
+        self.components = components
+        self.seed = seed
+        self.layers = (layer,)
+
+    def _fit(self, statistics: Statistics, head: Head | None) -> None:
+        sample = statistics[HiddenSample]
+        values = sample.column(self.layer).double()
+        needed = {"knn": ("k", self.k), "gmm": ("components", self.components)}.get(self.density, ("", 0))
+        if needed[1] > len(values):
+            raise InvalidArgumentError(
+                f"{self!r}: {needed[0]}={needed[1]}, but there are {len(values)} training images"
+            )
+        self.register_buffer("mean", values.mean(dim=0))
+        self.register_buffer("basis", self._principal(values - self.mean))
+        reduced = self._reduce(values)
+        if self.density == "mahalanobis":
+            labels = train_labels(Outputs(features=reduced, labels=sample.column("labels")))
+            for name, value in _class_gaussians(reduced, labels).items():
+                self.register_buffer(name, value)
+        elif self.density == "knn":
+            self.register_buffer("bank", exact_scaling(reduced))
+            self.register_buffer("norms", torch.linalg.vector_norm(exact_scaling(reduced), dim=1))
+        else:
+            for name, value in _mixture(reduced, self.components, self.seed).items():
+                self.register_buffer(name, value)
+
+    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+        reduced = self._reduce(channel_means(outputs, self.layer))
+        if self.density == "mahalanobis":
+            inner = Outputs(features=reduced)
+            return -class_distances(inner, self.origin, self.whiten, self.whitened_means).amin(dim=1)
+        if self.density == "knn":
+            return -kth_distances(reduced, self.bank, self.norms, self.k)
+        # log sum_j w_j N(h; m_j, (L_j L_j')^-1)
+        white = torch.einsum("bf,jfg->bjg", reduced, self.factors) - self.shifts
+        return (self.log_weights - white.square().sum(dim=2) / 2).logsumexp(dim=1)
+
+    def _principal(self, centred: Tensor) -> Tensor:
+        width = centred.shape[1]
+        if self.dim is None:
+            return torch.eye(width, dtype=centred.dtype)
+        if self.dim > width:
+            raise InvalidArgumentError(f"{self!r}: dim={self.dim}, but layer {self.layer!r} has {width} channels")
+        vectors: Tensor = torch.linalg.eigh(centred.T @ centred).eigenvectors
+        return vectors.flip(1)[:, : self.dim].contiguous()
+
+    def _reduce(self, values: Float[Tensor, "batch channels"]) -> Float[Tensor, "batch dim"]:
+        # Directions of "knn" are taken around zero, as those of the features are; components need centred values.
+        return values.double() if self.dim is None else (values.double() - self.mean) @ self.basis
+
+
+def _class_gaussians(values: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    moments = ClassMoments()
+    moments.update(Outputs(features=values, labels=labels))
+    whiten = within_whitening(Statistics([moments]))
+    return {
+        "origin": moments.mean.clone(),
+        "whiten": whiten,
+        "whitened_means": (moments.class_means - moments.mean) @ whiten,
+    }
+
+
+def _mixture(values: Tensor, components: int, seed: int) -> dict[str, Tensor]:
+    from sklearn.mixture import GaussianMixture  # noqa: PLC0415  # takes a second to import
+
+    model = GaussianMixture(components, reg_covar=1e-6 * float(values.var(dim=0).mean()) or 1e-6, random_state=seed)
+    model.fit(values.numpy())
+    factors = torch.from_numpy(model.precisions_cholesky_)
+    means, weights = torch.from_numpy(model.means_), torch.from_numpy(model.weights_)
+    log_norms = factors.diagonal(dim1=1, dim2=2).log().sum(dim=1)
+    constant = values.shape[1] / 2 * torch.tensor(2 * torch.pi, dtype=values.dtype).log()
+    return {
+        "factors": factors,
+        "shifts": torch.einsum("jf,jfg->jg", means, factors),
+        "log_weights": weights.log() + log_norms - constant,
+    }

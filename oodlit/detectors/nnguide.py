@@ -1,0 +1,79 @@
+"""Energy guided by the nearest training images."""
+
+from typing import final
+
+from jaxtyping import Float
+from torch import Tensor
+
+from oodlit.detectors.base import Detector
+from oodlit.detectors.neighbours import largest_products
+from oodlit.detectors.reference import Reference
+from oodlit.detectors.statistics import Statistics, TrainSample
+from oodlit.errors import InvalidArgumentError
+from oodlit.outputs import Head, Outputs
+
+__all__ = ["NNGuide"]
+
+
+@final
+class NNGuide(Detector):
+    """S = LSE(z) * mean of the k largest products of the unit feature with the bank, unit features times LSE(z).
+
+    Args:
+        k: Number of neighbours, 1 <= k <= images in the bank; default 10.
+        bank_size: Training images in the bank, chosen by the hash of their keys, at most 50 000; default 12 811, 1 % of
+            ImageNet-1k. Smaller training sets are taken whole.
+
+    Raises:
+        InvalidArgumentError: An argument is out of its range or, at fit, `k` is above the number of images in the bank.
+
+    Example:
+        >>> import torch
+        >>> from oodlit.detectors import fit
+        >>> x = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+        >>> detector = NNGuide(k=1)
+        >>> fit([detector], [Outputs(x, x)])
+        >>> near, far = detector.score(Outputs(torch.ones(2, 2), torch.tensor([[0.0, 1.0], [0.0, -1.0]])))
+        >>> bool(near > far)
+        True
+    """
+
+    needs = frozenset({"logits", "features"})
+    statistics = (TrainSample,)
+    invariances = frozenset({"class_permutation"})
+    host_buffers = frozenset({"bank"})
+    reference = Reference(
+        "Nearest Neighbor Guidance for Out-of-Distribution Detection",
+        "J. Park",
+        "ICCV",
+        2023,
+        "https://arxiv.org/abs/2309.14888",
+        "the 1 % of the training images is chosen by the hash of their keys",
+    )
+    bank: Tensor
+
+    def __init__(self, k: int = 10, bank_size: int = 12_811) -> None:
+        """Set the number of neighbours and the size of the bank."""
+        super().__init__()
+        if k < 1:
+            raise InvalidArgumentError(f"NNGuide: k={k}; at least 1 is needed")
+        if not k <= bank_size <= TrainSample.default_rows:
+            raise InvalidArgumentError(
+                f"NNGuide: bank_size={bank_size}; k={k} <= bank_size <= {TrainSample.default_rows} is needed"
+            )
+        self.k = k
+        self.bank_size = bank_size
+
+    def _fit(self, statistics: Statistics, head: Head | None) -> None:
+        sample = statistics[TrainSample].outputs
+        bank = sample.select(slice(0, self.bank_size))
+        if self.k > len(bank):
+            raise InvalidArgumentError(
+                f"{self!r}: k={self.k}, but the bank holds {len(bank)} training images;"
+                f" use k <= {len(bank)} or fit on more images"
+            )
+        self.register_buffer("bank", bank.unit_features * bank.logsumexp[:, None])
+
+    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+        values, _ = largest_products(outputs.unit_features.to(self.bank.dtype), self.bank, self.k)
+        return outputs.logsumexp * values.mean(dim=1)

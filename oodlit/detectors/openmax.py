@@ -1,0 +1,155 @@
+"""OpenMax: logits revised by the extreme values of each class."""
+
+from typing import final
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from oodlit.detectors.base import Detector
+from oodlit.detectors.reference import Reference
+from oodlit.detectors.statistics import Statistics, TrainSample, train_labels
+from oodlit.errors import InvalidArgumentError, RequirementError
+from oodlit.outputs import Head, Outputs
+
+__all__ = ["OpenMax", "weibull_fit"]
+
+
+@final
+class OpenMax(Detector):
+    """S = LSE(v) - v_0, the log odds of "known": P(unknown) = 1 / (1 + exp(S)).
+
+    Per class the mean logit vector of the correctly classified training images, and a Weibull distribution of the
+    `tail` largest distances to it. The `alpha` largest logits are revised, v_c = z_c (1 - w_c (alpha - rank_c) / alpha)
+    with rank 0 for the largest and w_c the Weibull probability of the distance to class c; v_0 sums what they lose.
+    A class without a correctly classified image is never revised, and noted.
+
+    Args:
+        tail: Number of largest distances per class, at least 2, default 20; all of them where there are fewer.
+        alpha: Number of largest logits that are revised, at least 1, default 10; at most the number of classes.
+
+    Raises:
+        InvalidArgumentError: An argument is out of its range.
+        RequirementError: At fit, no training image is classified correctly.
+
+    Example:
+        >>> import torch
+        >>> from oodlit.detectors import fit
+        >>> noise = 0.5 * torch.randn(100, 2, generator=torch.Generator().manual_seed(0))
+        >>> labels = torch.arange(100) % 2
+        >>> detector = OpenMax()
+        >>> fit([detector], [Outputs(8 * torch.eye(2)[labels] + noise, labels=labels)])
+        >>> near, far = detector.score(Outputs(torch.tensor([[8.0, 0.0], [16.0, 12.0]])))
+        >>> bool(near > far)
+        True
+    """
+
+    needs = frozenset({"logits"})
+    statistics = (TrainSample,)
+    invariances = frozenset({"class_permutation"})
+    reference = Reference(
+        "Towards Open Set Deep Networks",
+        "A. Bendale and T. Boult",
+        "CVPR",
+        2016,
+        "https://arxiv.org/abs/1511.06233",
+        "Euclidean distances; from a sample of at most 50 000 training images; the log odds in place of -P(unknown)",
+    )
+    means: Tensor
+    shapes: Tensor
+    scales: Tensor
+    starts: Tensor
+
+    def __init__(self, tail: int = 20, alpha: int = 10) -> None:
+        """Set the size of the tail and the number of revised logits."""
+        super().__init__()
+        if tail < 2:
+            raise InvalidArgumentError(f"OpenMax: tail={tail}; at least 2 is needed")
+        if alpha < 1:
+            raise InvalidArgumentError(f"OpenMax: alpha={alpha}; at least 1 is needed")
+        self.tail = tail
+        self.alpha = alpha
+
+    def _fit(self, statistics: Statistics, head: Head | None) -> None:
+        sample = statistics[TrainSample].outputs
+        labels = train_labels(sample)
+        right = sample.predictions == labels
+        if not right.any():
+            raise RequirementError(f"{self!r}: none of {len(labels)} training images is classified correctly")
+        logits, labels = sample.require("logits")[right].double(), labels[right]
+        num_classes = logits.shape[1]
+        counts = torch.bincount(labels, minlength=num_classes)
+        means = logits.new_zeros(num_classes, num_classes).index_add_(0, labels, logits)
+        means /= counts.clamp(min=1)[:, None]
+        distances = torch.linalg.vector_norm(logits - means[labels], dim=1)
+        tails, valid = _largest_per_class(distances, labels, counts, self.tail)
+        absent = (counts == 0).nonzero().flatten().tolist()
+        if absent:
+            self.note(f"{len(absent)} classes have no correctly classified training image (first: {absent[:3]})")
+        # As in the authors' library the tail is moved to start at 1.
+        starts = tails.where(valid, torch.full_like(tails, float("inf"))).amin(dim=1)
+        shapes, scales = weibull_fit((tails - starts[:, None] + 1).where(valid, torch.ones_like(tails)), valid)
+        for name, value in {"means": means, "shapes": shapes, "scales": scales, "starts": starts}.items():
+            self.register_buffer(name, value)
+
+    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+        logits = outputs.require("logits").double()
+        alpha = min(self.alpha, logits.shape[1])
+        top, classes = logits.topk(alpha, dim=1)
+        revised, unknown = logits, logits.new_zeros(len(logits))
+        for rank in range(alpha):
+            label = classes[:, rank]
+            distance = torch.linalg.vector_norm(logits - self.means[label], dim=1)
+            # An absent class starts at infinity: its excess is minus infinity, its probability 0.
+            excess = (distance - self.starts[label] + 1).clamp(min=0)
+            outside = -torch.expm1(-((excess / self.scales[label]) ** self.shapes[label]))
+            loss = top[:, rank] * outside * (alpha - rank) / alpha
+            revised = revised.scatter(1, label[:, None], (top[:, rank] - loss)[:, None])
+            unknown = unknown + loss
+        return revised.logsumexp(dim=1) - unknown
+
+
+def weibull_fit(
+    values: Float[Tensor, "classes tail"], valid: Bool[Tensor, "classes tail"]
+) -> tuple[Float[Tensor, " classes"], Float[Tensor, " classes"]]:
+    """Shape and scale of a Weibull distribution by maximum likelihood, for all classes at once.
+
+    The shape k solves sum x^k log x / sum x^k - 1/k = mean log x; the left side rises with k: bisection in [1e-2, 1e4].
+
+    Args:
+        values: Positive.
+        valid: Entries that count; a class without any gets shape and scale 1.
+    """
+    logs, counts = values.log(), valid.sum(dim=1).clamp(min=1)
+    mean = (logs * valid).sum(dim=1) / counts
+    outside = torch.zeros_like(logs).masked_fill(~valid, -float("inf"))
+    empty = ~valid.any(dim=1)
+    outside[empty] = 0
+    low = torch.full_like(mean, 1e-2).log()
+    high = torch.full_like(mean, 1e4).log()
+    for _ in range(60):
+        middle = (low + high) / 2
+        shape = middle.exp()
+        weights = (shape[:, None] * logs + outside).softmax(dim=1)
+        above = (weights * logs).sum(dim=1) - 1 / shape > mean
+        low, high = low.where(above, middle), middle.where(above, high)
+    shape = ((low + high) / 2).exp()
+    scale = (((shape[:, None] * logs + outside).logsumexp(dim=1) - counts.log()) / shape).exp()
+    one = torch.ones_like(shape)
+    return shape.where(~empty, one), scale.where(~empty, one)
+
+
+def _largest_per_class(
+    values: Float[Tensor, " batch"], labels: Int[Tensor, " batch"], counts: Int[Tensor, " classes"], size: int
+) -> tuple[Float[Tensor, "classes tail"], Bool[Tensor, "classes tail"]]:
+    """The `size` largest values of every class, and which entries are real."""
+    order = values.argsort(descending=True, stable=True)
+    order = order[labels[order].argsort(stable=True)]  # by class, then from the largest down
+    starts = counts.cumsum(0) - counts
+    rank = torch.arange(len(values)) - starts[labels[order]]
+    kept = order[rank < size]
+    result = values.new_zeros(len(counts), size)
+    valid = torch.zeros(len(counts), size, dtype=torch.bool)
+    result[labels[kept], rank[rank < size]] = values[kept]
+    valid[labels[kept], rank[rank < size]] = True
+    return result, valid

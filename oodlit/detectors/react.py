@@ -1,0 +1,90 @@
+"""ReAct: clipped activations."""
+
+from typing import ClassVar, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from oodlit.detectors.base import Detector
+from oodlit.detectors.percentile import check_percentile, percentile
+from oodlit.detectors.reference import Reference
+from oodlit.detectors.shaping import Shaping
+from oodlit.detectors.statistics import Statistic, Statistics, TrainSample
+from oodlit.outputs import Head
+
+__all__ = ["ReAct"]
+
+
+@final
+class ReAct(Shaping):
+    """S = `then` on the logits W min(x, c) + b; c a percentile of all activations of the training images pooled.
+
+    The percentile is exact over a sample of at most 50 000 training images, all of them where there are fewer.
+
+    Args:
+        percentile: 0 <= percentile <= 100, default 99.
+        threshold: c itself; None (default) takes the percentile. With it no training images are needed.
+        then: What scores the new logits, None (default) = `Energy()`. May be another reshaping, such as `DICE()`.
+
+    The preset "p90-val" is the percentile of the paper, which takes it over held-out ID images: call
+    `oodlit.detectors.fit` with outputs of such images to follow it; in a run it is taken over the training images.
+
+    Raises:
+        InvalidArgumentError: An argument is out of its range.
+
+    Example:
+        >>> from oodlit.detectors import MSP, fit
+        >>> from oodlit.outputs import Outputs
+        >>> detector, head = ReAct(percentile=100.0, then=MSP()), Head(torch.eye(2))
+        >>> train, test = torch.tensor([[0.0, 3.0]]), torch.tensor([[5.0, 2.0]])
+        >>> fit([detector], [Outputs(head(train), train)], head)
+        >>> detector.score(Outputs(head(test), test)).exp()  # of the logits (3, 2)
+        tensor([0.7311])
+    """
+
+    needs = frozenset({"features", "head"})
+    statistics: tuple[type[Statistic], ...] = (TrainSample,)
+    invariances = frozenset({"class_permutation"})
+    presets: ClassVar = {
+        "p99-train": {"percentile": 99.0},
+        "p90-val": {"percentile": 90.0},
+        "dice": {
+            "threshold": 1.0,
+            "then": {"class_path": "oodlit.detectors.dice.DICE", "init_args": {"percentile": 10.0}},
+        },
+    }
+    reference = Reference(
+        "ReAct: Out-of-distribution Detection With Rectified Activations",
+        "Y. Sun",
+        "NeurIPS",
+        2021,
+        "https://arxiv.org/abs/2111.12797",
+        "99th percentile of training images by default, as in the NINCO and ViM evaluations",
+    )
+    clip: Tensor
+
+    def __init__(self, percentile: float = 99.0, threshold: float | None = None, then: Detector | None = None) -> None:
+        """Set the clipping and what follows it."""
+        super().__init__()
+        check_percentile("ReAct", percentile)
+        self.percentile = percentile
+        self.threshold = threshold
+        self.then = self._check_then(then)
+        self.statistics = (TrainSample,) if threshold is None else ()
+
+    def _prepare(self, statistics: Statistics, head: Head) -> None:
+        clip = self.threshold
+        if clip is None:
+            features = statistics[TrainSample].outputs.require("features")
+            if bool((features < 0).any()):
+                self.note("features have negative values; ReAct was proposed for non-negative ones")
+            clip = statistics.memo(
+                ("feature_percentile", self.percentile), lambda: percentile(features, self.percentile)
+            )
+        self.register_buffer("clip", torch.tensor(clip, dtype=torch.float64, device=head.weight.device))
+
+    def _shape(
+        self, features: Float[Tensor, "batch features"]
+    ) -> tuple[Float[Tensor, "batch features"], Float[Tensor, " batch"] | None]:
+        return features.clamp(max=self.clip.to(features.dtype)), None

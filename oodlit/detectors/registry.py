@@ -1,0 +1,63 @@
+"""All detectors by name; the registry is the export list of `oodlit.detectors`."""
+
+import inspect
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from oodlit.detectors.base import Detector
+from oodlit.detectors.io import import_detector
+from oodlit.errors import InvalidArgumentError, UnknownNameError
+
+__all__ = ["detectors", "find", "presets"]
+
+
+def detectors() -> dict[str, type[Detector]]:
+    """Every detector of the package by its key.
+
+    Example:
+        >>> detectors()["relative_mahalanobis"].__name__
+        'RelativeMahalanobis'
+    """
+    package = import_module("oodlit.detectors")
+    found: dict[str, type[Detector]] = {}
+    for name in package.__all__:
+        kind = getattr(package, name)
+        if isinstance(kind, type) and issubclass(kind, Detector) and not inspect.isabstract(kind):
+            if kind.key() in found:
+                raise InvalidArgumentError(f"{kind.__name__} and {found[kind.key()].__name__} share a key")
+            found[kind.key()] = kind
+    return dict(sorted(found.items()))
+
+
+def find(name: str) -> type[Detector]:
+    """The detector class of a name: its key or class name in any case, or the dotted path of a class of your own.
+
+    Raises:
+        UnknownNameError: No detector has this name; gives the nearest ones.
+        InvalidArgumentError: The dotted path leads to no detector.
+
+    Example:
+        >>> find("kl_matching") is find("KLMatching") is find("oodlit.detectors.KLMatching")
+        True
+    """
+    if "." in name:
+        return import_detector(name)
+    by_plain_name = {_plain(n): kind for key, kind in detectors().items() for n in (key, kind.__name__)}
+    if _plain(name) not in by_plain_name:
+        raise UnknownNameError.of("detector", name, detectors())
+    return by_plain_name[_plain(name)]
+
+
+def presets() -> dict[str, Mapping[str, Mapping[str, Any]]]:
+    """Published settings of every detector that has some: key -> name of the preset -> settings.
+
+    Example:
+        >>> presets()["react"]["p90-val"]
+        {'percentile': 90.0}
+    """
+    return {key: kind.presets for key, kind in detectors().items() if kind.presets}
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")

@@ -1,0 +1,63 @@
+"""Norm of what lies outside the principal space of the training features."""
+
+from typing import final
+
+from jaxtyping import Float
+from torch import Tensor
+
+from oodlit.detectors.base import Detector
+from oodlit.detectors.reference import Reference
+from oodlit.detectors.residual_space import check_dim, residual_basis, residual_norms
+from oodlit.detectors.statistics import ClassMoments, Statistics
+from oodlit.outputs import Head, Outputs
+
+__all__ = ["Residual"]
+
+
+@final
+class Residual(Detector):
+    """S = -|R'(x - u)|, u = -W^+ b; R the eigenvectors of (1/N) sum (x-u)(x-u)' after the first `dim`.
+
+    Args:
+        dim: Dimension of the principal space, 1 <= dim < features. None (default) goes by the width D: 1000 if
+            D >= 2048, 512 if D >= 768, else D/2.
+
+    Raises:
+        InvalidArgumentError: `dim` is below 1 or, at fit, not below the number of features.
+
+    Example:
+        >>> import torch
+        >>> from oodlit.detectors import fit
+        >>> x = torch.tensor([[3.0, 0.1], [-3.0, 0.1], [3.0, -0.1], [-3.0, -0.1]])
+        >>> detector = Residual(dim=1)
+        >>> fit([detector], [Outputs(features=x, labels=torch.zeros(4, dtype=torch.int64))], Head(torch.eye(2)))
+        >>> detector.score(Outputs(features=torch.tensor([[9.0, 0.5]]))).tolist()
+        [-0.5]
+    """
+
+    needs = frozenset({"features", "head"})
+    statistics = (ClassMoments,)
+    invariances = frozenset({"class_permutation", "feature_rotation", "larger_residual_is_worse"})
+    reference = Reference(
+        "ViM: Out-Of-Distribution with Virtual-logit Matching",
+        "H. Wang",
+        "CVPR",
+        2022,
+        "https://arxiv.org/abs/2203.10807",
+    )
+    origin: Tensor
+    residual: Tensor
+
+    def __init__(self, dim: int | None = None) -> None:
+        """Set the dimension of the principal space."""
+        super().__init__()
+        self.dim = check_dim("Residual", dim)
+
+    def _fit(self, statistics: Statistics, head: Head | None) -> None:
+        assert head is not None  # checked by `fit`
+        origin, residual = residual_basis(statistics, head, dim=self.dim, owner=repr(self))
+        self.register_buffer("origin", origin)
+        self.register_buffer("residual", residual)
+
+    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+        return -residual_norms(outputs, self.origin, self.residual)

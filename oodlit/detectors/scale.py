@@ -1,0 +1,72 @@
+"""SCALE: features multiplied by how peaked they are."""
+
+from typing import ClassVar, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from oodlit.detectors.base import Detector
+from oodlit.detectors.percentile import check_percentile
+from oodlit.detectors.reference import Reference
+from oodlit.detectors.shaping import Shaping, check_non_negative, non_negative_features, num_kept
+from oodlit.detectors.statistics import Statistics
+from oodlit.outputs import Head
+
+__all__ = ["SCALE"]
+
+
+@final
+class SCALE(Shaping):
+    """S = `then` on the logits of x exp(s1 / s2): s1 the sum of x, s2 that of its D - round(D p / 100) largest entries.
+
+    Nothing is pruned. Features must not be negative.
+
+    Args:
+        percentile: p, 0 <= p < 100, default 85.
+        then: What scores the new logits, None (default) = `Energy()`.
+
+    Raises:
+        InvalidArgumentError: An argument is out of its range.
+        RequirementError: When scoring, a feature is negative.
+
+    Example:
+        >>> from oodlit.detectors import MaxLogit, fit
+        >>> from oodlit.outputs import Outputs
+        >>> detector, head = SCALE(percentile=50.0, then=MaxLogit()), Head(torch.eye(2))
+        >>> fit([detector], [], head)
+        >>> x = torch.tensor([[1.0, 1.0]])
+        >>> detector.score(Outputs(head(x), x))  # exp(2 / 1)
+        tensor([7.3891], dtype=torch.float64)
+    """
+
+    needs = frozenset({"features", "head"})
+    requirements = (non_negative_features,)
+    invariances = frozenset({"class_permutation"})
+    presets: ClassVar = {"p85": {"percentile": 85.0}}
+    reference = Reference(
+        "Scaling for Training Time and Post-hoc Out-of-distribution Detection Enhancement",
+        "K. Xu",
+        "ICLR",
+        2024,
+        "https://arxiv.org/abs/2310.00227",
+        "the post-hoc score alone",
+    )
+
+    def __init__(self, percentile: float = 85.0, then: Detector | None = None) -> None:
+        """Set the share of entries left out of s2, and what follows."""
+        super().__init__()
+        check_percentile("SCALE", percentile)
+        self.percentile = percentile
+        self.then = self._check_then(then)
+
+    def _prepare(self, statistics: Statistics, head: Head) -> None:
+        num_kept(self, head.width, self.percentile)  # refuses before the first batch
+
+    def _shape(
+        self, features: Float[Tensor, "batch features"]
+    ) -> tuple[Float[Tensor, "batch features"], Float[Tensor, " batch"] | None]:
+        check_non_negative(self, features)
+        k = num_kept(self, features.shape[1], self.percentile)
+        largest = features.topk(k, dim=1, sorted=False).values.sum(dim=1)
+        return features, features.sum(dim=1) / largest.where(largest > 0, torch.ones_like(largest))

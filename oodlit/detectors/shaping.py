@@ -1,0 +1,125 @@
+"""Reshaping features before the head: what ReAct, ASH, SCALE, VRA and DICE share."""
+
+from abc import abstractmethod
+from typing import final
+
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from oodlit.detectors.base import BackboneFacts, Detector
+from oodlit.detectors.energy import Energy
+from oodlit.detectors.statistics import Statistics
+from oodlit.errors import InvalidArgumentError, RequirementError
+from oodlit.outputs import Head, Outputs
+
+__all__ = ["Shaping", "check_non_negative", "largest_mask", "non_negative_features", "num_kept"]
+
+LARGEST_EXPONENT = 500.0
+"""Bound on the exponent of a factor of the features: logits stay finite in float64."""
+
+
+class Shaping(Detector):
+    """A change of the features, or of the head, before another detector scores the new logits.
+
+    Subclasses fill in `_prepare` and `_shape`, and store the detector that scores as `then` (None = `Energy()`).
+    """
+
+    then: Detector | None
+    weight: Tensor
+    bias: Tensor
+
+    @abstractmethod
+    def _prepare(self, statistics: Statistics, head: Head) -> None:
+        """Derive the state; the buffers `weight` and `bias` hold the head already and may be replaced."""
+
+    @abstractmethod
+    def _shape(
+        self, features: Float[Tensor, "batch features"]
+    ) -> tuple[Float[Tensor, "batch features"], Float[Tensor, " batch"] | None]:
+        """New features, and the logarithm of a factor of each row (None = 1)."""
+
+    @final
+    def _fit(self, statistics: Statistics, head: Head | None) -> None:
+        assert head is not None  # checked by `fit`
+        self.register_buffer("weight", head.weight.clone())
+        self.register_buffer("bias", head.offset.clone())
+        self._prepare(statistics, head)
+
+    @final
+    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+        then = Energy() if self.then is None else self.then
+        features, exponents = self._shape(outputs.require("features"))
+        # A detector that reshapes again forms its own logits.
+        logits = None if isinstance(then, Shaping) else features.to(self.weight.dtype) @ self.weight.T
+        if exponents is not None:
+            # exp of a ratio of sums soon leaves float32: multiply the logits, not the features, and in float64.
+            factors = exponents.double().clamp(max=LARGEST_EXPONENT).exp()[:, None]
+            features = features * factors
+            logits = None if logits is None else logits * factors
+        return then.score(Outputs(None if logits is None else logits + self.bias, features))
+
+    @final
+    def _check_then(self, then: Detector | None) -> Detector | None:
+        """`then` itself, if it scores logits and features that it need not have been fitted on.
+
+        Raises:
+            InvalidArgumentError: It does not.
+        """
+        usable = then is None or isinstance(then, Shaping)
+        if then is not None and not usable:
+            usable = not then.required_statistics and then.required_needs <= {"logits", "features"}
+        if not usable:
+            raise InvalidArgumentError(
+                f"{type(self).__name__}: then={then!r} cannot score reshaped features;"
+                " a train-free detector of logits, or another reshaping, is needed"
+            )
+        return then
+
+
+def non_negative_features(detector: object, facts: BackboneFacts) -> str:
+    """Requirement: features without negative values, as after a ReLU."""
+    return f"assumes non-negative features; those of {facts.name} are signed" if facts.signed_features else ""
+
+
+def check_non_negative(owner: object, features: Float[Tensor, "batch features"]) -> None:
+    """Raise if a feature is negative.
+
+    Raises:
+        RequirementError: One is.
+    """
+    if bool((features < 0).any()):
+        raise RequirementError(
+            f"{owner!r} assumes non-negative features, as after a ReLU; got {float(features.min()):.3g}"
+        )
+
+
+def num_kept(owner: object, width: int, percentile: float) -> int:
+    """How many of `width` features stay when `percentile` of 100 go.
+
+    Raises:
+        InvalidArgumentError: None would stay.
+    """
+    kept = width - round(width * percentile / 100)
+    if kept < 1:
+        raise InvalidArgumentError(f"{owner!r}: percentile={percentile} leaves none of {width} features")
+    return kept
+
+
+def largest_mask(values: Float[Tensor, "batch features"], k: int) -> Bool[Tensor, "batch features"]:
+    """True at exactly the k largest entries of each row; among equal entries the first ones.
+
+    Example:
+        >>> import torch
+        >>> largest_mask(torch.tensor([[1.0, 3.0, 1.0, 1.0]]), 2)
+        tensor([[ True,  True, False, False]])
+    """
+    # Not sorted: only its smallest value is wanted.
+    threshold = values.topk(k, dim=1, sorted=False).values.amin(dim=1, keepdim=True)
+    mask = values >= threshold
+    tied = mask.sum(dim=1) > k
+    if tied.any():
+        rows, limits = values[tied], threshold[tied]
+        above, equal = rows > limits, rows == limits
+        room = k - above.sum(dim=1, keepdim=True)
+        mask[tied] = above | (equal & (equal.cumsum(dim=1) <= room))
+    return mask

@@ -1,0 +1,56 @@
+"""Inner product with the stored pattern of the predicted class."""
+
+from typing import final
+
+from jaxtyping import Float
+from torch import Tensor
+
+from oodlit.detectors.base import Detector
+from oodlit.detectors.reference import Reference
+from oodlit.detectors.statistics import CorrectMeans, Statistics
+from oodlit.outputs import Head, Outputs
+
+__all__ = ["SHE"]
+
+
+@final
+class SHE(Detector):
+    """S = x . P_y, y the prediction; P_c the mean feature of the correctly classified training images of class c.
+
+    A class without a correctly classified image takes the mean of all its images, one without any image the mean of the
+    training set; both are noted.
+
+    Example:
+        >>> import torch
+        >>> from oodlit.detectors import fit
+        >>> x = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
+        >>> detector = SHE()
+        >>> fit([detector], [Outputs(x, x, torch.tensor([0, 1]))])
+        >>> detector.score(Outputs(torch.tensor([[1.0, 0.0]]), torch.tensor([[3.0, 1.0]]))).tolist()
+        [6.0]
+    """
+
+    needs = frozenset({"logits", "features"})
+    statistics = (CorrectMeans,)
+    invariances = frozenset({"feature_rotation", "class_permutation"})
+    reference = Reference(
+        "Out-of-Distribution Detection based on In-Distribution Data Patterns Memorization with Modern Hopfield Energy",
+        "J. Zhang",
+        "ICLR",
+        2023,
+        "https://openreview.net/forum?id=KkazG4lgKL",
+        "the simplified inner product, as in the authors' code",
+    )
+    patterns: Tensor
+
+    def _fit(self, statistics: Statistics, head: Head | None) -> None:
+        facts = statistics[CorrectMeans]
+        right, present = facts.right_counts > 0, facts.class_counts > 0
+        absent = (~right).nonzero().flatten().tolist()
+        if absent:
+            self.note(f"{len(absent)} classes have no correctly classified training image (first: {absent[:3]})")
+        fallback = facts.class_means.where(present[:, None], facts.mean)
+        self.register_buffer("patterns", facts.means.where(right[:, None], fallback))
+
+    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+        return (outputs.require("features").double() * self.patterns[outputs.predictions]).sum(dim=1)

@@ -1,0 +1,75 @@
+"""VRA: activations cut at both ends."""
+
+from functools import partial
+from typing import ClassVar, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from oodlit.detectors.base import Detector
+from oodlit.detectors.percentile import check_percentile, percentile
+from oodlit.detectors.reference import Reference
+from oodlit.detectors.shaping import Shaping
+from oodlit.detectors.statistics import Statistics, TrainSample
+from oodlit.errors import InvalidArgumentError
+from oodlit.outputs import Head
+
+__all__ = ["VRA"]
+
+
+@final
+class VRA(Shaping):
+    """S = `then` on the logits of x': x' = 0 where x < a, b where x > b, x elsewhere; a and b percentiles.
+
+    Percentiles of all activations of the training images pooled, exact over a sample of at most 50 000 training images.
+
+    Args:
+        low: Percentile below which activations become zero, default 1.
+        high: Percentile at which they are capped, low < high <= 100, default 99.
+        then: What scores the new logits, None (default) = `Energy()`.
+
+    Raises:
+        InvalidArgumentError: An argument is out of its range.
+
+    Example:
+        >>> VRA(low=60.0, high=95.0)
+        VRA(low=60.0, high=95.0)
+    """
+
+    needs = frozenset({"features", "head"})
+    statistics = (TrainSample,)
+    invariances = frozenset({"class_permutation"})
+    presets: ClassVar = {"p1-p99": {"low": 1.0, "high": 99.0}, "p60-p95": {"low": 60.0, "high": 95.0}}
+    reference = Reference(
+        "VRA: Variational Rectified Activation for Out-of-distribution Detection",
+        "M. Xu",
+        "NeurIPS",
+        2023,
+        "https://arxiv.org/abs/2302.11716",
+    )
+    floor: Tensor
+    cap: Tensor
+
+    def __init__(self, low: float = 1.0, high: float = 99.0, then: Detector | None = None) -> None:
+        """Set the percentiles and what follows."""
+        super().__init__()
+        check_percentile("VRA", low)
+        check_percentile("VRA", high)
+        if low >= high:
+            raise InvalidArgumentError(f"VRA: low={low} is not below high={high}")
+        self.low = low
+        self.high = high
+        self.then = self._check_then(then)
+
+    def _prepare(self, statistics: Statistics, head: Head) -> None:
+        features = statistics[TrainSample].outputs.require("features")
+        for name, percent in (("floor", self.low), ("cap", self.high)):
+            value = statistics.memo(("feature_percentile", percent), partial(percentile, features, percent))
+            self.register_buffer(name, torch.tensor(value, dtype=torch.float64, device=head.weight.device))
+
+    def _shape(
+        self, features: Float[Tensor, "batch features"]
+    ) -> tuple[Float[Tensor, "batch features"], Float[Tensor, " batch"] | None]:
+        floor, cap = self.floor.to(features.dtype), self.cap.to(features.dtype)
+        return features.where(features >= floor, torch.zeros_like(features)).clamp(max=cap), None
