@@ -161,10 +161,10 @@ def _parse(name: str, arguments: list[str]) -> _Call:
     try:
         namespace = parser.parse_args(arguments)
     except jsonargparse.ArgumentError as error:
-        raise _usage(error) from error
+        raise _usage(error, command) from error
     instantiate = getattr(parser, "instantiate", None) or parser.instantiate_classes
     given = instantiate(namespace).as_dict()
-    given.pop("config", None)
+    given = {key: value for key, value in given.items() if key not in ("config", "debug")}
     if "resolved_config" in inspect.signature(function).parameters:
         given["resolved_config"] = parser.dump(namespace, skip_none=False)
     return _Call(function, given)
@@ -248,7 +248,7 @@ class _HelpFormatter(jsonargparse.DefaultHelpFormatter):
         return f"usage: {usage}\n\n" if usage else super()._format_usage(usage, actions, groups, prefix)
 
 
-def _usage(error: Exception) -> UsageError | UnknownNameError:
+def _usage(error: Exception, command: Command) -> UsageError | UnknownNameError:
     """What jsonargparse says over several lines, in one; an unknown class gets its nearest names."""
     lines = [line.strip(" -") for line in str(error).splitlines() if line.strip(" -")]
     for line in lines:
@@ -259,6 +259,8 @@ def _usage(error: Exception) -> UsageError | UnknownNameError:
     text = " ".join(lines)
     for pattern, plain in _PLAIN:
         text = re.sub(pattern, plain, text)
+    for name in command.positional:
+        text = text.replace(f"--{name}: ", f"{name.upper()}: ")
     return UsageError(text)
 
 

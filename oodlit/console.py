@@ -16,8 +16,9 @@ def _err() -> Console:
 
 
 def console() -> Console:
-    """The console of standard output, made anew so that a redirected stream is respected."""
-    return Console()
+    """The console of standard output, made anew so that a redirected stream is respected; wide where it is a file."""
+    made = Console()
+    return made if made.is_terminal else Console(width=200)
 
 
 @contextmanager

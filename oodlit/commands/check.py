@@ -9,13 +9,9 @@ def check(detectors: list[str]) -> int:
     Args:
         detectors: dotted paths of classes, such as my.module.MyDetector; the current folder is searched first
     """
-    import sys
-
     from oodlit.console import console, status
     from oodlit.testing import check_by_path
 
-    if "" not in sys.path:
-        sys.path.insert(0, "")
     failed = 0
     for path in detectors:
         with status(f"checking {path}"):

@@ -4,12 +4,21 @@ import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
+from oodlit.report.headline import (
+    Cell,
+    Column,
+    Lookup,
+    headline_columns,
+    interval_text,
+    percent_text,
+    ranked_detectors,
+    share_text,
+)
 from oodlit.report.svg import Bar, Series, interval_bars, score_histogram
 from oodlit.report.thumbnails import accepted_images, threshold_of
 from oodlit.results import DatasetInfo, Results
@@ -43,39 +52,11 @@ class Shots:
         return self._names[key] + (" tiny" if self._urls[key].startswith("data:image/png") else "")
 
 
-@dataclass
-class Cell:
-    """One value of a table."""
-
-    text: str = "-"
-    sort: float = math.nan
-    meter: float | None = None
-    interval: str = ""
-    title: str = ""
-    best: bool = False
-    kind: str = "none"
-    first: bool = False
-
-
-@dataclass
-class Column:
-    """One metric of one data set in the headline."""
-
-    label: str
-    dataset: str
-    metric: str
-    lower_is_better: bool
-    explanation: str
-    is_count: bool = False
-    first: bool = False
-    cells: list[Cell] = field(default_factory=list)
-
-
 def view(title: str, results: Results, shots: Shots) -> dict[str, Any]:
     """Everything that the template needs of one run."""
-    lookup = _Lookup(results)
-    columns = _columns(results, lookup)
-    detectors = _ordered(results, columns)
+    lookup = Lookup(results)
+    columns = headline_columns(results)
+    detectors = ranked_detectors(results, columns)
     sets = [d for d in results.datasets if d.role is Role.OOD]
     colours = {info.name: _COLOURS[index % len(_COLOURS)] for index, info in enumerate(sets)}
     unit_test_limit = results.settings.unit_test_limit
@@ -84,8 +65,8 @@ def view(title: str, results: Results, shots: Shots) -> dict[str, Any]:
     return {
         "title": str(results.run.get("backbone_name") or _name_of(results.run.get("backbone")) or title),
         "subtitle": _subtitle(results, inside),
-        "tpr": _share(results.settings.tpr),
-        "confidence": _share(results.settings.confidence),
+        "tpr": share_text(results.settings.tpr),
+        "confidence": share_text(results.settings.confidence),
         "facts": _facts(results, lookup, columns, detectors, inside),
         "headline": _headline(results, columns, detectors),
         "detectors": detectors,
@@ -111,7 +92,7 @@ def view(title: str, results: Results, shots: Shots) -> dict[str, Any]:
         "about": _about(results),
         "raw": json.dumps(results.run, indent=1, default=str, ensure_ascii=False),
         "rule_text": _RULES.get(results.settings.rule, f"Threshold rule: {results.settings.rule}."),
-        "unit_test_rule": f"A test fails if its FPR is above {_share(unit_test_limit)}.",
+        "unit_test_rule": f"A test fails if its FPR is above {share_text(unit_test_limit)}.",
     }
 
 
@@ -119,84 +100,6 @@ _RULES = {
     "attained": "The threshold is the largest observed ID score that keeps at least this share of the ID images.",
     "interpolated": "The threshold is a linearly interpolated quantile of the ID scores (the rule of NINCO's tables).",
 }
-
-
-class _Lookup:
-    """Rows of the table by detector, data set, class and metric."""
-
-    def __init__(self, results: Results) -> None:
-        self._rows = {
-            (row.detector, row.dataset, row.ood_class, row.metric): row for row in results.table.itertuples(index=False)
-        }
-
-    def __call__(self, detector: str, dataset: str, metric: str, ood_class: str = "") -> Any:
-        return self._rows.get((detector, dataset, ood_class, metric))
-
-
-def _columns(results: Results, lookup: _Lookup) -> list[Column]:
-    fpr, tpr = results.settings.fpr_name, _share(results.settings.tpr)
-    wanted: list[Column] = []
-    for info in results.datasets:
-        name = info.name
-        if info.role is Role.OOD:
-            mean, what = ("mean_", "mean over classes") if info.class_names else ("", "all images")
-            label = "mean " if info.class_names else ""
-            wanted += [
-                Column(f"{label}FPR@{tpr}", name, mean + fpr, True, f"{what}; lower is better"),
-                Column(f"{label}AUROC %", name, f"{mean}auroc", False, f"{what}; higher is better"),
-            ]
-        elif info.role is Role.UNIT_TEST:
-            wanted.append(Column("failed", name, "unit_test_failures", True, "failed unit tests", is_count=True))
-        elif info.role is Role.SHIFT:
-            metric = f"accepted{fpr[3:]}"
-            wanted.append(
-                Column("accepted %", name, metric, False, "accepted images of known classes under input shift")
-            )
-        elif info.role is Role.ID:
-            wanted.append(Column("ID-AUROC %", name, "id_auroc", False, "correct against wrong predictions"))
-    order = {Role.OOD: 0, Role.UNIT_TEST: 1, Role.SHIFT: 2, Role.ID: 3}
-    wanted.sort(key=lambda column: order[results.dataset(column.dataset).role])
-    for column in wanted:
-        column.cells = [
-            _headline_cell(column, lookup(name, column.dataset, column.metric)) for name in results.detectors
-        ]
-        values = [cell.sort for cell in column.cells if not math.isnan(cell.sort)]
-        if len(values) > 1 and results.dataset(column.dataset).role is not Role.SHIFT:
-            best = min(values) if column.lower_is_better else max(values)
-            for cell in column.cells:
-                cell.best = cell.sort == best
-    kept = [column for column in wanted if any(cell.title for cell in column.cells)]
-    for before, column in zip([None, *kept], kept, strict=False):
-        column.first = before is None or before.dataset != column.dataset
-        for cell in column.cells:
-            cell.first = column.first
-    return kept
-
-
-def _headline_cell(column: Column, row: Any) -> Cell:
-    if row is None:
-        return Cell()
-    if math.isnan(row.value):
-        return Cell("undefined", title=f"undefined; n = {_counts(row)}")
-    if column.is_count:
-        return Cell(f"{row.value:.0f}", row.value, title=f"n = {_counts(row)}")
-    interval = _interval(row)
-    title = " ".join(filter(None, (f"{row.value:.6f}", interval and f"{interval} %", f"n = {_counts(row)}")))
-    if not column.lower_is_better:
-        return Cell(f"{100 * row.value:.1f}", row.value, title=title)
-    return Cell(_percent(row.value), row.value, round(100 * row.value, 1), interval, title)
-
-
-def _ordered(results: Results, columns: Sequence[Column]) -> list[str]:
-    """Detectors by the mean of their FPR over the OOD sets, the best first; undefined ones last."""
-    rates = [c for c in columns if c.lower_is_better and not c.is_count]
-
-    def rank(index: int) -> tuple[bool, float, int]:
-        values = [c.cells[index].sort for c in rates]
-        mean = float(np.mean(values)) if values else 0.0
-        return math.isnan(mean), mean, index
-
-    return [results.detectors[i] for i in sorted(range(len(results.detectors)), key=rank)]
 
 
 def _headline(results: Results, columns: Sequence[Column], detectors: Sequence[str]) -> dict[str, Any]:
@@ -213,13 +116,13 @@ def _headline(results: Results, columns: Sequence[Column], detectors: Sequence[s
 
 
 def _facts(
-    results: Results, lookup: _Lookup, columns: Sequence[Column], detectors: Sequence[str], inside: DatasetInfo
+    results: Results, lookup: Lookup, columns: Sequence[Column], detectors: Sequence[str], inside: DatasetInfo
 ) -> list[dict[str, str]]:
     facts = []
     accuracy = lookup(_MODEL, inside.name, "accuracy")
     if accuracy is not None and not math.isnan(accuracy.value):
         facts.append(
-            _fact("Accuracy of the classifier", _percent(accuracy.value), f"{inside.name}, n = {accuracy.n_id}")
+            _fact("Accuracy of the classifier", percent_text(accuracy.value), f"{inside.name}, n = {accuracy.n_id}")
         )
     fpr = next((c for c in columns if c.lower_is_better and not c.is_count), None)
     if fpr is not None and detectors:
@@ -241,7 +144,7 @@ def _fact(label: str, value: str, detail: str) -> dict[str, str]:
     return {"label": label, "value": value, "detail": detail}
 
 
-def _class_set(results: Results, lookup: _Lookup, info: DatasetInfo, detectors: Sequence[str]) -> dict[str, Any]:
+def _class_set(results: Results, lookup: Lookup, info: DatasetInfo, detectors: Sequence[str]) -> dict[str, Any]:
     fpr = results.settings.fpr_name
     present = [name for name in info.class_names if any(lookup(d, info.name, fpr, name) is not None for d in detectors)]
     found = {name: [lookup(d, info.name, fpr, name) for d in detectors] for name in present}
@@ -275,14 +178,16 @@ def _class_set(results: Results, lookup: _Lookup, info: DatasetInfo, detectors: 
 def _heat(row: Any, detector: str) -> Cell:
     if row is None:
         return Cell()
-    title = f"{detector}, {row.ood_class or 'mean'}: FPR {_percent(row.value)} {_interval(row)}, n = {row.n_ood}"
+    title = (
+        f"{detector}, {row.ood_class or 'mean'}: FPR {percent_text(row.value)} {interval_text(row)}, n = {row.n_ood}"
+    )
     if math.isnan(row.value):
         return Cell("?", title=title)
     return Cell(f"{100 * row.value:.0f}", row.value, round(100 * row.value, 1), title=title)
 
 
 def _bar(row: Any, name: str, detector: str) -> Bar:
-    title = f"{detector}, {name}: FPR {_percent(row.value)} {_interval(row)}, n = {row.n_ood}"
+    title = f"{detector}, {name}: FPR {percent_text(row.value)} {interval_text(row)}, n = {row.n_ood}"
     return Bar(name, row.n_ood, row.value, row.ci_low, row.ci_high, title)
 
 
@@ -299,7 +204,7 @@ def _histogram(
 
 
 def _unit_tests(
-    results: Results, lookup: _Lookup, info: DatasetInfo, detectors: Sequence[str], shots: Shots
+    results: Results, lookup: Lookup, info: DatasetInfo, detectors: Sequence[str], shots: Shots
 ) -> dict[str, Any]:
     fpr, limit = results.settings.fpr_name, results.settings.unit_test_limit
     examples = results.scores[results.scores["dataset"] == info.name].groupby("group")["key"].min()
@@ -318,16 +223,16 @@ def _unit_tests(
     return {
         "name": info.name,
         "rows": rows,
-        "rule": f"A test fails if more than {_share(limit)} of its images are accepted.",
+        "rule": f"A test fails if more than {share_text(limit)} of its images are accepted.",
     }
 
 
 def _verdict(row: Any, detector: str, limit: float) -> Cell:
     if row is None or math.isnan(row.value):
         return Cell("?", title=f"{detector}: undefined")
-    title = f"{detector}, {row.ood_class}: FPR {_percent(row.value)} {_interval(row)}, n = {row.n_ood}"
+    title = f"{detector}, {row.ood_class}: FPR {percent_text(row.value)} {interval_text(row)}, n = {row.n_ood}"
     failed = row.value > limit
-    return Cell(f"{'✗' if failed else '✓'} {100 * row.value:.0f}", title=title, kind="fail" if failed else "pass")
+    return Cell(f"{'✗' if failed else '✓'}\u2009{100 * row.value:.0f}", title=title, kind="fail" if failed else "pass")
 
 
 def _accepted(results: Results, detector: str, inside: DatasetInfo, shots: Shots) -> dict[str, Any]:
@@ -361,12 +266,12 @@ def _class_name(inside: DatasetInfo, index: int) -> str:
     return inside.class_names[index] if index < len(inside.class_names) else f"class {index}"
 
 
-def _data(results: Results, lookup: _Lookup) -> list[dict[str, Any]]:
+def _data(results: Results, lookup: Lookup) -> list[dict[str, Any]]:
     skipped = Counter(key.partition("/")[0] for key, _ in _skipped(results))
     rows = []
     for info in results.datasets:
         accuracy = lookup(_MODEL, info.name, "accuracy")
-        text = "" if accuracy is None else f"{_percent(accuracy.value)} {_interval(accuracy)}"
+        text = "" if accuracy is None else f"{percent_text(accuracy.value)} {interval_text(accuracy)}"
         rows.append(
             {
                 "name": info.name,
@@ -430,7 +335,7 @@ def _at_most(lines: Sequence[str], limit: int) -> list[str]:
 
 def _about(results: Results) -> list[tuple[str, str]]:
     settings = results.settings
-    about = [("threshold rule", f"{settings.rule}, TPR {_share(settings.tpr)}")]
+    about = [("threshold rule", f"{settings.rule}, TPR {share_text(settings.tpr)}")]
     about += [("bootstrap", f"{settings.bootstrap} repetitions, seed {settings.seed}")] if settings.bootstrap else []
     for name, value in results.run.items():
         if name in _KNOWN | {"references", "skipped", "config"} or value in (None, "", [], {}):
@@ -458,21 +363,3 @@ def _subtitle(results: Results, inside: DatasetInfo) -> str:
         f"Out-of-distribution report. In-distribution: {inside.name}. Tested on: {', '.join(others) or 'nothing else'}."
     )
     return text + (f" Detectors fitted on: {', '.join(trained)}." if trained else "")
-
-
-def _share(share: float) -> str:
-    return f"{100 * share:.4g} %"
-
-
-def _percent(value: float) -> str:
-    return "undefined" if math.isnan(value) else f"{100 * value:.1f} %"
-
-
-def _interval(row: Any) -> str:
-    if pd.isna(row.ci_low) or pd.isna(row.ci_high):
-        return ""
-    return f"[{100 * row.ci_low:.1f}, {100 * row.ci_high:.1f}]"
-
-
-def _counts(row: Any) -> str:
-    return f"{row.n_id} ID" + (f", {row.n_ood} others" if row.n_ood else "")

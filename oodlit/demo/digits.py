@@ -1,0 +1,67 @@
+"""`oodlit demo`: which detector notices that 7, 8 and 9 are no digits from 0 to 6?"""
+
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from rich.console import Console
+
+from oodlit.callbacks import OODDetection
+from oodlit.console import progress, status
+from oodlit.datamodules.digits import DigitsBenchmark
+from oodlit.demo.detectors import every_detector
+from oodlit.demo.network import DigitsTraining, SmallNetwork
+from oodlit.demo.outcome import check_folder, present
+from oodlit.demo.quiet import RunProgress, one_thread, quiet
+from oodlit.module import OODModule
+
+__all__ = ["run_digits"]
+
+SETTINGS = {"knn": {"k": 10}, "nnguide": {"k": 10}}
+"""Where the defaults are meant for ImageNet's 1.3 million training images, and not for 758."""
+
+
+def run_digits(
+    out: Path, *, seed: int = 0, epochs: int = 15, accelerator: str = "cpu", console: Console | None = None
+) -> Path:
+    """Train a small network on the digits 0-6, score everything with every detector, write results and page.
+
+    Args:
+        out: Folder for shards, results and page.
+        seed: Of the data split, the training and every random choice.
+        epochs: Length of the training. Default 15.
+        accelerator: Lightning's name of the device.
+        console: Where the table is printed. None (default) = nowhere.
+
+    Returns:
+        The HTML page.
+
+    Raises:
+        InvalidArgumentError: `out` holds something that no demo wrote.
+    """
+    check_folder(out)
+    with quiet() as warned, one_thread(), torch.random.fork_rng(), progress() as bars:
+        torch.manual_seed(seed)
+        data = DigitsBenchmark(out / "shards", seed=seed)
+        trainer: dict[str, Any] = {
+            "accelerator": accelerator,
+            "devices": 1,
+            "logger": False,
+            "enable_progress_bar": False,
+        }
+        network = SmallNetwork(len(data.class_names))
+        pl.Trainer(
+            max_epochs=epochs,
+            enable_checkpointing=False,
+            enable_model_summary=False,
+            callbacks=[RunProgress(bars)],
+            **trainer,
+        ).fit(DigitsTraining(network), data.train_dataloader())
+        detectors, left_out = every_detector(SETTINGS)
+        module = OODModule(network, head="head", transform=data.transform, name="digits network")
+        detection = OODDetection(detectors, output_dir=out)
+        pl.Trainer(callbacks=[detection, RunProgress(bars)], **trainer).predict(module, data, return_predictions=False)
+    assert detection.results is not None  # predict came to its end
+    with status("writing the report"):
+        return present(detection.results, out, left_out=left_out, warned=warned, console=console)

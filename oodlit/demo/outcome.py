@@ -1,0 +1,69 @@
+"""What a demo leaves: results, page, and a table on the terminal."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from oodlit.errors import InvalidArgumentError
+from oodlit.report import write_report
+from oodlit.report.summary import summary_table
+from oodlit.results import Results
+from oodlit.roles import Role
+
+__all__ = ["check_folder", "present"]
+
+
+def check_folder(out: Path) -> None:
+    """Refuse to write into a folder that holds something else.
+
+    Raises:
+        InvalidArgumentError: `out` is a file, or a folder with content that no run of oodlit wrote.
+    """
+    if not out.exists():
+        return
+    if not out.is_dir() or (any(out.iterdir()) and not ((out / "run.json").is_file() or (out / "shards").is_dir())):
+        raise InvalidArgumentError(f"--out {out}: it exists and was not written by oodlit; name a new folder")
+
+
+def present(
+    results: Results,
+    out: Path,
+    *,
+    left_out: Mapping[str, str],
+    warned: Sequence[str],
+    console: Console | None,
+) -> Path:
+    """Complete the record of a run, write its page, print its table.
+
+    Args:
+        results: The run, already saved in `out`.
+        out: Its folder.
+        left_out: Detectors that were not even tried, with the reason.
+        warned: Warnings of the run.
+        console: Where to print. None = nowhere.
+
+    Returns:
+        The HTML page.
+    """
+    results.run["not_applicable"] = {**left_out, **results.run.get("not_applicable", {})}
+    results.run["warnings"] = [text for text in warned if "is left out" not in text]
+    results.save(out)
+    page = write_report(results, out / "report.html")
+    if console is not None:
+        console.print(summary_table(results))
+        console.print(Text(_counts(results), style="dim"))
+    return page
+
+
+def _counts(results: Results) -> str:
+    inside = next(info for info in results.datasets if info.role is Role.ID)
+    rows = results.table[(results.table["dataset"] == inside.name) & (results.table["metric"] == "accuracy")]
+    accuracy = f", classified with accuracy {100 * rows['value'].iloc[0]:.1f} %" if len(rows) else ""
+    text = (
+        f"Thresholds keep {100 * results.settings.tpr:g} % of the {results.run['counts'][inside.name]} images of"
+        f" {inside.name}{accuracy}. In brackets {100 * results.settings.confidence:g} % intervals; the best in green."
+    )
+    missing = results.run.get("not_applicable") or {}
+    return text + (f" Not applicable (the report says why): {', '.join(sorted(missing))}." if missing else "")

@@ -1,0 +1,116 @@
+"""A run without the hints of the libraries below: one progress bar, and the warnings kept for the record."""
+
+import logging
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from rich.progress import Progress
+
+__all__ = ["RunProgress", "one_thread", "quiet"]
+
+_HINTS = re.compile(r"many workers|LeafSpec|logging interval|`?Trainer`? already configured|GPU available|torch\.jit")
+
+
+class RunProgress(pl.Callback):
+    """One bar for training and one for prediction, in place of Lightning's own.
+
+    Args:
+        bars: The display; it must be running.
+    """
+
+    def __init__(self, bars: Progress) -> None:
+        """Nothing is shown before a loop starts."""
+        self.bars = bars
+        self.task: Any = None
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Start the bar of the training: one step per epoch."""
+        self.task = self.bars.add_task("training the network", total=trainer.max_epochs)
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """One epoch done."""
+        self.bars.advance(self.task)
+
+    def on_predict_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Start the bar of the streams: one step per batch."""
+        total = sum(int(count) for count in trainer.num_predict_batches)
+        self.task = self.bars.add_task("streaming", total=total)
+
+    def on_predict_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """Say which stream is read."""
+        if batch_idx == 0:
+            data: Any = getattr(trainer, "datamodule", None)
+            self.bars.update(self.task, description=f"streaming {data.active_streams[dataloader_idx].name}")
+
+    def on_predict_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """One batch done."""
+        self.bars.advance(self.task)
+
+    def on_predict_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """All batches are scored; what follows is the evaluation."""
+        self.bars.update(self.task, description="streaming")
+        self.bars.add_task("computing metrics and intervals", total=None)
+
+
+class _Collector(logging.Handler):
+    """Keeps messages instead of printing them."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self.texts: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+
+@contextmanager
+def quiet() -> Iterator[list[str]]:
+    """Silence Lightning's messages and hints; what else is warned about is collected.
+
+    Yields:
+        A list that holds the distinct warnings once the block is left.
+    """
+    loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning.pytorch", "lightning_fabric")]
+    levels = [logger.level for logger in loggers]
+    collected: list[str] = []
+    collector = _Collector()
+    ours = logging.getLogger("oodlit")
+    ours.addHandler(collector)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        try:
+            yield collected
+        finally:
+            for logger, level in zip(loggers, levels, strict=True):
+                logger.setLevel(level)
+            ours.removeHandler(collector)
+            texts = [*(str(entry.message) for entry in caught), *collector.texts]
+            collected += dict.fromkeys(text for text in texts if not _HINTS.search(text))
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Compute on one core: tensors of a few kilobytes gain nothing from more, and lose much where cores are busy."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,156 @@
+"""The headline of a run: which columns there are, what stands in them, and which detector comes first."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from oodlit.results import Results
+from oodlit.roles import Role
+
+__all__ = [
+    "Cell",
+    "Column",
+    "Lookup",
+    "counts_text",
+    "headline_columns",
+    "interval_text",
+    "percent_text",
+    "ranked_detectors",
+    "share_text",
+]
+
+
+@dataclass
+class Cell:
+    """One value of a table."""
+
+    text: str = "-"
+    sort: float = math.nan
+    meter: float | None = None
+    interval: str = ""
+    title: str = ""
+    best: bool = False
+    kind: str = "none"
+    first: bool = False
+
+
+@dataclass
+class Column:
+    """One metric of one data set in the headline."""
+
+    label: str
+    dataset: str
+    metric: str
+    lower_is_better: bool
+    explanation: str
+    is_count: bool = False
+    first: bool = False
+    cells: list[Cell] = field(default_factory=list)
+
+
+class Lookup:
+    """Rows of the table by detector, data set, class and metric."""
+
+    def __init__(self, results: Results) -> None:
+        """Index the table."""
+        self._rows = {
+            (row.detector, row.dataset, row.ood_class, row.metric): row for row in results.table.itertuples(index=False)
+        }
+
+    def __call__(self, detector: str, dataset: str, metric: str, ood_class: str = "") -> Any:
+        """The row, or None."""
+        return self._rows.get((detector, dataset, ood_class, metric))
+
+
+def headline_columns(results: Results) -> list[Column]:
+    """FPR and AUROC of every OOD set, failed unit tests, accepted shifted images, ID-AUROC: what the run has of it."""
+    lookup = Lookup(results)
+    fpr, tpr = results.settings.fpr_name, share_text(results.settings.tpr)
+    wanted: list[Column] = []
+    for info in results.datasets:
+        name = info.name
+        if info.role is Role.OOD:
+            mean, what = ("mean_", "mean over classes") if info.class_names else ("", "all images")
+            label = "mean " if info.class_names else ""
+            wanted += [
+                Column(f"{label}FPR@{tpr}", name, mean + fpr, True, f"{what}; lower is better"),
+                Column(f"{label}AUROC %", name, f"{mean}auroc", False, f"{what}; higher is better"),
+            ]
+        elif info.role is Role.UNIT_TEST:
+            wanted.append(Column("failed", name, "unit_test_failures", True, "failed unit tests", is_count=True))
+        elif info.role is Role.SHIFT:
+            metric = f"accepted{fpr[3:]}"
+            wanted.append(
+                Column("accepted %", name, metric, False, "accepted images of known classes under input shift")
+            )
+        elif info.role is Role.ID:
+            wanted.append(Column("ID-AUROC %", name, "id_auroc", False, "correct against wrong predictions"))
+    order = {Role.OOD: 0, Role.UNIT_TEST: 1, Role.SHIFT: 2, Role.ID: 3}
+    wanted.sort(key=lambda column: order[results.dataset(column.dataset).role])
+    for column in wanted:
+        column.cells = [
+            _headline_cell(column, lookup(name, column.dataset, column.metric)) for name in results.detectors
+        ]
+        values = [cell.sort for cell in column.cells if not math.isnan(cell.sort)]
+        if len(values) > 1 and results.dataset(column.dataset).role is not Role.SHIFT:
+            best = min(values) if column.lower_is_better else max(values)
+            for cell in column.cells:
+                cell.best = cell.sort == best
+    kept = [column for column in wanted if any(cell.title for cell in column.cells)]
+    for before, column in zip([None, *kept], kept, strict=False):
+        column.first = before is None or before.dataset != column.dataset
+        for cell in column.cells:
+            cell.first = column.first
+    return kept
+
+
+def _headline_cell(column: Column, row: Any) -> Cell:
+    if row is None:
+        return Cell()
+    if math.isnan(row.value):
+        return Cell("undefined", title=f"undefined; n = {counts_text(row)}")
+    if column.is_count:
+        return Cell(f"{row.value:.0f}", row.value, title=f"n = {counts_text(row)}")
+    interval = interval_text(row)
+    title = " ".join(filter(None, (f"{row.value:.6f}", interval and f"{interval} %", f"n = {counts_text(row)}")))
+    if not column.lower_is_better:
+        return Cell(f"{100 * row.value:.1f}", row.value, title=title)
+    return Cell(percent_text(row.value), row.value, round(100 * row.value, 1), interval, title)
+
+
+def ranked_detectors(results: Results, columns: Sequence[Column]) -> list[str]:
+    """Detectors by the mean of their FPR over the OOD sets, the best first; undefined ones last."""
+    rates = [c for c in columns if c.lower_is_better and not c.is_count]
+
+    def rank(index: int) -> tuple[bool, float, int]:
+        values = [c.cells[index].sort for c in rates]
+        mean = float(np.mean(values)) if values else 0.0
+        return math.isnan(mean), mean, index
+
+    return [results.detectors[i] for i in sorted(range(len(results.detectors)), key=rank)]
+
+
+def share_text(share: float) -> str:
+    """A share in percent, with at most four digits."""
+    return f"{100 * share:.4g} %"
+
+
+def percent_text(value: float) -> str:
+    """A value in percent with one digit; `undefined` for NaN."""
+    return "undefined" if math.isnan(value) else f"{100 * value:.1f} %"
+
+
+def interval_text(row: Any) -> str:
+    """The interval of a row in percent; empty if it has none."""
+    if pd.isna(row.ci_low) or pd.isna(row.ci_high):
+        return ""
+    return f"[{100 * row.ci_low:.1f}, {100 * row.ci_high:.1f}]"
+
+
+def counts_text(row: Any) -> str:
+    """The number of images behind a row."""
+    return f"{row.n_id} ID" + (f", {row.n_ood} others" if row.n_ood else "")

@@ -1,0 +1,47 @@
+"""The headline of a result for a terminal."""
+
+import math
+
+from rich.table import Table
+from rich.text import Text
+
+from oodlit.report.headline import Column, headline_columns, ranked_detectors
+from oodlit.results import Results
+from oodlit.roles import Role
+
+__all__ = ["summary_table"]
+
+
+def summary_table(results: Results) -> Table:
+    """Detectors against FPR and AUROC of every OOD set and failed unit tests, the best detector first.
+
+    Args:
+        results: A run.
+
+    Returns:
+        A rich table; names are shown as they are, never read as markup. The number of images stands in every heading.
+    """
+    columns = [c for c in headline_columns(results) if results.dataset(c.dataset).role in (Role.OOD, Role.UNIT_TEST)]
+    table = Table(header_style="bold", title_justify="left", pad_edge=False, box=None, padding=(0, 2))
+    table.add_column(Text("detector", style="bold"), no_wrap=True)
+    for column in columns:
+        heading = f"{column.dataset}\nn = {results.run['counts'].get(column.dataset, 0)}\n{_label(column, results)}"
+        table.add_column(Text(heading, justify="right"), justify="right", no_wrap=True)
+    for name in ranked_detectors(results, columns):
+        index = results.detectors.index(name)
+        table.add_row(Text(name), *(_text(column, index) for column in columns))
+    return table
+
+
+def _label(column: Column, results: Results) -> str:
+    if not column.is_count:
+        return column.label
+    return f"{column.label} of {len(results.dataset(column.dataset).class_names) or 1}"
+
+
+def _text(column: Column, index: int) -> Text:
+    cell = column.cells[index]
+    style = "bold green" if cell.best else ""
+    if math.isnan(cell.sort):
+        return Text(cell.text, style="dim")
+    return Text(f"{cell.text} {cell.interval}".strip(), style=style)
