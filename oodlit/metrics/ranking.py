@@ -95,6 +95,12 @@ class Ranking:
         strictly_below = torch.bincount(self.id_at_most, minlength=self.n_id + 1).cumsum(0)
         return self.n_ood - strictly_below[: self.n_id]
 
+    @cached_property
+    def ood_above_id(self) -> Int[Tensor, " n"]:
+        """For every ID score (ascending), how many OOD scores are strictly above it."""
+        at_most = torch.bincount(self.id_below, minlength=self.n_id + 1).cumsum(0)
+        return self.n_ood - at_most[: self.n_id]
+
     def missing(self) -> str | None:
         """The reason why a metric of this ranking is undefined, or None."""
         if self.n_id == 0:

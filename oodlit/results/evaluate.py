@@ -3,9 +3,9 @@
 import math
 import warnings
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ from oodlit.metrics.bootstrap import percentile_interval, stratified_bootstrap
 from oodlit.metrics.detection_error import detection_error_of
 from oodlit.metrics.fpr import accepted_count
 from oodlit.metrics.id_auroc import id_auroc
-from oodlit.metrics.intervals import wilson_interval
+from oodlit.metrics.intervals import auroc_interval, auroc_interval_of, wilson_interval
 from oodlit.metrics.ranking import Ranking, SortedScores, as_sorted, rank
 from oodlit.metrics.threshold import acceptance_threshold
 from oodlit.metrics.undefined import UndefinedMetricWarning
@@ -149,7 +149,7 @@ class _Builder:
         chosen = self.settings.classes.get(info.name)
         return [(i, name) for i, name in enumerate(info.class_names) if chosen is None or name in chosen]
 
-    # --- rows -----------------------------------------------------------------------------------------------------
+    # --- rows ---
 
     def put(self, row: Row, reason: str | None = None) -> None:
         self.index[row[:4]] = len(self.rows)
@@ -168,7 +168,7 @@ class _Builder:
         low, high = wilson_interval(count, total, confidence=self.settings.confidence)
         self.put(Row(*where, count / total, n_id, n_ood, low, high, rule))
 
-    # --- the classifier -------------------------------------------------------------------------------------------
+    # --- the classifier ---
 
     def add_accuracies(self) -> None:
         for part in self.parts.values():
@@ -185,7 +185,7 @@ class _Builder:
                 where = (MODEL, info.name, name, "accuracy")
                 self.put_share(where, int(part.is_correct[members].sum()), len(members), kind="id")
 
-    # --- one detector ---------------------------------------------------------------------------------------------
+    # --- one detector ---
 
     def add_detector(self, detector: str) -> None:
         id_values = self._values(detector, self.id)
@@ -256,7 +256,11 @@ class _Builder:
         n = len(values)
         mixed = bool(correct.any()) and not bool(correct.all())
         reason = "all predictions are right, or all are wrong" if n else "there is no image"
-        self.put(Row(detector, name, "", "id_auroc", id_auroc(values, correct) if mixed else math.nan, n, 0), reason)
+        ends = (math.nan, math.nan)
+        if mixed:
+            ends = auroc_interval(values[correct], values[~correct], confidence=self.settings.confidence)
+        value = id_auroc(values, correct) if mixed else math.nan
+        self.put(Row(detector, name, "", "id_auroc", value, n, 0, *ends), reason)
         self.put(Row(detector, name, "", "aurc", aurc(values, correct) if n else math.nan, n, 0), reason)
         self.put(Row(detector, name, "", "augrc", augrc(values, correct) if n else math.nan, n, 0), reason)
         self._put_der((detector, name, ""), values, part.is_correct, thresholds, kind="id")
@@ -371,7 +375,8 @@ class _Builder:
         if self.id.labelled.all():
             metrics["oscr"] = math.nan if reason else _oscr(ranking, correct_below)
         for name, value in metrics.items():
-            self.put(Row(*where, prefix + name, value, ranking.n_id, ranking.n_ood), reason)
+            ends = self._auroc_ends(ranking, prefix) if name == "auroc" else (math.nan, math.nan)
+            self.put(Row(*where, prefix + name, value, ranking.n_id, ranking.n_ood, *ends), reason)
 
     def _put_spectrum(
         self, where: tuple[str, str, str], spectrum: SortedScores, values: Tensor, *, prefix: str
@@ -379,19 +384,25 @@ class _Builder:
         ranking = rank(spectrum, values)
         reason = self._put_fpr((*where, f"{prefix}fs_{self.settings.fpr_name}"), ranking)
         value = math.nan if reason else auroc_of(ranking)
-        self.put(Row(*where, f"{prefix}fs_auroc", value, ranking.n_id, ranking.n_ood), reason)
+        ends = self._auroc_ends(ranking, prefix)
+        self.put(Row(*where, f"{prefix}fs_auroc", value, ranking.n_id, ranking.n_ood, *ends), reason)
 
-    # --- intervals of means and AUROC -----------------------------------------------------------------------------
+    def _auroc_ends(self, ranking: Ranking, prefix: str) -> tuple[float, float]:
+        """Interval of an AUROC; pooled values get theirs from the bootstrap, which knows the classes."""
+        return (math.nan, math.nan) if prefix else auroc_interval_of(ranking, self.settings.confidence)
+
+    # --- intervals of means and pooled values ---
 
     def add_bootstrap(self, info: DatasetInfo, detectors: Sequence[str]) -> None:
         part, settings = self.parts[info.name], self.settings
         groups = self.groups_of(info)
-        code = np.full(max(len(info.class_names), 1), -1)
-        code[[group for group, _ in groups] if groups else [0]] = np.arange(max(len(groups), 1))
-        codes = code[part.groups] if groups else np.zeros(len(part.rows), dtype=np.int64)
+        if not (settings.bootstrap and detectors and groups and len(self.id.rows)):
+            return
+        code = np.full(len(info.class_names), -1)
+        code[[group for group, _ in groups]] = np.arange(len(groups))
+        codes = code[part.groups]
         keep = np.flatnonzero(codes >= 0)
-        sizes = np.bincount(codes[keep], minlength=max(len(groups), 1))
-        if not (settings.bootstrap and len(detectors) and len(self.id.rows) and sizes.all()):
+        if not np.bincount(codes[keep], minlength=len(groups)).all():
             return
         columns = self.scores[list(detectors)].to_numpy().T
         shifted = [p.rows for p in self.parts.values() if p.info.role is Role.SHIFT and len(p.rows)]
@@ -411,21 +422,16 @@ class _Builder:
             )
             names = {"fpr": variant + settings.fpr_name, "auroc": variant + "auroc"}
             for kind, metric in names.items():
-                per_class = percentile_interval(getattr(replicates, kind), confidence=settings.confidence)
-                if kind == "auroc":
-                    for index, (_, name) in enumerate(groups or [(0, "")]):
-                        self._set_interval(detectors, info, name, metric, (e[:, index] for e in per_class))
-                if groups:
-                    for prefix in ("mean", "pooled"):
-                        ends = percentile_interval(getattr(replicates, prefix)(kind), confidence=settings.confidence)
-                        self._set_interval(detectors, info, "", f"{prefix}_{metric}", ends)
+                for prefix in ("mean", "pooled"):
+                    ends = percentile_interval(getattr(replicates, prefix)(kind), confidence=settings.confidence)
+                    self._set_interval(detectors, info, f"{prefix}_{metric}", ends)
 
     def _set_interval(
-        self, detectors: Sequence[str], info: DatasetInfo, name: str, metric: str, ends: Iterable[Any]
+        self, detectors: Sequence[str], info: DatasetInfo, metric: str, ends: tuple[np.ndarray, np.ndarray]
     ) -> None:
         low, high = ends
         for index, detector in enumerate(detectors):
-            position = self.index[detector, info.name, name, metric]
+            position = self.index[detector, info.name, "", metric]
             self.rows[position] = self.rows[position]._replace(ci_low=float(low[index]), ci_high=float(high[index]))
 
     def finish(self) -> Evaluation:

@@ -1,5 +1,6 @@
 """Results: everything a run leaves, and every way to look at it again without a GPU."""
 
+import importlib
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -330,11 +331,12 @@ class Results:
         Raises:
             UnknownNameError: There is no such figure.
         """
-        from oodlit.report import plots  # noqa: PLC0415
+        plots = importlib.import_module("oodlit.report.plots")  # matplotlib is loaded only for a figure
 
         if kind not in plots.FIGURES:
             raise UnknownNameError.of("figure", kind, plots.FIGURES)
-        return plots.FIGURES[kind](self, **options)
+        figure: Figure = plots.FIGURES[kind](self, **options)
+        return figure
 
     def __repr__(self) -> str:
         """Counts, never values."""
