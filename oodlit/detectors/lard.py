@@ -46,7 +46,7 @@ class LaRD(Detector):
         True
     """
 
-    needs = frozenset({"hidden"})
+    needs = frozenset({"hidden", "labels"})
     statistics = (HiddenSample,)
     invariances = frozenset({"class_permutation"})
     reference = Reference(
@@ -94,6 +94,7 @@ class LaRD(Detector):
         self.components = components
         self.seed = seed
         self.layers = (layer,)
+        self.needs = frozenset({"hidden", "labels"} if density == "mahalanobis" else {"hidden"})
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         sample = statistics[HiddenSample]

@@ -44,7 +44,7 @@ class OpenMax(Detector):
         True
     """
 
-    needs = frozenset({"logits"})
+    needs = frozenset({"logits", "labels"})
     statistics = (TrainSample,)
     invariances = frozenset({"class_permutation"})
     reference = Reference(

@@ -65,7 +65,9 @@ class RankFeat(TrainFreeDetector):
                 f"RankFeat: the feature map has shape {tuple(feature_map.shape)};"
                 " (batch, channels, height, width) is needed"
             )
-        logits = outputs.model.logits_from_map(without_first_component(feature_map))
+        # Under mixed precision the map is in half precision and the layers after it are not.
+        dtype = next((p.dtype for p in outputs.model.network.parameters()), feature_map.dtype)
+        logits = outputs.model.logits_from_map(without_first_component(feature_map.double()).to(dtype))
         then = Energy() if self.then is None else self.then
         return then.score(Outputs(logits))
 

@@ -35,7 +35,7 @@ class TemperatureScaledMSP(Detector):
         (1.8205, 0.75)
     """
 
-    needs = frozenset({"logits"})
+    needs = frozenset({"logits", "labels"})
     statistics = (TrainSample,)
     invariances = frozenset({"logit_shift", "class_permutation"})
     reference = Reference(
