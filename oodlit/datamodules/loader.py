@@ -140,7 +140,7 @@ class StreamLoader:
         loader: DataLoader[Batch] = DataLoader(self._batches, batch_size=None, pin_memory=pin, **self._options)
         digests = array("Q")  # 8 bytes per sample
         count = 0
-        for batch in loader:
+        for batch in self._alive(loader):
             if isinstance(batch, _Failure):
                 raise DataError(batch.message)
             keys = batch["key"] + [key for key, _ in batch["skipped"]]
@@ -150,6 +150,18 @@ class StreamLoader:
         if count != self.num_samples:
             raise DataError(f"stream {self.stream.name!r}: {count} samples arrived, {self.num_samples} were announced")
         self._check_unique(digests)
+
+    def _alive(self, loader: "DataLoader[Batch]") -> Iterator[Any]:
+        """The batches; a worker that was killed is named as such."""
+        try:
+            yield from loader
+        except RuntimeError as error:
+            if "DataLoader worker" not in str(error) or isinstance(error, DataError):
+                raise
+            raise DataError(
+                f"stream {self.stream.name!r}: a worker process died ({str(error).splitlines()[0]});"
+                " if the machine ran out of memory, use fewer workers or a smaller batch_size"
+            ) from error
 
     def _check_unique(self, digests: "array[int]") -> None:
         values, counts = np.unique(np.frombuffer(digests, dtype=np.uint64), return_counts=True)
@@ -244,7 +256,12 @@ class _Batches(IterableDataset[Any]):
             raise InvalidArgumentError(
                 f"stream {self.stream.name!r} gives images, but no transform is set; pass transform=module.transform"
             )
-        return self.transform(image if image.mode == "RGB" else image.convert("RGB"))
+        transformed = self.transform(image if image.mode == "RGB" else image.convert("RGB"))
+        if not isinstance(transformed, Tensor):
+            raise InvalidArgumentError(
+                f"stream {self.stream.name!r}: the transform gives {type(transformed).__name__}; a tensor is needed"
+            )
+        return transformed
 
     def _collate(self, rows: list[tuple[Sample, Tensor]], skipped: list[tuple[str, str]], like: Tensor | None) -> Batch:
         if rows:

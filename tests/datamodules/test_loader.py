@@ -1,6 +1,8 @@
 """StreamLoader: every sample exactly once, exact lengths, one policy for bad samples."""
 
 import math
+import os
+import signal
 
 import numpy as np
 import pytest
@@ -170,3 +172,32 @@ def test_map_style_data_sets() -> None:
         DatasetSource(items, keys=["a", "b", "c"])
     with pytest.raises(InvalidArgumentError, match="key 'a' occurs twice"):
         DatasetSource(items, keys=["a", "b", "c", "a"])
+
+
+class Fatal:
+    """A source whose reader is killed, as by a machine that runs out of memory."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def read(self, start: int, stop: int):
+        yield Sample(str(start), torch.zeros(1, 1, 1))
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork")
+def test_a_killed_worker_is_fatal() -> None:
+    loader = StreamLoader(Stream("s", Role.OOD, Fatal()), num_workers=1, batch_size=1, multiprocessing_context="fork")
+    with pytest.raises(DataError, match=r"stream 's': a worker process died .*; if the machine ran out of memory"):
+        list(loader)
+
+
+def broken_transform(image: Image.Image) -> Tensor:
+    raise ZeroDivisionError("a fault in the user's code")
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_errors_of_the_transform_are_never_skipped(workers: int) -> None:
+    loader = StreamLoader(bad_stream(), broken_transform, num_workers=workers, on_error="skip")
+    with pytest.raises(ZeroDivisionError, match="a fault in the user's code"):
+        list(loader)

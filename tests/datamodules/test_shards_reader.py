@@ -22,6 +22,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*worker processes in total")  #
 PNG = tiny_image(0)
 
 
+def tiny_zeros(image: object) -> torch.Tensor:
+    return torch.zeros(1, 1, 1)
+
+
 def keys_of(source: ShardSource) -> list[str]:
     return [sample.key for sample in source.read(0, len(source))]
 
@@ -41,6 +45,25 @@ def test_any_range_of_any_shards(tmp_path_factory, lengths: list[int], manifest:
     assert [sample.image for sample in samples] == [tiny_image(i) for i in range(start, stop)]
     wanted = set(keys[::2])
     assert {sample.key for sample in source.find(wanted)} == wanted
+
+
+@settings(max_examples=15)
+@given(
+    st.lists(st.integers(0, 5), min_size=1, max_size=6).filter(any), st.integers(1, 4), st.integers(1, 4), st.booleans()
+)
+def test_union_over_ranks_is_exact(
+    tmp_path_factory, lengths: list[int], world_size: int, batch_size: int, manifest: bool
+) -> None:
+    folder = tmp_path_factory.mktemp("shards")
+    keys = write_tiny_shards(folder, lengths, manifest=manifest)
+    stream = shard_stream(folder, name="tiny", role=Role.OOD)
+    found = []
+    for rank in range(world_size):
+        loader = StreamLoader(stream, tiny_zeros, batch_size=batch_size, rank=rank, world_size=world_size)
+        batches = list(loader)
+        assert len(batches) == len(loader)
+        found += [key for batch in batches for key in batch["key"]]
+    assert found == [f"tiny/{key}" for key in keys]
 
 
 @pytest.mark.parametrize("manifest", [True, False])
@@ -122,7 +145,7 @@ class TestKeysNotUnique:
         (tmp_path / "_info.json").write_text(json.dumps({"splits": {"test": split}}))
         stream = Stream("s", Role.OOD, ShardSource(tmp_path))
         with pytest.raises(DataError, match=r"key 'x/5' occurs more than once, first in shard .*0\.tar"):
-            list(StreamLoader(stream, lambda image: torch.zeros(1, 1, 1)))
+            list(StreamLoader(stream, tiny_zeros))
 
     def test_one_shard(self, tmp_path: Path) -> None:
         write_raw_tar(tmp_path / "a.tar", [("5.jpg", PNG), ("5.jpg", PNG)])
@@ -141,7 +164,7 @@ class TestKeysNotUnique:
 
 def test_more_workers_than_shards(tmp_path: Path) -> None:
     keys = write_tiny_shards(tmp_path, [5, 3])
-    loader = StreamLoader(shard_stream(tmp_path), lambda image: torch.zeros(1, 1, 1), num_workers=3, batch_size=2)
+    loader = StreamLoader(shard_stream(tmp_path), tiny_zeros, num_workers=3, batch_size=2)
     batches = list(loader)
     assert len(batches) == len(loader)
     assert sorted(key for batch in batches for key in batch["key"]) == sorted(f"tiny/{key}" for key in keys)
@@ -157,9 +180,7 @@ def test_sampling_policy_in_evaluation(tmp_path: Path, workers: int, world_size:
         torch.manual_seed(seed)
         order = []
         for rank in range(world_size):
-            loader = StreamLoader(
-                stream, lambda image: torch.zeros(1, 1, 1), num_workers=workers, rank=rank, world_size=world_size
-            )
+            loader = StreamLoader(stream, tiny_zeros, num_workers=workers, rank=rank, world_size=world_size)
             order += [key for batch in loader for key in batch["key"]]
         runs.append(order)
     assert sorted(runs[0]) == sorted(f"tiny/{key}" for key in keys)
@@ -174,14 +195,14 @@ class TestErrorsHiddenByHandlersOrPipes:
 
     def test_fatal_by_default(self, tmp_path: Path) -> None:
         write_raw_tar(tmp_path / "a.tar", self.members())
-        loader = StreamLoader(Stream("s", Role.OOD, ShardSource(tmp_path)), lambda image: torch.zeros(1, 1, 1))
+        loader = StreamLoader(Stream("s", Role.OOD, ShardSource(tmp_path)), tiny_zeros)
         with pytest.raises(DataError, match=r"stream 's': shard .*a\.tar, key '1': undecodable"):
             list(loader)
 
     def test_skipped_ones_are_listed(self, tmp_path: Path) -> None:
         write_raw_tar(tmp_path / "a.tar", self.members())
         stream = Stream("s", Role.OOD, ShardSource(tmp_path))
-        (batch,) = StreamLoader(stream, lambda image: torch.zeros(1, 1, 1), on_error="skip")
+        (batch,) = StreamLoader(stream, tiny_zeros, on_error="skip")
         assert batch["key"] == ["s/0", "s/3"]
         assert [key for key, _ in batch["skipped"]] == ["s/1", "s/2"]
         assert "empty" in batch["skipped"][1][1]
@@ -215,6 +236,22 @@ class TestDamage:
             assert "tiny-000001.tar" in str(error)  # noqa: PT017
         else:
             assert len(list(source.read(0, 7))) == 7
+
+    @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @given(st.data())
+    def test_a_flipped_byte_never_costs_a_sample_in_silence(self, tmp_path: Path, data: st.DataObject) -> None:
+        shutil.rmtree(tmp_path / "x", ignore_errors=True)
+        keys = write_tiny_shards(tmp_path / "x", [3], manifest=False)
+        path = tmp_path / "x" / "tiny-000000.tar"
+        content = bytearray(path.read_bytes())
+        content[data.draw(st.integers(0, len(content.rstrip(b"\0"))))] ^= data.draw(st.integers(1, 255))
+        path.write_bytes(content)
+        try:
+            samples = list(ShardSource(tmp_path / "x").read(0, 10))
+        except DataError as error:
+            assert "tiny-000000.tar" in str(error)  # noqa: PT017
+        else:
+            assert [sample.key for sample in samples] == keys
 
     def test_a_shard_cut_after_opening_is_fatal_for_whoever_reads_it(self, tmp_path: Path) -> None:
         write_tiny_shards(tmp_path, [3, 4])
@@ -252,13 +289,11 @@ class TestDamage:
             path.unlink()
         stream = shard_stream(tmp_path, damaged="mark")
         with pytest.raises(DataError, match=r"stream 'tiny': .*key 'tiny-000001\.tar#\d': shard .*on_error='skip'"):
-            list(StreamLoader(stream, lambda image: torch.zeros(1, 1, 1)))
+            list(StreamLoader(stream, tiny_zeros))
         found: list[str] = []
         skipped: list[tuple[str, str]] = []
         for rank in range(2):
-            loader = StreamLoader(
-                stream, lambda image: torch.zeros(1, 1, 1), on_error="skip", batch_size=2, rank=rank, world_size=2
-            )
+            loader = StreamLoader(stream, tiny_zeros, on_error="skip", batch_size=2, rank=rank, world_size=2)
             batches = list(loader)
             assert len(batches) == len(loader)
             found += [key for batch in batches for key in batch["key"]]

@@ -51,7 +51,7 @@ def build_shards(
 
     Image bytes are copied, never encoded again. The result depends on the entries and `shard_size` alone, byte by
     byte. A build that was interrupted, also by a kill, goes on when it is called again: shards that are finished are
-    compared with the listing and never written again. Memory: one image per worker and 100 bytes per entry.
+    compared with the listing and never written again. Memory: one image per worker, and the listing.
 
     Args:
         entries: What to pack, in order.

@@ -1,5 +1,6 @@
 """The files of a folder or archive, by path, without unpacking anything to disk."""
 
+import lzma
 import os
 import tarfile
 import zipfile
@@ -62,13 +63,13 @@ def open_files(source: str | Path) -> Files:
         return _Folder(path)
     if not path.is_file():
         raise DataError(f"{path} does not exist; a folder, a .zip or a .tar (.gz, .bz2, .xz) is needed")
+    if _is_plain_tar(path):  # asked first: a tar that ends in a zip passes for a zip
+        return _Tar(path)
     if zipfile.is_zipfile(path):
         return _Zip(path)
-    if _is_plain_tar(path):
-        return _Tar(path)
     try:
         return _CompressedTar(path)
-    except (tarfile.ReadError, EOFError, zlib.error) as error:
+    except (tarfile.ReadError, EOFError, zlib.error, lzma.LZMAError) as error:
         raise DataError(
             f"{path} cannot be read as a .zip or .tar (.gz, .bz2, .xz): {error}; fetch the archive again"
         ) from error
@@ -83,7 +84,7 @@ def _read(read: Callable[[int], bytes], path: str, size: int, where: Path) -> by
         raise DataError(f"{where}: {path!r} has {size} bytes; at most {MAX_MEMBER_BYTES} are read")
     try:
         data = read(size + 1)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError) as error:
         raise DataError(f"{where}: {path!r} is damaged ({error}); fetch the archive again") from error
     if len(data) < size:
         raise DataError(f"{where}: truncated within {path!r}; fetch the archive again")
@@ -94,13 +95,13 @@ class _Folder:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         found: list[str] = []
-        visited: set[str] = set()
+        above: dict[str, frozenset[str]] = {os.path.dirname(folder): frozenset()}  # noqa: PTH120
         for place, folders, names in os.walk(folder, followlinks=True, onerror=_raise):
-            real = os.path.realpath(place)
-            if real in visited:  # a link back to a folder above
+            real, parents = os.path.realpath(place), above[os.path.dirname(place)]  # noqa: PTH120
+            if real in parents:  # a link back to a folder above
                 folders.clear()
                 continue
-            visited.add(real)
+            above[place] = parents | {real}
             below = Path(place).relative_to(folder).as_posix()
             found.extend(name if below == "." else f"{below}/{name}" for name in names)
         self.paths = sorted(path for path in found if not _is_junk(path))
@@ -181,7 +182,7 @@ def _regular(tar: tarfile.TarFile, where: Path) -> Iterator[tarfile.TarInfo]:
                     f"{where}: {path!r} is a link, device or sparse file; unpack the archive and pass the folder"
                 )
             yield info
-    except (tarfile.TarError, EOFError, zlib.error) as error:
+    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError, RecursionError) as error:
         raise DataError(f"{where}: the archive is damaged ({error}); fetch it again") from error
 
 
@@ -231,5 +232,5 @@ def _check_end(tar: tarfile.TarFile, where: Path) -> None:
     try:
         while stream.read(2**20):
             pass
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+    except (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError) as error:
         raise DataError(f"{where}: the archive is damaged at its end ({error}); fetch it again") from error

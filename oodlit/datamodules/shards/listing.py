@@ -127,13 +127,11 @@ def class_listing(
     names = list(class_names) if class_names is not None else _index_order(found)
     if unknown := sorted(set(found) - set(names)):
         raise DataError(f"{len(unknown)} folders are not among the {len(names)} class names, first {unknown[0]!r}")
-    index = {name: i for i, name in enumerate(names)}
+    # one Place per class: a listing of a million images stays small
+    index = {name: Place(label=i) if labelled else Place(group=i) for i, name in enumerate(names)}
 
     def place(path: str) -> Place | None:
-        if not is_image(path):
-            return None
-        number = index[classes[path]]
-        return Place(label=number) if labelled else Place(group=number)
+        return index[classes[path]] if is_image(path) else None
 
     return map_files(files, place, class_names=names)
 

@@ -137,7 +137,7 @@ def _headers(file: BinaryIO, where: str) -> Iterator[tarfile.TarInfo]:
             # tarfile ends in silence at a damaged header and at a missing end
             file.seek(tar.offset)
             block = file.read(tarfile.BLOCKSIZE)
-    except tarfile.TarError as error:
+    except (tarfile.TarError, ValueError, OverflowError, RecursionError) as error:  # what tarfile makes of bad headers
         raise ShardDamageError(
             f"shard {where}: not an intact uncompressed tar ({error}); fetch or build this shard again"
         ) from error
