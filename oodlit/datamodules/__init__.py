@@ -7,15 +7,28 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from oodlit.datamodules.benchmark import ImageNetBenchmark
+    from oodlit.datamodules.corruptions import CorruptedSource, corrupted_stream
     from oodlit.datamodules.datamodule import OODDataModule
+    from oodlit.datamodules.decode import decode_image
+    from oodlit.datamodules.description import DatasetDescription
+    from oodlit.datamodules.digits import DigitsBenchmark
     from oodlit.datamodules.loader import StreamLoader
+    from oodlit.datamodules.published import build_set, set_stream
+    from oodlit.datamodules.sets import describe, descriptions
     from oodlit.datamodules.shards import ShardSource, shard_stream
     from oodlit.datamodules.sources import DatasetSource, FileSource, MemorySource
     from oodlit.datamodules.stream import Sample, Source, Stream
+    from oodlit.datamodules.unit_tests import UNIT_TESTS, UnitTestSource, unit_test_stream
 
 __all__ = [
+    "UNIT_TESTS",
+    "CorruptedSource",
+    "DatasetDescription",
     "DatasetSource",
+    "DigitsBenchmark",
     "FileSource",
+    "ImageNetBenchmark",
     "MemorySource",
     "OODDataModule",
     "Sample",
@@ -23,12 +36,24 @@ __all__ = [
     "Source",
     "Stream",
     "StreamLoader",
+    "UnitTestSource",
+    "build_set",
+    "corrupted_stream",
+    "decode_image",
+    "describe",
+    "descriptions",
+    "set_stream",
     "shard_stream",
+    "unit_test_stream",
 ]
 
 _HOME = {
+    "CorruptedSource": "corruptions",
+    "DatasetDescription": "description",
     "DatasetSource": "sources",
+    "DigitsBenchmark": "digits",
     "FileSource": "sources",
+    "ImageNetBenchmark": "benchmark",
     "MemorySource": "sources",
     "OODDataModule": "datamodule",
     "Sample": "stream",
@@ -36,7 +61,16 @@ _HOME = {
     "Source": "stream",
     "Stream": "stream",
     "StreamLoader": "loader",
+    "UNIT_TESTS": "unit_tests",
+    "UnitTestSource": "unit_tests",
+    "build_set": "published",
+    "corrupted_stream": "corruptions",
+    "decode_image": "decode",
+    "describe": "sets",
+    "descriptions": "sets",
+    "set_stream": "published",
     "shard_stream": "shards",
+    "unit_test_stream": "unit_tests",
 }
 
 

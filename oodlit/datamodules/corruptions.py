@@ -1,0 +1,187 @@
+"""ImageNet-C on the fly: the 19 corruptions applied to ID images, each image from its key and seed alone."""
+
+import hashlib
+import importlib
+import io
+from collections.abc import Iterator, Sequence
+from types import ModuleType
+
+import numpy as np
+from jaxtyping import UInt8
+from PIL import Image
+
+from oodlit.datamodules.decode import decode_image
+from oodlit.datamodules.keys import escape_key, unescape_key
+from oodlit.datamodules.sets.imagenet_shift import CORRUPTIONS
+from oodlit.datamodules.stream import Sample, Source, Stream
+from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError, UnknownNameError
+from oodlit.roles import Role
+
+__all__ = ["CorruptedSource", "corrupt", "corrupted_stream"]
+
+COMMON = CORRUPTIONS[:15]
+_SEEDED = ("glass_blur", "impulse_noise")  # the others draw from numpy's global generator
+
+
+def corrupt(
+    image: Image.Image, kind: str, severity: int, *, key: str = "", seed: int = 0
+) -> UInt8[np.ndarray, "height width 3"]:
+    """One corrupted image: a function of its arguments alone. numpy's global generator is left as it was.
+
+    Args:
+        image: RGB, both sides at least 32 pixels.
+        kind: One of `CORRUPTIONS`.
+        severity: 1 (weak) to 5 (strong).
+        key: Identity of the image; every image gets noise of its own.
+        seed: Another seed gives other noise.
+
+    Raises:
+        MissingExtraError: The extra "corruptions" is not installed.
+        UnknownNameError: No such corruption.
+        InvalidArgumentError: The severity is not 1..5, or the image is too small.
+    """
+    _check(kind, severity)
+    if min(image.size) < 32:
+        raise InvalidArgumentError(
+            f"{kind}: an image of {image.width} x {image.height} pixels; both sides must be at least 32"
+        )
+    library = _library()
+    digest = hashlib.blake2b(f"{kind}/{severity}/{seed}/{key}".encode("utf-8", "surrogatepass"), digest_size=4)
+    number = int.from_bytes(digest.digest(), "little")
+    options = {"seed": number} if kind in _SEEDED else {}
+    state = np.random.get_state()  # what the library draws from
+    try:
+        np.random.seed(number)
+        pixels = np.asarray(image.convert("RGB"))
+        return np.asarray(library.corrupt(pixels, severity=severity, corruption_name=kind, **options), np.uint8)
+    finally:
+        np.random.set_state(state)
+
+
+class CorruptedSource:
+    """ID images under corruptions, in the order of the groups: all images under the first kind and severity, ...
+
+    As in ImageNet-C, an image is resized so that its shorter side is 256 pixels, cropped to the central 224 x 224,
+    corrupted, and stored as JPEG of quality 85. Labels are those of the images.
+
+    Args:
+        images: The ID images.
+        kinds: Corruptions; the 15 of the paper by default.
+        severities: Out of 1..5; all by default.
+        seed: See `corrupt`.
+        quality: JPEG quality; None = PNG, exact.
+
+    Raises:
+        MissingExtraError: The extra "corruptions" is not installed.
+        UnknownNameError: No such corruption.
+        InvalidArgumentError: No or a repeated kind or severity, or one out of range.
+    """
+
+    def __init__(
+        self,
+        images: Source,
+        *,
+        kinds: Sequence[str] = COMMON,
+        severities: Sequence[int] = (1, 2, 3, 4, 5),
+        seed: int = 0,
+        quality: int | None = 85,
+    ) -> None:
+        """Check the settings; nothing is read."""
+        self.images, self.seed, self.quality = images, seed, quality
+        self.settings = [(kind, severity) for kind in kinds for severity in severities]
+        if not self.settings or len(set(self.settings)) < len(self.settings):
+            raise InvalidArgumentError(
+                f"CorruptedSource: kinds {tuple(kinds)}, severities {tuple(severities)}; distinct ones are needed"
+            )
+        for kind, severity in self.settings:
+            _check(kind, severity)
+        _library()
+
+    @property
+    def group_names(self) -> tuple[str, ...]:
+        """Names of the groups: "<kind>/<severity>"."""
+        return tuple(f"{kind}/{severity}" for kind, severity in self.settings)
+
+    def __len__(self) -> int:
+        """Number of images under all settings."""
+        return len(self.images) * len(self.settings)
+
+    def read(self, start: int, stop: int) -> Iterator[Sample]:
+        """Images start, ..., stop - 1."""
+        count = len(self.images)
+        position, stop = max(start, 0), min(stop, len(self))
+        while position < stop:
+            group = position // count
+            last = min(stop, (group + 1) * count)
+            for sample in self.images.read(position - group * count, last - group * count):
+                yield self._sample(sample, group)
+            position = last
+
+    def _sample(self, sample: Sample, group: int) -> Sample:
+        kind, severity = self.settings[group]
+        # the shards of ImageNet-C have the same keys: <kind>/<severity>/<path of the ID image>
+        key = escape_key(f"{kind}/{severity}/{unescape_key(sample.key)}")
+        origin = f"{sample.origin} under {kind}/{severity}"
+        try:
+            image = prepare(_decoded(sample))
+        except DataError as error:
+            return Sample(key, b"", sample.label, group, error=str(error), origin=origin)
+        file = io.BytesIO()
+        pixels = Image.fromarray(corrupt(image, kind, severity, key=sample.key, seed=self.seed))
+        if self.quality is None:
+            pixels.save(file, "PNG", compress_level=1)
+        else:
+            pixels.save(file, "JPEG", quality=self.quality, optimize=True)
+        return Sample(key, file.getvalue(), sample.label, group, origin=origin)
+
+
+def corrupted_stream(
+    images: Source,
+    *,
+    name: str = "imagenet_c",
+    kinds: Sequence[str] = COMMON,
+    severities: Sequence[int] = (1, 2, 3, 4, 5),
+    seed: int = 0,
+    quality: int | None = 85,
+) -> Stream:
+    """ImageNet-C from ID images, drawn when they are read; see `CorruptedSource`."""
+    source = CorruptedSource(images, kinds=kinds, severities=severities, seed=seed, quality=quality)
+    return Stream(name, Role.SHIFT, source, source.group_names, prepared=True)
+
+
+def prepare(image: Image.Image) -> Image.Image:
+    """Resize the shorter side to 256 pixels (bilinear) and crop the central 224 x 224, as ImageNet-C was made.
+
+    Example:
+        >>> prepare(Image.new("RGB", (500, 375))).size
+        (224, 224)
+    """
+    scale = 256 / min(image.size)
+    width, height = (max(256, round(side * scale)) for side in image.size)
+    image = image.resize((width, height), Image.Resampling.BILINEAR)
+    left, top = round((width - 224) / 2), round((height - 224) / 2)
+    return image.crop((left, top, left + 224, top + 224))
+
+
+def _check(kind: str, severity: int) -> None:
+    if kind not in CORRUPTIONS:
+        raise UnknownNameError.of("corruption", kind, CORRUPTIONS)
+    if severity not in (1, 2, 3, 4, 5):
+        raise InvalidArgumentError(f"{kind}: severity {severity}; 1, 2, 3, 4 or 5 is needed")
+
+
+def _library() -> ModuleType:
+    try:
+        return importlib.import_module("imagecorruptions")
+    except ImportError as error:
+        raise MissingExtraError.of("ImageNet-C on the fly", "corruptions") from error
+
+
+def _decoded(sample: Sample) -> Image.Image:
+    if sample.error is not None:
+        raise DataError(sample.error)
+    if isinstance(sample.image, bytes):
+        return decode_image(sample.image)
+    if isinstance(sample.image, Image.Image):
+        return sample.image.convert("RGB")
+    raise InvalidArgumentError(f"image {sample.key!r} is a tensor; files or PIL images are needed to corrupt them")
