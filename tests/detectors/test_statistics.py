@@ -1,0 +1,227 @@
+"""Statistics against plain numpy, for any cut, order, merge and number of processes."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from hypothesis import given
+from hypothesis import strategies as st
+from safetensors.torch import load_file, save_file
+
+from oodlit.detectors import DDU, KNN, LaRD, Mahalanobis
+from oodlit.detectors.base import BackboneFacts
+from oodlit.detectors.fitting import estimate_bytes, make_statistics
+from oodlit.detectors.statistics import (
+    ClassCovariances,
+    ClassMoments,
+    ClassProbabilities,
+    ClassVariances,
+    CorrectMeans,
+    FeatureBank,
+    FeatureMean,
+    HiddenSample,
+    Statistic,
+    TrainSample,
+    synchronize,
+)
+from oodlit.errors import InvalidArgumentError, RequirementError
+from oodlit.outputs import Outputs
+
+from .support import cut, normal, permutation
+
+KINDS: dict[str, Callable[[], Statistic]] = {
+    "ClassMoments": ClassMoments,
+    "ClassProbabilities": ClassProbabilities,
+    "FeatureMean": FeatureMean,
+    "CorrectMeans": CorrectMeans,
+    "ClassCovariances": ClassCovariances,
+    "ClassVariances": ClassVariances,
+    "TrainSample": lambda: TrainSample(rows=40),
+    "FeatureBank": FeatureBank,
+    "HiddenSample": lambda: HiddenSample(["block"], rows=40),
+}
+
+
+def train(n: int = 150, *, width: int = 5, classes: int = 6, mean: float = 1000.0, sd: float = 0.01) -> Outputs:
+    """Labels have gaps: classes 0, 2 and 5 only."""
+    features = mean + sd * normal(n, width).double()
+    labels = torch.tensor([0, 2, 5])[torch.arange(n) % 3]
+    logits = 5 * normal(n, classes, seed=1).double()
+    hidden = {"block": normal(n, 3, 2, 2, seed=2)}
+    return Outputs(logits, features, labels, keys=[f"train/{i}" for i in range(n)], hidden=hidden)
+
+
+def facts_of(statistic: Statistic) -> dict[str, torch.Tensor]:
+    """What detectors read of a statistic."""
+    names = {
+        "ClassMoments": ("counts", "class_ids", "class_means", "mean", "total_covariance", "within_covariance"),
+        "ClassProbabilities": ("counts", "means"),
+        "FeatureMean": ("mean",),
+        "CorrectMeans": ("right_counts", "means", "class_means", "mean"),
+        "ClassCovariances": ("class_ids", "counts", "class_means", "covariances"),
+        "ClassVariances": ("class_ids", "counts", "class_means", "variances"),
+    }
+    kind = type(statistic).__name__
+    if kind in names:
+        found = {n: getattr(statistic, n) for n in names[kind]}
+    else:
+        columns = {"TrainSample": ("hash", "logits", "features", "labels", "predictions"), "FeatureBank": ("features",)}
+        found = {n: statistic.column(n) for n in columns.get(kind, ("hash", "block", "labels"))}
+    return found | {"num_samples": torch.tensor(statistic.num_samples)}
+
+
+def assert_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], variance: float = 1e-4) -> None:
+    for name, value in expected.items():
+        # Variances are 1e-4 around a mean of 1000: the error is measured by them.
+        atol = 1e-10 * variance if "varianc" in name or "covariance" in name else 0.0
+        np.testing.assert_allclose(found[name], value, rtol=1e-10, atol=atol, err_msg=name)
+
+
+def made(kind: str, outputs: Outputs, size: int, order: torch.Tensor | None = None) -> Statistic:
+    statistic = KINDS[kind]()
+    for batch in cut(outputs, size, order):
+        statistic.update(batch)
+    return statistic
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(size=st.integers(1, 150), seed=st.integers(0, 9))
+def test_any_cut_and_order(kind: str, size: int, seed: int) -> None:
+    outputs = train(60)
+    whole = facts_of(made(kind, outputs, 60))
+    assert_same(facts_of(made(kind, outputs, size, permutation(60, seed))), whole)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(at=st.integers(0, 60))
+def test_merging_two_parts_equals_the_whole(kind: str, at: int) -> None:
+    outputs = train(60)
+    first, second = (made(kind, outputs.select(rows), 16) for rows in (slice(0, at), slice(at, 60)))
+    before = second.num_samples
+    first.merge(second)
+    assert second.num_samples == before
+    assert_same(facts_of(first), facts_of(made(kind, outputs, 60)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_reset_forgets(kind: str) -> None:
+    statistic = made(kind, train(60), 16)
+    statistic.reset()
+    assert statistic.num_samples == 0
+    for batch in cut(train(60), 16):
+        statistic.update(batch)
+    assert_same(facts_of(statistic), facts_of(made(kind, train(60), 60)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_empty_batches_are_taken(kind: str) -> None:
+    statistic = made(kind, train(60), 16)
+    statistic.update(train(60).select(slice(0, 0)))
+    assert_same(facts_of(statistic), facts_of(made(kind, train(60), 60)))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_one_pass_moments_far_from_zero(dtype: torch.dtype) -> None:
+    """FAULTS: one-pass moments in float32 - 2000 x 4 normal, mean 1000, sd .01."""
+    outputs = Outputs(features=(1000 + 0.01 * normal(2000, 4).double()).to(dtype), labels=torch.arange(2000) % 5)
+    x = outputs.require("features").double().numpy()
+    moments = made("ClassMoments", outputs, 37)
+    variances = moments.total_covariance.diagonal().numpy()
+    np.testing.assert_allclose(variances, x.var(axis=0), rtol=1e-9)
+    assert (variances > 0.5e-4).all()
+    means = np.stack([x[i::5].mean(axis=0) for i in range(5)])
+    centred = x - means[np.arange(2000) % 5]
+    np.testing.assert_allclose(moments.within_covariance, centred.T @ centred / 2000, rtol=1e-7, atol=1e-13)
+    np.testing.assert_allclose(moments.class_means, means, rtol=1e-13)
+
+
+def test_pooled_covariance_weighs_by_sample() -> None:
+    """FAULTS: shared covariance weighted by class instead of by sample - .9806, not .505 or 2.90."""
+    a, b = [-1.0] * 50 + [1.0] * 50, [9.9, 10.1]
+    outputs = Outputs(features=torch.tensor([a + b]).double().T, labels=torch.tensor([0] * 100 + [1] * 2))
+    assert float(made("ClassMoments", outputs, 13).within_covariance) == pytest.approx(0.98058823, rel=1e-6)
+
+
+def test_class_scatter_against_numpy() -> None:
+    outputs = train()
+    x, y = outputs.require("features").numpy(), outputs.require("labels").numpy()
+    covariances = np.stack([np.cov(x[y == c].T, bias=True) for c in (0, 2, 5)])
+    np.testing.assert_allclose(facts_of(made("ClassCovariances", outputs, 7))["covariances"], covariances, atol=1e-14)
+    diagonals = np.stack([np.diag(c) for c in covariances])
+    np.testing.assert_allclose(facts_of(made("ClassVariances", outputs, 7))["variances"], diagonals, atol=1e-14)
+
+
+def test_correct_means_against_loops() -> None:
+    outputs = train()
+    x, y, z = (outputs.require(n).numpy() for n in ("features", "labels", "logits"))
+    statistic = made("CorrectMeans", outputs, 7)
+    for c in range(6):
+        mine = x[(y == c) & (z.argmax(axis=1) == c)]
+        assert int(statistic.right_counts[c]) == len(mine)
+        if len(mine):
+            np.testing.assert_allclose(statistic.means[c], mine.mean(axis=0), rtol=1e-12)
+
+
+@pytest.mark.parametrize("kind", ["ClassMoments", "CorrectMeans", "ClassVariances"])
+def test_missing_labels_name_the_first_keys(kind: str) -> None:
+    outputs = Outputs(normal(3, 2), normal(3, 2), torch.tensor([0, -1, -1]), keys=["t/a", "t/b", "t/c"])
+    with pytest.raises(InvalidArgumentError, match=r"2 of 3 training images have no label \(first: t/b, t/c\)"):
+        KINDS[kind]().update(outputs)
+
+
+@pytest.mark.parametrize("kind", ["ClassMoments", "FeatureMean", "FeatureBank"])
+def test_changed_width_is_an_error(kind: str) -> None:
+    statistic = made(kind, train(30), 30)
+    with pytest.raises(InvalidArgumentError, match="a batch has"):
+        statistic.update(train(30, width=7))
+
+
+def test_full_covariances_refuse_with_the_number() -> None:
+    statistic = ClassCovariances(max_bytes=1000)
+    with pytest.raises(RequirementError, match=r"6 covariances of 5 features take 0\.0 GiB, above the limit"):
+        statistic.update(train())
+
+
+def test_memory_is_estimated() -> None:
+    facts = BackboneFacts(width=768, num_classes=1000, num_train=1_281_167)
+    megabytes = {
+        repr(d): estimate_bytes(make_statistics([d]), facts) / 1e6
+        for d in (Mahalanobis(), KNN(), KNN(bank_size=100_000), DDU("diagonal"), DDU("full"), LaRD("feature_map"))
+    }
+    assert megabytes["Mahalanobis()"] == pytest.approx(10.9, rel=0.01)
+    assert megabytes["KNN()"] == pytest.approx(3946, rel=0.01)
+    assert megabytes["KNN(bank_size=100000)"] == pytest.approx(616, rel=0.01)
+    assert megabytes["DDU(covariance='diagonal')"] == pytest.approx(12.3, rel=0.01)
+    assert megabytes["DDU(covariance='full')"] == pytest.approx(4718, rel=0.01)
+    assert megabytes["LaRD()"] == pytest.approx(308.8, rel=0.01)
+
+
+def _work(rank: int, folder: str) -> None:
+    """Rank 1 of 3 has no batch at all; the others have unequal parts."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/init", rank=rank, world_size=3)
+    outputs = train()
+    parts = {0: outputs.select(slice(0, 37)), 2: outputs.select(slice(37, 150))}
+    statistics = {kind: make() for kind, make in KINDS.items()}
+    if rank in parts:
+        for statistic in statistics.values():
+            for batch in cut(parts[rank], 16):
+                statistic.update(batch)
+    synchronize(statistics.values())
+    tensors = {f"{k}.{n}": v.contiguous().clone() for k, s in statistics.items() for n, v in facts_of(s).items()}
+    save_file(tensors, f"{folder}/{rank}.safetensors")
+    dist.destroy_process_group()
+
+
+@pytest.mark.ddp
+def test_three_processes_equal_one(tmp_path: Path) -> None:
+    mp.spawn(_work, args=(str(tmp_path),), nprocs=3)
+    expected = {f"{k}.{n}": v for k in KINDS for n, v in facts_of(made(k, train(), 16)).items()}
+    for rank in range(3):
+        found = load_file(tmp_path / f"{rank}.safetensors")
+        assert found.keys() == expected.keys()
+        assert_same(found, expected)
