@@ -137,7 +137,9 @@ class StreamLoader:
         if not self.num_samples:
             return
         pin = torch.cuda.is_available()
-        loader: DataLoader[Batch] = DataLoader(self._batches, batch_size=None, pin_memory=pin, **self._options)
+        loader: DataLoader[Batch] = DataLoader(
+            self._batches, batch_size=None, collate_fn=_as_it_is, pin_memory=pin, **self._options
+        )
         digests = array("Q")  # 8 bytes per sample
         count = 0
         for batch in self._alive(loader):
@@ -146,6 +148,7 @@ class StreamLoader:
             keys = batch["key"] + [key for key, _ in batch["skipped"]]
             digests.extend(key_digest(key) for key in keys)
             count += len(keys)
+            batch["skipped"] = [(key, reason) for key, reason in batch["skipped"]]  # pinning makes lists of tuples
             yield batch
         if count != self.num_samples:
             raise DataError(f"stream {self.stream.name!r}: {count} samples arrived, {self.num_samples} were announced")
@@ -175,6 +178,11 @@ class StreamLoader:
                     f" {sample.origin or 'the source'}; a key identifies one sample"
                     " - rename one of them, or build the shards anew"
                 )
+
+
+def _as_it_is(batch: Any) -> Any:
+    """Batches come ready from the workers."""
+    return batch
 
 
 class _Failure:

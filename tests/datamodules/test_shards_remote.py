@@ -1,5 +1,6 @@
 """Remote shards: a server that drops connections and cuts bodies never costs a sample."""
 
+import importlib.util
 import threading
 import time
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ import torch
 
 from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.shards import Cache, ShardSource, shard_stream
-from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError
 from oodlit.testing.shards import write_tiny_shards
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork")
@@ -116,6 +117,29 @@ def test_or_it_fails_never_with_fewer_samples(tmp_path: Path, server: Server, ma
         with pytest.raises(DataError, match=r"after 3 attempts: .*(no end-of-archive mark|were announced)"):
             ShardSource(shards, cache=cache)
     assert not list((tmp_path / "cache").rglob("*.tar"))
+
+
+def test_a_manifest_beside_single_shards_is_used(tmp_path: Path, server: Server) -> None:
+    keys = write_tiny_shards(tmp_path / "remote", [3, 4])
+    source = ShardSource(server.url + "tiny-{000000..000001}.tar", cache=Cache(tmp_path / "cache"))
+    assert (len(source), server.requests) == (7, 1)  # counted without fetching the shards
+    assert [sample.key for sample in source.read(4, 7)] == keys[4:]
+    assert server.requests == 2
+
+
+def test_lost_remote_shards_can_be_marked(tmp_path: Path, server: Server) -> None:
+    write_tiny_shards(tmp_path / "remote", [3, 2])
+    (tmp_path / "remote" / "tiny-000001.tar").unlink()
+    source = ShardSource(server.url, cache=Cache(tmp_path / "cache"), damaged="mark")
+    lost = [sample for sample in source.read(0, 5) if sample.error]
+    assert [sample.key for sample in lost] == ["tiny-000001.tar#0", "tiny-000001.tar#1"]
+    assert "does not exist" in str(lost[0].error)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("adlfs") is not None, reason="adlfs is installed")
+def test_a_missing_file_system_is_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(MissingExtraError, match=r"abfs://x/a\.tar.*adlfs"):
+        Cache(tmp_path, attempts=50, backoff_s=10.0).fetch("abfs://x/a.tar")
 
 
 def test_missing_files_are_not_retried(tmp_path: Path, server: Server) -> None:

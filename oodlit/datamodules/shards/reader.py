@@ -81,7 +81,7 @@ class ShardSource:
         if not self.info.num_samples:
             raise DataError(
                 f"{self.folder or 'shards'}: nothing readable in {len(self.info.shards)} shards;"
-                f" samples need an image field such as .jpg or .png"
+                " samples need an image field such as .jpg or .png"
             )
         self._ends = list(accumulate(record.samples for record in self.info.shards))
 
@@ -237,13 +237,13 @@ def shard_stream(
 def _locate(shards: str | Path | Sequence[str | Path], split: str | None, cache: Cache) -> tuple[str, ShardInfo]:
     """Folder and records; samples = -1 where no manifest knows the count."""
     if not isinstance(shards, str | Path):
-        return "", _from_paths([str(path) for path in shards], split)
+        return "", _from_paths([str(path) for path in shards], split, cache)
     text = str(shards)
     if is_url(text) and text.endswith("/"):
         manifest = cache.fetch(text + INFO_NAMES[0], fresh=True)
         return text, select_split(parse_info(manifest.read_bytes(), text + INFO_NAMES[0]), split, text)
     if is_url(text) or not Path(text).is_dir():
-        return "", _from_paths(_expand(text), split)
+        return "", _from_paths(_expand(text), split, cache)
     infos = read_info(text)
     if infos:
         info = select_split(infos, split, text)
@@ -275,14 +275,14 @@ def _expand(pattern: str) -> list[str]:
     return found
 
 
-def _from_paths(paths: list[str], split: str | None) -> ShardInfo:
+def _from_paths(paths: list[str], split: str | None, cache: Cache) -> ShardInfo:
     """Records of single shards; a manifest beside a shard is used where it lists the shard."""
     known: dict[str, dict[str, ShardRecord]] = {}
     records = []
     for path in paths:
         folder, _, name = path.rpartition("/")
-        if not is_url(path) and folder not in known:
-            infos = read_info(folder or ".")
+        if folder not in known:
+            infos = _remote_info(folder, cache) if is_url(path) else read_info(folder or ".")
             known[folder] = {record.file: record for info in infos.values() for record in info.shards}
         record = known.get(folder, {}).get(name, ShardRecord(name, -1))
         records.append(replace(record, file=path))
@@ -291,6 +291,17 @@ def _from_paths(paths: list[str], split: str | None) -> ShardInfo:
     if not records:
         raise DataError("no shards given; pass a folder, a pattern or a list of paths")
     return ShardInfo(split or "", tuple(records))
+
+
+def _remote_info(folder: str, cache: Cache) -> dict[str, ShardInfo]:
+    """The manifest beside remote shards; empty if there is none."""
+    url = f"{folder}/{INFO_NAMES[0]}"
+    try:
+        return parse_info(cache.fetch(url, fresh=True).read_bytes(), url)
+    except DataError as error:
+        if isinstance(error.__cause__, FileNotFoundError | PermissionError):
+            return {}
+        raise
 
 
 def _check_files(folder: str, info: ShardInfo, damaged: Damaged) -> None:

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import fsspec
 from filelock import FileLock
 
-from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError
 
 __all__ = ["PROTOCOLS", "Cache", "is_url", "retried"]
 
@@ -45,13 +45,18 @@ def retried(action: Callable[[], _T], what: str, *, attempts: int, backoff_s: fl
     """`action()`, tried again after an `OSError` or another failure of the network, with growing pauses.
 
     Raises:
-        DataError: It failed `attempts` times, or the thing does not exist.
+        DataError: It failed `attempts` times, or the thing does not exist or may not be read.
+        MissingExtraError: fsspec needs a further package for this kind of URL.
     """
     for attempt in range(1, attempts + 1):
         try:
             return action()
         except FileNotFoundError as error:
             raise DataError(f"{what} does not exist; check the path, or fetch the missing file") from error
+        except PermissionError as error:
+            raise DataError(f"{what} may not be read ({error}); check the access rights") from error
+        except ImportError as error:
+            raise MissingExtraError(f"{what}: {error}") from error
         except Exception as error:  # every file system of fsspec has its own kinds
             if attempt == attempts:
                 reason = str(error) or type(error).__name__

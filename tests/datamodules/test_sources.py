@@ -1,0 +1,98 @@
+"""Sources other than shards."""
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from torch import Tensor
+
+from oodlit.datamodules.loader import StreamLoader
+from oodlit.datamodules.sources import DatasetSource, FileSource, MemorySource
+from oodlit.datamodules.stream import Sample, Stream, find_samples
+from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.roles import Role
+from oodlit.testing.shards import tiny_image
+
+
+def write(folder: Path, *names: str) -> list[Path]:
+    for number, name in enumerate(names):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(tiny_image(number))
+    return [folder / name for name in names]
+
+
+class TestFileSource:
+    def test_keys_are_paths_below_the_common_folder(self, tmp_path: Path) -> None:
+        paths = write(tmp_path, "d/a/1.x.png", "d/b/1.png")
+        source = pickle.loads(pickle.dumps(FileSource(paths, labels=[3, 4], groups=[0, 1])))
+        samples = list(source.read(0, 2))
+        assert [(s.key, s.label, s.group) for s in samples] == [("a/1%2Ex%2Epng", 3, 0), ("b/1%2Epng", 4, 1)]
+        assert [s.image for s in samples] == [tiny_image(0), tiny_image(1)]
+        assert [s.key for s in FileSource(paths, root=tmp_path).read(0, 9)] == ["d/a/1%2Ex%2Epng", "d/b/1%2Epng"]
+        assert list(find_samples(source, ["b/1%2Epng"])) == ["b/1%2Epng"]
+
+    def test_a_single_file_and_a_relative_path(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        write(tmp_path, "a.png")
+        monkeypatch.chdir(tmp_path)
+        source = FileSource(["a.png"])
+        os.chdir("/")
+        (sample,) = source.read(0, 1)
+        assert (sample.key, sample.error) == ("a%2Epng", None)
+
+    def test_a_missing_file_is_named(self, tmp_path: Path) -> None:
+        source = FileSource([tmp_path / "no.png"])
+        with pytest.raises(DataError, match=r"stream 's': .*no\.png, key 'no%2Epng': cannot be read: .*No such file"):
+            list(StreamLoader(Stream("s", Role.OOD, source)))
+
+    def test_refusals(self, tmp_path: Path) -> None:
+        paths = write(tmp_path, "a/1.png", "b/2.png")
+        with pytest.raises(InvalidArgumentError, match="1 labels for 2 files"):
+            FileSource(paths, labels=[1])
+        with pytest.raises(InvalidArgumentError, match=r"2\.png' lies outside root"):
+            FileSource(paths, root=tmp_path / "a")
+        with pytest.raises(InvalidArgumentError, match="occurs twice"):
+            FileSource([paths[0], paths[0]])
+
+
+class Faulty:
+    """A data set with a file that cannot be read, and one with a fault in its code."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        if index == 1:
+            raise OSError("cannot identify image file")
+        if index == 2:
+            raise KeyError("a fault in its code")
+        return Image.new("RGB", (2, 2)), 0
+
+
+def to_ones(image: Image.Image) -> Tensor:
+    return Tensor([[[1.0]]])
+
+
+class TestDatasetSource:
+    def test_unreadable_items_follow_the_policy_and_faults_do_not(self) -> None:
+        stream = Stream("s", Role.OOD, DatasetSource(Faulty(), labelled=False))
+        with pytest.raises(DataError, match="item 1 of Faulty, key '000001': cannot identify image file"):
+            list(StreamLoader(stream, to_ones, batch_size=2))
+        loader = iter(StreamLoader(stream, to_ones, batch_size=2, on_error="skip"))
+        batch = next(loader)
+        assert batch["label"].tolist() == [-1]
+        assert batch["skipped"] == [("s/000001", "cannot identify image file")]
+        with pytest.raises(KeyError, match="a fault in its code"):
+            next(loader)
+
+    def test_items_must_be_pairs(self) -> None:
+        with pytest.raises(InvalidArgumentError, match=r"item 0 of list is int; a pair \(image, label\)"):
+            list(DatasetSource([5]).read(0, 1))
+
+
+def test_memory_source() -> None:
+    with pytest.raises(InvalidArgumentError, match="key 'a' occurs twice"):
+        MemorySource([Sample("a", b""), Sample("a", b"")])
+    with pytest.raises(DataError, match="1 of 2 keys are not in this source, first 'b'"):
+        find_samples(MemorySource([Sample("a", b"")]), ["a", "b"])
