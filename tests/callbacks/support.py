@@ -86,5 +86,5 @@ class CountingNet(TinyConvNet):
         self.seen: list[bytes] = []
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        self.seen += [image.numpy().tobytes() for image in images.float().cpu()]
+        self.seen += [image.numpy().tobytes() for image in images.detach().float().cpu()]
         return super().forward(images)

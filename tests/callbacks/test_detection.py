@@ -130,7 +130,7 @@ def test_a_callback_that_is_used_again_never_keeps_the_fit_of_another_backbone()
     first = detection.results.scores["mahalanobis"].to_numpy()
     other = make_module()
     with torch.no_grad():
-        other.network.conv.weight.mul_(torch.linspace(0.5, 2.0, 16)[:, None, None, None])
+        other.network.conv.weight.mul_(torch.linspace(0.5, 2.0, 48).reshape(1, 3, 4, 4))
     with pytest.raises(FingerprintError, match="fitted in an earlier run"):
         make_trainer(detection).predict(other, OODDataModule(make_streams(with_train=False)), return_predictions=False)
     make_trainer(detection).predict(other, OODDataModule(make_streams()), return_predictions=False)
@@ -172,8 +172,8 @@ def test_odin_perturbs_inside_default_predict():
     """FAULTS: gradients under inference mode; other detectors are unaffected."""
     module = OODModule(CountingNet(6), transform=torch.nn.Identity())
     streams = make_streams(with_train=False)
-    strong = run([MSP(), ODIN(eps=0.5, temperature=1.0)], module=module, streams=streams).results.scores
-    none = run([MSP(), ODIN(eps=0.0, temperature=1.0)], module=module, streams=streams).results.scores
+    strong = run([MSP(), ODIN(epsilon=0.5, temperature=1.0)], module=module, streams=streams).results.scores
+    none = run([MSP(), ODIN(epsilon=0.0, temperature=1.0)], module=module, streams=streams).results.scores
     assert (strong["odin"] != none["odin"]).mean() > 0.5
     assert (strong["msp"] == none["msp"]).all()
 
@@ -264,7 +264,7 @@ def test_every_logger_gets_every_value(tmp_path):
     written = pd.read_csv(next((tmp_path / "csv").rglob("metrics.csv")))
     assert set(expected) <= set(written.columns)
     for name, value in expected.items():
-        np.testing.assert_allclose(written[name].dropna().to_numpy() if value == value else value, value)
+        assert written[name].isna().all() if np.isnan(value) else np.isclose(written[name].dropna(), value).all(), name
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
     events = EventAccumulator(str(next((tmp_path / "tb").rglob("events*")).parent), size_guidance={"scalars": 0})

@@ -53,7 +53,7 @@ ARCHITECTURES = {
     "xcit_nano_12_p16_224": 128,
 }
 SMALL_INPUT = 96
-FIXED_SIZE = ("vit", "deit", "mixer", "resmlp", "levit", "efficientformer", "crossvit", "xcit", "swin", "vgg")  # fmt: skip
+FIXED_SIZE = ("vit", "deit", "mixer", "resmlp", "levit", "efficientformer", "crossvit", "xcit", "swin", "vgg")
 
 
 def images_for(name: str, network: nn.Module) -> torch.Tensor:
@@ -170,7 +170,7 @@ def test_local_weights(tmp_path):
     loaded = load_network("resnet10t", tmp_path / "weights.pth")
     for name, value in network.state_dict().items():
         assert torch.equal(loaded.state_dict()[name], value), name
-    with pytest.raises(InvalidArgumentError, match="backbone 'resnet18': weights .* cannot be loaded"):
+    with pytest.raises(InvalidArgumentError, match=r"backbone 'resnet18': weights .* cannot be loaded"):
         load_network("resnet18", tmp_path / "weights.pth")
 
 

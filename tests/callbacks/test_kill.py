@@ -1,0 +1,48 @@
+"""A run that is killed leaves either no result or a complete one."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from oodlit import Results
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+import itertools, sys, warnings
+warnings.simplefilter("ignore")
+from tests.callbacks.support import run
+from oodlit.detectors import MSP, Mahalanobis
+print("ready", flush=True)
+for i in itertools.count():
+    run([MSP(), Mahalanobis()], output_dir=f"{sys.argv[1]}/run-{i}", num_thumbnails=0)
+"""
+
+
+@pytest.mark.ddp
+def test_killing_a_run_at_any_point_leaves_complete_results_or_none(tmp_path):
+    complete = 0
+    for attempt, delay in enumerate((0.3, 0.8, 1.1, 1.7)):
+        out = tmp_path / str(attempt)
+        process = subprocess.Popen(
+            [sys.executable, "-c", SCRIPT, str(out)],
+            cwd=ROOT,
+            env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        time.sleep(delay)  # some point within the endless runs: that is what is tested
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+        for folder in out.glob("run-*"):
+            results = Results.load(folder)
+            assert len(results.scores) == 230
+            complete += 1
+    assert complete >= 1
