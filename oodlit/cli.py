@@ -58,7 +58,7 @@ COMMANDS: dict[str, Command] = {
     "shards build": Command(
         "oodlit.commands.shards:build",
         "write a folder, archive or file list as shards",
-        positional={"source": None, "out": None},
+        positional={"name": None, "source": None},
     ),
     "shards verify": Command(
         "oodlit.commands.shards:verify",
@@ -251,11 +251,12 @@ class _HelpFormatter(jsonargparse.DefaultHelpFormatter):
 def _usage(error: Exception, command: Command) -> UsageError | UnknownNameError:
     """What jsonargparse says over several lines, in one; an unknown class gets its nearest names."""
     lines = [line.strip(" -") for line in str(error).splitlines() if line.strip(" -")]
+    key = re.match(r'Parser key "(\w+)', lines[0])
     for line in lines:
         if match := re.search(
             r"(?:Expected a dot import path string:|No module named|Unable to import.*) '?([\w.]+)", line
         ):
-            return _unknown_class(match[1]) or UsageError(" ".join(lines))
+            return _unknown_class(match[1], key[1] if key else "") or UsageError(" ".join(lines))
     text = " ".join(lines)
     for pattern, plain in _PLAIN:
         text = re.sub(pattern, plain, text)
@@ -274,12 +275,18 @@ _PLAIN = (
 )
 
 
-def _unknown_class(name: str) -> UnknownNameError | None:
-    from oodlit import detectors
-
+def _unknown_class(name: str, parameter: str) -> UnknownNameError | None:
+    """The nearest of the names that may be written without their module."""
     if "." in name:
         return None
-    return UnknownNameError.of("class", name, [n for n in detectors.__all__ if n[0].isupper()])
+    from oodlit.datamodules import OODDataModule
+    from oodlit.detectors import detectors
+
+    if parameter == "detectors":
+        return UnknownNameError.of("detector", name, [kind.__name__ for kind in detectors().values()])
+    if parameter == "data":
+        return UnknownNameError.of("data module", name, [kind.__name__ for kind in OODDataModule.__subclasses__()])
+    return None
 
 
 def _overview(words: tuple[str, ...], rest: Sequence[str]) -> int:

@@ -12,9 +12,9 @@ from oodlit.console import progress, status
 from oodlit.datamodules.digits import DigitsBenchmark
 from oodlit.demo.detectors import every_detector
 from oodlit.demo.network import DigitsTraining, SmallNetwork
-from oodlit.demo.outcome import check_folder, present
-from oodlit.demo.quiet import RunProgress, one_thread, quiet
 from oodlit.module import OODModule
+from oodlit.runs.outcome import check_folder, present
+from oodlit.runs.quiet import RunProgress, one_thread, quiet
 
 __all__ = ["run_digits"]
 

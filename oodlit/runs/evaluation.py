@@ -1,0 +1,85 @@
+"""The run behind `oodlit evaluate`."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+from rich.console import Console
+from torch import nn
+
+from oodlit.callbacks import OODDetection
+from oodlit.console import progress
+from oodlit.datamodules import OODDataModule
+from oodlit.detectors import Detector
+from oodlit.errors import InvalidArgumentError
+from oodlit.module import OODModule
+from oodlit.runs.outcome import present
+from oodlit.runs.quiet import RunProgress, quiet
+
+__all__ = ["run_evaluation"]
+
+
+def run_evaluation(
+    backbone: str | nn.Module,
+    data: OODDataModule,
+    detectors: Sequence[Detector],
+    *,
+    out: Path,
+    head: str | None = None,
+    weights: str | None = "hub",
+    trainer: Mapping[str, Any],
+    loading: Mapping[str, int | None],
+    evaluation: Mapping[str, Any],
+    seed: int = 0,
+    config: str = "",
+    console: Console | None = None,
+) -> Path | None:
+    """Predict once, save, write the page.
+
+    Args:
+        backbone: A timm name, a network, or an OODModule.
+        data: The streams.
+        detectors: What scores.
+        out: Folder of the results.
+        head: Name of the final linear layer, for a network.
+        weights: For a timm name; see `OODModule`.
+        trainer: Arguments of Lightning's Trainer.
+        loading: "batch_size" and "num_workers" in place of the data's own; None keeps those.
+        evaluation: Arguments of `OODDetection`.
+        seed: Of everything random.
+        config: The resolved configuration, kept in the record of the run.
+        console: Where the table is printed. None = nowhere.
+
+    Returns:
+        The HTML page; None on other processes than the first.
+
+    Raises:
+        InvalidArgumentError: A number is out of its range, or `head` is given for an OODModule.
+    """
+    for name, value in {**loading, "max_batches": trainer["limit_predict_batches"]}.items():
+        if value is not None and value < (0 if name == "num_workers" else 1):
+            raise InvalidArgumentError(f"{name}={value}: at least {0 if name == 'num_workers' else 1} is needed")
+    for name, value in loading.items():
+        if value is not None:
+            setattr(data, name, value)
+    if isinstance(backbone, OODModule):
+        if head is not None:
+            raise InvalidArgumentError(f"head={head!r}: give it to the OODModule that is the backbone")
+        module = backbone
+    else:
+        module = OODModule(backbone, head=head, weights=weights)
+    detection = OODDetection(detectors, output_dir=out, **evaluation)
+    with quiet() as warned, torch.random.fork_rng(), progress() as bars:
+        torch.manual_seed(seed)
+        runner = pl.Trainer(
+            callbacks=[detection, RunProgress(bars)], logger=False, enable_progress_bar=False, **dict(trainer)
+        )
+        runner.predict(module, data, return_predictions=False)
+    if not runner.is_global_zero:
+        return None
+    assert detection.results is not None  # predict came to its end
+    if config:
+        detection.results.run["config"] = config
+    return present(detection.results, out, left_out={}, warned=warned, console=console)
