@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from oodlit.datamodules.description import DatasetDescription
     from oodlit.datamodules.digits import DigitsBenchmark
     from oodlit.datamodules.loader import StreamLoader
+    from oodlit.datamodules.photos import PhotosBenchmark
     from oodlit.datamodules.published import build_set, set_stream
     from oodlit.datamodules.sets import describe, descriptions
     from oodlit.datamodules.shards import ShardSource, shard_stream
@@ -31,6 +32,7 @@ __all__ = [
     "ImageNetBenchmark",
     "MemorySource",
     "OODDataModule",
+    "PhotosBenchmark",
     "Sample",
     "ShardSource",
     "Source",
@@ -56,6 +58,7 @@ _HOME = {
     "ImageNetBenchmark": "benchmark",
     "MemorySource": "sources",
     "OODDataModule": "datamodule",
+    "PhotosBenchmark": "photos",
     "Sample": "stream",
     "ShardSource": "shards",
     "Source": "stream",

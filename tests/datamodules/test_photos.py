@@ -1,0 +1,73 @@
+"""The photos for the ImageNet demo, found in an installed package that is never imported."""
+
+import importlib.metadata
+import subprocess
+import sys
+
+import pytest
+
+from oodlit.datamodules.decode import decode_image
+from oodlit.datamodules.photos import SIZES, PhotosBenchmark
+from oodlit.datamodules.unit_tests import UNIT_TESTS
+from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError
+from oodlit.roles import Role
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> PhotosBenchmark:
+    try:
+        importlib.metadata.version("foolbox")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("needs the extra 'imagenet-demo'")
+    return PhotosBenchmark(tmp_path_factory.mktemp("photos"), per_test=2)
+
+
+def test_streams(data):
+    assert [(s.name, s.role, len(s)) for s in data.streams] == [
+        ("imagenet_photos", Role.ID, 20),
+        ("other_pictures", Role.OOD, 80),
+        ("unit_tests", Role.UNIT_TEST, 34),
+    ]
+    assert data.stream("other_pictures").class_names == ("CIFAR-10", "CIFAR-100", "MNIST", "Fashion-MNIST")
+    assert data.stream("unit_tests").class_names == tuple(UNIT_TESTS)
+
+
+def test_labels_are_those_of_the_file_names(data):
+    stream = data.stream("imagenet_photos")
+    labels = [s.label for s in stream.source.read(0, 20)]
+    assert labels[:4] == [243, 559, 438, 990]
+    assert [stream.class_names[label] for label in labels[:2]] == ["bull mastiff", "folding chair"]
+
+
+def test_groups_of_the_other_pictures(data):
+    stream = data.stream("other_pictures")
+    samples = list(stream.source.read(0, 80))
+    assert all(s.key.startswith(("cifar10/", "cifar100/", "mnist/", "fashionMNIST/")[s.group]) for s in samples)
+    assert {decode_image(s.image).size for s in samples} <= {(32, 32), (28, 28)}
+
+
+def test_unit_tests_have_imagenet_sizes(data):
+    samples = list(data.stream("unit_tests").source.read(0, 2))
+    assert [decode_image(s.image).size for s in samples] == list(SIZES[:2])
+
+
+def test_foolbox_is_not_imported(data):
+    code = (
+        "import sys; from oodlit.datamodules.photos import PhotosBenchmark; PhotosBenchmark(per_test=1);"
+        "assert 'foolbox' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+
+
+def test_missing_or_other_package(monkeypatch):
+    def missing(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "files", missing)
+    with pytest.raises(MissingExtraError, match=r"PhotosBenchmark needs .*pip install 'oodlit\[imagenet-demo\]'"):
+        PhotosBenchmark()
+    monkeypatch.setattr(importlib.metadata, "files", lambda name: [])
+    with pytest.raises(DataError, match=r"foolbox: pictures .*20 each are expected"):
+        PhotosBenchmark()
+    with pytest.raises(InvalidArgumentError, match="per_test=0"):
+        PhotosBenchmark(per_test=0)
