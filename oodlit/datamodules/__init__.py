@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from oodlit.datamodules.digits import DigitsBenchmark
     from oodlit.datamodules.loader import StreamLoader
     from oodlit.datamodules.photos import PhotosBenchmark
+    from oodlit.datamodules.pool import pooled_stream
+    from oodlit.datamodules.protocols import subset_predictions
     from oodlit.datamodules.published import build_set, set_stream
     from oodlit.datamodules.sets import describe, descriptions
     from oodlit.datamodules.shards import ShardSource, shard_stream
@@ -44,8 +46,10 @@ __all__ = [
     "decode_image",
     "describe",
     "descriptions",
+    "pooled_stream",
     "set_stream",
     "shard_stream",
+    "subset_predictions",
     "unit_test_stream",
 ]
 
@@ -69,6 +73,8 @@ _HOME = {
     "build_set": "published",
     "corrupted_stream": "corruptions",
     "decode_image": "decode",
+    "pooled_stream": "pool",
+    "subset_predictions": "protocols",
     "describe": "sets",
     "descriptions": "sets",
     "set_stream": "published",

@@ -1,0 +1,52 @@
+"""The two readings of a set that covers a part of the classes (ImageNet-R, ImageNet-A)."""
+
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from oodlit.errors import InvalidArgumentError
+
+__all__ = ["PROTOCOLS", "subset_predictions"]
+
+PROTOCOLS = ("unmasked", "masked")
+"""unmasked: the largest of all logits; masked: the largest among the classes of the set, as the sets' authors do."""
+
+
+def subset_predictions(
+    logits: Float[Tensor, "batch classes"], labels: Sequence[int], *, protocol: str
+) -> Int[Tensor, " batch"]:
+    """Predicted classes on a set that covers some classes only, under a named protocol.
+
+    The protocol concerns the accuracy alone. OOD scores always come from the unmasked logits: a network in use does not
+    know which classes will occur.
+
+    Args:
+        logits: Logits of all classes.
+        labels: Class indices that occur in the set, such as `describe("imagenet_r").label_subset`.
+        protocol: "unmasked" or "masked".
+
+    Returns:
+        Class indices among all classes, in both protocols.
+
+    Raises:
+        InvalidArgumentError: The protocol is unknown, or a class index is repeated or out of range.
+
+    Example:
+        >>> logits = torch.tensor([[3.0, 1.0, 2.0, 0.0, 5.0]])
+        >>> [subset_predictions(logits, (0, 2, 3), protocol=name).item() for name in PROTOCOLS]
+        [4, 0]
+    """
+    if protocol not in PROTOCOLS:
+        raise InvalidArgumentError(f"protocol {protocol!r}; one of {', '.join(map(repr, PROTOCOLS))} is needed")
+    classes = logits.shape[1]
+    if not labels or len(set(labels)) < len(labels) or not 0 <= min(labels) <= max(labels) < classes:
+        raise InvalidArgumentError(
+            f"subset_predictions: {len(labels)} class indices, {len(set(labels))} distinct, for {classes} classes;"
+            f" distinct indices 0..{classes - 1} are needed"
+        )
+    if protocol == "unmasked":
+        return logits.argmax(dim=1)
+    subset = torch.tensor(sorted(labels), device=logits.device)
+    return subset[logits[:, subset].argmax(dim=1)]
