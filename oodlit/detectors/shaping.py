@@ -3,6 +3,7 @@
 from abc import abstractmethod
 from typing import final
 
+import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
@@ -49,14 +50,16 @@ class Shaping(Detector):
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
         then = Energy() if self.then is None else self.then
         features, exponents = self._shape(outputs.require("features"))
-        # A detector that reshapes again forms its own logits.
-        logits = None if isinstance(then, Shaping) else features.to(self.weight.dtype) @ self.weight.T
-        if exponents is not None:
-            # exp of a ratio of sums soon leaves float32: multiply the logits, not the features, and in float64.
-            factors = exponents.double().clamp(max=LARGEST_EXPONENT).exp()[:, None]
-            features = features * factors
-            logits = None if logits is None else logits * factors
-        return then.score(Outputs(None if logits is None else logits + self.bias, features))
+        # exp of a ratio of sums soon leaves float32: multiply the logits, not the features, and in float64.
+        factors = None if exponents is None else exponents.double().clamp(max=LARGEST_EXPONENT).exp()[:, None]
+        shaped = features if factors is None else features * factors
+        if isinstance(then, Shaping):  # it forms its own logits
+            then._follow(features.device)
+            return then._score(Outputs(features=shaped))
+        dtype = torch.promote_types(features.dtype, self.weight.dtype)
+        logits = features.to(dtype) @ self.weight.T.to(dtype)
+        logits = logits if factors is None else logits * factors
+        return then.score(Outputs(logits + self.bias, shaped))
 
     @final
     def _check_then(self, then: Detector | None) -> Detector | None:
