@@ -196,7 +196,7 @@ class _Builder:
             thresholds[self.settings.fpr_name] = acceptance_threshold(
                 id_scores, tpr=self.settings.tpr, rule=self.settings.rule
             )
-        if self.train:
+        if self.train and self._scored_training(detector):
             thresholds |= self._der_thresholds(detector)
         self.result.thresholds[detector] = thresholds
         correct = torch.from_numpy(self.id.is_correct)[id_values.argsort(stable=True)]
@@ -214,6 +214,14 @@ class _Builder:
     def _full_spectrum(self, detector: str, id_values: Tensor) -> SortedScores | None:
         shifted = [self._values(detector, p) for p in self.parts.values() if p.info.role is Role.SHIFT and len(p.rows)]
         return as_sorted(torch.cat([id_values, *shifted])) if shifted else None
+
+    def _scored_training(self, detector: str) -> bool:
+        """Whether there are scores of training images; detectors that read images may have none."""
+        if not all(bool(self._values(detector, part).isnan().all()) for part in self.train):
+            return True
+        names = ", ".join(self._der_names())
+        self.result.notes.append(f"{detector}: {names} not computed, it did not score the training images")
+        return False
 
     def _der_thresholds(self, detector: str) -> dict[str, float]:
         correct = torch.cat([self._values(detector, p)[torch.from_numpy(p.is_correct)] for p in self.train])

@@ -17,7 +17,7 @@ IDENTITY = ("key", "dataset", "group", "label", "prediction")
 
 
 class Scores:
-    """Collects the scores of a run, one data frame per batch; rows may come in any order.
+    """Collects the scores of a run, a set of arrays per batch; rows may come in any order.
 
     Args:
         detectors: Names of the detectors; every batch brings one score of each.
@@ -33,11 +33,11 @@ class Scores:
     def __init__(self, detectors: Sequence[str]) -> None:
         """Start empty."""
         self.detectors = tuple(detectors)
-        self._batches: list[pd.DataFrame] = []
+        self._batches: list[dict[str, np.ndarray]] = []
 
     def __len__(self) -> int:
         """Number of images."""
-        return sum(len(batch) for batch in self._batches)
+        return sum(len(batch["key"]) for batch in self._batches)
 
     def add(
         self,
@@ -66,16 +66,16 @@ class Scores:
             raise InvalidArgumentError(
                 f"Scores: batch of {dataset!r} has scores of {sorted(scores)}; {sorted(self.detectors)} are needed"
             )
-        columns: dict[str, object] = {"key": list(keys), "dataset": dataset}
+        columns = {"key": np.array(keys, dtype=object), "dataset": np.full(len(keys), dataset, dtype=object)}
         for name, values in (("group", groups), ("label", labels), ("prediction", predictions)):
             columns[name] = np.full(len(keys), -1) if values is None else values.detach().cpu().long().numpy()
         for name in self.detectors:
             value = scores[name].detach().cpu()
             columns[name] = (value.float() if value.dtype.itemsize < 4 else value).numpy()
-        lengths = {name: len(v) for name, v in columns.items() if name != "dataset"}  # type: ignore[arg-type]
+        lengths = {name: len(v) for name, v in columns.items() if name != "dataset"}
         if len(set(lengths.values())) > 1:
             raise InvalidArgumentError(f"Scores: columns of a batch of {dataset!r} differ in length: {lengths}")
-        self._batches.append(pd.DataFrame(columns))
+        self._batches.append(columns)
 
     def frame(self) -> pd.DataFrame:
         """All rows, in order of arrival, with all columns also if there is no row."""
@@ -83,7 +83,9 @@ class Scores:
             types = dict.fromkeys(IDENTITY[:2], "str") | dict.fromkeys(IDENTITY[2:], "int64")
             types |= dict.fromkeys(self.detectors, "float32")
             return pd.DataFrame(columns=list(types)).astype(types)
-        return pd.concat(self._batches, ignore_index=True)
+        names = (*IDENTITY, *self.detectors)
+        joined = {name: np.concatenate([batch[name] for batch in self._batches]) for name in names}
+        return pd.DataFrame(joined).astype(dict.fromkeys(IDENTITY[:2], "str"))
 
 
 def checked(scores: pd.DataFrame, datasets: Sequence[DatasetInfo], detectors: Sequence[str]) -> pd.DataFrame:
@@ -112,8 +114,9 @@ def checked(scores: pd.DataFrame, datasets: Sequence[DatasetInfo], detectors: Se
                 f"scores: column {name!r} is {frame[name].dtype}; integers are needed, -1 = none"
             )
         frame[name] = frame[name].astype(np.int64)
+    trained = frame["dataset"].isin([info.name for info in datasets if info.role is Role.TRAIN])
     for name in detectors:
-        frame[name] = _float_column(frame, name)
+        frame[name] = _float_column(frame, name, trained)
     rank = frame["dataset"].map({name: index for index, name in enumerate(names)})
     frame = (
         frame.assign(_rank=rank.astype(np.int64))
@@ -126,7 +129,7 @@ def checked(scores: pd.DataFrame, datasets: Sequence[DatasetInfo], detectors: Se
     return frame
 
 
-def _float_column(frame: pd.DataFrame, detector: str) -> pd.Series:
+def _float_column(frame: pd.DataFrame, detector: str, trained: pd.Series) -> pd.Series:
     column = frame[detector]
     if not pd.api.types.is_float_dtype(column):
         if not pd.api.types.is_numeric_dtype(column):
@@ -135,6 +138,8 @@ def _float_column(frame: pd.DataFrame, detector: str) -> pd.Series:
     elif column.dtype not in (np.float32, np.float64):
         column = column.astype(np.float32 if column.dtype == np.float16 else np.float64)
     nans = column.isna()
+    if nans[trained].all():  # not scored on the training images at all: it has no threshold from them, which is noted
+        nans = nans & ~trained
     if nans.any():
         bad = frame[nans]
         where = ", ".join(f"{count} in {name!r}" for name, count in bad["dataset"].value_counts(sort=False).items())
