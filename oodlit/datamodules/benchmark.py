@@ -5,8 +5,9 @@ from pathlib import Path
 
 from oodlit.datamodules.corruptions import corrupted_stream
 from oodlit.datamodules.datamodule import OODDataModule
+from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.description import DatasetDescription
-from oodlit.datamodules.loader import OnError, Transform
+from oodlit.datamodules.loader import Decode, OnError, Transform
 from oodlit.datamodules.published import set_stream
 from oodlit.datamodules.sets import IMAGENET_C, IMAGENET_TRAIN, IMAGENET_VAL, UNIT_TEST_SET, describe
 from oodlit.datamodules.stream import Stream
@@ -41,6 +42,7 @@ class ImageNetBenchmark(OODDataModule):
         batch_size: See `OODDataModule`.
         num_workers: See `OODDataModule`.
         on_error: See `OODDataModule`.
+        decode: See `OODDataModule`; `functools.partial(decode_image, reduce_to=512)` is the fast path.
 
     Raises:
         UnknownNameError: No such set; the nearest names are given.
@@ -65,6 +67,7 @@ class ImageNetBenchmark(OODDataModule):
         batch_size: int = 64,
         num_workers: int = 0,
         on_error: OnError = "raise",
+        decode: Decode = decode_image,
     ) -> None:
         """Find the sets; of shards with a manifest, no image is read."""
         chosen = [describe(name) for name in sets]
@@ -94,6 +97,7 @@ class ImageNetBenchmark(OODDataModule):
             batch_size=batch_size,
             num_workers=num_workers,
             on_error=on_error,
+            decode=decode,
         )
 
 

@@ -1,0 +1,36 @@
+"""The documents agree with the code."""
+
+from pathlib import Path
+
+import pytest
+
+from oodlit.datamodules.sets import descriptions
+from oodlit.datamodules.unit_tests import UNIT_TESTS, generators
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+@pytest.mark.parametrize("description", descriptions().values(), ids=descriptions())
+def test_every_set_is_in_the_table_and_the_layouts(description):
+    text = (DOCS / "datasets.md").read_text(encoding="utf-8")
+    groups = len(description.classes) or description.n_groups or ""
+    count = "" if description.expected_count is None else description.expected_count
+    cells = (f"`{description.name}`", description.title, description.role, groups, count, description.licence)
+    row = f"| {' | '.join(map(str, cells))} |"
+    assert row in text
+    layout = f"- `{description.name}`: `{description.layout}`. {description.citation}. {description.source}"
+    assert layout in text
+
+
+def test_every_unit_test_is_defined_with_its_parameters():
+    text = (DOCS / "unit_tests.md").read_text(encoding="utf-8")
+    assert all(name in text for name in UNIT_TESTS)
+    for numbers in (
+        generators.GAUSSIAN_SIGMAS,
+        generators.STRIPES,
+        generators.LOW_FREQ_SIGMAS,
+        generators.PIXEL_PERM_SIGMAS,
+        generators.BLOB_SIGMAS,
+    ):
+        assert " ".join(f"{number:g}" for number in numbers) in text
+    assert (DOCS / "images" / "unit_tests.png").is_file()
