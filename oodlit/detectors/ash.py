@@ -19,14 +19,14 @@ __all__ = ["ASH"]
 
 @final
 class ASH(Shaping):
-    """S = `then` on the logits of pruned features: the k = D - round(D p / 100) largest entries of x stay.
+    """S = `then` on the logits of pruned features: the k = D - round(D p / 100) largest entries of x stay, k >= 1.
 
     With s1 the sum before and s2 after pruning, variant "p" leaves what stays as it is, "b" sets it to s1 / k and "s"
     multiplies it by exp(s1 / s2). Of equal entries the first stay. Features must not be negative.
 
     Args:
         variant: "s" (default), "p" or "b".
-        percentile: p, 0 <= p < 100, default 90.
+        percentile: p, 0 <= p <= 100, default 90.
         then: What scores the new logits, None (default) = `Energy()`.
 
     Raises:
@@ -39,8 +39,8 @@ class ASH(Shaping):
         >>> detector, head = ASH(variant="b", percentile=50.0, then=MaxLogit()), Head(torch.eye(4))
         >>> fit([detector], [], head)
         >>> x = torch.tensor([[4.0, 1.0, 3.0, 0.0]])  # 4 and 3 stay, each becomes 8 / 2
-        >>> detector.score(Outputs(head(x), x))
-        tensor([4.])
+        >>> [round(s, 4) for s in detector.score(Outputs(head(x), x)).tolist()]
+        [4.0]
     """
 
     needs = frozenset({"features", "head"})
@@ -73,19 +73,19 @@ class ASH(Shaping):
         self.then = self._check_then(then)
 
     def _prepare(self, statistics: Statistics, head: Head) -> None:
-        num_kept(self, head.width, self.percentile)  # refuses before the first batch
+        """There is nothing to derive."""
 
     def _shape(
         self, features: Float[Tensor, "batch features"]
     ) -> tuple[Float[Tensor, "batch features"], Float[Tensor, " batch"] | None]:
         check_non_negative(self, features)
-        k = num_kept(self, features.shape[1], self.percentile)
+        k = num_kept(features.shape[1], self.percentile)
         mask = largest_mask(features, k)
         kept = features * mask
         if self.variant == "p":
             return kept, None
-        before = features.sum(dim=1)
+        before = features.sum(dim=1, dtype=torch.float64)
         if self.variant == "b":
-            return mask * (before / k)[:, None], None
-        after = kept.sum(dim=1)
+            return mask.to(features.dtype), (before / k).log()
+        after = kept.sum(dim=1, dtype=torch.float64)
         return kept, before / after.where(after > 0, torch.ones_like(after))

@@ -20,10 +20,10 @@ __all__ = ["SCALE"]
 class SCALE(Shaping):
     """S = `then` on the logits of x exp(s1 / s2): s1 the sum of x, s2 that of its D - round(D p / 100) largest entries.
 
-    Nothing is pruned. Features must not be negative.
+    Nothing is pruned; s2 has at least one entry. Features must not be negative.
 
     Args:
-        percentile: p, 0 <= p < 100, default 85.
+        percentile: p, 0 <= p <= 100, default 85.
         then: What scores the new logits, None (default) = `Energy()`.
 
     Raises:
@@ -61,12 +61,12 @@ class SCALE(Shaping):
         self.then = self._check_then(then)
 
     def _prepare(self, statistics: Statistics, head: Head) -> None:
-        num_kept(self, head.width, self.percentile)  # refuses before the first batch
+        """There is nothing to derive."""
 
     def _shape(
         self, features: Float[Tensor, "batch features"]
     ) -> tuple[Float[Tensor, "batch features"], Float[Tensor, " batch"] | None]:
         check_non_negative(self, features)
-        k = num_kept(self, features.shape[1], self.percentile)
-        largest = features.topk(k, dim=1, sorted=False).values.sum(dim=1)
-        return features, features.sum(dim=1) / largest.where(largest > 0, torch.ones_like(largest))
+        k = num_kept(features.shape[1], self.percentile)
+        largest = features.topk(k, dim=1, sorted=False).values.sum(dim=1, dtype=torch.float64)
+        return features, features.sum(dim=1, dtype=torch.float64) / largest.where(largest > 0, torch.ones_like(largest))

@@ -56,10 +56,16 @@ class Shaping(Detector):
         if isinstance(then, Shaping):  # it forms its own logits
             then._follow(features.device)
             return then._score(Outputs(features=shaped))
-        dtype = torch.promote_types(features.dtype, self.weight.dtype)
-        logits = features.to(dtype) @ self.weight.T.to(dtype)
+        logits = self._product(features)
         logits = logits if factors is None else logits * factors
         return then.score(Outputs(logits + self.bias, shaped))
+
+    @final
+    def _product(self, features: Float[Tensor, "batch features"]) -> Float[Tensor, "batch classes"]:
+        dtype = torch.promote_types(features.dtype, self.weight.dtype)
+        product = features.to(dtype) @ self.weight.T.to(dtype)
+        # Features near the end of float32 overflow in a sum that float64 holds.
+        return product if product.isfinite().all() else features.double() @ self.weight.T.double()
 
     @final
     def _check_then(self, then: Detector | None) -> Detector | None:
@@ -96,16 +102,14 @@ def check_non_negative(owner: object, features: Float[Tensor, "batch features"])
         )
 
 
-def num_kept(owner: object, width: int, percentile: float) -> int:
-    """How many of `width` features stay when `percentile` of 100 go.
+def num_kept(width: int, percentile: float) -> int:
+    """How many of `width` features stay when `percentile` of 100 go: width - round(width p / 100), at least one.
 
-    Raises:
-        InvalidArgumentError: None would stay.
+    Example:
+        >>> num_kept(2048, 90.0), num_kept(3, 90.0)
+        (205, 1)
     """
-    kept = width - round(width * percentile / 100)
-    if kept < 1:
-        raise InvalidArgumentError(f"{owner!r}: percentile={percentile} leaves none of {width} features")
-    return kept
+    return max(1, width - round(width * percentile / 100))
 
 
 def largest_mask(values: Float[Tensor, "batch features"], k: int) -> Bool[Tensor, "batch features"]:
