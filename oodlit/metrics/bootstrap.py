@@ -35,7 +35,8 @@ class Replicates:
 
     def pooled(self, metric: str) -> Float[np.ndarray, "repetitions detectors"]:
         """Value of all images together; for both metrics the mean weighted by class size."""
-        values: np.ndarray = getattr(self, metric) @ (self.sizes / self.sizes.sum())
+        # Not a matrix product: its rounding would depend on the number of detectors.
+        values: np.ndarray = (getattr(self, metric) * (self.sizes / self.sizes.sum())).sum(axis=2)
         return values
 
 

@@ -66,7 +66,7 @@ def auroc_interval(id_scores: ScoreLike, ood_scores: ScoreLike, *, confidence: f
 
     Example:
         >>> [round(end, 3) for end in auroc_interval([3.0, 4.0, 5.0, 6.0], [1.0, 2.0, 3.5])]
-        [0.599, 0.986]
+        [0.499, 0.992]
 
     References:
         DeLong, DeLong, Clarke-Pearson: Comparing the Areas under Two or More Correlated Receiver Operating

@@ -1,0 +1,107 @@
+"""Paired comparison of detectors over OOD classes."""
+
+import itertools
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import binomtest, permutation_test
+
+from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.metrics import UndefinedMetricWarning
+from oodlit.results import DatasetInfo, Results, compare
+from oodlit.results.comparison import holm, sign_flip_test
+from oodlit.roles import Role
+from tests.results.support import DATASETS, DETECTORS, run_scores
+
+
+def many_classes(classes=20, size=30, seed=0):
+    """Three detectors, b better than a in every class, c equal to a."""
+    generator = np.random.default_rng(seed)
+    n = 500 + classes * size
+    group = np.concatenate([np.full(500, -1), np.repeat(np.arange(classes), size)])
+    noise, difficulty = generator.normal(size=n), generator.normal(size=classes)
+    ood = np.where(group < 0, 0, 1.0 + 0.3 * difficulty[group])
+    frame = pd.DataFrame({"group": group, "label": -1, "prediction": -1})
+    frame["dataset"] = np.where(group < 0, "val", "ood")
+    frame["key"] = [f"{d}/{i:05d}" for i, d in enumerate(frame["dataset"])]
+    frame["a"], frame["b"], frame["c"] = noise - ood, noise - 1.8 * ood, 2 * (noise - ood)
+    datasets = [DatasetInfo("val", Role.ID), DatasetInfo("ood", Role.OOD, tuple(f"class {i}" for i in range(classes)))]
+    return Results.from_scores(frame, datasets, ["a", "b", "c"], bootstrap=0)
+
+
+def test_a_better_detector_is_found_and_equal_ones_are_not_told_apart():
+    table = compare(many_classes(), "b", metric="fpr95")
+    assert list(table["other"]) == ["a", "c"]
+    assert (table["difference"] < 0).all()
+    assert (table["better"] == "b").all()
+    assert (table["ci_high"] < 0).all()
+    assert (table["wins"] > 15).all()
+    assert (table["p_corrected"] >= table["p_value"]).all()
+    same = many_classes().compare("a", "c")
+    assert same.loc[0, "difference"] == 0
+    assert same.loc[0, "p_value"] == 1
+    assert same.loc[0, "better"] == ""
+    assert same.loc[0, "ties"] == 20
+    higher = many_classes().compare("a", "b", metric="auroc").iloc[0]
+    assert higher["better"] == "b"
+    assert higher["losses"] > 15
+
+
+def test_the_sign_test_is_the_binomial_test():
+    row = many_classes().compare("a", "b", test="sign").iloc[0]
+    assert row["p_value"] == pytest.approx(binomtest(int(row["wins"]), int(row["wins"] + row["losses"])).pvalue)
+
+
+@given(st.lists(st.integers(-5, 5), min_size=1, max_size=7))
+def test_sign_flips_are_enumerated(differences):
+    values = np.array(differences) / 10
+    patterns = [abs(sum(s * d for s, d in zip(signs, differences, strict=True)))
+                for signs in itertools.product([1, -1], repeat=len(differences))]  # fmt: skip
+    expected = sum(p >= abs(sum(differences)) for p in patterns) / len(patterns)
+    assert sign_flip_test(values) == pytest.approx(expected)
+
+
+def test_drawn_sign_flips_agree_with_scipy():
+    differences = np.random.default_rng(3).normal(0.2, 1, 25)
+    expected = permutation_test(
+        (differences, np.zeros(25)), lambda x, y: np.mean(x - y), permutation_type="samples", n_resamples=9999, rng=0
+    ).pvalue
+    value = sign_flip_test(differences)
+    assert value == pytest.approx(expected, abs=0.02)
+    assert value == sign_flip_test(differences)
+    assert sign_flip_test(np.full(25, 1.0)) > 0
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_keeps_the_order_and_never_lowers_a_p_value(p_values):
+    p = np.array(p_values)
+    corrected = holm(p)
+    assert (corrected >= p - 1e-15).all()
+    assert (corrected <= 1).all()
+    assert (np.diff(corrected[np.argsort(p, kind="stable")]) >= 0).all()
+    assert corrected.min() == pytest.approx(min(1, p.min() * len(p)))
+
+
+def test_bad_comparisons_are_refused():
+    results = Results.from_scores(run_scores(), DATASETS, DETECTORS, bootstrap=0)
+    with pytest.raises(UnknownNameError, match="'goood'; did you mean 'good'"):
+        results.compare("good", "goood")
+    with pytest.raises(InvalidArgumentError, match="two different detectors"):
+        results.compare("good", "good")
+    with pytest.raises(InvalidArgumentError, match="test='t'"):
+        results.compare("good", test="t")
+    with pytest.raises(UnknownNameError, match="metric with values per OOD class 'aurc'"):
+        results.compare("good", metric="aurc")
+    with pytest.raises(UnknownNameError, match="data set with OOD classes 'far'"):
+        results.compare("good", dataset="far")
+    with pytest.raises(InvalidArgumentError, match="no OOD set with at least two classes"):
+        results.recompute(classes={"near": ["sky"]}).compare("good")
+    frame = run_scores()
+    frame = frame[(frame["dataset"] != "near") | (frame["group"] != 1)]
+    with pytest.warns(UndefinedMetricWarning):
+        empty = Results.from_scores(frame, DATASETS, DETECTORS, bootstrap=0)
+    with pytest.raises(InvalidArgumentError, match="no fpr95 for 1 classes of 'near'"):
+        empty.compare("good")

@@ -1,0 +1,244 @@
+"""Saving, loading, recomputing, summaries, exports, names for loggers, figures."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
+from oodlit.metrics import UndefinedMetricWarning
+from oodlit.report import plots
+from oodlit.results import DatasetInfo, Results, storage
+from oodlit.results.pooling import SharedImagesWarning
+from oodlit.roles import Role
+from tests.results.support import DATASETS, DETECTORS, run_scores
+
+
+@pytest.fixture(scope="module")
+def results():
+    run = {"versions": {"oodlit": "0"}, "argv": ("a", "b"), "timings": {"fit_s": np.float64(1.5)}}
+    return Results.from_scores(run_scores(), DATASETS, DETECTORS, run=run, bootstrap=50)
+
+
+def test_save_and_load_give_the_same(results, tmp_path):
+    results.save(tmp_path / "deep" / "run")
+    assert sorted(p.name for p in (tmp_path / "deep" / "run").iterdir()) == ["run.json", "scores.parquet", "table.csv"]
+    assert [p.name for p in (tmp_path / "deep").iterdir()] == ["run"]
+    again = Results.load(tmp_path / "deep" / "run")
+    pd.testing.assert_frame_equal(again.table, results.table, check_exact=True)
+    pd.testing.assert_frame_equal(again.scores, results.scores, check_exact=True)
+    assert again.run == storage.to_plain(results.run)
+    assert again.datasets == results.datasets == tuple(DATASETS)
+    assert again.settings == results.settings
+
+
+def test_undefined_and_infinite_values_survive_saving(tmp_path):
+    frame = run_scores()
+    frame.loc[frame["dataset"] == "val", "good"] = -np.inf
+    with pytest.warns(UndefinedMetricWarning):
+        results = Results.from_scores(frame[frame["dataset"] != "far"], DATASETS, DETECTORS, bootstrap=0)
+    results.save(tmp_path / "run")
+    json.loads((tmp_path / "run" / "run.json").read_text(), parse_constant=pytest.fail)
+    again = Results.load(tmp_path / "run")
+    pd.testing.assert_frame_equal(again.table, results.table, check_exact=True)
+    assert math.isnan(again.value("fpr95", dataset="far", detector="good"))
+
+
+def test_saving_into_a_directory_with_other_files_keeps_them(results, tmp_path):
+    (tmp_path / "report.html").write_text("page")
+    results.save(tmp_path)
+    results.recompute(tpr=0.9).save(tmp_path)
+    assert (tmp_path / "report.html").read_text() == "page"
+    assert Results.load(tmp_path).settings.tpr == 0.9
+    assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
+
+
+def test_an_interrupted_save_leaves_the_old_result_or_an_error(results, tmp_path, monkeypatch):
+    results.save(tmp_path / "run")
+
+    def fail(*args, **kwargs):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(pd.DataFrame, "to_parquet", fail)
+    with pytest.raises(OSError, match="disk full"):
+        results.recompute(tpr=0.9).save(tmp_path / "run")
+    with pytest.raises(OSError, match="disk full"):
+        results.save(tmp_path / "new")
+    monkeypatch.undo()
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+    assert Results.load(tmp_path / "run").settings.tpr == 0.95
+    (tmp_path / "run" / "table.csv").write_text("detector\n")  # as if the process had died between two files
+    with pytest.raises(DataError, match=r"table\.csv: not the file that run\.json was written with"):
+        Results.load(tmp_path / "run")
+    (tmp_path / "run" / "run.json").unlink()
+    with pytest.raises(DataError, match=r"no complete result, run\.json missing"):
+        Results.load(tmp_path / "run")
+    (tmp_path / "run" / "run.json").write_text("{")
+    with pytest.raises(DataError, match="not readable as JSON"):
+        Results.load(tmp_path / "run")
+
+
+def test_recompute(results, tmp_path):
+    results.save(tmp_path / "run")
+    again = Results.load(tmp_path / "run").recompute(tpr=0.9, rule="interpolated", bootstrap=0)
+    fresh = Results.from_scores(run_scores(), DATASETS, DETECTORS, tpr=0.9, rule="interpolated", bootstrap=0)
+    pd.testing.assert_frame_equal(again.table, fresh.table, check_exact=True)
+    assert again.run["argv"] == ["a", "b"]
+    assert "mean_fpr90" in set(again.table["metric"])
+    assert set(again.table.loc[again.table["metric"] == "mean_fpr90", "rule"]) == {"interpolated"}
+    same = results.recompute()
+    pd.testing.assert_frame_equal(same.table, results.table, check_exact=True)
+    with pytest.raises(InvalidArgumentError, match=r"recompute: \['tprs'\] cannot be changed; settings are"):
+        results.recompute(tprs=0.9)
+
+
+def test_recompute_on_some_classes(results):
+    some = results.recompute(classes={"near": ["sky", "high heels"]})
+    assert list(some.per_class("near").index) == ["high heels", "sky"]
+    everything = results.per_class("near")
+    for detector in DETECTORS:
+        expected = everything.loc[["high heels", "sky"], detector].mean()
+        assert some.value("mean_fpr95", dataset="near", detector=detector) == pytest.approx(expected, abs=1e-12)
+        row = some.table.query("metric == 'pooled_fpr95' and detector == @detector").iloc[0]
+        assert row["n_ood"] == 60
+
+
+def test_summary_and_exports(results, tmp_path):
+    summary = results.summary()
+    assert list(summary.columns) == [
+        ("val", "id_auroc"),
+        ("near", "mean_fpr95"),
+        ("near", "mean_auroc"),
+        ("far", "fpr95"),
+        ("far", "auroc"),
+        ("shifted", "der95"),
+        ("tests", "unit_test_failures"),
+    ]
+    assert list(summary.index) == DETECTORS
+    assert summary.loc["good", ("far", "auroc")] == results.value("auroc", dataset="far", detector="good")
+    markdown = results.to_markdown(tmp_path / "t.md", metrics=["mean_fpr95", "fpr95"])
+    lines = markdown.splitlines()
+    assert lines[0] == "| detector | near: mean_fpr95 | far: fpr95 |"
+    assert lines[1] == "| --- | ---: | ---: |"
+    best = 100 * results.value("fpr95", dataset="far", detector="good")
+    assert f"**{best:.1f}**" in lines[2]
+    assert "**" not in lines[3]
+    assert (tmp_path / "t.md").read_text() == markdown
+    latex = results.to_latex(tmp_path / "t.tex")
+    assert r"\multicolumn{2}{c}{near}" in latex
+    assert r"mean\_fpr95" in latex
+    assert r"\textbf{" in latex
+    assert latex.count(r"\\") == 2 + len(DETECTORS)
+    records = json.loads(results.to_json(tmp_path / "t.json"))
+    assert len(records) == len(results.table)
+    assert records[0].keys() == set(results.table.columns)
+    results.to_csv(tmp_path / "t.csv")
+    results.to_parquet(tmp_path / "t.parquet")
+    pd.testing.assert_frame_equal(pd.read_parquet(tmp_path / "t.parquet"), results.table)
+    assert len((tmp_path / "t.csv").read_text().splitlines()) == len(results.table) + 1
+    assert not [p for p in tmp_path.iterdir() if p.name.startswith(".")]
+
+
+def test_names_for_loggers(results):
+    names = results.metrics_by_name()
+    assert len(names) == len(results.table)
+    assert names["near/good/mean_fpr95"] == results.value("mean_fpr95", dataset="near", detector="good")
+    assert names["near/good/fpr95/high_heels"] == results.per_class("near").loc["high heels", "good"]
+    assert "near/good/fpr95/cup_cakes" in names
+    assert "val/model/accuracy" in names
+    assert all(set(name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-/") for name in names)
+
+
+def test_names_that_become_equal_stay_apart():
+    frame = run_scores()
+    datasets = [*DATASETS[:2], DatasetInfo("near", Role.OOD, ("a b", "a:b", "a_b_2")), *DATASETS[3:]]
+    results = Results.from_scores(frame, datasets, DETECTORS, bootstrap=0)
+    names = results.metrics_by_name()
+    assert len(names) == len(results.table)
+    values = results.per_class("near")["good"]
+    assert names["near/good/fpr95/a_b"] == values["a b"]
+    assert {n for n in names if n.startswith("near/good/fpr95/")} == {
+        "near/good/fpr95/a_b",
+        "near/good/fpr95/a_b_2",
+        "near/good/fpr95/a_b_2_2",
+    }
+
+
+def test_unknown_names(results):
+    with pytest.raises(UnknownNameError, match=r"value 'near/good/mean_fpr96'; did you mean 'near/good/mean_fpr95'"):
+        results.value("mean_fpr96", dataset="near", detector="good")
+    with pytest.raises(UnknownNameError, match="unknown data set 'nearr'"):
+        results.per_class("nearr")
+    with pytest.raises(UnknownNameError, match="unknown metric per class of 'near' 'fpr'"):
+        results.per_class("near", "fpr")
+    with pytest.raises(UnknownNameError, match="unknown figure 'bars'"):
+        results.plot("bars")
+
+
+def test_images_that_two_sets_share_are_counted_once():
+    """Two sets of three images that share one file: five images, with a warning."""
+    frame = run_scores()
+    base = frame[frame["dataset"] == "val"]
+    rows = pd.DataFrame({"key": ["a/x.jpg", "a/1.jpg", "a/2.jpg", "b/x.jpg", "b/1.jpg", "b/3.jpg"]})
+    rows["dataset"] = rows["key"].str[0]
+    rows[["group", "label", "prediction"]] = -1
+    rows["good"] = rows["poor"] = np.array([0.5, 0.1, 0.2, 0.5, 0.9, 0.3], dtype=np.float32)
+    datasets = [DATASETS[1], DatasetInfo("a", Role.OOD), DatasetInfo("b", Role.OOD)]
+    results = Results.from_scores(pd.concat([base, rows]), datasets, DETECTORS, bootstrap=0)
+    with pytest.warns(SharedImagesWarning, match=r"1 of 6 images occur in more than one of a, b .*first: b/x\.jpg"):
+        pooled = results.pooled(["a", "b"], name="both")
+    assert pooled.run["counts"]["both"] == 5  # 1.jpg is two images: their scores differ
+    with pytest.raises(InvalidArgumentError, match="at least two different OOD sets"):
+        results.pooled(["a", "a"])
+    with pytest.raises(InvalidArgumentError, match=r"only OOD sets can be pooled, not val \(id\)"):
+        results.pooled(["a", "val"])
+
+
+@pytest.mark.parametrize("kind", sorted(plots.FIGURES))
+def test_figures(results, kind, tmp_path):
+    figure = results.plot(kind)
+    figure.savefig(tmp_path / "figure.png", dpi=60)
+    assert (tmp_path / "figure.png").stat().st_size > 3000
+    text = " ".join(t.get_text() for axes in figure.axes for t in [axes.title, axes._left_title, *axes.texts])
+    legends = [t.get_text() for legend in figure.legends for t in legend.get_texts()]
+    ticks = [t.get_text() for axes in figure.axes for t in axes.get_yticklabels()]
+    assert any("good" in entry for entry in [text, *legends, *ticks])
+
+
+def test_figures_of_many_detectors_and_several_models(results):
+    frame = run_scores()
+    names = [f"d{i}" for i in range(9)]
+    for index, name in enumerate(names):
+        frame[name] = frame["good"] * (index + 1)
+    many = Results.from_scores(frame, DATASETS, names, bootstrap=0)
+    rows = many.plot("fpr_per_class").axes[0].get_yticklabels()
+    assert len(rows) == 9
+    assert len(many.plot("score_histograms").axes) == 12
+    figure = plots.accuracy_fpr([results, results], names=["one", "two"])
+    assert [t.get_text() for t in figure.axes[0].texts] == ["one", "two"]
+    with pytest.raises(InvalidArgumentError, match="2 results and 1 names"):
+        plots.accuracy_fpr([results, results], names=["one"])
+    with pytest.raises(UnknownNameError, match="unknown detector in these results 'god'; did you mean 'good'"):
+        results.plot("roc", detectors=["god"])
+    with pytest.raises(UnknownNameError, match="class of 'near'"):
+        results.plot("roc", ood_class="sea")
+    assert "sky" in results.plot("roc", ood_class="sky").axes[0]._left_title.get_text()
+
+
+def test_figures_need_their_data():
+    frame = run_scores()
+    only = Results.from_scores(frame[frame["dataset"] == "val"], DATASETS[1:2], DETECTORS, bootstrap=0)
+    messages = {"roc": "no OOD set", "fpr_per_class": "no ood set with", "unit_tests": "no unit_test set"}
+    for kind, message in messages.items():
+        with pytest.raises(InvalidArgumentError, match=message):
+            only.plot(kind)
+
+
+def test_neither_results_nor_metrics_name_lightning():
+    package = Path(storage.__file__).parents[1]
+    files = [*(package / "results").glob("*.py"), *(package / "metrics").glob("*.py")]
+    assert len(files) > 20
+    assert not [file.name for file in files if "lightning" in file.read_text(encoding="utf-8").lower()]
