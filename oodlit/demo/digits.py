@@ -1,18 +1,17 @@
 """`oodlit demo`: which detector notices that 7, 8 and 9 are no digits from 0 to 6?"""
 
 from pathlib import Path
-from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from rich.console import Console
 
-from oodlit.callbacks import OODDetection
-from oodlit.console import progress, status
+from oodlit.console import progress
 from oodlit.datamodules.digits import DigitsBenchmark
 from oodlit.demo.detectors import every_detector
 from oodlit.demo.network import DigitsTraining, SmallNetwork
 from oodlit.module import OODModule
+from oodlit.runs.evaluation import predict
 from oodlit.runs.outcome import check_folder, present
 from oodlit.runs.quiet import RunProgress, one_thread, quiet
 
@@ -41,27 +40,28 @@ def run_digits(
         InvalidArgumentError: `out` holds something that no demo wrote.
     """
     check_folder(out)
-    with quiet() as warned, one_thread(), torch.random.fork_rng(), progress() as bars:
-        torch.manual_seed(seed)
+    with one_thread():
         data = DigitsBenchmark(out / "shards", seed=seed)
-        trainer: dict[str, Any] = {
-            "accelerator": accelerator,
-            "devices": 1,
-            "logger": False,
-            "enable_progress_bar": False,
-        }
+        network = _trained_network(data, seed=seed, epochs=epochs, accelerator=accelerator)
+        module = OODModule(network, head="head", transform=data.transform, name="digits network")
+        detectors, left_out = every_detector(SETTINGS)
+        run = predict(module, data, detectors, out=out, seed=seed, trainer={"accelerator": accelerator, "devices": 1})
+    return present(run.results, out, left_out=left_out, warned=run.warned, console=console)
+
+
+def _trained_network(data: DigitsBenchmark, *, seed: int, epochs: int, accelerator: str) -> SmallNetwork:
+    with quiet(), torch.random.fork_rng(), progress() as bars:
+        torch.manual_seed(seed)
         network = SmallNetwork(len(data.class_names))
-        pl.Trainer(
+        trainer = pl.Trainer(
             max_epochs=epochs,
+            accelerator=accelerator,
+            devices=1,
+            logger=False,
             enable_checkpointing=False,
             enable_model_summary=False,
+            enable_progress_bar=False,
             callbacks=[RunProgress(bars)],
-            **trainer,
-        ).fit(DigitsTraining(network), data.train_dataloader())
-        detectors, left_out = every_detector(SETTINGS)
-        module = OODModule(network, head="head", transform=data.transform, name="digits network")
-        detection = OODDetection(detectors, output_dir=out)
-        pl.Trainer(callbacks=[detection, RunProgress(bars)], **trainer).predict(module, data, return_predictions=False)
-    assert detection.results is not None  # predict came to its end
-    with status("writing the report"):
-        return present(detection.results, out, left_out=left_out, warned=warned, console=console)
+        )
+        trainer.fit(DigitsTraining(network), data.train_dataloader())
+    return network.eval()

@@ -1,8 +1,8 @@
-"""The run behind `oodlit evaluate`."""
+"""One prediction from the command line: scored, saved, shown."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
@@ -15,10 +15,55 @@ from oodlit.datamodules import OODDataModule
 from oodlit.detectors import Detector
 from oodlit.errors import InvalidArgumentError
 from oodlit.module import OODModule
+from oodlit.results import Results
 from oodlit.runs.outcome import present
 from oodlit.runs.quiet import RunProgress, quiet
 
-__all__ = ["run_evaluation"]
+__all__ = ["Run", "predict", "run_evaluation"]
+
+
+class Run(NamedTuple):
+    """What a prediction gave."""
+
+    results: Results
+    warned: list[str]
+    is_first: bool
+    """False on all processes but one, which alone has written files."""
+
+
+def predict(
+    module: OODModule,
+    data: OODDataModule,
+    detectors: Sequence[Detector] | Mapping[str, Detector],
+    *,
+    out: Path,
+    seed: int = 0,
+    trainer: Mapping[str, Any],
+    **evaluation: Any,
+) -> Run:
+    """`Trainer.predict` with one progress bar and collected warnings.
+
+    Args:
+        module: The backbone.
+        data: The streams.
+        detectors: What scores.
+        out: Folder of the results.
+        seed: Of everything random during the prediction; the caller's random state is left as it was.
+        trainer: Arguments of Lightning's Trainer.
+        evaluation: Arguments of `OODDetection`.
+
+    Returns:
+        Results and warnings.
+    """
+    detection = OODDetection(detectors, output_dir=out, **evaluation)
+    with quiet() as warned, torch.random.fork_rng(), progress() as bars:
+        torch.manual_seed(seed)
+        runner = pl.Trainer(
+            callbacks=[detection, RunProgress(bars)], logger=False, enable_progress_bar=False, **dict(trainer)
+        )
+        runner.predict(module, data, return_predictions=False)
+    assert detection.results is not None  # predict came to its end
+    return Run(detection.results, warned, runner.is_global_zero)
 
 
 def run_evaluation(
@@ -70,16 +115,9 @@ def run_evaluation(
         module = backbone
     else:
         module = OODModule(backbone, head=head, weights=weights)
-    detection = OODDetection(detectors, output_dir=out, **evaluation)
-    with quiet() as warned, torch.random.fork_rng(), progress() as bars:
-        torch.manual_seed(seed)
-        runner = pl.Trainer(
-            callbacks=[detection, RunProgress(bars)], logger=False, enable_progress_bar=False, **dict(trainer)
-        )
-        runner.predict(module, data, return_predictions=False)
-    if not runner.is_global_zero:
-        return None
-    assert detection.results is not None  # predict came to its end
+    run = predict(module, data, detectors, out=out, seed=seed, trainer=trainer, **evaluation)
     if config:
-        detection.results.run["config"] = config
-    return present(detection.results, out, left_out={}, warned=warned, console=console)
+        run.results.run["config"] = config
+    if not run.is_first:
+        return None
+    return present(run.results, out, left_out={}, warned=run.warned, console=console)

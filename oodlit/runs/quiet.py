@@ -64,7 +64,12 @@ class RunProgress(pl.Callback):
     def on_predict_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """All batches are scored; what follows is the evaluation."""
         self.bars.update(self.task, description="streaming")
-        self.bars.add_task("computing metrics and intervals", total=None)
+        self.task = self.bars.add_task("computing metrics and intervals", total=1)
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """The last bar ends with the run."""
+        if stage == "predict" and self.task is not None:
+            self.bars.update(self.task, completed=self.bars.tasks[self.task].total)
 
 
 class _Collector(logging.Handler):
