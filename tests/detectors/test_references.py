@@ -238,7 +238,7 @@ def test_lard_errors() -> None:
         fit([LaRD("stem")], [train])
     detector = LaRD("block")
     fit([detector], [train])
-    with pytest.raises(InvalidArgumentError, match="needs the hidden activation 'block'|gives none"):
+    with pytest.raises(InvalidArgumentError, match=r"needs Outputs\.hidden, but this backbone gives none"):
         detector.score(Outputs(torch.zeros(2, 3)))
 
 
