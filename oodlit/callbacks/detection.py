@@ -1,5 +1,6 @@
 """OODDetection: fit, score and evaluate detectors within one `trainer.predict`."""
 
+import tempfile
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from oodlit.callbacks.run import Run
 from oodlit.detectors import Detector, FitOrigin, load, save
 from oodlit.detectors.fitting import name_detectors
 from oodlit.errors import InvalidArgumentError
-from oodlit.results import Results
+from oodlit.results import Results, Settings
 
 __all__ = ["OODDetection"]
 
@@ -21,14 +22,15 @@ class OODDetection(pl.Callback):
     """Fit detectors on the train stream, score every other stream, evaluate at the end; one forward pass per image.
 
     Before the first batch a probe of two ID images goes through the backbone: it tells which detectors apply.
-    Hooks used: setup, on_predict_start, on_predict_batch_end, on_predict_end, teardown, on_exception.
+    Hooks used: setup, on_predict_batch_end, on_predict_end, teardown, on_exception.
     Collectives: one exchange when the fit ends, one when the run ends.
 
     Args:
         detectors: Detectors, or a mapping of names to detectors.
         fitted: Folder with fitted detectors (written by an earlier run, or by `oodlit.detectors.save`), in place of
             `detectors`; their backbone must be this one.
-        output_dir: Folder for results, per-image scores, fitted detectors and thumbnails. None keeps all in memory.
+        output_dir: Folder for results, per-image scores, fitted detectors, thumbnails and the HTML page. None (default)
+            keeps the results in memory.
         strict: True stops the run if a detector does not apply; False (default) leaves it out and reports the reason.
         train_thresholds: True passes over the training images for the thresholds of the detection error rate even
             if no detector has to be fitted. By default they are taken whenever the pass is made anyway.
@@ -41,7 +43,7 @@ class OODDetection(pl.Callback):
         results: The `Results` of the last run, on every process.
 
     Raises:
-        InvalidArgumentError: No detector, two of one name, or neither `detectors` nor `fitted`.
+        InvalidArgumentError: No detector, two of one name, neither `detectors` nor `fitted`, or a number out of range.
 
     Example:
         >>> from oodlit.detectors import MSP, Mahalanobis
@@ -76,7 +78,7 @@ class OODDetection(pl.Callback):
         self.output_dir = None if output_dir is None else Path(output_dir)
         self.strict = strict
         self.train_thresholds = train_thresholds
-        self.evaluation: dict[str, Any] = {"tpr": tpr, "rule": rule, "unit_test_limit": unit_test_limit}
+        self.evaluation = Settings(tpr=tpr, rule=rule, unit_test_limit=unit_test_limit)
         self.num_thumbnails = num_thumbnails
         self.results: Results | None = None
         self._run: Run | None = None
@@ -100,14 +102,11 @@ class OODDetection(pl.Callback):
         if keeps_fit and self._origin is not None:
             source = "the saved fit" if self._is_saved_fit else "what was fitted in an earlier run"
             self._origin.check(FitOrigin(module.fingerprint, facts.width, facts.num_classes), source=source)
+        if self.output_dir is not None:
+            _make_folder(self.output_dir)
         self.results = None
         self._run = Run(trainer, module, datamodule, facts, applicable.detectors, applicable.not_applicable)
         self._run.prepare(train_thresholds=self.train_thresholds, keeps_fit=keeps_fit)
-
-    def on_predict_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Move fitted detectors to the device of the model."""
-        for detector in self._current().detectors.values():
-            detector.to(pl_module.device)
 
     def on_predict_batch_end(
         self,
@@ -141,7 +140,7 @@ class OODDetection(pl.Callback):
         if self._run is None:
             return
         run, self._run = self._run, None
-        self.results = run.finish(self.evaluation)
+        self.results = run.finish(self.evaluation, rescue=self.output_dir)
         if run.to_fit:
             self._origin = run.origin
         run.module.give, run.module.hidden_layers = frozenset(), ()
@@ -154,14 +153,26 @@ class OODDetection(pl.Callback):
                 logger.save()
 
     def _write(self, run: Run, results: Results, folder: Path) -> None:
-        from oodlit.report.thumbnails import save_thumbnails  # noqa: PLC0415  # drawing is only needed here
+        from oodlit.report import save_thumbnails, write_report  # noqa: PLC0415  # drawing is only needed here
 
         results.save(folder)
         if run.to_fit:
             save(run.detectors, folder / "fitted", run.origin)
         if self.num_thumbnails > 0:
             save_thumbnails(results, folder, run.datamodule.read_images, per_detector=self.num_thumbnails)
+        write_report(results, folder / "report.html")
 
     def __repr__(self) -> str:
         """Names of the detectors."""
         return f"OODDetection({', '.join(self.detectors)})"
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InvalidArgumentError(
+            f"output_dir={str(folder)!r}: results cannot be written there ({error}); name a folder that can be written"
+        ) from error

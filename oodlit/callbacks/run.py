@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -19,9 +20,10 @@ from oodlit.detectors import BackboneFacts, Detector, FitOrigin
 from oodlit.detectors.distributed import Group, cpu_group, gather_objects
 from oodlit.detectors.fitting import make_statistics
 from oodlit.detectors.statistics import Statistics, TrainSample, synchronize
+from oodlit.errors import OodlitError
 from oodlit.module import OODModule
 from oodlit.outputs import Outputs
-from oodlit.results import DatasetInfo, Results
+from oodlit.results import DatasetInfo, Results, Settings
 from oodlit.roles import Role
 
 __all__ = ["Run"]
@@ -110,11 +112,15 @@ class Run:
         head = None if self.facts.head_problem else self.module.head
         for detector in self.to_fit:
             detector.fit(self.statistics, head)
-            detector.to(self.module.device)
         self._lap("fit")
 
-    def finish(self, evaluation: dict[str, Any]) -> Results:
-        """The second point where processes meet: join the rows and evaluate."""
+    def finish(self, evaluation: Settings, *, rescue: Path | None) -> Results:
+        """The second point where processes meet: join the rows and evaluate.
+
+        Args:
+            evaluation: Settings of the metrics.
+            rescue: Where the scores go if they cannot be evaluated, so that the pass over the images is not lost.
+        """
         self.finish_fit()
         self._score_train_sample()
         self._lap("score")
@@ -123,19 +129,21 @@ class Run:
         tables = [gather(rows, self.group, float32=sorted(float32)) for rows in self._all_rows()]
         skipped = sorted({tuple(s) for part in gather_objects(self.group, self.skipped) for s in part})
         record = run_record(self.trainer, self.module, self.datamodule, facts=self.facts, detectors=self.detectors)
-        results = Results.from_scores(
-            pd.concat(tables, ignore_index=True),
-            [DatasetInfo(s.name, s.role, s.class_names, len(s)) for s in self.streams],
-            list(self.detectors),
-            run=record
-            | {
-                "not_applicable": self.not_applicable,
-                "skipped": [{"key": key, "reason": reason} for key, reason in skipped],
-                "evaluation": evaluation,
-                "seconds": self.seconds,
-            },
-            **evaluation,
-        )
+        scores = pd.concat(tables, ignore_index=True)
+        record |= {
+            "not_applicable": self.not_applicable,
+            "fit_notes": {name: list(d.notes) for name, d in self.detectors.items() if d.notes},
+            "skipped": [{"key": key, "reason": reason} for key, reason in skipped],
+        }
+        datasets = [DatasetInfo(s.name, s.role, s.class_names, len(s)) for s in self.streams]
+        try:
+            results = Results.from_scores(scores, datasets, list(self.detectors), run=record, **evaluation.to_json())
+        except OodlitError as error:
+            if rescue is None or not self.trainer.is_global_zero:
+                raise
+            file = rescue / "unevaluated-scores.parquet"
+            scores.to_parquet(file, index=False)
+            raise type(error)(f"{error} - the scores of this run are kept in {file}") from error
         self._lap("evaluate")
         results.run["seconds"] = dict(self.seconds)
         if skipped:

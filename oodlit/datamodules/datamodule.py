@@ -124,7 +124,8 @@ class OODDataModule(pl.LightningDataModule):
     def read_images(self, keys: Iterable[str]) -> dict[str, Image.Image]:
         """Images by `dataset/key`, decoded to RGB but not transformed; for thumbnails.
 
-        Tensors are shown as they are if their values lie in [0, 1] or are uint8.
+        Tensors are shown as they are if their values lie in [0, 1] or are uint8; others, such as normalised ones, are
+        stretched from their smallest to their largest value.
 
         Raises:
             DataError: A key is unknown or its image cannot be shown.
@@ -147,8 +148,9 @@ class OODDataModule(pl.LightningDataModule):
             return self.decode(sample.image)
         if not isinstance(sample.image, Tensor):
             return sample.image.convert("RGB")
-        if sample.image.dtype.is_floating_point and not 0 <= sample.image.min() <= sample.image.max() <= 1:
-            raise DataError(f"key {sample.key!r}: a tensor outside [0, 1] cannot be shown as an image")
-        pixels = sample.image if sample.image.dtype == torch.uint8 else (sample.image * 255).round().byte()
+        shown = sample.image
+        if shown.dtype.is_floating_point and not 0 <= shown.min() <= shown.max() <= 1:
+            shown = (shown - shown.min()) / (shown.max() - shown.min())
+        pixels = shown if shown.dtype == torch.uint8 else (shown * 255).round().byte()
         pixels = pixels.expand(3, -1, -1) if pixels.shape[0] == 1 else pixels
         return Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy(), "RGB")

@@ -179,7 +179,7 @@ class _Axis:
 
     def positions(self, values: np.ndarray) -> np.ndarray:
         inside = np.clip(values.astype(float), self.low, self.high)
-        low, at, high = (self._moved(x) for x in (np.array(self.low), inside, np.array(self.high)))
+        low, at, high = (self._moved(x) for x in (np.atleast_1d(self.low), inside, np.atleast_1d(self.high)))
         positions: np.ndarray = np.clip((at - low) / (high - low), 0.0, 1.0)
         return positions
 

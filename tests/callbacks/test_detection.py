@@ -8,7 +8,7 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from oodlit import OODModule, Role
+from oodlit import OODModule, Results, Role
 from oodlit.callbacks import OODDetection
 from oodlit.callbacks.preparation import PROBE_IMAGES, check_packages
 from oodlit.datamodules.datamodule import OODDataModule
@@ -16,7 +16,7 @@ from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.detectors import KNN, MSP, ODIN, Energy, Mahalanobis, MaxLogit, RelativeMahalanobis, TrainFreeDetector, ViM
 from oodlit.detectors.reference import Reference
-from oodlit.errors import FingerprintError, InvalidArgumentError, NonFiniteScoreError, RequirementError
+from oodlit.errors import DataError, FingerprintError, InvalidArgumentError, NonFiniteScoreError, RequirementError
 from oodlit.outputs import Outputs
 from tests.callbacks.support import CountingNet, make_module, make_streams, make_trainer, run
 
@@ -306,3 +306,44 @@ def test_run_record_says_what_was_run(done):
     assert record["versions"]["torch"] == torch.__version__.partition("+")[0] or record["versions"]["torch"]
     assert {s["name"]: s["images"] for s in record["data"]["streams"]}["train"] == 150
     assert set(record["seconds"]) >= {"train", "fit", "score"}
+
+
+class Twice:
+    """A source that breaks its promise: one key for two images."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def read(self, start: int, stop: int):
+        return (Sample("0", torch.full((3, 8, 8), i / 2)) for i in range(start, stop))
+
+
+def test_scores_survive_when_they_cannot_be_evaluated(tmp_path):
+    """Two images of one key are an error; the pass over the images is not lost."""
+    far = Stream("far", Role.OOD, Twice())
+    streams = [*(s for s in make_streams(with_train=False) if s.role is Role.ID), far]
+    with pytest.raises(DataError, match=r"far/0.*kept in .*unevaluated-scores\.parquet"):
+        run([MSP()], streams=streams, output_dir=tmp_path / "out")
+    kept = pd.read_parquet(tmp_path / "out" / "unevaluated-scores.parquet")
+    assert len(kept) == 32
+
+
+@pytest.mark.parametrize("options", [{"tpr": 95}, {"rule": "nearest"}, {"unit_test_limit": -0.1}])
+def test_settings_are_checked_before_the_run(options):
+    with pytest.raises(InvalidArgumentError, match=next(iter(options))):
+        OODDetection([MSP()], **options)
+
+
+def test_a_folder_that_cannot_be_written_is_refused_before_the_first_batch(tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    module = OODModule(CountingNet(6))
+    with pytest.raises(InvalidArgumentError, match="results cannot be written there"):
+        run([MSP()], module=module, output_dir=tmp_path / "file")
+    assert len(module.network.seen) == PROBE_IMAGES
+
+
+def test_what_a_run_leaves_on_disk(tmp_path):
+    detection = run([MSP(), Mahalanobis()], output_dir=tmp_path / "out")
+    left = {f.name for f in (tmp_path / "out").iterdir()}
+    assert {"table.csv", "scores.parquet", "run.json", "fitted", "report.html"} <= left
+    pd.testing.assert_frame_equal(Results.load(tmp_path / "out").table, detection.results.table)

@@ -1,0 +1,60 @@
+"""What only a CUDA device can show; run with `pytest -m gpu`."""
+
+import numpy as np
+import pytest
+import torch
+
+from oodlit.detectors import Detector, detectors, fit
+from oodlit.testing.problems import separated_problem
+from tests.callbacks.support import make_module, make_streams, run
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device"),
+]
+SMALL = {"knn": {"k": 5}, "nn_guide": {"k": 5}}
+
+
+def without_arguments() -> dict[str, type[Detector]]:
+    """Detectors whose constructor needs nothing that a test would have to invent."""
+    made = {}
+    for name, kind in detectors().items():
+        try:
+            kind(**SMALL.get(name, {}))
+        except TypeError:
+            continue
+        made[name] = kind
+    return made
+
+
+def test_every_detector_scores_on_the_gpu_as_on_the_cpu():
+    problem = separated_problem()
+    kinds = without_arguments()
+    assert len(kinds) >= 20
+    for name, kind in kinds.items():
+        on_cpu, on_gpu = (kind(**SMALL.get(name, {})) for _ in range(2))
+        if not set(on_cpu.required_needs) <= {"logits", "features", "head", "labels"}:
+            continue
+        fit([on_cpu], [problem.train], problem.head)
+        fit([on_gpu], [problem.train.to("cuda")], problem.head.to("cuda"))
+        on_gpu.to("cuda")
+        got = on_gpu.score(problem.tests.to("cuda"))
+        assert got.device.type == "cuda", name
+        np.testing.assert_allclose(got.cpu(), on_cpu.score(problem.tests), rtol=2e-3, atol=1e-4, err_msg=name)
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed", "16-mixed"])
+def test_a_run_on_the_gpu_gives_the_table_of_the_cpu(precision):
+    kinds = [detectors()[n](**SMALL.get(n, {})) for n in ("msp", "energy", "mahalanobis", "vim", "knn")]
+    on_cpu = run(kinds, streams=make_streams(), module=make_module()).results
+    on_gpu = run(
+        [type(k)(**k.settings) for k in kinds],
+        streams=make_streams(),
+        module=make_module(),
+        trainer={"accelerator": "gpu", "devices": 1, "precision": precision},
+    ).results
+    assert on_cpu.scores["key"].tolist() == on_gpu.scores["key"].tolist()
+    tolerance = 1e-3 if precision == "32-true" else 0.1
+    np.testing.assert_allclose(on_gpu.scores["energy"], on_cpu.scores["energy"], rtol=tolerance, atol=tolerance)
+    if precision == "32-true":
+        np.testing.assert_allclose(on_gpu.table["value"], on_cpu.table["value"], atol=0.05)
