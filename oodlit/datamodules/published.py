@@ -6,6 +6,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from oodlit.datamodules.description import DatasetDescription, Selection, select
+from oodlit.datamodules.sets.unit_tests import UNIT_TEST_SET
 from oodlit.datamodules.shards.build import build_shards
 from oodlit.datamodules.shards.files import open_files
 from oodlit.datamodules.shards.listing import Listing, Place
@@ -13,6 +14,7 @@ from oodlit.datamodules.shards.manifest import INFO_NAMES, ShardInfo
 from oodlit.datamodules.shards.reader import ShardSource
 from oodlit.datamodules.sources import FileSource
 from oodlit.datamodules.stream import Source, Stream
+from oodlit.datamodules.unit_tests import UnitTestListing, UnitTestSource, templates_of
 from oodlit.errors import DataError
 
 __all__ = ["build_set", "list_set", "read_file_list", "set_stream"]
@@ -24,7 +26,7 @@ def list_set(
     *,
     complete: bool = True,
     only: Collection[str] | None = None,
-) -> Listing:
+) -> "Listing | UnitTestListing":
     """The images of a set in a folder or archive, ready to be packed.
 
     Paths are taken relative to the deepest folder that all images share, so that an archive and its unpacked folder
@@ -32,13 +34,17 @@ def list_set(
 
     Args:
         description: The set.
-        source: Folder, .zip, .tar or compressed tar; archives are not unpacked to disk.
+        source: Folder, .zip, .tar or compressed tar; archives are not unpacked to disk. For "unit_tests" also the
+            shards of ID images: 400 images per test are then drawn at their sizes.
         complete: See `select`.
         only: See `select`.
 
     Raises:
         DataError: As `select`, or the source cannot be read.
     """
+    if description is UNIT_TEST_SET and Path(source).is_dir() and _holds_shards(Path(source)):
+        images = ShardSource(source)
+        return UnitTestListing(UnitTestSource(templates_of(images), images=images))
     files = open_files(source)
     selection = select(description, files.paths, complete=complete, only=only)
     prefix = _shared(selection)
@@ -51,7 +57,7 @@ def list_set(
 
 def build_set(
     description: DatasetDescription,
-    source: str | Path,
+    source: "str | Path | Listing | UnitTestListing",
     out: str | Path,
     *,
     complete: bool = True,
@@ -62,7 +68,7 @@ def build_set(
 
     Args:
         description: The set.
-        source: Folder or archive, as the authors publish it.
+        source: What `list_set` takes or gives; a listing that is at hand saves another look through the archive.
         out: Folder of the shards.
         complete: See `select`.
         only: See `select`.
@@ -74,14 +80,20 @@ def build_set(
     Raises:
         DataError: As `list_set` and `build_shards`.
     """
-    listing = list_set(description, source, complete=complete, only=only)
+    facts: dict[str, Any] = dict(description.facts)
+    if not complete:
+        facts["complete"] = False
+    if isinstance(source, str | Path):
+        source = list_set(description, source, complete=complete, only=only)
+    if isinstance(source, UnitTestListing):
+        facts |= {"seed": source.source.seed, "format": sorted({t.format for t in source.source.templates})}
     return build_shards(
-        listing,
+        source,
         out,
         name=description.name,
         role=description.role,
-        class_names=listing.class_names,
-        extra=description.facts | ({} if complete else {"complete": False}),
+        class_names=source.class_names,
+        extra=facts,
         **options,
     )
 
@@ -110,6 +122,7 @@ def set_stream(
     name = name or description.name
     if isinstance(location, str | Path) and Path(location).is_dir() and not _holds_shards(Path(location)):
         listing = list_set(description, location, complete=complete, only=only)
+        assert isinstance(listing, Listing)  # no shards there
         paths = [Path(location, path) for path in listing.places]
         source: Source = FileSource(
             paths,

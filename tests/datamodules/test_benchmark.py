@@ -15,11 +15,11 @@ from torchvision.transforms import CenterCrop, Compose, Normalize, Resize, ToTen
 import oodlit.datamodules as public
 from oodlit.datamodules import ImageNetBenchmark
 from oodlit.datamodules.imagenet_classes import class_names, wnids
-from oodlit.datamodules.published import build_set
+from oodlit.datamodules.published import build_set, list_set
 from oodlit.datamodules.sets import describe
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
-from oodlit.datamodules.unit_tests import encode
+from oodlit.datamodules.unit_tests import UnitTestListing, UnitTestSource, encode
 from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError, UnknownNameError
 from oodlit.roles import Role
 
@@ -118,21 +118,20 @@ def test_corruptions_are_generated_where_they_are_not_there(root, monkeypatch):
 
 
 def test_generated_unit_tests_equal_those_from_shards(root, tmp_path):
-    """The same keys and files, whether drawn in the run or built before."""
-    from oodlit.datamodules.shards.build import build_shards
-    from oodlit.datamodules.shards.writer import Entry
-
-    drawn = ImageNetBenchmark(root, ["unit_tests"], complete=False, per_test=2).stream("unit_tests")
-    entries = [Entry(drawn.source.path(i), lambda i=i: drawn.source.file(i), group=i // 2) for i in range(len(drawn))]
-    build_shards(
-        entries, tmp_path / "u", name="unit_tests", role=Role.UNIT_TEST, class_names=drawn.class_names, shard_size=7
+    """The same keys and files, whether drawn in the run or built before from the shards of the ID images."""
+    drawn = ImageNetBenchmark(root, ["unit_tests"], complete=False, per_test=400).stream("unit_tests")
+    listing = list_set(describe("unit_tests"), root / "imagenet_val")
+    assert len(listing) == len(drawn) == 6800
+    assert listing.class_names == drawn.class_names
+    few = UnitTestListing(UnitTestSource(listing.source.templates[:2], images=listing.source.images))
+    info = build_set(describe("unit_tests"), few, tmp_path / "u", shard_size=7)
+    assert info.extra["format"] == ["PNG"]
+    stream = ImageNetBenchmark(root, ["unit_tests"], complete=False, locations={"unit_tests": tmp_path / "u"}).stream(
+        "unit_tests"
     )
-    built = ImageNetBenchmark(root, ["unit_tests"], complete=False, locations={"unit_tests": tmp_path / "u"})
-    stream = built.stream("unit_tests")
     assert stream.class_names == drawn.class_names
-    assert [(s.key, s.image, s.group) for s in stream.source.read(0, 34)] == [
-        (s.key, s.image, s.group) for s in drawn.source.read(0, 34)
-    ]
+    built = [(s.key, s.image, s.group) for s in stream.source.read(0, 34)]
+    assert built == [(s.key, s.image, s.group) for p in range(17) for s in drawn.source.read(400 * p, 400 * p + 2)]
 
 
 def test_own_streams_and_other_places(root, tmp_path):

@@ -5,6 +5,7 @@ from oodlit.datamodules.unit_tests.registry import UnitTest as UnitTest
 from oodlit.datamodules.unit_tests.registry import draw as draw
 from oodlit.datamodules.unit_tests.registry import encode as encode
 from oodlit.datamodules.unit_tests.source import Template as Template
+from oodlit.datamodules.unit_tests.source import UnitTestListing as UnitTestListing
 from oodlit.datamodules.unit_tests.source import UnitTestSource as UnitTestSource
 from oodlit.datamodules.unit_tests.source import templates_of as templates_of
 from oodlit.datamodules.unit_tests.source import unit_test_stream as unit_test_stream
@@ -13,6 +14,7 @@ __all__ = [
     "UNIT_TESTS",
     "Template",
     "UnitTest",
+    "UnitTestListing",
     "UnitTestSource",
     "draw",
     "encode",

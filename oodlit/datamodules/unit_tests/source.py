@@ -2,18 +2,20 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from PIL import Image
 
 from oodlit.datamodules.decode import decode_image, image_size
 from oodlit.datamodules.keys import escape_key
+from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.stream import Sample, Source, Stream
 from oodlit.datamodules.unit_tests.registry import FORMATS, UNIT_TESTS, draw, encode
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.roles import Role
 
-__all__ = ["Template", "UnitTestSource", "templates_of", "unit_test_stream"]
+__all__ = ["Template", "UnitTestListing", "UnitTestSource", "templates_of", "unit_test_stream"]
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,28 @@ class UnitTestSource:
     def _id_image(self, position: int) -> Image.Image:
         assert self.images is not None  # checked in __init__
         return _image(next(iter(self.images.read(position, position + 1))))
+
+
+@dataclass(frozen=True)
+class UnitTestListing:
+    """The images of a source as entries to be packed: drawn when they are read, named as in the stream."""
+
+    source: UnitTestSource
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the tests, by group."""
+        return self.source.tests
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self.source)
+
+    def __iter__(self) -> Iterator[Entry]:
+        """The entries in the order of the stream."""
+        for position in range(len(self.source)):
+            group = position // len(self.source.templates)
+            yield Entry(self.source.path(position), partial(self.source.file, position), group=group)
 
 
 def templates_of(source: Source, count: int = 400, *, seed: int = 0, format: str | None = "PNG") -> list[Template]:
