@@ -98,7 +98,7 @@ class TinyConvNet(nn.Module):
             assert isinstance(linear, nn.Linear)
             linear.weight.copy_(_class_weights(num_classes, self.num_features))
             if linear.bias is not None:
-                linear.bias.copy_(0.2 * (arithmetic(num_classes, salt=3) - 0.5))
+                linear.bias.copy_(0.9 + 0.2 * arithmetic(num_classes, salt=3))
         self.eval()
 
     def feature_map(self, images: Float[Tensor, "batch 3 8 8"]) -> Float[Tensor, "batch features 2 2"]:

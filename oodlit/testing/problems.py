@@ -107,7 +107,8 @@ def separated_problem() -> Problem:
 
     A class lights up its own two features at different places of the map. OOD images light up features that no
     class uses, at all places alike, and leave the classifier undecided. One of 25 training images of each class is
-    mostly another class, so that the classifier errs now and then.
+    mostly another class, so that the classifier errs now and then. The test images lie nearer to the middle of their
+    class than the outermost training images.
 
     Example:
         >>> problem = separated_problem()
@@ -138,7 +139,7 @@ def _build(network: TinyConvNet, *, signed: bool) -> Problem:
         keys = [f"{name}/{i:04d}" for i in range(len(classes))]
         return model.outputs(_images(maps, signed=signed, salt=len(name)), labels=classes, keys=keys)
 
-    train = outputs("train", _class_maps(labels, hard, salt=10), labels)
+    train = outputs("train", _class_maps(labels, hard, spread=0.2, salt=10), labels)
     probe = BackboneFacts(
         name=f"{'signed' if signed else 'separated'} problem of oodlit.testing",
         width=network.num_features,
@@ -152,7 +153,7 @@ def _build(network: TinyConvNet, *, signed: bool) -> Problem:
     assert isinstance(linear, nn.Linear)
     return Problem(
         train=train,
-        id=outputs("id", _class_maps(id_labels, torch.zeros(len(id_labels)).bool(), salt=20), id_labels),
+        id=outputs("id", _class_maps(id_labels, torch.zeros(len(id_labels)).bool(), spread=0.1, salt=20), id_labels),
         ood=outputs("ood", _ood_maps(_NUM_OOD, salt=30), none),
         head=Head(linear.weight.detach().clone(), linear.bias.detach().clone()),
         model=model,
@@ -160,11 +161,12 @@ def _build(network: TinyConvNet, *, signed: bool) -> Problem:
     )
 
 
-def _class_maps(labels: Tensor, hard: Tensor, *, salt: int) -> Tensor:
+def _class_maps(labels: Tensor, hard: Tensor, *, spread: float, salt: int) -> Tensor:
     """Maps (images, features, 2, 2): feature 2c at the left half, 2c + 1 at the right half, the rest near zero."""
     n, width = len(labels), TinyConvNet.num_features
     maps = 0.2 * arithmetic(n, width, 2, 2, salt=salt)
-    strength = (8 * (0.8 + 0.4 * arithmetic(n, 2, salt=salt + 1))).float().double()
+    # Of different size, or the two singular components of a map could not be told apart.
+    strength = torch.tensor([9.0, 6.5]) * (1 + spread * (2 * arithmetic(n, 2, salt=salt + 1) - 1))
     other = (labels + 1) % NUM_CLASSES
     rows = torch.arange(n)
     for classes, share in ((labels, torch.where(hard, 0.35, 1.0)), (other, torch.where(hard, 0.65, 0.0))):

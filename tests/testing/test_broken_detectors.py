@@ -94,6 +94,23 @@ class WritesToTheOutputs(_Logits):
         return outputs.require("logits").mul_(1.0).amax(dim=1)
 
 
+class DrawsRandomNumbers(_Logits):
+    def _score(self, outputs):
+        return outputs.max_logits + 0 * torch.rand(())
+
+
+class CanBeRetuned(_Logits):
+    def __init__(self, temperature=1.0):
+        super().__init__()
+        self.temperature = temperature
+
+    def __setattr__(self, name, value):
+        torch.nn.Module.__setattr__(self, name, value)
+
+    def _score(self, outputs):
+        return outputs.max_logits / self.temperature
+
+
 class ReadsLabels(_Logits):
     def _score(self, outputs):
         return outputs.max_logits + (0 if outputs.labels is None else 0.01 * outputs.labels)
@@ -288,9 +305,11 @@ BROKEN = {
     "check_one_class": NaNForOneClass,
     "check_one_image_per_class": NaNForSingleImage,
     "check_outputs_unchanged": WritesToTheOutputs,
+    "check_random_state": DrawsRandomNumbers,
     "check_refit": RemembersTheFirstFit,
     "check_saved": KeepsStateOutsideBuffers,
     "check_score_form": CoarseScore,
+    "check_settings_frozen": CanBeRetuned,
     "check_two_processes": ForgetsTheOtherProcess,
     "check_unfitted": ScoresUnfitted,
 }

@@ -30,7 +30,12 @@ from oodlit.testing.contract.scores import (
     check_nan_is_refused,
     check_score_form,
 )
-from oodlit.testing.contract.side_effects import check_needs_are_enough, check_outputs_unchanged
+from oodlit.testing.contract.side_effects import (
+    check_needs_are_enough,
+    check_outputs_unchanged,
+    check_random_state,
+    check_settings_frozen,
+)
 
 __all__ = [
     "check_batches_in_fit",
@@ -55,9 +60,11 @@ __all__ = [
     "check_one_class",
     "check_one_image_per_class",
     "check_outputs_unchanged",
+    "check_random_state",
     "check_refit",
     "check_saved",
     "check_score_form",
+    "check_settings_frozen",
     "check_two_processes",
     "check_unfitted",
 ]

@@ -3,15 +3,17 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from oodlit.detectors import Detector
 from oodlit.outputs import Outputs
 from oodlit.testing.comparison import assert_same_scores, fit_on, fitted
 from oodlit.testing.problems import ProblemFactory
 from oodlit.testing.rules import Factory, rule
 
-__all__ = ["check_needs_are_enough", "check_outputs_unchanged"]
+__all__ = ["check_needs_are_enough", "check_outputs_unchanged", "check_random_state", "check_settings_frozen"]
 
 _FIELDS = ("logits", "features", "images", "labels", "groups")
 
@@ -57,6 +59,45 @@ def _network_state(network: nn.Module) -> dict[str, object]:
 
 def _equal(a: object, b: object) -> bool:
     return torch.equal(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else a == b
+
+
+@rule("random-state", "Fit and score leave the global random numbers alone; whatever is drawn follows from a seed.")
+def check_random_state(factory: Factory, problem: ProblemFactory) -> None:
+    """State of the generators of torch and numpy, before and after."""
+    data = problem()
+    detector = factory()
+    # One round first: what a library draws when it is used for the first time is not the detector's.
+    fit_on(factory(), [data.train], data.head).score(data.tests)
+    before = _random_states()
+    fit_on(detector, [data.train], data.head)
+    detector.score(data.tests)
+    changed = [name for name, state in _random_states().items() if state != before[name]]
+    assert not changed, f"drew from the global random numbers of {', '.join(changed)}"
+
+
+def _random_states() -> dict[str, object]:
+    # Python's own `random` is left out: run-time type checkers sample long containers with it.
+    kind, keys, position, *_ = np.random.get_state()  # the global generator is what is looked at
+    return {
+        "torch": torch.get_rng_state().numpy().tobytes(),
+        "numpy": (kind, np.asarray(keys).tobytes(), position),
+    }
+
+
+def _has_settings(detector: Detector) -> str:
+    return "" if detector.settings else "has no settings"
+
+
+@rule("frozen", "Settings cannot be changed after the fit, which was made with them.", applies=_has_settings)
+def check_settings_frozen(factory: Factory, problem: ProblemFactory) -> None:
+    """Every argument of the constructor."""
+    detector = fitted(factory, problem())
+    for name, value in detector.settings.items():
+        try:
+            setattr(detector, name, value)
+        except AttributeError:
+            continue
+        raise AssertionError(f"setting {name!r} of a fitted detector could be replaced")
 
 
 @rule("needs", "A detector reads what `needs` and its statistics declare, and nothing else.")

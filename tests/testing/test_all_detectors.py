@@ -1,0 +1,78 @@
+"""Every exported detector goes through the conformance kit."""
+
+from functools import partial
+
+from oodlit.detectors import (
+    ASH,
+    DDU,
+    DICE,
+    KNN,
+    MSP,
+    ODIN,
+    SCALE,
+    VRA,
+    Cosine,
+    LaRD,
+    MaxLogit,
+    MCDropout,
+    OpenMax,
+    RankFeat,
+    ReAct,
+    RelativeCosine,
+    detectors,
+    presets,
+)
+from oodlit.testing import parametrize_with_checks
+
+SMALL = {
+    "knn": [partial(KNN, k=5)],  # 1000 neighbours are more than the problem has
+    "open_max": [partial(OpenMax, tail=5)],  # 20 outermost of 25 images per class are most of the class
+}
+"""Factories of the detectors whose default settings do not fit the kit's 150 training images."""
+
+VARIANTS = [
+    partial(KNN, k=5, bank_size=100),
+    partial(ASH, variant="p"),
+    partial(ASH, variant="b"),
+    partial(DDU, covariance="full"),
+    partial(DDU, covariance="diagonal"),
+    partial(Cosine, concepts="head"),
+    partial(RelativeCosine, concepts="head"),
+    partial(LaRD, density="knn", k=5),
+    partial(LaRD, density="gmm", components=6),
+    partial(LaRD, dim=16),
+    partial(LaRD, layer="pool"),
+    partial(MCDropout, measure="max"),
+    partial(ODIN, epsilon=0.0),
+    lambda: ReAct(then=MSP()),
+    lambda: ReAct(then=DICE()),
+    lambda: DICE(then=ReAct()),
+    lambda: SCALE(then=MaxLogit()),
+    lambda: ASH(then=MaxLogit()),
+    lambda: VRA(then=MSP()),
+    lambda: RankFeat(then=MSP()),
+]
+DEFAULTS = [factory for key, kind in detectors().items() for factory in SMALL.get(key, [kind])]
+PRESETS = [
+    partial(detectors()[key].preset, name) for key, named in presets().items() for name in named if key not in SMALL
+]
+
+
+def unique(factories):
+    """One factory for every way to write a detector: presets repeat defaults."""
+    return list({repr(factory()): factory for factory in factories}.values())
+
+
+SWEPT = unique([*DEFAULTS, *VARIANTS, *PRESETS])
+
+
+def test_sweep_is_complete():
+    swept = {type(factory()) for factory in SWEPT}
+    assert swept == set(detectors().values())
+    assert len(detectors()) >= 30
+    assert len(SWEPT) >= len(detectors()) + len(VARIANTS)
+
+
+@parametrize_with_checks(SWEPT, examples=5)
+def test_conformance(factory, check):
+    check(factory)
