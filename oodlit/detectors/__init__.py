@@ -23,9 +23,9 @@ from oodlit.detectors.max_logit import MaxLogit
 from oodlit.detectors.mc_dropout import MCDropout
 from oodlit.detectors.msp import MSP
 from oodlit.detectors.nci import NCI
-from oodlit.detectors.nnguide import NNGuide
+from oodlit.detectors.nn_guide import NNGuide
 from oodlit.detectors.odin import ODIN
-from oodlit.detectors.openmax import OpenMax
+from oodlit.detectors.open_max import OpenMax
 from oodlit.detectors.rank_feat import RankFeat
 from oodlit.detectors.react import ReAct
 from oodlit.detectors.reference import Reference

@@ -60,7 +60,7 @@ def estimate_bytes(statistics: Statistics, facts: BackboneFacts) -> int:
     )
 
 
-def name_detectors(detectors: Sequence[Detector] | Mapping[str, Detector]) -> dict[str, Detector]:
+def name_detectors(detectors: Sequence[object] | Mapping[str, object]) -> dict[str, Detector]:
     """Names for tables and files: given ones, else the key, with the changed settings where keys repeat.
 
     Raises:
@@ -71,15 +71,11 @@ def name_detectors(detectors: Sequence[Detector] | Mapping[str, Detector]) -> di
         >>> list(name_detectors([MSP(), KNN(k=10), KNN(k=50)]))
         ['msp', 'knn[k=10]', 'knn[k=50]']
     """
-    items = list(detectors.values()) if isinstance(detectors, Mapping) else list(detectors)
+    items = [_check(d) for d in (detectors.values() if isinstance(detectors, Mapping) else detectors)]
     if not items:
         raise InvalidArgumentError("no detector is given; pass at least one, such as oodlit.detectors.MSP()")
-    for item in list[object](items):
-        if not isinstance(item, Detector):
-            hint = f"; write {item.__name__}()" if isinstance(item, type) and issubclass(item, Detector) else ""
-            raise InvalidArgumentError(f"{item!r} is not an oodlit.detectors.Detector{hint}")
     if isinstance(detectors, Mapping):
-        return dict(detectors)
+        return dict(zip(detectors, items, strict=True))
     keys = [d.key() for d in items]
     names = [
         f"{key}[{detector.extra_repr()}]" if keys.count(key) > 1 and detector.extra_repr() else key
@@ -91,3 +87,10 @@ def name_detectors(detectors: Sequence[Detector] | Mapping[str, Detector]) -> di
             f"two detectors are named {repeated[0]!r}; pass a mapping of names to detectors to keep both"
         )
     return dict(zip(names, items, strict=True))
+
+
+def _check(item: object) -> Detector:
+    if isinstance(item, Detector):
+        return item
+    hint = f"; write {item.__name__}()" if isinstance(item, type) and issubclass(item, Detector) else ""
+    raise InvalidArgumentError(f"{item!r} is not an oodlit.detectors.Detector{hint}")

@@ -31,7 +31,7 @@ from oodlit.detectors import (
     fit,
 )
 from oodlit.detectors.mc_dropout import _uniform
-from oodlit.detectors.openmax import weibull_fit
+from oodlit.detectors.open_max import weibull_fit
 from oodlit.detectors.rank_feat import without_first_component
 from oodlit.detectors.statistics import TrainSample
 from oodlit.errors import InvalidArgumentError, RequirementError

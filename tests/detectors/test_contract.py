@@ -1,0 +1,286 @@
+"""What the base, the registry, fitting and files promise, beyond the conformance kit."""
+
+import json
+import logging
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+import oodlit.detectors as package
+from oodlit.detectors import (
+    ASH,
+    DDU,
+    DICE,
+    KNN,
+    MSP,
+    BackboneFacts,
+    Detector,
+    Energy,
+    KLMatching,
+    Mahalanobis,
+    MaxLogit,
+    OpenMax,
+    RankFeat,
+    ReAct,
+    Shaping,
+    TrainFreeDetector,
+    ViM,
+    detectors,
+    find,
+    fit,
+    load,
+    presets,
+    save,
+)
+from oodlit.detectors.fitting import make_statistics, name_detectors
+from oodlit.detectors.statistics import FeatureBank, FeatureMean, TrainSample
+from oodlit.errors import InvalidArgumentError, NotFittedError, RequirementError, UnknownNameError
+from oodlit.outputs import Head, Outputs
+
+from .support import small_problem
+
+KEYS = set(
+    [
+        "ash",
+        "cosine",
+        "ddu",
+        "dice",
+        "energy",
+        "entropy",
+        "fdbd",
+        "gen",
+        "grad_norm",
+        "kl_matching",
+        "knn",
+        "lard",
+        "mahalanobis",
+        "max_logit",
+        "mc_dropout",
+        "msp",
+        "nci",
+        "nn_guide",
+        "odin",
+        "open_max",
+        "rank_feat",
+        "react",
+        "relative_cosine",
+        "relative_mahalanobis",
+        "residual",
+        "scale",
+        "she",
+        "temperature_scaled_msp",
+        "vim",
+        "vra",
+    ]
+)
+
+
+def test_registry_holds_every_detector_file() -> None:
+    assert set(detectors()) == KEYS
+    exported = {getattr(package, name) for name in package.__all__}
+    defined = {k for k in _subclasses(Detector) if k.__module__.startswith("oodlit.detectors.")}
+    assert defined <= exported
+    assert not {Detector, TrainFreeDetector, Shaping} & set(detectors().values())
+
+
+def _subclasses(kind: type) -> set[type]:
+    return {kind}.union(*(_subclasses(k) for k in kind.__subclasses__()))
+
+
+@pytest.mark.parametrize("kind", detectors().values(), ids=detectors())
+def test_every_detector_is_documented(kind: type[Detector]) -> None:
+    reference = kind.reference
+    assert reference.title
+    assert reference.authors
+    assert reference.venue
+    assert reference.url.startswith("https://")
+    assert 2015 < reference.year < 2027
+    assert kind.__doc__ is not None
+    assert kind.__doc__.startswith("S = ")
+    assert ">>> " in kind.__doc__
+    parameters = [p for p in package.base._parameters(kind)]
+    for name in parameters:
+        assert re.search(rf"^ +{name}: ", kind.__doc__, re.MULTILINE), name
+
+
+@pytest.mark.parametrize("name", ["ReAct", "react", "REACT", "re_act", "Re-Act", "oodlit.detectors.ReAct"])
+def test_find(name: str) -> None:
+    assert find(name) is ReAct
+
+
+def test_unknown_names_give_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="unknown detector 'mahalonobis'; did you mean 'mahalanobis'"):
+        find("mahalonobis")
+    with pytest.raises(
+        InvalidArgumentError, match=re.escape("'torch.nn.Linear' is not a subclass of oodlit.detectors")
+    ):
+        find("torch.nn.Linear")
+    with pytest.raises(InvalidArgumentError, match=re.escape("'nowhere.Mine' cannot be imported")):
+        find("nowhere.Mine")
+    with pytest.raises(UnknownNameError, match="unknown preset of ReAct 'p99-trian'; did you mean 'p99-train'"):
+        ReAct.preset("p99-trian")
+
+
+@pytest.mark.parametrize(("key", "name"), [(key, name) for key, named in presets().items() for name in named])
+def test_every_preset_can_be_made_and_saved(key: str, name: str) -> None:
+    detector = find(key).preset(name)
+    assert json.loads(json.dumps(package.io.detector_to_config(detector)))
+    assert repr(package.io.detector_from_config(package.io.detector_to_config(detector))) == repr(detector)
+
+
+def test_presets_can_be_changed() -> None:
+    assert repr(ASH.preset("b-65", then=MSP())) == "ASH(variant='b', percentile=65.0, then=MSP())"
+    assert repr(ReAct.preset("dice")) == "ReAct(threshold=1.0, then=DICE(percentile=10.0))"
+
+
+def test_not_fitted() -> None:
+    train, _ = small_problem()
+    for detector in (Mahalanobis(), ASH(), ReAct(threshold=1.0), KLMatching()):
+        with pytest.raises(NotFittedError, match="is not fitted; call oodlit.detectors.fit"):
+            detector.score(train)
+    assert MSP().is_fitted
+
+
+def test_fit_needs_head_and_images() -> None:
+    train, head = small_problem()
+    with pytest.raises(RequirementError, match="needs the linear head of the classifier"):
+        fit([MSP(), ViM()], iter(()), None)
+    with pytest.raises(RequirementError, match="must be fitted on training images; missing: ClassMoments"):
+        fit([Mahalanobis()], [], head)
+    with pytest.raises(RequirementError, match="missing: ClassMoments"):
+        Mahalanobis().fit()
+    fit([MSP(), ASH()], iter(lambda: pytest.fail("train-free detectors read no batch"), None), head)
+
+
+def test_settings_are_frozen_after_the_fit() -> None:
+    train, head = small_problem()
+    detector = KNN(k=3)
+    detector.k = 5
+    fit([detector], [train], head)
+    with pytest.raises(AttributeError, match=re.escape("KNN(k=5) is fitted and its setting 'k' is frozen")):
+        detector.k = 7
+
+
+def test_missing_fields_are_named() -> None:
+    with pytest.raises(InvalidArgumentError, match="logits is needed here"):
+        MSP().score(Outputs(features=torch.ones(1, 2)))
+    with pytest.raises(InvalidArgumentError, match=re.escape("RankFeat() needs Outputs.hidden, but this backbone")):
+        RankFeat().score(Outputs(torch.ones(1, 2)))
+    outputs = Outputs(torch.ones(1, 2), hidden={"other": torch.ones(1, 2, 1, 1)})
+    with pytest.raises(InvalidArgumentError, match=re.escape("RankFeat() needs Outputs.model")):
+        RankFeat().score(outputs)
+
+
+def test_reshapings_nest() -> None:
+    detector = ReAct(then=DICE(percentile=20.0, then=MaxLogit()))
+    assert detector.required_needs == {"features", "head", "logits"}
+    assert set(detector.required_statistics) == {TrainSample, FeatureMean}
+    train, head = small_problem(signed=False)
+    fit([detector], [train], head)
+    assert detector.then is not None
+    assert detector.then.is_fitted
+    assert detector.score(train).isfinite().all()
+
+
+@pytest.mark.parametrize("then", [Mahalanobis(), KLMatching(), ViM(), RankFeat()])
+def test_what_cannot_follow_a_reshaping(then: Detector) -> None:
+    with pytest.raises(InvalidArgumentError, match="cannot score reshaped features"):
+        ReAct(then=then)
+
+
+def test_notes_are_logged_and_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    train = Outputs(torch.tensor([[2.0, 0.0, 0.0]]))
+    detector = KLMatching()
+    with caplog.at_level(logging.WARNING, logger="oodlit.detectors"):
+        fit([detector], [train])
+    assert "KLMatching(): 2 classes are never predicted" in caplog.text
+    save({"kl": detector}, tmp_path)
+    assert load(tmp_path)[0]["kl"].notes == detector.notes
+    fit([detector], [Outputs(torch.eye(3))])
+    assert detector.notes == ()
+
+
+def test_save_and_load_nested_and_large(tmp_path: Path) -> None:
+    train, head = small_problem(signed=False)
+    originals = {
+        "a": ReAct(percentile=80.0, then=DICE(then=MaxLogit())),
+        "b": DDU("full"),
+        "c": OpenMax(tail=5),
+        "d": KNN(k=2, bank_size=50),
+        "e": ASH("b", then=MSP()),
+        "f": MSP(),
+    }
+    fit(list(originals.values()), [train], head)
+    save(originals, tmp_path)
+    loaded, _ = load(tmp_path)
+    assert {n: repr(d) for n, d in loaded.items()} == {n: repr(d) for n, d in originals.items()}
+    for name, detector in loaded.items():
+        assert torch.equal(detector.score(train), originals[name].score(train)), name
+
+
+def test_damaged_folders_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"detectors\.json is missing"):
+        load(tmp_path)
+    with pytest.raises(NotFittedError, match="cannot save unfitted detectors: m"):
+        save({"m": Mahalanobis()}, tmp_path)
+    assert not list(tmp_path.iterdir())
+    save({"e": Energy()}, tmp_path)
+    text = (tmp_path / "detectors.json").read_text()
+    (tmp_path / "detectors.json").write_text(text.replace('"format": 1', '"format": 0'))
+    with pytest.raises(InvalidArgumentError, match="belong to different fits"):
+        load(tmp_path)
+
+
+def test_names_in_tables() -> None:
+    assert list(name_detectors([ASH(), ASH("b"), MSP()])) == ["ash", "ash[variant='b']", "msp"]
+    assert list(name_detectors({"mine": MSP()})) == ["mine"]
+    for bad, message in (
+        ([], "no detector is given"),
+        ([MSP], re.escape("write MSP()")),
+        ([MSP(), MSP()], "two detectors are named 'msp'"),
+        ({"x": 3}, "3 is not an oodlit.detectors.Detector"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=message):
+            name_detectors(bad)
+
+
+def test_statistics_serve_all_detectors() -> None:
+    statistics = make_statistics([KNN(k=2, bank_size=10), KNN(k=2, bank_size=30), ViM(), ReAct(then=DICE())])
+    assert {k.__name__ for k in statistics} == {"FeatureBank", "ClassMoments", "TrainSample", "FeatureMean"}
+    assert statistics[FeatureBank].rows == 30
+    assert make_statistics([KNN(k=2, bank_size=10), KNN(k=2)])[FeatureBank].rows is None
+
+
+def test_why_not() -> None:
+    facts = BackboneFacts(
+        name="levit", width=8, num_classes=4, num_train=10, head_problem="levit hides it behind batch-norm"
+    )
+    assert ViM().why_not(facts) == "needs the linear head; levit hides it behind batch-norm"
+    assert MSP().why_not(facts) == ""
+    assert RankFeat().why_not(facts) == "needs the feature map of a convolutional network; levit has none"
+    assert "needs a train stream" in KNN().why_not(BackboneFacts())
+    assert "needs images" in find("odin")().why_not(BackboneFacts(available=frozenset({"logits", "model"})))
+
+
+def test_buffers_follow_the_outputs() -> None:
+    """A fit that was loaded on the CPU scores outputs on another device, save the bank of KNN."""
+    train, head = small_problem()
+    detectors_ = [KNN(k=2), Mahalanobis(), ReAct(then=DICE())]
+    fit(detectors_, [train], head)
+    for detector in detectors_:
+        for part in detector.modules():
+            if isinstance(part, Detector):
+                part._follow(torch.device("meta"))
+    assert detectors_[0].bank.device.type == "cpu"
+    assert detectors_[1].whiten.device.type == "meta"
+    assert detectors_[2].then.weight.device.type == "meta"
+
+
+def test_head_in_half_precision_is_upcast() -> None:
+    head = Head(torch.eye(2).half())
+    detector = ASH(percentile=50.0)
+    detector.fit(head=head)
+    x = torch.ones(1, 2)
+    assert detector.score(Outputs(x, x)).dtype == torch.float64
