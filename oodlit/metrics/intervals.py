@@ -39,9 +39,7 @@ def wilson_interval(successes: int, total: int, *, confidence: float = 0.95) -> 
         raise InvalidArgumentError(f"wilson_interval: {successes} of {total}; 0 <= successes <= total is needed")
     if total == 0:
         return float("nan"), float("nan")
-    low, high = _wilson(successes / total, total, confidence)
-    # The closed ends are exact; rounding must not move them.
-    return (0.0 if successes == 0 else low), (1.0 if successes == total else high)
+    return _wilson(successes / total, total, confidence)
 
 
 def auroc_interval(id_scores: ScoreLike, ood_scores: ScoreLike, *, confidence: float = 0.95) -> tuple[float, float]:
@@ -95,7 +93,9 @@ def _wilson(share: float, total: float | int, confidence: float) -> tuple[float,
     centre = share + z * z / (2 * total)
     half = z * float(np.sqrt(share * (1 - share) / total + z * z / (4 * total * total)))
     scale = 1 + z * z / total
-    return max((centre - half) / scale, 0.0), min((centre + half) / scale, 1.0)
+    # At 0 and 1 the closed end is exact; rounding must not move it.
+    low = 0.0 if share == 0 else max((centre - half) / scale, 0.0)
+    return low, (1.0 if share == 1 else min((centre + half) / scale, 1.0))
 
 
 def check_confidence(confidence: float) -> None:
