@@ -47,6 +47,7 @@ class DatasetDescription:
         classes: Number of images by group name, in the order in which results show the groups; None as a number = not
             fixed. Empty = the groups are the ones that are found, in sorted order.
         n_groups: Number of groups where the names are found; None = not fixed.
+        per_group: Number of images of every group that is there; None = not fixed.
         label_subset: Class indices that occur, for sets that cover a part of the classes; empty = all.
         labelled: The images have class indices of the classifier.
         prepared: Images have the network's input size already (224 pixels) and are neither resized nor cropped.
@@ -64,6 +65,7 @@ class DatasetDescription:
     expected_count: int | None = None
     classes: Mapping[str, int | None] = field(default_factory=dict)
     n_groups: int | None = None
+    per_group: int | None = None
     label_subset: tuple[int, ...] = ()
     labelled: bool = False
     prepared: bool = False
@@ -200,6 +202,11 @@ def _differences(description: DatasetDescription, counts: Counter[str]) -> list[
         f"{name!r}: {counts[name]} images, {number} expected"
         for name, number in description.classes.items()
         if number is not None and counts[name] != number
+    ]
+    problems += [
+        f"{name!r}: {number} images, {description.per_group} expected"
+        for name, number in sorted(counts.items())
+        if description.per_group is not None and number != description.per_group
     ]
     if description.classes and (extra := sorted(counts.keys() - description.classes.keys())):
         problems.append(f"unknown group {extra[0]!r}")

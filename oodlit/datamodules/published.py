@@ -1,6 +1,8 @@
 """A published data set where the user has it: from its folder or archive to a listing, to shards, to a stream."""
 
+import hashlib
 import os.path
+import warnings
 from collections.abc import Collection, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -17,7 +19,11 @@ from oodlit.datamodules.stream import Source, Stream
 from oodlit.datamodules.unit_tests import UnitTestListing, UnitTestSource, templates_of
 from oodlit.errors import DataError
 
-__all__ = ["build_set", "list_set", "read_file_list", "set_stream"]
+__all__ = ["UnofficialArchiveWarning", "build_set", "list_set", "read_file_list", "set_stream"]
+
+
+class UnofficialArchiveWarning(UserWarning):
+    """An archive is not byte by byte the published one, though its names and numbers fit."""
 
 
 def list_set(
@@ -41,12 +47,22 @@ def list_set(
 
     Raises:
         DataError: As `select`, or the source cannot be read.
+
+    Warns:
+        UnofficialArchiveWarning: The source is an archive with another MD5 than the published one.
     """
     if description is UNIT_TEST_SET and Path(source).is_dir() and _holds_shards(Path(source)):
         images = ShardSource(source)
         return UnitTestListing(UnitTestSource(templates_of(images), images=images))
     files = open_files(source)
     selection = select(description, files.paths, complete=complete, only=only)
+    if description.md5 and Path(source).is_file() and (md5 := _md5(Path(source))) != description.md5:
+        warnings.warn(
+            f"{description.name}: {source} has MD5 {md5}, the published archive {description.md5}; names and numbers of"
+            " its images fit, their content is unknown",
+            UnofficialArchiveWarning,
+            stacklevel=2,
+        )
     prefix = _shared(selection)
     places = {
         path: Place(label, group, path.removeprefix(prefix))
@@ -167,6 +183,14 @@ def _holds_shards(folder: Path) -> bool:
 
 def _names(description: DatasetDescription, selection: Selection) -> tuple[str, ...]:
     return selection.group_names or description.class_names
+
+
+def _md5(path: Path) -> str:
+    digest = hashlib.md5(usedforsecurity=False)
+    with path.open("rb") as file:
+        while chunk := file.read(2**20):
+            digest.update(chunk)
+    return digest.hexdigest()
 
 
 def _shared(selection: Selection) -> str:

@@ -185,7 +185,9 @@ def test_ground_truth_files_that_do_not_fit(tmp_path):
 
 def test_imagenet_c_groups_are_corruption_and_severity():
     paths = [f"{kind}/{s}/{wnid}/a.JPEG" for kind in ("fog", "snow") for s in range(1, 6) for wnid in wnids()[:2]]
-    selection = select(IMAGENET_C, paths)
+    selection = select(replace(IMAGENET_C, per_group=2), paths)
+    with pytest.raises(DataError, match=r"imagenet_c: 'fog/1': 2 images, 50000 expected; .* and 2 more differences"):
+        select(IMAGENET_C, paths)
     assert selection.group_names == tuple(f"{kind}/{s}" for kind in ("fog", "snow") for s in range(1, 6))
     assert selection.labels == [0, 1] * 10
     assert by_corruption(PurePosixPath("rain/1/n01440764/a.JPEG")) is None

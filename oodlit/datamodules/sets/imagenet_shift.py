@@ -124,6 +124,7 @@ IMAGENET_C = DatasetDescription(
     role=Role.SHIFT,
     layout="<corruption>/<severity 1-5>/<wnid>/<file>.JPEG",
     place=by_corruption,
+    per_group=_N_VAL,
     labelled=True,
     prepared=True,
     licence="CC-BY-4.0",
