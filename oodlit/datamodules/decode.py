@@ -1,6 +1,7 @@
 """From the bytes of an image file to RGB pixels: one documented reading for every colour mode."""
 
 import io
+import threading
 
 import numpy as np
 from PIL import Image, ImageFile, UnidentifiedImageError
@@ -62,16 +63,14 @@ def decode_image(data: bytes, *, max_pixels: int = MAX_PIXELS, reduce_to: int | 
             )
         if image.mode in ("RGB", "L"):  # other modes would change their colour reading
             image.draft(image.mode, (reduce_to, reduce_to))
-    allowed, ImageFile.LOAD_TRUNCATED_IMAGES = ImageFile.LOAD_TRUNCATED_IMAGES, False  # a half image is no image
     try:
-        image.load()
+        with _refuse_truncated:
+            image.load()
         return _to_rgb(image)
     except DataError:
         raise
     except Exception as error:  # Pillow's readers raise nearly anything on broken files
         raise DataError(f"undecodable {image.format} image: {_reason(error)}") from error
-    finally:
-        ImageFile.LOAD_TRUNCATED_IMAGES = allowed
 
 
 def image_size(data: bytes) -> tuple[int, int, str]:
@@ -88,6 +87,28 @@ def image_size(data: bytes) -> tuple[int, int, str]:
     """
     image = _open(data, MAX_PIXELS)
     return image.width, image.height, str(image.format)
+
+
+class _RefuseTruncated:
+    """Pillow's switch for truncated files is off as long as any thread decodes, whoever turned it on elsewhere."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._before = threading.Lock(), 0, False
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._before, ImageFile.LOAD_TRUNCATED_IMAGES = ImageFile.LOAD_TRUNCATED_IMAGES, False
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                ImageFile.LOAD_TRUNCATED_IMAGES = self._before
+
+
+_refuse_truncated = _RefuseTruncated()
 
 
 def _open(data: bytes, max_pixels: int) -> Image.Image:

@@ -1,6 +1,7 @@
 """Every colour mode has one reading; nothing broken gets through. FAULTS 'Datasets': colour modes and orientation."""
 
 import io
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -119,6 +120,24 @@ def test_half_a_jpeg_is_an_error_whatever_pillow_was_told(monkeypatch, tolerant)
     with pytest.raises(DataError, match=r"undecodable JPEG image: .*truncated"):
         decode_image(data[: len(data) // 2])
     assert ImageFile.LOAD_TRUNCATED_IMAGES is tolerant
+
+
+def test_threads_do_not_switch_tolerance_on_for_each_other(monkeypatch):
+    monkeypatch.setattr(ImageFile, "LOAD_TRUNCATED_IMAGES", True)
+    half = encoded(gradient(300, 300), "JPEG")[:3000]
+
+    def decode(data: bytes) -> bool:
+        try:
+            decode_image(data)
+        except DataError:
+            return False
+        return True
+
+    whole = encoded(gradient(300, 300), "JPEG")
+    with ThreadPoolExecutor(4) as pool:
+        results = list(pool.map(decode, [half, whole] * 100))
+    assert results == [False, True] * 100
+    assert ImageFile.LOAD_TRUNCATED_IMAGES is True
 
 
 @given(st.binary(max_size=60))
