@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from oodlit.errors import InvalidArgumentError
 
-__all__ = ["Head", "Model", "Outputs"]
+__all__ = ["Head", "Model", "Outputs", "unit"]
 
 
 @runtime_checkable

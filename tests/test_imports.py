@@ -1,0 +1,110 @@
+"""The house stands: who may import whom, and what stays out."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import oodlit
+
+PACKAGE = Path(oodlit.__file__).parent
+BASE = {"_version", "atomic", "errors", "outputs", "roles"}
+ROOMS = BASE | {"detectors", "metrics", "datamodules", "backbones", "module", "results", "report", "callbacks"}
+ALLOWED = {
+    **dict.fromkeys(BASE, BASE),
+    "detectors": BASE | {"detectors"},
+    "metrics": BASE | {"metrics"},
+    "datamodules": BASE | {"datamodules"},
+    "backbones": BASE | {"detectors", "backbones"},
+    "module": BASE | {"detectors", "backbones"},
+    "results": BASE | {"metrics", "results"},
+    "report": BASE | {"metrics", "detectors", "results", "report"},
+    "callbacks": ROOMS - {"report"},
+    "console": set(),
+    "runs": ROOMS | {"console", "runs"},
+    "demo": ROOMS | {"console", "runs", "demo"},
+    "testing": ROOMS | {"testing"},
+    "commands": ROOMS | {"console", "runs", "demo", "testing", "commands"},
+    "cli": {"_version", "errors", "detectors", "datamodules"},
+    "__main__": {"cli"},
+    "__init__": {"_version"},
+}
+"""What each room may import."""
+WHEN_CALLED = {("results", "report"), ("callbacks", "report"), *(("__init__", room) for room in ROOMS)}
+"""Imports inside a function, made when a user asks for a figure or a page."""
+
+
+def _imports() -> Iterator[tuple[str, str, bool]]:
+    """(module file, imported module, whether at the top level or for type checkers) of every import of the package."""
+    for file in sorted(PACKAGE.rglob("*.py")):
+        tree = ast.parse(file.read_text(encoding="utf-8"))
+        lazy = {
+            child
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef)
+            or (isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test))
+            for child in ast.walk(node)
+        }
+        for node in ast.walk(tree):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            if isinstance(node, ast.ImportFrom):
+                assert node.level == 0, f"{file}: relative imports hide where things come from"
+                modules = [f"oodlit.{alias.name}" for alias in node.names] if node.module == "oodlit" else [node.module]
+                names = [module or "" for module in modules]
+            for name in names:
+                yield file.relative_to(PACKAGE).as_posix(), name, node not in lazy
+
+
+IMPORTS = list(_imports())
+
+
+def _room(file: str) -> str:
+    return file.split("/")[0].removesuffix(".py")
+
+
+def test_the_walk_sees_the_package() -> None:
+    assert len(IMPORTS) > 500
+    assert {_room(file) for file, _, _ in IMPORTS} <= set(ALLOWED)
+
+
+def test_imports_point_one_way() -> None:
+    wrong = []
+    for file, name, at_top in IMPORTS:
+        if not name.startswith("oodlit."):
+            continue
+        room, target = _room(file), name.split(".")[1]
+        if target in ("__version__", "__all__"):
+            continue
+        if target not in ALLOWED[room] and (at_top or (room, target) not in WHEN_CALLED):
+            wrong.append(f"{file} imports {name}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_one_lightning_only() -> None:
+    """Classes of `lightning.pytorch` and `pytorch_lightning` are not each other's."""
+    roots = {name.split(".")[0] for _, name, _ in IMPORTS}
+    assert "pytorch_lightning" in roots
+    assert not {"lightning", "lightning_fabric"} & roots
+
+
+def test_lightning_stays_in_the_outer_rooms() -> None:
+    users = {_room(file) for file, name, _ in IMPORTS if name.split(".")[0] == "pytorch_lightning"}
+    assert users <= {"module", "callbacks", "datamodules", "runs", "demo", "testing"}
+
+
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        ("import oodlit", ["torch", "numpy", "pandas", "pytorch_lightning", "hypothesis", "pytest"]),
+        ("import oodlit.detectors, oodlit.metrics", ["pytorch_lightning", "lightning", "hypothesis", "pytest"]),
+        ("import oodlit.results, oodlit.report", ["pytorch_lightning", "lightning", "hypothesis", "pytest"]),
+        ("import oodlit.callbacks, oodlit.module, oodlit.datamodules", ["lightning", "hypothesis", "pytest"]),
+    ],
+)
+def test_what_an_import_does_not_bring(statement: str, absent: list[str]) -> None:
+    code = f"{statement}\nimport sys\nprint([name for name in {absent} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

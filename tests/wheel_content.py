@@ -1,0 +1,43 @@
+"""Check what a built wheel holds: `python tests/wheel_content.py DIST`. Needs nothing but Python."""
+
+import sys
+import zipfile
+from pathlib import Path
+
+NEEDED = (
+    "oodlit/__init__.py",
+    "oodlit/py.typed",
+    "oodlit/cli.py",
+    "oodlit/report/template.html",
+    "oodlit/testing/__init__.py",
+    "oodlit/detectors/__init__.py",
+)
+FORBIDDEN = ("tests/", "docs/", "benchmarks/", "examples/", "shared/")
+
+
+def problems(names: list[str]) -> list[str]:
+    """What is missing from the files of a wheel, and what should not be among them."""
+    missing = [f"missing: {name}" for name in NEEDED if name not in names]
+    extra = [f"does not belong there: {name}" for name in names if name.startswith(FORBIDDEN) or "__pycache__" in name]
+    licence = [] if any(name.endswith("LICENSE") for name in names) else ["missing: the licence"]
+    return missing + extra + licence
+
+
+def main(folder: str) -> int:
+    """Print the verdict; 1 if anything is wrong or there is no single wheel."""
+    wheels = list(Path(folder).glob("*.whl"))
+    if len(wheels) != 1:
+        print(f"{folder}: {len(wheels)} wheels; one is expected")
+        return 1
+    with zipfile.ZipFile(wheels[0]) as wheel:
+        names = wheel.namelist()
+        entry_points = [wheel.read(n).decode() for n in names if n.endswith("entry_points.txt")]
+    found = problems(names)
+    if not any("oodlit = oodlit.cli:main" in text for text in entry_points):
+        found.append("missing: the command oodlit")
+    print("\n".join(found) or f"{wheels[0].name}: {len(names)} files, as it should be")
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))
