@@ -150,7 +150,8 @@ class OODDataModule(pl.LightningDataModule):
             return sample.image.convert("RGB")
         shown = sample.image
         if shown.dtype.is_floating_point and not 0 <= shown.min() <= shown.max() <= 1:
-            shown = (shown - shown.min()) / (shown.max() - shown.min())
+            spread = shown.max() - shown.min()
+            shown = (shown - shown.min()) / (spread if spread > 0 else 1)
         pixels = shown if shown.dtype == torch.uint8 else (shown * 255).round().byte()
         pixels = pixels.expand(3, -1, -1) if pixels.shape[0] == 1 else pixels
         return Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy(), "RGB")

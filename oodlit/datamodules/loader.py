@@ -111,7 +111,8 @@ class StreamLoader:
         share = len(reader_range(len(stream), rank, world_size))
         self.num_workers = min(num_workers, share)  # an idle worker costs seconds to start
         self._batches = _Batches(stream, transform, batch_size, on_error, decode, rank, world_size)
-        self._options: dict[str, Any] = {"num_workers": self.num_workers}
+        # an own generator: reading leaves the global random state alone
+        self._options: dict[str, Any] = {"num_workers": self.num_workers, "generator": torch.Generator()}
         if self.num_workers:
             self._options |= {"multiprocessing_context": multiprocessing_context, "prefetch_factor": prefetch_factor}
 
@@ -159,7 +160,7 @@ class StreamLoader:
         try:
             yield from loader
         except RuntimeError as error:
-            if "DataLoader worker" not in str(error) or isinstance(error, DataError):
+            if not str(error).startswith("DataLoader worker (pid"):  # PyTorch has no class of its own for this
                 raise
             raise DataError(
                 f"stream {self.stream.name!r}: a worker process died ({str(error).splitlines()[0]});"

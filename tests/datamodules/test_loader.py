@@ -66,6 +66,13 @@ def test_workers_read_disjoint_parts(workers: int, context: str) -> None:
     assert again == [batch["key"] for batch in batches]
 
 
+@pytest.mark.parametrize("workers", [0, 1])
+def test_reading_leaves_the_random_state_alone(workers: int) -> None:
+    before = torch.get_rng_state()
+    list(StreamLoader(numbers(3), num_workers=workers))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_it_is_no_torch_loader_so_that_lightning_leaves_it_alone() -> None:
     loader = StreamLoader(numbers(3))
     assert not isinstance(loader, torch.utils.data.DataLoader)
@@ -193,11 +200,12 @@ def test_a_killed_worker_is_fatal() -> None:
 
 
 def broken_transform(image: Image.Image) -> Tensor:
-    raise ZeroDivisionError("a fault in the user's code")
+    raise RuntimeError("a fault in the user's code")
 
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_errors_of_the_transform_are_never_skipped(workers: int) -> None:
     loader = StreamLoader(bad_stream(), broken_transform, num_workers=workers, on_error="skip")
-    with pytest.raises(ZeroDivisionError, match="a fault in the user's code"):
+    with pytest.raises(RuntimeError, match="a fault in the user's code") as caught:
         list(loader)
+    assert not isinstance(caught.value, DataError)
