@@ -154,4 +154,4 @@ class OODDataModule(pl.LightningDataModule):
             shown = (shown - shown.min()) / (spread if spread > 0 else 1)
         pixels = shown if shown.dtype == torch.uint8 else (shown * 255).round().byte()
         pixels = pixels.expand(3, -1, -1) if pixels.shape[0] == 1 else pixels
-        return Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy(), "RGB")
+        return Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())

@@ -11,9 +11,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from oodlit.datamodules.loader import StreamLoader
-from oodlit.datamodules.shards import ShardSource, shard_stream
+from oodlit.datamodules.shards import Cache, ShardSource, reader, shard_stream
 from oodlit.datamodules.shards.members import MAX_MEMBER_BYTES
-from oodlit.datamodules.stream import Stream
+from oodlit.datamodules.shards.reader import read_sample
+from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 from oodlit.testing.shards import tiny_image, write_raw_tar, write_tiny_shards
@@ -252,6 +253,23 @@ class TestDamage:
             assert "tiny-000000.tar" in str(error)  # noqa: PT017
         else:
             assert [sample.key for sample in samples] == keys
+
+    def test_read_errors_are_tried_again_and_then_fatal(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        keys = write_tiny_shards(tmp_path, [3, 4])
+        source = ShardSource(tmp_path, cache=Cache(attempts=3, backoff_s=0.0))
+        faults = [False, False, True, True, False, False, True]
+
+        def shaky(*arguments: object) -> Sample:
+            if faults and faults.pop(0):
+                raise OSError(5, "Input/output error")
+            return read_sample(*arguments)
+
+        monkeypatch.setattr(reader, "read_sample", shaky)
+        assert [sample.key for sample in source.read(0, 7)] == keys
+        assert not faults
+        faults.extend([True] * 3)
+        with pytest.raises(DataError, match=r"tiny-000000\.tar: cannot be read after 3 attempts: .*Input/output error"):
+            list(source.read(0, 7))
 
     def test_a_shard_cut_after_opening_is_fatal_for_whoever_reads_it(self, tmp_path: Path) -> None:
         write_tiny_shards(tmp_path, [3, 4])

@@ -67,7 +67,7 @@ def retried(action: Callable[[], _T], what: str, *, attempts: int, backoff_s: fl
 
 @dataclass(frozen=True)
 class Cache:
-    """Local copies of remote files.
+    """Local copies of remote files, and how often reading is tried, of local shards too.
 
     Args:
         folder: Where copies are kept, under a name that the URL decides. None (default) =
