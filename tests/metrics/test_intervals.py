@@ -158,7 +158,7 @@ def test_coverage_of_the_bootstrap_of_means(n):
             f" AUROC (true value {truth['auroc']:.3f}) {100 * covered['auroc']:.1f} %"
         )
         assert 0.93 <= covered["fpr"] <= 0.97
-        assert 0.92 <= covered["auroc"] <= 0.97
+        assert 0.91 <= covered["auroc"] <= 0.97  # least near 1, with few images
 
 
 @pytest.mark.slow

@@ -127,7 +127,17 @@ def test_columns_counts_and_rules(results):
     with_interval = table.dropna(subset=["ci_low"])
     assert (with_interval["ci_low"] <= with_interval["value"] + 1e-12).all()
     assert (with_interval["ci_high"] >= with_interval["value"] - 1e-12).all()
-    for metric in ("fpr95", "auroc", "mean_fpr95", "mean_auroc", "pooled_fpr95", "mean_fs_auroc", "accuracy", "der95"):
+    for metric in (
+        "fpr95",
+        "auroc",
+        "mean_fpr95",
+        "mean_auroc",
+        "pooled_fpr95",
+        "mean_fs_auroc",
+        "accuracy",
+        "der95",
+        "mean_der99",
+    ):
         assert table.loc[table["metric"] == metric, "ci_low"].notna().all(), metric
 
 
