@@ -22,7 +22,7 @@ from oodlit.datamodules.packed import SmallSet, packed_streams
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
-from oodlit.datamodules.unit_tests import UNIT_TESTS, UnitTestSource, encode, templates_of
+from oodlit.datamodules.unit_tests import UNIT_TESTS, encode, unit_test_source
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 
@@ -32,7 +32,7 @@ ID_CLASSES = ("zero", "one", "two", "three", "four", "five", "six")
 OOD_CLASSES = ("seven", "eight", "nine")
 VAL_SHARE = 0.4
 UNIT_TEST_SCALE = 1 / 32  # the sigmas are meant for images 30 to 60 times as wide
-_RECIPE = 1  # counts up when the images change, so that no old folder is taken for the new one
+_RECIPE = 2  # counts up when the images change, so that no old folder is taken for the new one
 
 Picture = Float64[np.ndarray, "8 8"]
 Rng = np.random.Generator
@@ -219,8 +219,7 @@ def _sets(seed: int, per_test: int) -> list[SmallSet]:
 
 def _unit_tests(entries: list[Entry], seed: int, per_test: int) -> SmallSet:
     images = MemorySource([Sample(entry.key, entry.read()) for entry in entries])
-    templates = templates_of(images, per_test, seed=seed)
-    source = UnitTestSource(templates, images=images, seed=seed, scale=UNIT_TEST_SCALE)
+    source = unit_test_source(images, per_test, seed=seed, scale=UNIT_TEST_SCALE)
     files = [Entry(source.path(i), partial(source.file, i), group=i // per_test) for i in range(len(source))]
     return SmallSet("unit_tests", Role.UNIT_TEST, files, tuple(UNIT_TESTS), {"format": "PNG", "seed": seed})
 

@@ -16,7 +16,7 @@ from oodlit.datamodules.shards.manifest import INFO_NAMES, ShardInfo
 from oodlit.datamodules.shards.reader import ShardSource
 from oodlit.datamodules.sources import FileSource
 from oodlit.datamodules.stream import Source, Stream
-from oodlit.datamodules.unit_tests import UnitTestListing, UnitTestSource, templates_of
+from oodlit.datamodules.unit_tests import UnitTestListing, unit_test_source
 from oodlit.errors import DataError
 
 __all__ = ["UnofficialArchiveWarning", "build_set", "list_set", "read_file_list", "set_stream"]
@@ -52,8 +52,7 @@ def list_set(
         UnofficialArchiveWarning: The source is an archive with another MD5 than the published one.
     """
     if description is UNIT_TEST_SET and Path(source).is_dir() and _holds_shards(Path(source)):
-        images = ShardSource(source)
-        return UnitTestListing(UnitTestSource(templates_of(images), images=images))
+        return UnitTestListing(unit_test_source(ShardSource(source)))
     files = open_files(source)
     selection = select(description, files.paths, complete=complete, only=only)
     if description.md5 and Path(source).is_file() and (md5 := _md5(Path(source))) != description.md5:

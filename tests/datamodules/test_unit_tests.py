@@ -5,6 +5,7 @@ import io
 import pickle
 import subprocess
 import sys
+from collections import Counter
 
 import numpy as np
 import pytest
@@ -18,7 +19,7 @@ from PIL import Image
 from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample
-from oodlit.datamodules.unit_tests import Template, UnitTestSource, generators, templates_of, unit_test_stream
+from oodlit.datamodules.unit_tests import Template, UnitTestSource, generators, unit_test_source, unit_test_stream
 from oodlit.datamodules.unit_tests.registry import FORMATS, UNIT_TESTS, draw, encode
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.roles import Role
@@ -326,27 +327,33 @@ def test_same_pixels_after_pickling():
 
 
 def test_pixel_perm_holds_the_pixels_of_an_id_image():
-    images = id_source()
-    templates = templates_of(images, 4)
-    source = UnitTestSource(templates, images=images, tests=["pixel_perm"])
-    for template, sample in zip(templates, source.read(0, 4), strict=True):
-        original = np.asarray(decode_image(images.samples[template.position].image)).reshape(-1, 3)
+    source = unit_test_source(id_source(), 4, tests=["pixel_perm"])
+    for template, sample in zip(source.templates, source.read(0, 4), strict=True):
+        original = np.asarray(decode_image(source.images.samples[template.position].image)).reshape(-1, 3)
         permuted = np.asarray(decode_image(sample.image)).reshape(-1, 3)
         assert sorted(map(tuple, permuted)) == sorted(map(tuple, original))
 
 
 def test_formats_follow_the_list():
-    assert {t.format for t in templates_of(id_source(), 5)} == {"PNG"}
-    assert {t.format for t in templates_of(id_source(), 5, format=None)} == {"JPEG"}
+    assert {t.format for t in unit_test_source(id_source(), 5).templates} == {"PNG"}
+    assert {t.format for t in unit_test_source(id_source(), 5, format=None).templates} == {"JPEG"}
     pictures = MemorySource([Sample("a", photo())])
-    assert templates_of(pictures, 2, format=None) == [Template(13, 7, "PNG", 0)] * 2
+    assert unit_test_source(pictures, 2, format=None).templates == (Template(13, 7, "PNG", 0),) * 2
     (sample,) = UnitTestSource([Template(9, 8, "JPEG")], tests=["uni"]).read(0, 1)
     assert sample.key == "uni/0000%2Ejpg"
     assert sample.image[:2] == b"\xff\xd8"
 
 
-def test_every_id_image_serves_before_one_serves_twice():
-    assert sorted(t.position for t in templates_of(id_source(5), 10)) == sorted([*range(5), *range(5)])
+@given(n=st.integers(1, 11), count=st.integers(1, 30), seed=st.integers(0, 99))
+def test_every_id_image_serves_before_one_serves_twice(n, count, seed):
+    source = unit_test_source(id_source(n), count, seed=seed, tests=["pixel_perm"])
+    uses = Counter(source.images.samples[t.position].key for t in source.templates)
+    assert len(source.templates) == count
+    assert len(uses) == min(n, count)
+    assert max(uses.values()) - (min(uses.values()) if len(uses) == n else 0) <= 1
+    assert [(t.width, t.height) for t in source.templates] == [
+        decode_image(source.images.samples[t.position].image).size for t in source.templates
+    ]
 
 
 def test_bad_templates_and_images():
@@ -359,11 +366,11 @@ def test_bad_templates_and_images():
     with pytest.raises(UnknownNameError, match="unknown unit test 'blob'; did you mean 'blobs'"):
         UnitTestSource([Template(3, 3)], tests=["blob"])
     with pytest.raises(InvalidArgumentError, match="count=0 of 5 ID images"):
-        templates_of(id_source(), 0)
+        unit_test_source(id_source(), 0)
     with pytest.raises(DataError, match="key 'a': undecodable"):
-        templates_of(MemorySource([Sample("a", b"no image", origin="shard x")]), 1)
+        unit_test_source(MemorySource([Sample("a", b"no image", origin="shard x")]), 1)
     with pytest.raises(InvalidArgumentError, match="is a tensor"):
-        templates_of(MemorySource([Sample("a", torch.zeros(3, 2, 2))]), 1)
+        unit_test_source(MemorySource([Sample("a", torch.zeros(3, 2, 2))]), 1)
 
 
 def test_a_broken_id_image_becomes_the_error_of_its_sample():

@@ -7,7 +7,7 @@ from oodlit.datamodules.unit_tests.registry import encode as encode
 from oodlit.datamodules.unit_tests.source import Template as Template
 from oodlit.datamodules.unit_tests.source import UnitTestListing as UnitTestListing
 from oodlit.datamodules.unit_tests.source import UnitTestSource as UnitTestSource
-from oodlit.datamodules.unit_tests.source import templates_of as templates_of
+from oodlit.datamodules.unit_tests.source import unit_test_source as unit_test_source
 from oodlit.datamodules.unit_tests.source import unit_test_stream as unit_test_stream
 
 __all__ = [
@@ -18,6 +18,6 @@ __all__ = [
     "UnitTestSource",
     "draw",
     "encode",
-    "templates_of",
+    "unit_test_source",
     "unit_test_stream",
 ]

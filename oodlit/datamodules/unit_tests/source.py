@@ -3,19 +3,24 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
 
 import numpy as np
+from jaxtyping import Int64
 from PIL import Image
 
 from oodlit.datamodules.decode import decode_image, image_size
 from oodlit.datamodules.keys import escape_key
 from oodlit.datamodules.shards.writer import Entry
+from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Source, Stream
 from oodlit.datamodules.unit_tests.registry import FORMATS, UNIT_TESTS, draw, encode
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.roles import Role
 
-__all__ = ["Template", "UnitTestListing", "UnitTestSource", "templates_of", "unit_test_stream"]
+__all__ = ["Template", "UnitTestListing", "UnitTestSource", "unit_test_source", "unit_test_stream"]
+
+_RUN = 4
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ class UnitTestSource:
         if permuting and (images is None or any(template.position < 0 for template in self.templates)):
             raise InvalidArgumentError(
                 f"UnitTestSource: {permuting[0]!r} permutes the pixels of ID images; pass images= and templates with"
-                " positions (see templates_of), or leave the test out of tests="
+                " positions (see unit_test_source), or leave the test out of tests="
             )
 
     def __len__(self) -> int:
@@ -154,47 +159,66 @@ class UnitTestListing:
             yield Entry(self.source.path(position), partial(self.source.file, position), group=group)
 
 
-def templates_of(source: Source, count: int = 400, *, seed: int = 0, format: str | None = "PNG") -> list[Template]:
-    """Sizes of a seeded choice of ID images.
+def unit_test_source(
+    images: Source,
+    count: int = 400,
+    *,
+    seed: int = 0,
+    format: str | None = "PNG",
+    scale: float = 1.0,
+    tests: Sequence[str] = tuple(UNIT_TESTS),
+) -> UnitTestSource:
+    """Unit tests at the sizes of a seeded choice of ID images.
+
+    The chosen images are held in memory (400 ImageNet files: 45 MB), so that drawing reads no shard. They are chosen in
+    runs of four neighbours: passing over the rest of a shard costs more than reading.
 
     Args:
-        source: The ID images. Where it holds fewer than `count`, images serve more than once.
-        count: Number of templates, >= 1; 400 (default) as published.
-        seed: Another seed chooses other images.
-        format: Format of all templates, "PNG" by default: exact. None = "JPEG" where the ID image is one, else "PNG".
+        images: The ID images. Where it holds fewer than `count`, images serve more than once.
+        count: Images per test, >= 1; 400 (default) as published.
+        seed: Another seed chooses other images and draws others; see `draw`.
+        format: Format of all files, "PNG" by default: exact. None = "JPEG" where the ID image is one, else "PNG".
+        scale: See `draw`.
+        tests: Names of the tests; default: all 17.
 
     Raises:
-        InvalidArgumentError: `count` is below 1 or the source is empty.
+        InvalidArgumentError: `count` is below 1, the source is empty, or it gives tensors.
         DataError: A chosen image cannot be read.
     """
-    if count < 1 or not len(source):
-        raise InvalidArgumentError(f"templates_of: count={count} of {len(source)} ID images; at least one is needed")
+    if count < 1 or not len(images):
+        raise InvalidArgumentError(f"unit tests: count={count} of {len(images)} ID images; at least one is needed")
     rng = np.random.default_rng(seed)
-    rounds = -(-count // len(source))
-    positions = np.concatenate([rng.permutation(len(source)) for _ in range(rounds)])[:count]
-    known = {int(p): _template(source, int(p), format) for p in np.unique(positions)}  # in the order of the shards
-    return [known[int(p)] for p in positions]
+    rounds = [_runs(len(images), rng) for _ in range(-(-count // len(images)))]
+    positions = np.concatenate(rounds)[:count]
+    distinct, index = np.unique(positions, return_inverse=True)
+    held = MemorySource(list(_read(images, distinct.tolist())))
+    sizes = [_template(sample, format, i) for i, sample in enumerate(held.samples)]
+    return UnitTestSource([sizes[i] for i in index], images=held, tests=tests, seed=seed, scale=scale)
 
 
 def unit_test_stream(
     images: Source, *, name: str = "unit_tests", count: int = 400, seed: int = 0, format: str | None = "PNG"
 ) -> Stream:
-    """All 17 unit tests at the sizes of `images`, drawn when they are read.
-
-    Args:
-        images: The ID images.
-        name: Name of the stream.
-        count: Images per test; 400 (default) as published.
-        seed: See `draw` and `templates_of`.
-        format: See `templates_of`.
-    """
-    templates = templates_of(images, count, seed=seed, format=format)
-    source = UnitTestSource(templates, images=images, seed=seed)
+    """All 17 unit tests at the sizes of `images`, drawn when they are read; see `unit_test_source`."""
+    source = unit_test_source(images, count, seed=seed, format=format)
     return Stream(name, Role.UNIT_TEST, source, tuple(UNIT_TESTS))
 
 
-def _template(source: Source, position: int, format: str | None) -> Template:
-    sample = next(iter(source.read(position, position + 1)))
+def _runs(length: int, rng: np.random.Generator) -> Int64[np.ndarray, " length"]:
+    """All positions, in runs of neighbours whose order is random."""
+    starts = _RUN * rng.permutation(-(-length // _RUN))
+    positions = (starts[:, None] + np.arange(_RUN)).ravel()
+    return np.asarray(positions[positions < length], np.int64)
+
+
+def _read(source: Source, positions: Sequence[int]) -> Iterator[Sample]:
+    """Samples at ascending positions; neighbours are read in one go."""
+    for _, run in groupby(enumerate(positions), key=lambda item: item[1] - item[0]):
+        members = [position for _, position in run]
+        yield from source.read(members[0], members[-1] + 1)
+
+
+def _template(sample: Sample, format: str | None, position: int) -> Template:
     if isinstance(sample.image, bytes) and sample.error is None:
         try:
             width, height, own = image_size(sample.image)
