@@ -3,6 +3,10 @@
 Each shows one trait of real backbones. All take images of shape (batch, 3, 8, 8).
 """
 
+import functools
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -55,6 +59,17 @@ def fill_arithmetic_(module: nn.Module, *, scale: float = 0.5, salt: int = 0) ->
     return module.eval()
 
 
+def _leaves_random_state(constructor: Callable[..., None]) -> Callable[..., None]:
+    """Torch draws the first weights of every layer; they are replaced, and what was drawn is put back."""
+
+    @functools.wraps(constructor)
+    def construct(*args: Any, **kwargs: Any) -> None:
+        with torch.random.fork_rng(devices=[]):
+            constructor(*args, **kwargs)
+
+    return construct
+
+
 class TinyConvNet(nn.Module):
     """Convolution, ReLU, mean over the map, dropout, linear head: a residual network in small.
 
@@ -75,6 +90,7 @@ class TinyConvNet(nn.Module):
 
     num_features = _PIXELS // 3
 
+    @_leaves_random_state
     def __init__(
         self,
         num_classes: int = 6,
@@ -126,6 +142,7 @@ class TinyHeadlessNet(nn.Module):
 
     num_features = TinyConvNet.num_features
 
+    @_leaves_random_state
     def __init__(self) -> None:
         """Build the layers and set their weights."""
         super().__init__()
@@ -146,6 +163,7 @@ class TinyConvolutionalClassifier(nn.Module):
         torch.Size([2, 6])
     """
 
+    @_leaves_random_state
     def __init__(self, num_classes: int = 6) -> None:
         """Build the layers and set their weights."""
         super().__init__()
@@ -168,6 +186,7 @@ class TinyDistilledNet(nn.Module):
         torch.Size([2, 6])
     """
 
+    @_leaves_random_state
     def __init__(self, num_classes: int = 6) -> None:
         """Build the layers and set their weights."""
         super().__init__()
@@ -191,6 +210,7 @@ class TinyHiddenHeadNet(nn.Module):
         torch.Size([2, 6])
     """
 
+    @_leaves_random_state
     def __init__(self, num_classes: int = 6) -> None:
         """Build the layers and set their weights."""
         super().__init__()
@@ -215,6 +235,7 @@ class TinyTowers(nn.Module):
         (torch.Size([2, 8]), torch.Size([5, 8]))
     """
 
+    @_leaves_random_state
     def __init__(self, width: int = 8) -> None:
         """Build the layers and set their weights."""
         super().__init__()

@@ -21,6 +21,6 @@ def require(module: str) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name != module.partition(".")[0]:
+        if error.name not in (module, module.partition(".")[0]):
             raise
         raise MissingExtraError.of(f"oodlit.testing with {module}", "testing") from error

@@ -34,7 +34,7 @@ def parametrize_with_checks(
         examples: Number of random examples per property.
 
     Raises:
-        InvalidArgumentError: Two detectors would have the same name.
+        InvalidArgumentError: Two detectors would have the same name, or a check expected to fail does not apply.
         RequirementError: A detector does not apply to the problem.
         UnknownNameError: `expected_failures` names an unknown detector or check.
 
@@ -59,7 +59,13 @@ def parametrize_with_checks(
         refuse_if_not_applicable(detector, problem)
         for check_name, check in checks().items():
             excuse = excuses.get(name, {}).get(check_name, "")
-            if clause_of(check).applies(detector):
+            reason = clause_of(check).applies(detector)
+            if reason and excuse:
+                raise InvalidArgumentError(
+                    f"parametrize_with_checks: {check_name} is expected to fail for {name!r}, to which it"
+                    f" does not apply: {reason}"
+                )
+            if reason:
                 continue
             marks = [pytest.mark.xfail(reason=excuse, strict=True, raises=ConformanceError)] if excuse else []
             bound = _bind(check, problem, everyone, examples)

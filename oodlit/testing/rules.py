@@ -1,6 +1,7 @@
 """What a check is: a function of a detector factory that holds one clause of the contract."""
 
 import functools
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from oodlit.detectors import Detector
-from oodlit.errors import OodlitError
+from oodlit.errors import MissingExtraError, OodlitError
 from oodlit.testing.extras import require
 from oodlit.testing.problems import ProblemFactory, separated_problem
 
@@ -95,6 +96,8 @@ def rule(
                 return
             try:
                 function(factory, problem)
+            except MissingExtraError:
+                raise  # hypothesis is not installed: nothing was found out about the detector
             except Exception as error:
                 raise ConformanceError(_message(repr(detector), function.__name__, clause, error)) from error
 
@@ -161,14 +164,26 @@ def peers_of(factory: Factory) -> tuple[Factory, ...]:
     return named if factory in named else (factory,)
 
 
+_LONGEST_NOTE = 300
+
+
 def _message(detector: str, check: str, clause: Clause, error: Exception) -> str:
     kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
     finding = str(error).strip() or repr(error)
+    # hypothesis notes on the error which example it was made smaller to; the words depend on its version.
+    calls = (re.match(r"(Falsifying example|Failing test case): _\((.*)\)", n, re.DOTALL) for n in _notes(error))
+    smallest = next((" ".join(call[2].split()) for call in calls if call), "")
+    if smallest:
+        finding += f"\n  smallest example: {smallest[:_LONGEST_NOTE]}"
     return (
         f"{detector} breaks clause {clause.id!r} of the detector contract: {clause.text}\n"
         f"  found: {kind}{finding}\n"
         f"  to exempt it: expected_failures={{{check!r}: 'the reason'}}"
     )
+
+
+def _notes(error: Exception) -> list[str]:
+    return list(getattr(error, "__notes__", []))
 
 
 def examples(**strategies: Any) -> Callable[[Callable[..., None]], None]:

@@ -52,9 +52,7 @@ def check_logit_shift_equivariance(factory: Factory, problem: ProblemFactory) ->
 
 
 def _shift_logits(factory: Factory, problem: ProblemFactory, *, follows: bool) -> None:
-    from hypothesis import strategies as st  # noqa: PLC0415  # hypothesis on use
-
-    from oodlit.testing.strategies import matrices  # noqa: PLC0415
+    from oodlit.testing.strategies import matrices, st  # noqa: PLC0415  # hypothesis on use
 
     data = problem()
     detector = fitted(factory, data)
@@ -73,7 +71,7 @@ def _shift_logits(factory: Factory, problem: ProblemFactory, *, follows: bool) -
 @_invariance("feature_scale")
 def check_feature_scale(factory: Factory, problem: ProblemFactory) -> None:
     """Factors from 1e-4 to 1e4."""
-    from hypothesis import strategies as st  # noqa: PLC0415  # hypothesis on use
+    from oodlit.testing.strategies import st  # noqa: PLC0415  # hypothesis on use
 
     data = problem()
     expected = fitted(factory, data).score(data.tests)
@@ -122,7 +120,7 @@ def check_feature_rotation(factory: Factory, problem: ProblemFactory) -> None:
 @_invariance("class_permutation")
 def check_class_permutation(factory: Factory, problem: ProblemFactory) -> None:
     """The classes in any order."""
-    from hypothesis import strategies as st  # noqa: PLC0415  # hypothesis on use
+    from oodlit.testing.strategies import st  # noqa: PLC0415  # hypothesis on use
 
     data = problem()
     expected = fitted(factory, data).score(data.tests)

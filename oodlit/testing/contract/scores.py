@@ -26,13 +26,17 @@ __all__ = [
 MIN_AUROC = 0.95
 
 
-@rule("score-form", "A score is one float32 or float64 per image, on the device of the outputs, without gradient.")
+@rule(
+    "score-form",
+    "A score is one float32 or float64 per image, on the device of the outputs, equal on all devices, without gradient.",
+)
 def check_score_form(factory: Factory, problem: ProblemFactory) -> None:
-    """Shape, dtype and device, for several images and for one."""
+    """Shape, dtype and device, for several images and for one; on the CPU, and on CUDA where there is a device."""
+    expected = None
     for device in ("cpu", *(["cuda"] if torch.cuda.is_available() else [])):
         data = problem()
         data.model.network.to(device)
-        detector = fitted(factory, data).to(device)
+        detector = fitted(factory, data if device == "cpu" else _on(data, device)).to(device)
         for outputs in (data.tests.to(device), select(data.tests, slice(0, 1)).to(device)):
             scores = detector.score(outputs)
             assert isinstance(scores, Tensor), f"score returned {type(scores).__name__}; a tensor is needed"
@@ -40,6 +44,14 @@ def check_score_form(factory: Factory, problem: ProblemFactory) -> None:
             assert scores.dtype in {torch.float32, torch.float64}, f"dtype {scores.dtype}"
             assert scores.device == outputs.device, f"device {scores.device} for outputs on {outputs.device}"
             assert not scores.requires_grad, "the scores carry a gradient"
+        scores = detector.score(data.tests.to(device))
+        expected = scores if expected is None else expected
+        assert_same_scores(scores, expected, what=f"on {device}", rtol=1e-4)
+
+
+def _on(data: Problem, device: str) -> Problem:
+    parts = {name: getattr(data, name).to(device) for name in ("train", "id", "ood", "head")}
+    return replace(data, **parts)
 
 
 @rule("higher-is-id", "A higher score means more in-distribution.")
