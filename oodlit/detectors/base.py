@@ -305,8 +305,9 @@ def snake_case(name: str) -> str:
 
 
 def _holds_nan(value: Tensor) -> Tensor:
-    # On the CPU, so that the device is waited for once per batch and not once per detector.
-    return value.isnan().any().cpu()
+    # The largest value is NaN if any is; on the CPU, so that the device is waited for once per batch.
+    largest = value.amax() if value.numel() else value.new_zeros(())
+    return largest.isnan().cpu()
 
 
 def _parameters(kind: type) -> Mapping[str, Any]:

@@ -7,10 +7,10 @@ from torch import Tensor
 
 from oodlit.detectors.base import TrainFreeDetector
 from oodlit.detectors.reference import Reference
-from oodlit.detectors.softmax import log_softmax
+from oodlit.detectors.softmax import negative_entropy
 from oodlit.outputs import Outputs
 
-__all__ = ["Entropy", "negative_entropy"]
+__all__ = ["Entropy"]
 
 
 @final
@@ -19,8 +19,8 @@ class Entropy(TrainFreeDetector):
 
     Example:
         >>> import torch
-        >>> Entropy().score(Outputs(torch.tensor([[0.0, 0.0], [200.0, 0.0]])))
-        tensor([-0.6931,  0.0000])
+        >>> Entropy().score(Outputs(torch.tensor([[0.0, 0.0], [20.0, 0.0]])))
+        tensor([-6.9315e-01, -4.3284e-08])
     """
 
     needs = frozenset({"logits"})
@@ -36,14 +36,3 @@ class Entropy(TrainFreeDetector):
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
         return negative_entropy(outputs)
-
-
-def negative_entropy(outputs: Outputs) -> Float[Tensor, " batch"]:
-    """Sum of p log p, computed once per batch."""
-
-    def compute() -> Tensor:
-        log_p = log_softmax(outputs)
-        p = log_p.exp()
-        return (p * log_p.where(p > 0, p)).sum(dim=1)
-
-    return outputs.memo("negative_entropy", compute)

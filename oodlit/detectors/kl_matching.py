@@ -8,7 +8,7 @@ from torch import Tensor
 
 from oodlit.detectors.base import Detector
 from oodlit.detectors.reference import Reference
-from oodlit.detectors.softmax import log_softmax
+from oodlit.detectors.softmax import log_softmax, negative_entropy
 from oodlit.detectors.statistics import ClassProbabilities, Statistics
 from oodlit.outputs import Head, Outputs
 
@@ -19,8 +19,8 @@ __all__ = ["KLMatching"]
 class KLMatching(Detector):
     """S = -min_k sum_c p_c (log p_c - log d_kc): d_k the mean softmax of the training images predicted as k.
 
-    float64; log d is bounded at the smallest normal number (about -708). A class that no training image was predicted
-    as has no d_k: it is left out and noted.
+    Means in float64; log d is bounded at the smallest normal number (about -708). A class that no training image was
+    predicted as has no d_k: it is left out and noted.
 
     Example:
         >>> import torch
@@ -59,7 +59,8 @@ class KLMatching(Detector):
         self.register_buffer("log_means", log_means.scatter(1, classes, own))
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
-        log_p = log_softmax(outputs).double()
-        p = log_p.exp()
-        own = (p * log_p.where(p > 0, p)).sum(dim=1)
-        return (p @ self.log_means.T).amax(dim=1) - own
+        p = log_softmax(outputs).exp()
+        # float32 products are as exact as float32 logits, but on some devices they are formed in less.
+        dtype = p.dtype if p.device.type == "cpu" else torch.float64
+        matched = (p.to(dtype) @ self.log_means.to(dtype).T).amax(dim=1)
+        return matched.double() - negative_entropy(outputs).double()

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from oodlit.detectors.base import TrainFreeDetector
 from oodlit.detectors.reference import Reference
-from oodlit.detectors.softmax import log_max_probability
+from oodlit.detectors.softmax import odds_against
 from oodlit.outputs import Outputs
 
 __all__ = ["MSP"]
@@ -38,4 +38,4 @@ class MSP(TrainFreeDetector):
     )
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
-        return outputs.memo("log_max_probability", lambda: log_max_probability(outputs.require("logits")))
+        return -odds_against(outputs).log1p()

@@ -65,7 +65,8 @@ class Shaping(Detector):
         dtype = torch.promote_types(features.dtype, self.weight.dtype)
         product = features.to(dtype) @ self.weight.T.to(dtype)
         # Features near the end of float32 overflow in a sum that float64 holds.
-        return product if product.isfinite().all() else features.double() @ self.weight.T.double()
+        low, high = product.aminmax() if product.numel() else (product.new_zeros(()),) * 2
+        return product if low.isfinite() and high.isfinite() else features.double() @ self.weight.T.double()
 
     @final
     def _check_then(self, then: Detector | None) -> Detector | None:

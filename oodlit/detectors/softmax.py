@@ -1,4 +1,8 @@
-"""Softmax quantities that keep their digits where one class takes almost everything."""
+"""Softmax quantities that keep their digits where one class takes almost everything.
+
+With d = z - z_max and r = the sum of exp(d) over all classes but the largest, log p = d - log(1 + r). Nothing cancels:
+a probability that rounds to 1 has a logarithm of -r, and r reaches down to the smallest floating-point numbers.
+"""
 
 import torch
 from jaxtyping import Float
@@ -6,44 +10,63 @@ from torch import Tensor
 
 from oodlit.outputs import Outputs
 
-__all__ = ["log_complements", "log_max_probability", "log_softmax"]
+__all__ = ["log_complements", "log_max_probability", "log_softmax", "negative_entropy", "odds_against"]
 
 
 def log_max_probability(logits: Float[Tensor, "batch classes"]) -> Float[Tensor, " batch"]:
-    """Log max_c softmax(z)_c = -log(1 + sum over the others of exp(z - z_max)).
-
-    log1p keeps what a probability would round to 1, and z_max - LSE to 0.
+    """Log max_c softmax(z)_c.
 
     Example:
         >>> log_max_probability(torch.tensor([[40.0, 0.0]]))
         tensor([-4.2484e-18])
     """
-    return -_log_rest(logits).exp().log1p()
+    return -_odds_against(_gaps(logits, logits.amax(dim=1))).log1p()
 
 
 def log_softmax(outputs: Outputs) -> Float[Tensor, "batch classes"]:
-    """Log p of every class, exact to a few units in the last place also for p near 1; once per batch."""
-
-    def compute() -> Tensor:
-        logits, best = outputs.require("logits"), outputs.predictions[:, None]
-        largest = log_max_probability(logits)[:, None]
-        return (logits - outputs.max_logits[:, None] + largest).scatter(1, best, largest)
-
-    return outputs.memo("log_softmax", compute)
+    """Log p of every class; once per batch."""
+    return outputs.memo("log_softmax", lambda: gaps(outputs) - odds_against(outputs).log1p()[:, None])
 
 
 def log_complements(outputs: Outputs) -> Float[Tensor, "batch classes"]:
-    """log(1 - p) of every class, without cancellation for p near 1; once per batch."""
+    """log(1 - p) of every class; once per batch."""
 
     def compute() -> Tensor:
-        log_p, best = log_softmax(outputs), outputs.predictions[:, None]
-        others = torch.log1p(-log_p.exp().scatter(1, best, 0))
-        return others.scatter(1, best, _log_rest(outputs.require("logits"))[:, None] + log_p.gather(1, best))
+        best, odds = outputs.predictions[:, None], odds_against(outputs)[:, None]
+        others = torch.log1p(-log_softmax(outputs).exp().scatter_(1, best, 0))
+        return others.scatter_(1, best, odds.log() - odds.log1p())
 
     return outputs.memo("log_complements", compute)
 
 
-def _log_rest(logits: Tensor) -> Tensor:
-    """Log of the sum over all classes but the largest of exp(z - z_max)."""
-    largest, best = logits.max(dim=1, keepdim=True)
-    return logits.scatter(1, best, -float("inf")).logsumexp(dim=1) - largest.squeeze(1)
+def negative_entropy(outputs: Outputs) -> Float[Tensor, " batch"]:
+    """Sum of p log p; 0 log 0 = 0; once per batch."""
+
+    def compute() -> Tensor:
+        d, odds = gaps(outputs), odds_against(outputs)
+        mean_gap: Tensor = torch.linalg.vecdot(d.exp(), d) / (1 + odds)
+        return mean_gap - odds.log1p()
+
+    return outputs.memo("negative_entropy", compute)
+
+
+def gaps(outputs: Outputs) -> Float[Tensor, "batch classes"]:
+    """Z - z_max, finite; once per batch."""
+    return outputs.memo("logit_gaps", lambda: _gaps(outputs.require("logits"), outputs.max_logits))
+
+
+def odds_against(outputs: Outputs) -> Float[Tensor, " batch"]:
+    """(1 - p_max) / p_max; once per batch."""
+    return outputs.memo("odds_against", lambda: _odds_against(gaps(outputs)))
+
+
+def _gaps(logits: Tensor, largest: Tensor) -> Tensor:
+    return (logits - largest[:, None]).clamp_(min=torch.finfo(logits.dtype).min)
+
+
+def _odds_against(d: Tensor) -> Tensor:
+    ratios = d.exp()
+    total = ratios.sum(dim=1)
+    # The fractional part of 1 is 0: it takes the largest class out, and its equals, which are counted.
+    others = ratios.frac_().sum(dim=1)
+    return others + ((total - others).round() - 1)
