@@ -12,15 +12,12 @@ from typing import Any, NamedTuple
 import jsonargparse
 
 from oodlit._version import __version__
+from oodlit.commands import UsageError
 from oodlit.errors import InvalidArgumentError, OodlitError, UnknownNameError
 
 __all__ = ["COMMANDS", "Command", "main"]
 
 USAGE, FAILED, INTERRUPTED = 2, 1, 130
-
-
-class UsageError(InvalidArgumentError):
-    """The command line cannot be understood."""
 
 
 @dataclass(frozen=True)
@@ -164,9 +161,9 @@ def _parse(name: str, arguments: list[str]) -> _Call:
         raise _usage(error, command) from error
     instantiate = getattr(parser, "instantiate", None) or parser.instantiate_classes
     given = instantiate(namespace).as_dict()
-    given = {key: value for key, value in given.items() if key not in ("config", "debug")}
+    given = {key: value for key, value in given.items() if key not in ("config", "debug") and key[:2] != "__"}
     if "resolved_config" in inspect.signature(function).parameters:
-        given["resolved_config"] = parser.dump(namespace, skip_none=False)
+        given["resolved_config"] = parser.dump(namespace)
     return _Call(function, given)
 
 
@@ -178,7 +175,6 @@ def _parser(name: str, command: Command, function: Callable[..., Any], *, helpin
         description=document.summary,
         formatter_class=_HelpFormatter,
         exit_on_error=False,
-        default_meta=False,
         usage=_usage_line(name, command, function),
     )
     types = {} if command.typed is None or helping else _load(command.typed)()

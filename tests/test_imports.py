@@ -28,7 +28,7 @@ ALLOWED = {
     "demo": ROOMS | {"console", "runs", "demo"},
     "testing": ROOMS | {"testing"},
     "commands": ROOMS | {"console", "runs", "demo", "testing", "commands"},
-    "cli": {"_version", "errors", "detectors", "datamodules"},
+    "cli": {"_version", "errors", "commands", "detectors", "datamodules"},
     "__main__": {"cli"},
     "__init__": {"_version"},
 }
@@ -62,7 +62,7 @@ IMPORTS = list(_imports())
 
 
 def _room(file: str) -> str:
-    return file.split("/")[0].removesuffix(".py")
+    return file.split("/", maxsplit=1)[0].removesuffix(".py")
 
 
 def test_the_walk_sees_the_package() -> None:

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any, Literal
 
+from oodlit.commands import UsageError
+
 __all__ = ["evaluate", "types"]
 
 
@@ -49,6 +51,14 @@ def evaluate(
         seed: of everything random, such as MC-dropout
         resolved_config: all of the above as YAML; filled in by the command line
     """
+    for name, value, least in (
+        ("max_batches", max_batches, 1),
+        ("batch_size", batch_size, 1),
+        ("num_workers", num_workers, 0),
+        ("devices", devices, 1),
+    ):
+        if value is not None and value < least:
+            raise UsageError(f"--{name} {value}: at least {least} is needed")
     from oodlit.console import console
     from oodlit.runs.evaluation import run_evaluation
 

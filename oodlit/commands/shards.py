@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from oodlit.commands import UsageError
+
 if TYPE_CHECKING:
     from oodlit.datamodules.shards import Listing
 
@@ -47,14 +49,14 @@ def build(
     from oodlit.datamodules import descriptions
     from oodlit.datamodules.published import build_set, list_set
     from oodlit.datamodules.shards import build_shards, progress_bar
-    from oodlit.errors import InvalidArgumentError, UnknownNameError
+    from oodlit.errors import UnknownNameError
     from oodlit.roles import Role
 
     description = descriptions().get(name)
     own = {"--role": role, "--file_list": file_list, "--class_names": class_names, "--flat": flat or None}
     if description is not None:
         if extra := [option for option, value in own.items() if value is not None]:
-            raise InvalidArgumentError(f"{name!r} is a known data set; {', '.join(extra)} is for sets of your own")
+            raise UsageError(f"{name!r} is a known data set; {', '.join(extra)} is for sets of your own")
         total = len(list_set(description, source, complete=not incomplete))
         with progress_bar(f"packing {name}", total) as advance:
             made = build_set(
@@ -70,7 +72,7 @@ def build(
     else:
         if role is None:
             hint = str(UnknownNameError.of("data set", name, descriptions()))
-            raise InvalidArgumentError(f"{hint} - for a set of your own add --role train, id, ood, shift or unit_test")
+            raise UsageError(f"{hint} - for a set of your own add --role train, id, ood, shift or unit_test")
         listing = _listing(source, Role(role), file_list=file_list, class_names=class_names, flat=flat)
         with progress_bar(f"packing {name}", len(listing)) as advance:
             made = build_shards(

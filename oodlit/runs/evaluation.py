@@ -101,11 +101,8 @@ def run_evaluation(
         The HTML page; None on other processes than the first.
 
     Raises:
-        InvalidArgumentError: A number is out of its range, or `head` is given for an OODModule.
+        InvalidArgumentError: `head` is given for an OODModule.
     """
-    for name, value in {**loading, "max_batches": trainer["limit_predict_batches"]}.items():
-        if value is not None and value < (0 if name == "num_workers" else 1):
-            raise InvalidArgumentError(f"{name}={value}: at least {0 if name == 'num_workers' else 1} is needed")
     for name, value in loading.items():
         if value is not None:
             setattr(data, name, value)
@@ -114,7 +111,9 @@ def run_evaluation(
             raise InvalidArgumentError(f"head={head!r}: give it to the OODModule that is the backbone")
         module = backbone
     else:
-        module = OODModule(backbone, head=head, weights=weights)
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)  # random weights belong to what is random
+            module = OODModule(backbone, head=head, weights=weights)
     run = predict(module, data, detectors, out=out, seed=seed, trainer=trainer, **evaluation)
     if config:
         run.results.run["config"] = config

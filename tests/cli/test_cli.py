@@ -1,0 +1,253 @@
+"""The command line: help without torch, one-line errors, exit codes, and each command end to end."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from oodlit.cli import COMMANDS, main
+from oodlit.datamodules.sets import descriptions
+from oodlit.detectors import detectors
+from oodlit.results import Results
+
+RUN = """
+backbone: test_resnet.r160_in1k
+weights: none
+accelerator: cpu
+batch_size: 32
+data:
+  class_path: DigitsBenchmark
+  init_args:
+    per_test: 2
+    root: {root}
+detectors:
+  - MSP
+  - class_path: KNN
+    init_args: {{k: 5}}
+"""
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("config")
+    path = folder / "run.yaml"
+    path.write_text(RUN.format(root=folder / "digits"))
+    return path
+
+
+def one_line(text: str) -> str:
+    assert text.endswith("\n")
+    assert text.count("\n") == 1, text
+    return text.strip()
+
+
+# --- help and errors --------------------------------------------------------------------------------------------------
+
+
+def test_help_of_every_command_is_short_and_imports_no_torch() -> None:
+    code = (
+        "import contextlib, io, sys\n"
+        "from oodlit.cli import COMMANDS, main\n"
+        "lengths = []\n"
+        "for name in ['', 'shards', *COMMANDS]:\n"
+        "    with contextlib.redirect_stdout(io.StringIO()) as out:\n"
+        "        assert main([*name.split(), '--help']) == 0, name\n"
+        "    lengths.append(len(out.getvalue().splitlines()))\n"
+        "print(max(lengths), [m for m in ('torch', 'numpy', 'pandas', 'pytorch_lightning') if m in sys.modules])\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    longest, modules = done.stdout.split(maxsplit=1)
+    assert int(longest) < 70
+    assert modules.strip() == "[]"
+
+
+def test_help_describes_every_option(capsys: pytest.CaptureFixture[str]) -> None:
+    for name in COMMANDS:
+        assert main([*name.split(), "--help"]) == 0
+        text = capsys.readouterr().out
+        assert COMMANDS[name].target  # a command without help text would show its bare name
+        for line in text.splitlines():
+            if line.startswith("  --") and len(line.split()) == 2 and line.split()[1].isupper():
+                following = text[text.index(line) + len(line) :].lstrip("\n").splitlines()[0]
+                assert following.startswith("      "), f"{name}: {line.strip()} has no description"
+
+
+def test_module_can_be_run() -> None:
+    done = subprocess.run([sys.executable, "-m", "oodlit", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("oodlit ")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ("lst", "unknown command 'lst'; did you mean 'list'"),
+        ("shards bild", "unknown command of 'oodlit shards' 'bild'; did you mean 'build'"),
+        ("demo cifar", "NAME: cifar is none of 'digits', 'imagenet'"),
+        ("demo --seed x", "--seed: x is not of type int"),
+        ("demo --bogus", "unknown option: --bogus"),
+        ("list", "needed but not given: kind"),
+        ("evaluate", "needed but not given: backbone, data, detectors"),
+        ("evaluate --config /nowhere/run.yaml", "--config: File does not exist"),
+        ("--bogus", "unknown option: --bogus"),
+    ],
+)
+def test_usage_errors_are_one_line_with_exit_code_2(
+    arguments: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(arguments.split()) == 2
+    assert message in one_line(capsys.readouterr().err)
+
+
+def test_no_command_shows_the_list_and_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 2
+    assert "oodlit COMMAND" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("--detectors=[MSPP]", "unknown detector 'MSPP'; did you mean 'MSP'"),
+        ("--data=DigitBenchmark", "unknown data module 'DigitBenchmark'; did you mean 'DigitsBenchmark'"),
+        ("--max_batches=x", "--max_batches"),
+    ],
+)
+def test_wrong_classes_in_a_run(option: str, message: str, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", "--config", str(config), option]) == 2
+    assert message in one_line(capsys.readouterr().err)
+
+
+def test_wrong_argument_of_a_detector_names_class_and_option(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text(config.read_text().replace("k: 5", "kk: 5"))
+    assert main(["evaluate", "--config", str(wrong)]) == 2
+    line = one_line(capsys.readouterr().err)
+    assert "oodlit.detectors.KNN" in line
+    assert "kk" in line
+
+
+def test_failed_run_is_one_line_with_exit_code_1_and_a_traceback_on_demand(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["report", str(tmp_path)]) == 1
+    assert "no complete result" in one_line(capsys.readouterr().err)
+    assert main(["report", str(tmp_path), "--debug"]) == 1
+    assert "Traceback" in capsys.readouterr().err
+
+
+# --- commands ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("verbose", [[], ["--verbose"]])
+def test_list_shows_the_whole_registry(verbose: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "detectors", *verbose]) == 0
+    text = capsys.readouterr().out
+    assert all(key in text for key in detectors())
+    assert f"{len(detectors())} detectors" in text
+    assert main(["list", "datasets", *verbose]) == 0
+    text = capsys.readouterr().out
+    assert all(name in text for name in descriptions())
+    assert main(["list", "metrics", *verbose]) == 0
+    assert "fpr_at_tpr" in capsys.readouterr().out
+
+
+def test_evaluate_writes_results_page_and_its_own_configuration(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out"
+    assert main(["evaluate", "--config", str(config), "--out", str(out), "--detectors+=Energy", "--tpr", "0.9"]) == 0
+    text = capsys.readouterr().out
+    assert "digits_near" in text
+    assert "energy" in text
+    assert str(out / "report.html") in text
+    assert (out / "report.html").is_file()
+    results = Results.load(out)
+    assert results.detectors == ("msp", "knn", "energy")
+    assert results.settings.tpr == 0.9
+    assert "test_resnet.r160_in1k" in results.run["config"]
+    again = tmp_path / "again.yaml"
+    again.write_text(results.run["config"])
+    assert main(["evaluate", "--config", str(again), "--out", str(tmp_path / "again")]) == 0
+    assert Results.load(tmp_path / "again").table.equals(results.table)
+
+
+def test_max_batches_counts_batches(config: Path, tmp_path: Path) -> None:
+    """1 is one batch per stream, not Lightning's 1.0 = all of them."""
+    out = tmp_path / "out"
+    arguments = ["evaluate", "--config", str(config), "--out", str(out), "--max_batches", "1", "--detectors=[MSP]"]
+    assert main(arguments) == 0
+    assert set(Results.load(out).run["counts"].values()) == {32}
+
+
+@pytest.mark.parametrize("option", ["--max_batches=0", "--batch_size=0", "--num_workers=-1"])
+def test_numbers_out_of_range(option: str, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", "--config", str(config), "--out", str(tmp_path / "out"), option]) == 2
+    assert "is needed" in one_line(capsys.readouterr().err)
+
+
+def test_report_of_two_runs(config: Path, tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("first", "second")]
+    for folder in folders:
+        arguments = ["evaluate", "--config", str(config), "--max_batches", "1", "--detectors=[MSP]"]
+        assert main([*arguments, "--out", str(folder)]) == 0
+    page = tmp_path / "both.html"
+    assert main(["report", *map(str, folders), "--out", str(page)]) == 0
+    assert page.read_text(encoding="utf-8").count("<h1>") == 2
+
+
+def test_shards_build_info_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for index in range(3):
+            pixels = np.full((8, 8, 3), 40 * index + (name == "b"), np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "images" / name / f"{index}.png")
+    source, out = str(tmp_path / "images"), str(tmp_path / "shards")
+    assert main(["shards", "build", "mine", source, "--out", out]) == 2
+    assert "--role" in one_line(capsys.readouterr().err)
+    assert main(["shards", "build", "mine", source, "--out", out, "--role", "ood"]) == 0
+    assert "6 images of 'mine' (ood, 2 classes)" in capsys.readouterr().out
+    assert main(["shards", "info", out]) == 0
+    assert "mine" in capsys.readouterr().out
+    assert main(["shards", "verify", out]) == 0
+    assert "6 images, ok" in capsys.readouterr().out
+    shard = next((tmp_path / "shards").glob("*.tar"))
+    shard.write_bytes(shard.read_bytes()[:-600])
+    assert main(["shards", "verify", out]) == 1
+    assert shard.name in capsys.readouterr().out
+
+
+def test_known_set_refuses_options_for_own_sets(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["shards", "build", "ninco", str(tmp_path), "--out", str(tmp_path / "out"), "--role", "ood"]
+    assert main(arguments) == 2
+    assert "'ninco' is a known data set; --role" in one_line(capsys.readouterr().err)
+
+
+def test_check_runs_the_conformance_kit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine_for_check.py").write_text(
+        "from oodlit.detectors import Reference, TrainFreeDetector\n"
+        "class Backwards(TrainFreeDetector):\n"
+        "    needs = frozenset({'logits'})\n"
+        "    reference = Reference('t', 'a', 'v', 2024, 'https://example.org')\n"
+        "    def _score(self, outputs):\n"
+        "        return -outputs.require('logits').amax(dim=1)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    assert main(["check", "oodlit.detectors.MSP", "--only", "higher"]) == 0
+    assert main(["check", "mine_for_check.Backwards", "--only", "higher"]) == 1
+    assert "fail" in capsys.readouterr().out.lower()
+    assert main(["check", "mine_for_check.Nothing"]) == 1
+    assert "Nothing" in one_line(capsys.readouterr().err)
+
+
+def test_run_json_holds_the_command_line(config: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert main(["evaluate", "--config", str(config), "--max_batches", "1", "--out", str(out)]) == 0
+    run = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    assert {"argv", "versions", "backbone", "config", "counts"} <= set(run)

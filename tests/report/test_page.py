@@ -1,0 +1,186 @@
+"""The HTML page: self-contained, escaped, complete, and made again from the folder alone."""
+
+import re
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.report import keys_to_show, render, save_thumbnails, write_report
+from oodlit.report.thumbnails import accepted_images, load_thumbnails, threshold_of
+from oodlit.results import DatasetInfo, Results
+from oodlit.roles import Role
+from tests.report.problems import TESTS, make_results, read_images
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    'a" onload="x',
+    "it's & <b>bold</b>",
+    "</style><img src=x>",
+    "{{ 7*7 }}",
+    "ü ☃ 名",
+)
+
+
+class Parsed(HTMLParser):
+    """Elements, attributes and text of a page."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: Counter[str] = Counter()
+        self.attributes: list[tuple[str, str, str]] = []
+        self.text: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags[tag] += 1
+        self.attributes += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_data(self, data: str) -> None:
+        self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    return make_results(
+        run={"backbone": {"name": "tiny"}, "not_applicable": {"ash": "needs <b>non-negative</b> features"}}
+    )
+
+
+def test_page_needs_nothing_else(results: Results) -> None:
+    page = Parsed(render({"run": results}))
+    assert not {"link", "iframe", "object", "embed", "img"} & set(page.tags)
+    sources = [value for _, name, value in page.attributes if name in ("src", "srcset", "data", "action")]
+    assert sources == []
+    links = {value for _, name, value in page.attributes if name == "href"}
+    assert all(link.startswith(("https://", "http://", "#")) for link in links)
+    assert "default-src 'none'" in "".join(value for _, _, value in page.attributes)
+    assert "url(http" not in render({"run": results})
+
+
+def test_page_holds_every_number_of_the_headline(results: Results) -> None:
+    text = " ".join(Parsed(render({"run": results})).text)
+    for detector in results.detectors:
+        for dataset, metric in (("near", "mean_fpr95"), ("far", "fpr95")):
+            assert f"{100 * results.value(metric, dataset=dataset, detector=detector):.1f} %" in text
+        assert f"{results.value('unit_test_failures', dataset='tests', detector=detector):.0f}" in text
+    for name in (*results.detectors, "seven", "eight", "nine", *TESTS, "val", "near", "far", "tests", "noisy"):
+        assert name in text
+    assert "needs <b>non-negative</b> features" in text
+    assert "tiny" in text
+
+
+def test_names_are_text_whatever_they_hold() -> None:
+    plain = make_results(("a1", "b2"), tuple(f"c{i}" for i in range(6)), labels=("l0", "l1"))
+    hostile = make_results(HOSTILE[:2], HOSTILE, labels=HOSTILE[2:4], run={"backbone": {"name": HOSTILE[0]}})
+    expected, found = Parsed(render({"run": plain})), Parsed(render({HOSTILE[3]: hostile}))
+    assert found.tags["script"] == expected.tags["script"] == 1
+    assert found.tags["b"] == expected.tags["b"]
+    assert not found.tags["img"]
+    assert not [name for _, name, _ in found.attributes if name.startswith("on")]
+    text = "".join(found.text)
+    assert all(name in text for name in HOSTILE)
+    assert "49" not in {part.strip() for part in found.text} - {part.strip() for part in expected.text}
+
+
+@settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow])
+@given(names=st.lists(st.text(min_size=1, max_size=12).filter(str.strip), min_size=5, max_size=5, unique=True))
+def test_any_names_leave_the_structure_as_it_is(names: list[str]) -> None:
+    expected = Parsed(render({"run": make_results(("a1", "b2"), ("x", "y", "z"), bootstrap=0)})).tags
+    taken = {"key", "dataset", "group", "label", "prediction", "model", ""}
+    detectors = tuple(f"{name} " if name in taken else name for name in names[:2])
+    assert Parsed(render({"run": make_results(detectors, tuple(names[2:]), bootstrap=0)})).tags == expected
+
+
+def test_twenty_detectors_and_64_classes() -> None:
+    detectors, classes = tuple(f"detector_{i}" for i in range(20)), tuple(f"class {i}" for i in range(64))
+    text = render({"run": make_results(detectors, classes, per_class=5, bootstrap=0)})
+    assert text.count('class="heat"') == 20 * 65
+    assert len(text) < 3_000_000
+
+
+def test_same_results_give_the_same_page(results: Results) -> None:
+    assert render({"run": results}) == render({"run": results})
+
+
+def test_page_again_from_the_folder_alone(results: Results, tmp_path: Path) -> None:
+    results.save(tmp_path)
+    save_thumbnails(results, tmp_path, read_images)
+    first = write_report(results, tmp_path / "report.html").read_bytes()
+    assert b"data:image/png;base64," in first
+    assert b"data:image/jpeg;base64," in first
+    assert write_report(Results.load(tmp_path), tmp_path / "report.html").read_bytes() == first
+    assert not list(tmp_path.glob("**/*.tmp"))
+
+
+def test_without_pictures_the_page_says_so(results: Results) -> None:
+    assert "Pictures are not stored with these results" in render({"run": results})
+
+
+def test_each_picture_is_stored_once(results: Results, tmp_path: Path) -> None:
+    save_thumbnails(results, tmp_path, read_images)
+    text = render({"run": results}, folders={"run": tmp_path})
+    assert text.count("base64,") == len(keys_to_show(results))
+
+
+def test_missing_thumbnail_is_an_error(results: Results, tmp_path: Path) -> None:
+    save_thumbnails(results, tmp_path, read_images)
+    next((tmp_path / "thumbnails").glob("*.jpg")).unlink()
+    with pytest.raises(DataError, match="is missing; delete the folder to do without"):
+        load_thumbnails(tmp_path, keys_to_show(results))
+
+
+def test_several_runs_on_one_page(results: Results) -> None:
+    page = Parsed(render({"one": results, "two": make_results()}))
+    assert page.tags["h1"] == 2
+    ids = [value for _, name, value in page.attributes if name == "id"]
+    assert len(ids) == len(set(ids))
+
+
+def test_no_results_is_an_error() -> None:
+    with pytest.raises(InvalidArgumentError, match="no results are given"):
+        render({})
+
+
+def test_accepted_images_are_the_highest_above_the_threshold(results: Results) -> None:
+    for detector in results.detectors:
+        rows, total = accepted_images(results, detector, limit=5)
+        ood = results.scores[results.scores["dataset"].isin(["near", "far"])]
+        accepted = ood[ood[detector] >= threshold_of(results, detector)]
+        assert total == len(accepted)
+        assert rows[detector].tolist() == sorted(accepted[detector], reverse=True)[:5]
+
+
+def test_run_with_id_images_alone() -> None:
+    frame = make_results().scores
+    only = Results.from_scores(frame[frame["dataset"] == "val"], [DatasetInfo("val", Role.ID)], ["msp"], bootstrap=0)
+    text = " ".join(Parsed(render({"run": only})).text)
+    assert "msp" in text
+    assert "Accepted with the highest score" not in text
+
+
+@pytest.mark.filterwarnings("ignore:.*undefined")
+def test_undefined_values_are_shown_with_their_reason() -> None:
+    full = make_results()
+    datasets = [
+        DatasetInfo("near", Role.OOD, ("seven", "eight", "nine", "none")),
+        *[d for d in full.datasets if d.name != "near"],
+    ]
+    results = Results.from_scores(full.scores, datasets, list(full.detectors), bootstrap=0)
+    text = " ".join(Parsed(render({"run": results})).text)
+    assert "undefined" in text
+    assert re.search(r"fpr95 of msp on near/none", text)
+
+
+def test_infinite_scores_and_thresholds_are_shown() -> None:
+    frame = make_results().scores
+    frame["msp"] = np.where(frame["dataset"] == "val", -np.inf, frame["msp"])
+    results = Results.from_scores(frame, make_results().datasets, ["msp", "knn"], bootstrap=0)
+    assert "threshold -inf" in render({"run": results})
