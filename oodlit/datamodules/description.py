@@ -164,6 +164,13 @@ def select(
         raise DataError(f"{description.name}: no image at {description.layout}; found {found}")
     if only is not None:
         _check_listed(description.name, only, places)
+    if description.label_subset and (
+        other := [path for path, place in places.items() if place.label not in description.label_subset]
+    ):
+        raise DataError(
+            f"{description.name}: {other[0]!r} ({len(other)} in all) is of a class that this set does not cover;"
+            " is this another set?"
+        )
     counts = Counter(place.group for place in places.values())
     if complete and (problems := _differences(description, counts)):
         raise DataError(

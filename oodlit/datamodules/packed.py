@@ -45,13 +45,15 @@ def packed_streams(folder: Path, sets: Sequence[SmallSet], *, shard_size: int = 
     for small in sets:
         target = folder / small.name
         with FileLock(folder / f".{small.name}.lock"):
+            for leftover in folder.glob(f".{small.name}.*.staging"):  # of a run that was killed
+                shutil.rmtree(leftover)
             if not target.is_dir():
                 _write(target, small, shard_size)
     return [shard_stream(folder / small.name) for small in sets]
 
 
 def _write(target: Path, small: SmallSet, shard_size: int) -> None:
-    staging = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{small.name}."))
+    staging = Path(tempfile.mkdtemp(dir=target.parent, prefix=f".{small.name}.", suffix=".staging"))
     try:
         records = [
             write_shard(staging / f"{small.name}-{number:04d}.tar", small.entries[start : start + shard_size])

@@ -2,6 +2,10 @@
 
 import gc
 import pickle
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -111,6 +115,27 @@ def test_an_interrupted_write_leaves_nothing_that_is_read(tmp_path, monkeypatch)
     monkeypatch.undo()
     assert not list(tmp_path.rglob("*.tar"))
     assert len(DigitsBenchmark(tmp_path, per_test=3).stream("digits_near")) == 533
+
+
+def test_a_kill_at_any_moment_leaves_nothing_that_is_read(tmp_path):
+    code = (
+        "from oodlit.datamodules.digits import DigitsBenchmark; print(1, flush=True);"
+        f"DigitsBenchmark({str(tmp_path)!r}, per_test=3)"
+    )
+    for delay in (0.5, 1.2):
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+        process.stdout.readline()
+        time.sleep(delay)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        process.stdout.close()
+    (folder,) = tmp_path.iterdir() if list(tmp_path.iterdir()) else [tmp_path]
+    (folder / ".digits_val.x.staging").mkdir()
+    two = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.DEVNULL) for _ in range(2)]
+    assert [process.wait() for process in two] == [0, 0]
+    again = DigitsBenchmark(tmp_path, per_test=3)
+    assert [len(stream) for stream in again.streams] == [758, 506, 533, 3036, 51]
+    assert not list(tmp_path.rglob("*.staging"))
 
 
 def test_loaders_give_every_sample_once(data):
