@@ -18,9 +18,10 @@ def require(module: str) -> ModuleType:
         >>> require("hypothesis").__name__
         'hypothesis'
     """
+    package = module.partition(".")[0]
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        if error.name not in (module, module.partition(".")[0]):
+        if error.name not in (module, package):
             raise
-        raise MissingExtraError.of(f"oodlit.testing with {module}", "testing") from error
+        raise MissingExtraError.of(f"oodlit.testing with {package}", "testing") from error

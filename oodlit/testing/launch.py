@@ -67,7 +67,7 @@ def launch(factories: tuple[Factory, ...], problem: ProblemFactory) -> tuple[Lau
         task = {
             "problem": [problem.__module__, problem.__qualname__],
             "modules": {m: getattr(sys.modules.get(m), "__file__", None) for m in modules},
-            "saved": [i for i, result in enumerate(results) if not result.errors],
+            "saved": {str(i): repr(factories[i]()) for i, result in enumerate(results) if not result.errors},
             "processes": NUM_PROCESSES,
         }
         (folder / "task.json").write_text(json.dumps(task))

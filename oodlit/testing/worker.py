@@ -16,6 +16,7 @@ from oodlit.detectors.distributed import cpu_group, gather_objects
 from oodlit.detectors.fitting import make_statistics
 from oodlit.detectors.io import detector_from_config, detector_to_config
 from oodlit.detectors.statistics import synchronize
+from oodlit.errors import InvalidArgumentError
 from oodlit.testing.launch import SHARES, batches_of, find
 from oodlit.testing.problems import Problem, ProblemFactory
 
@@ -34,12 +35,12 @@ def main(folder: Path, rank: int) -> None:
     dist.init_process_group(
         "gloo", init_method=(folder / "rendezvous").as_uri(), rank=rank, world_size=task["processes"], timeout=PATIENCE
     )
-    for number in task["saved"]:
-        _one_detector(folder, number, rank, problem)
+    for number, written in task["saved"].items():
+        _one_detector(folder, number, written, rank, problem)
     dist.destroy_process_group()
 
 
-def _one_detector(folder: Path, number: int, rank: int, problem: ProblemFactory) -> None:
+def _one_detector(folder: Path, number: str, written: str, rank: int, problem: ProblemFactory) -> None:
     scores: dict[str, Tensor] = {}
     errors: dict[str, str] = {}
 
@@ -50,9 +51,15 @@ def _one_detector(folder: Path, number: int, rank: int, problem: ProblemFactory)
             errors[what] = f"{type(error).__name__}: {error}"
 
     def loaded() -> Detector:
-        return load(folder / str(number))[0]["detector"]
+        return load(folder / number)[0]["detector"]
 
-    attempt("saved", lambda: loaded().score(problem().tests))
+    def score_loaded() -> Tensor:
+        detector = loaded()
+        if repr(detector) != written:
+            raise InvalidArgumentError(f"{written} came back as {detector!r}")
+        return detector.score(problem().tests)
+
+    attempt("saved", score_loaded)
     for what, share in SHARES.items():
         gather_objects(None, what)  # nobody starts before all are here
         attempt(what, lambda share=share: _fit_together(loaded(), problem(), rank, share))  # type: ignore[misc]

@@ -42,24 +42,25 @@ def test_detector_has_about_twenty_lines():
     assert len([line for line in code.splitlines() if line.strip()]) <= 20
 
 
-def test_python_blocks_run(folder):
+def test_page_and_shell_command_run(folder):
+    """One process for both: the checks then start their own processes once."""
     code = "\n".join(code for title, code in BLOCKS if not title)
     (folder / "page.py").write_text(
-        code + "\nassert report.passed\nassert {'msp', 'nearest_mean'} <= set(table['detector'])\n"
+        f"{code}\n"
+        "assert report.passed\n"
+        "assert {'msp', 'nearest_mean'} <= set(table['detector'])\n"
+        "from oodlit.cli import main\n"
+        "raise SystemExit(main(['check', 'nearest_mean.NearestMean']))\n"
     )
+    assert "$ oodlit check nearest_mean.NearestMean\n" in PAGE.read_text()
     done = run("page.py", folder=folder)
     assert done.returncode == 0, done.stderr
-
-
-def test_shell_command(folder):
-    done = run("-m", "oodlit", "check", "nearest_mean.NearestMean", folder=folder)
-    assert done.returncode == 0, done.stdout + done.stderr
     assert "NearestMean()" in done.stdout
-    assert "check_two_processes" in done.stdout
+    assert re.search(r"passed +check_two_processes", done.stdout)
 
 
 def test_pytest_file(folder):
-    # The two checks that start processes run in the other tests of this file.
+    # The two checks that start processes run in the test above.
     options = ["-q", "-p", "no:cacheprovider", "-k", "not saved and not two_processes"]
     done = run("-m", "pytest", *options, folder=folder)
     assert done.returncode == 0, done.stdout + done.stderr

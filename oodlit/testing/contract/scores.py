@@ -28,7 +28,7 @@ MIN_AUROC = 0.95
 
 @rule(
     "score-form",
-    "A score is one float32 or float64 per image, on the device of the outputs, equal on all devices, without gradient.",
+    "A score is float32 or float64, one per image, where the outputs are, equal on all devices, without gradient.",
 )
 def check_score_form(factory: Factory, problem: ProblemFactory) -> None:
     """Shape, dtype and device, for several images and for one; on the CPU, and on CUDA where there is a device."""
