@@ -211,6 +211,22 @@ class NaNForMissingClass(_Nearest):
         return moments.class_sums / moments.counts[:, None]
 
 
+class LosesClassIds(Detector):
+    """The mean of the predicted class, looked up by its place among the classes that have images."""
+
+    needs = frozenset({"logits", "features"})
+    statistics = (ClassMoments,)
+    invariances = frozenset({"class_permutation"})
+    reference = PAPER
+
+    def _fit(self, statistics, head):
+        self.register_buffer("means", statistics[ClassMoments].class_means)
+
+    def _score(self, outputs):
+        means = self.means[outputs.predictions.clamp(max=len(self.means) - 1)]
+        return -torch.linalg.vector_norm(outputs.require("features").double() - means, dim=1)
+
+
 class NaNForSingleImage(_Nearest):
     def means_of(self, moments):
         freedom = (moments.counts[moments.class_ids] - 1).double()
@@ -313,7 +329,10 @@ BROKEN = {
     "check_two_processes": ForgetsTheOtherProcess,
     "check_unfitted": ScoresUnfitted,
 }
-EVERYONE = (Sound, *BROKEN.values())
+MORE = [("check_missing_class", LosesClassIds)]
+"""Further faults that a check must find."""
+CASES = [*BROKEN.items(), *MORE]
+EVERYONE = (Sound, *(broken for _, broken in CASES))
 
 
 def failures(factory):
@@ -331,7 +350,7 @@ def test_sound_detector_passes():
 
 def pytest_generate_tests(metafunc):
     if "broken" in metafunc.fixturenames:
-        metafunc.parametrize(("check", "broken"), BROKEN.items(), ids=[c.__name__ for c in BROKEN.values()])
+        metafunc.parametrize(("check", "broken"), CASES, ids=[broken.__name__ for _, broken in CASES])
 
 
 def test_broken_detector_fails_its_check_and_no_other(check, broken):

@@ -11,6 +11,7 @@ from oodlit.detectors.fitting import make_statistics
 from oodlit.errors import NotFittedError, OodlitError
 from oodlit.outputs import Outputs
 from oodlit.testing.comparison import assert_same_scores, fit_on
+from oodlit.testing.contract.invariances import rename_classes
 from oodlit.testing.problems import Problem, ProblemFactory, cut, select
 from oodlit.testing.rules import Factory, examples, fitted_on_training_data, rule
 
@@ -130,12 +131,22 @@ def check_unfitted(factory: Factory, problem: ProblemFactory) -> None:
 
 @rule(
     "missing-class",
-    "A class without training images is left out, or the fit says what is missing; scores are never NaN.",
+    "A class without training images is left out, or the fit says what is missing; scores are never NaN, and the other"
+    " classes keep their ids.",
     applies=fitted_on_training_data,
 )
 def check_missing_class(factory: Factory, problem: ProblemFactory) -> None:
-    """Training labels with a gap in the middle and at the end."""
-    _fit_on_classes(factory, problem, keep=[0, 1, 3, 4], per_class=None)
+    """Training labels with a gap in the middle and at the end; then the same classes under other names."""
+    present = [0, 1, 3, 4]
+    scores = _scores_of_classes(factory, problem(), keep=present)
+    if scores is None or "class_permutation" not in factory().invariances:
+        return
+    order = torch.tensor([2, 4, 0, 5, 3, 1])
+    named = order.argsort()[present].tolist()
+    renamed = _scores_of_classes(factory, rename_classes(problem(), order), keep=named)
+    if renamed is None:
+        raise AssertionError(f"fitted on classes {present}, but not on the same classes under the names {named}")
+    assert_same_scores(renamed, scores, what=f"classes {present} under the names {named}", rtol=1e-4)
 
 
 @rule(
@@ -145,7 +156,7 @@ def check_missing_class(factory: Factory, problem: ProblemFactory) -> None:
 )
 def check_one_image_per_class(factory: Factory, problem: ProblemFactory) -> None:
     """The first image of each class."""
-    _fit_on_classes(factory, problem, keep=None, per_class=1)
+    _scores_of_classes(factory, problem(), per_class=1)
 
 
 @rule(
@@ -155,24 +166,25 @@ def check_one_image_per_class(factory: Factory, problem: ProblemFactory) -> None
 )
 def check_one_class(factory: Factory, problem: ProblemFactory) -> None:
     """All images of class 0."""
-    _fit_on_classes(factory, problem, keep=[0], per_class=None)
+    _scores_of_classes(factory, problem(), keep=[0])
 
 
-def _fit_on_classes(
-    factory: Factory, problem: ProblemFactory, *, keep: list[int] | None, per_class: int | None
-) -> None:
-    data = problem()
+def _scores_of_classes(
+    factory: Factory, data: Problem, *, keep: list[int] | None = None, per_class: int | None = None
+) -> Tensor | None:
+    """Scores after a fit on some classes or on few images of each; None where the fit was refused with a reason."""
     labels = data.train.require("labels")
     wanted = torch.ones_like(labels).bool() if keep is None else torch.isin(labels, torch.tensor(keep))
-    rank = torch.stack([(labels[: i + 1] == labels[i]).sum() for i in range(len(labels))])
     if per_class is not None:
+        rank = torch.stack([(labels[: i + 1] == labels[i]).sum() for i in range(len(labels))])
         wanted &= rank <= per_class
     train = select(data.train, wanted)
     detector = factory()
     try:
         fit_on(detector, [train], data.head)
     except OodlitError:
-        return  # refused with one of our own errors, before any score
+        return None
     scores = detector.score(data.tests)
     bad = int(scores.isnan().sum())
     assert not bad, f"{bad} of {len(scores)} scores are NaN after a fit on {len(train)} images"
+    return scores

@@ -20,6 +20,7 @@ __all__ = [
     "check_logit_shift",
     "check_logit_shift_equivariance",
     "check_mean_is_best",
+    "rename_classes",
 ]
 
 INVARIANCES = {
@@ -127,7 +128,7 @@ def check_class_permutation(factory: Factory, problem: ProblemFactory) -> None:
 
     @examples(order=st.permutations(range(data.head.num_classes)))
     def _(order: list[int]) -> None:
-        renamed = _rename_classes(problem(), torch.tensor(order))
+        renamed = rename_classes(problem(), torch.tensor(order))
         found = fitted(factory, renamed).score(renamed.tests)
         assert_same_scores(found, expected, what=f"classes in the order {order}", rtol=1e-4)
 
@@ -185,7 +186,7 @@ def _map_features(data: Problem, matrix: Tensor, shift: Tensor) -> Problem:
     return replace(data, train=mapped(data.train), id=mapped(data.id), ood=mapped(data.ood), head=head)
 
 
-def _rename_classes(data: Problem, order: Tensor) -> Problem:
+def rename_classes(data: Problem, order: Tensor) -> Problem:
     """New class i is old class order[i]; the network is renamed as well."""
     network = data.model.network
     linear = network.get_submodule(str(network.head_name))
