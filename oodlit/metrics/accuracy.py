@@ -75,8 +75,8 @@ class Accuracy(StreamMetric):
     def __init__(self, **kwargs: Any) -> None:
         """Two counts, summed over processes."""
         super().__init__(**kwargs)
-        self.add_state("correct", default=torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
-        self.add_state("total", default=torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_count("correct")
+        self.add_count("total")
 
     def update(self, predictions: Int[Tensor, " batch"], *, labels: Int[Tensor, " batch"]) -> None:
         """Count one batch.

@@ -36,11 +36,17 @@ class StreamMetric(torchmetrics.Metric):
         """Start without streams."""
         super().__init__(**kwargs)
         self._stream_dtypes: dict[str, torch.dtype] = {}
+        self._counts: list[str] = []
 
     def add_stream(self, name: str, dtype: torch.dtype) -> None:
         """Declare the stream `name` of per-image values."""
         self._stream_dtypes[name] = dtype
         self.add_state(name, default=[], dist_reduce_fx="cat")
+
+    def add_count(self, name: str) -> None:
+        """Declare the integer `name`, summed over processes."""
+        self._counts.append(name)
+        self.add_state(name, default=torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
 
     def append(self, name: str, values: Tensor) -> None:
         """Append one batch to a stream; no values, no entry."""
@@ -86,9 +92,26 @@ class StreamMetric(torchmetrics.Metric):
                 state.append(self._empty(name))
         super().sync(dist_sync_fn, process_group, should_sync, distributed_available)
 
-    def merge_state(self, incoming_state: dict[str, Any] | torchmetrics.Metric) -> None:
-        """Add the state of another metric of this class."""
-        super().merge_state(incoming_state)
+    def merge_state(self, incoming_state: "dict[str, Any] | torchmetrics.Metric") -> None:
+        """Add the state of another metric of this class, or a dictionary of its states.
+
+        Raises:
+            InvalidArgumentError: Another class, or a state is missing.
+        """
+        # Written out: older torchmetrics have no such method (1.5.0), newer ones go on returning the cached value (1.9).
+        if isinstance(incoming_state, torchmetrics.Metric) and type(incoming_state) is not type(self):
+            raise InvalidArgumentError(
+                f"{type(self).__name__}: cannot take the state of a {type(incoming_state).__name__}"
+            )
+        names = [*self._stream_dtypes, *self._counts]
+        found = incoming_state if isinstance(incoming_state, dict) else {n: getattr(incoming_state, n) for n in names}
+        if missing := [name for name in names if name not in found]:
+            raise InvalidArgumentError(f"{type(self).__name__}: states {missing} are missing in {sorted(found)}")
+        for name in self._stream_dtypes:
+            for values in found[name] if isinstance(found[name], list) else [found[name]]:
+                self.append(name, values)
+        for name in self._counts:
+            setattr(self, name, getattr(self, name) + found[name].to(self.device))
         self._computed = None
 
     def plot(self, val: Tensor | None = None, ax: Any | None = None) -> Any:

@@ -31,6 +31,7 @@ __all__ = [
 # Okabe and Ito's colours, told apart with every common colour blindness; yellow is left out (unreadable on white).
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _STYLES = ("-", "--", ":", "-.")
+_MARKERS = ("o", "s", "^", "D")
 _MAX_BARS = 4
 """With more detectors than this, bars per class become a heat map."""
 
@@ -179,7 +180,7 @@ def score_histograms(
 ) -> Figure:
     """Histograms of ID and OOD scores with the acceptance threshold, one panel per detector.
 
-    Scores outside the 0.5 and 99.5 percentiles are drawn in the outermost bins, infinities included.
+    Scores beyond the outermost 0.5 percent of both groups are drawn in the outermost bins, infinities included.
 
     Args:
         results: The results.
@@ -206,7 +207,7 @@ def score_histograms(
             continue
         name = names[index]
         parts = [s[name].to_numpy(dtype=np.float64) for s in (id_scores, ood_scores)]
-        low, high = _span(np.concatenate(parts))
+        low, high = _span(parts)
         edges = np.linspace(low, high, bins + 1)
         for values, colour, label in zip(parts, _COLOURS, ("ID", f"OOD ({info.name})"), strict=False):
             inside = np.clip(values, low, high)
@@ -290,7 +291,7 @@ def accuracy_fpr(
         axes.plot(
             np.array(accuracy)[order],
             np.array(y)[order],
-            marker="o",
+            marker=_MARKERS[index // len(_COLOURS) % len(_MARKERS)],
             markersize=5,
             color=_colour(index),
             linestyle=_style(index),
@@ -373,11 +374,12 @@ def _heat_map(
     return figure
 
 
-def _span(values: np.ndarray) -> tuple[float, float]:
-    finite = values[np.isfinite(values)]
-    if len(finite) == 0:
+def _span(groups: Sequence[np.ndarray]) -> tuple[float, float]:
+    """From the smallest 0.5 percentile to the largest 99.5 percentile of the groups' finite values."""
+    ends = [np.quantile(v[np.isfinite(v)], [0.005, 0.995]) for v in groups if np.isfinite(v).any()]
+    if not ends:
         return 0.0, 1.0
-    low, high = (float(q) for q in np.quantile(finite, [0.005, 0.995]))
+    low, high = float(min(low for low, _ in ends)), float(max(high for _, high in ends))
     return (low, high) if high > low else (low - 0.5, high + 0.5)
 
 

@@ -1,6 +1,7 @@
 """Results: everything a run leaves, and every way to look at it again without a GPU."""
 
 import importlib
+import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -117,6 +118,11 @@ class Results:
             DataError: A file is missing, unreadable, or does not belong to the others.
         """
         table, scores, run = storage.read(directory)
+        # JSON has no NaN and no infinities; a threshold can be either.
+        run["thresholds"] = {
+            detector: {name: math.nan if value is None else float(value) for name, value in found.items()}
+            for detector, found in run["thresholds"].items()
+        }
         return cls(scores, table, run)
 
     def save(self, directory: str | os.PathLike[str]) -> None:

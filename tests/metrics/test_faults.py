@@ -291,10 +291,24 @@ def test_merged_states_equal_one_stream_also_after_compute():
     first.merge_state(second)
     assert first.compute() == whole.compute()
     first.merge_state(m.AUROC())
+    first.merge_state({"id_scores": [], "ood_scores": torch.empty(0)})
     assert first.compute() == whole.compute()
+    with pytest.raises(InvalidArgumentError, match="AUROC: cannot take the state of a FPRAtTPR"):
+        first.merge_state(m.FPRAtTPR())
+    with pytest.raises(InvalidArgumentError, match=r"AUROC: states \['ood_scores'\] are missing"):
+        first.merge_state({"id_scores": []})
     first.reset()
     first.update(torch.tensor([1.0, 0.0]), is_ood=torch.tensor([False, True]))
     assert first.compute().item() == 1.0
+
+
+def test_merged_counts():
+    first, second = m.Accuracy(), m.Accuracy()
+    first.update(torch.tensor([0, 1]), labels=torch.tensor([0, 0]))
+    second.update(torch.tensor([0, 1]), labels=torch.tensor([0, 1]))
+    first.merge_state(second)
+    assert first.compute().item() == 0.75
+    assert second.compute().item() == 1.0
 
 
 def test_forward_gives_the_value_of_the_batch():

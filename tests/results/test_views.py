@@ -45,6 +45,10 @@ def test_undefined_and_infinite_values_survive_saving(tmp_path):
     again = Results.load(tmp_path / "run")
     pd.testing.assert_frame_equal(again.table, results.table, check_exact=True)
     assert math.isnan(again.value("fpr95", dataset="far", detector="good"))
+    assert again.run["thresholds"]["good"] == results.run["thresholds"]["good"]
+    assert again.run["thresholds"]["good"]["fpr95"] == -np.inf
+    again.plot("score_histograms", dataset="near")
+    again.plot("roc", dataset="near")
 
 
 def test_saving_into_a_directory_with_other_files_keeps_them(results, tmp_path):
