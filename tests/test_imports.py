@@ -23,6 +23,7 @@ ALLOWED = {
     "results": BASE | {"metrics", "results"},
     "report": BASE | {"metrics", "detectors", "results", "report"},
     "callbacks": ROOMS - {"report"},
+    "clip": BASE | {"detectors", "backbones", "module"},
     "console": set(),
     "runs": ROOMS | {"console", "runs"},
     "demo": ROOMS | {"console", "runs", "demo"},

@@ -1,5 +1,7 @@
 """A small convolutional network for 8 x 8 digits and its training."""
 
+from collections.abc import Sequence
+
 import pytorch_lightning as pl
 import torch
 from jaxtyping import Float
@@ -68,7 +70,7 @@ class DigitsTraining(pl.LightningModule):
         super().__init__()
         self.network, self.learning_rate = network, learning_rate
 
-    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Float[Tensor, ""]:
+    def training_step(self, batch: Sequence[Tensor], batch_idx: int) -> Float[Tensor, ""]:
         """Loss of one batch."""
         images, labels = batch
         return nn.functional.cross_entropy(self.network(images), labels)
