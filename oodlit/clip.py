@@ -147,4 +147,4 @@ def from_open_clip(
     network.eval()
     tokenizer = open_clip.get_tokenizer(model)
     concepts = text_concepts(names, lambda prompts: network.encode_text(tokenizer(prompts)), templates=templates)
-    return ZeroShotClassifier(network.visual, concepts, scale=float(network.logit_scale.exp())), transform
+    return ZeroShotClassifier(network.visual, concepts, scale=float(network.logit_scale.detach().exp())), transform

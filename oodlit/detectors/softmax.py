@@ -20,7 +20,7 @@ def log_max_probability(logits: Float[Tensor, "batch classes"]) -> Float[Tensor,
         >>> log_max_probability(torch.tensor([[40.0, 0.0]]))
         tensor([-4.2484e-18])
     """
-    return -_odds_against(_gaps(logits, logits.amax(dim=1))).log1p()
+    return -_odds_against(_gaps(logits, logits.amax(dim=1)).exp_()).log1p()
 
 
 def log_softmax(outputs: Outputs) -> Float[Tensor, "batch classes"]:
@@ -43,8 +43,8 @@ def negative_entropy(outputs: Outputs) -> Float[Tensor, " batch"]:
     """Sum of p log p; 0 log 0 = 0; once per batch."""
 
     def compute() -> Tensor:
-        d, odds = gaps(outputs), odds_against(outputs)
-        mean_gap: Tensor = torch.linalg.vecdot(d.exp(), d) / (1 + odds)
+        odds = odds_against(outputs)
+        mean_gap: Tensor = torch.linalg.vecdot(_ratios(outputs), gaps(outputs)) / (1 + odds)
         return mean_gap - odds.log1p()
 
     return outputs.memo("negative_entropy", compute)
@@ -57,16 +57,19 @@ def gaps(outputs: Outputs) -> Float[Tensor, "batch classes"]:
 
 def odds_against(outputs: Outputs) -> Float[Tensor, " batch"]:
     """(1 - p_max) / p_max; once per batch."""
-    return outputs.memo("odds_against", lambda: _odds_against(gaps(outputs)))
+    return outputs.memo("odds_against", lambda: _odds_against(_ratios(outputs)))
 
 
 def _gaps(logits: Tensor, largest: Tensor) -> Tensor:
     return (logits - largest[:, None]).clamp_(min=torch.finfo(logits.dtype).min)
 
 
-def _odds_against(d: Tensor) -> Tensor:
-    ratios = d.exp()
-    total = ratios.sum(dim=1)
+def _ratios(outputs: Outputs) -> Tensor:
+    """Probabilities relative to the largest; once per batch."""
+    return outputs.memo("probability_ratios", lambda: gaps(outputs).exp())
+
+
+def _odds_against(ratios: Tensor) -> Tensor:
     # The fractional part of 1 is 0: it takes the largest class out, and its equals, which are counted.
-    others = ratios.frac_().sum(dim=1)
+    total, others = ratios.sum(dim=1), ratios.frac().sum(dim=1)
     return others + ((total - others).round() - 1)
