@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from oodlit.datamodules.photos import PhotosBenchmark
     from oodlit.datamodules.pool import pooled_stream
     from oodlit.datamodules.protocols import subset_predictions
-    from oodlit.datamodules.published import build_set, set_stream
+    from oodlit.datamodules.published import build_set, set_stream, verify_set
     from oodlit.datamodules.sets import describe, descriptions
     from oodlit.datamodules.shards import ShardSource, shard_stream
     from oodlit.datamodules.sources import DatasetSource, FileSource, MemorySource
@@ -51,6 +51,7 @@ __all__ = [
     "shard_stream",
     "subset_predictions",
     "unit_test_stream",
+    "verify_set",
 ]
 
 _HOME = {
@@ -80,6 +81,7 @@ _HOME = {
     "set_stream": "published",
     "shard_stream": "shards",
     "unit_test_stream": "unit_tests",
+    "verify_set": "published",
 }
 
 

@@ -4,22 +4,24 @@ import hashlib
 import os.path
 import warnings
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from oodlit.datamodules.description import DatasetDescription, Selection, select
-from oodlit.datamodules.sets.unit_tests import UNIT_TEST_SET
-from oodlit.datamodules.shards.build import build_shards
+from oodlit.datamodules.sets import UNIT_TEST_SET, descriptions
+from oodlit.datamodules.shards.build import Progress, build_shards
 from oodlit.datamodules.shards.files import open_files
 from oodlit.datamodules.shards.listing import Listing, Place
 from oodlit.datamodules.shards.manifest import INFO_NAMES, ShardInfo
 from oodlit.datamodules.shards.reader import ShardSource
+from oodlit.datamodules.shards.verify import Problem, Verification, shard_info, verify_shards
 from oodlit.datamodules.sources import FileSource
 from oodlit.datamodules.stream import Source, Stream
 from oodlit.datamodules.unit_tests import UnitTestListing, unit_test_source
 from oodlit.errors import DataError
 
-__all__ = ["UnofficialArchiveWarning", "build_set", "list_set", "read_file_list", "set_stream"]
+__all__ = ["UnofficialArchiveWarning", "build_set", "list_set", "read_file_list", "set_stream", "verify_set"]
 
 
 class UnofficialArchiveWarning(UserWarning):
@@ -155,6 +157,33 @@ def set_stream(
     return _stream(description, name, shards, shards.info.class_names or description.class_names)
 
 
+def verify_set(folder: str | Path, *, decode: bool = True, progress: Progress | None = None) -> list[Verification]:
+    """`verify_shards`, with the published numbers of the sets that the manifest names.
+
+    Sets that were built with complete=False are compared with their manifest alone.
+
+    Args:
+        folder: Folder of shards.
+        decode: Whether every image is decoded.
+        progress: See `verify_shards`.
+
+    Returns:
+        One report per split; everything that is wrong is in its problems.
+
+    Raises:
+        DataError: As `verify_shards`.
+    """
+    reports: list[Verification] = []
+    for split, info in shard_info(folder).items():
+        description = descriptions().get(info.name) if info.extra.get("complete", True) else None
+        total = None if description is None else description.expected_count
+        classes = {} if description is None else description.classes
+        numbers = {name: count for name, count in classes.items() if count is not None}
+        found = verify_shards(folder, split=split or None, expected=numbers or None, decode=decode, progress=progress)
+        reports += [_with_total(report, total) for report in found]
+    return reports
+
+
 def read_file_list(path: str | Path) -> list[str]:
     """File names of a published list: one per line, with or without a number behind it.
 
@@ -170,6 +199,13 @@ def read_file_list(path: str | Path) -> list[str]:
     if not names:
         raise DataError(f"{path}: the list is empty")
     return names
+
+
+def _with_total(report: Verification, expected: int | None) -> Verification:
+    if expected in (None, report.num_samples):
+        return report
+    problem = Problem("", "", f"{report.num_samples} images, {expected} are expected")
+    return replace(report, problems=(*report.problems, problem))
 
 
 def _stream(description: DatasetDescription, name: str, source: Source, class_names: tuple[str, ...]) -> Stream:

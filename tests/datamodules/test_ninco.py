@@ -4,6 +4,7 @@ import hashlib
 import io
 import tarfile
 from collections import Counter
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 
@@ -16,10 +17,11 @@ from torchvision.transforms import PILToTensor
 
 from oodlit.datamodules.keys import unescape_key
 from oodlit.datamodules.loader import StreamLoader
-from oodlit.datamodules.published import UnofficialArchiveWarning, build_set, list_set, set_stream
+from oodlit.datamodules.published import UnofficialArchiveWarning, build_set, list_set, set_stream, verify_set
 from oodlit.datamodules.sets import describe
 from oodlit.datamodules.sets.ninco import NINCO_CLASSES
-from oodlit.datamodules.shards.verify import find_duplicates, verify_shards
+from oodlit.datamodules.shards.manifest import write_info
+from oodlit.datamodules.shards.verify import find_duplicates, shard_info, verify_shards
 from oodlit.datamodules.unit_tests import UNIT_TESTS
 from oodlit.errors import DataError
 
@@ -136,10 +138,22 @@ def test_every_file_name_comes_back_once_with_its_class(shards, name):
 
 @pytest.mark.parametrize("name", SETS)
 def test_it_verifies(shards, name):
-    description = describe(name)
-    (report,) = verify_shards(shards[name], expected={k: v for k, v in description.classes.items() if v is not None})
+    (report,) = verify_set(shards[name])
     assert report.problems == ()
-    assert report.num_samples == description.expected_count
+    assert report.num_samples == describe(name).expected_count
+
+
+def test_verification_knows_the_published_numbers(part, tmp_path):
+    build_set(describe("ninco"), part, tmp_path, complete=False)
+    (known,) = verify_set(tmp_path)
+    assert known.ok  # the manifest says that it is a part
+    info = next(iter(shard_info(tmp_path).values()))
+    write_info(tmp_path, replace(info, extra={}))
+    (report,) = verify_set(tmp_path, decode=False)
+    problems = [str(problem) for problem in report.problems]
+    assert "147 images, 5879 are expected" in problems
+    assert "class 'Caracal caracal caracal': 3 samples, 100 are expected" in problems
+    assert len(problems) == 1 + 64
 
 
 def test_images_shared_between_ninco_and_places_are_found(shards):
