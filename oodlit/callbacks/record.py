@@ -17,7 +17,7 @@ from oodlit.module import OODModule
 
 __all__ = ["run_record"]
 
-PACKAGES = ("numpy", "pandas", "pytorch-lightning", "timm", "torch", "torchmetrics", "torchvision", "webdataset")
+PACKAGES = ("numpy", "pandas", "pytorch-lightning", "timm", "torch", "torchmetrics", "torchvision")
 
 
 def run_record(
