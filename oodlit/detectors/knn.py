@@ -72,9 +72,13 @@ class KNN(Detector):
                 f"{self!r}: k={self.k}, but the bank holds {len(features)} training images;"
                 f" use k <= {len(features)} or fit on more images"
             )
-        bank = exact_scaling(features)
+        bank, norms = torch.empty_like(features), features.new_empty(len(features), dtype=torch.float64)
+        for i in range(0, len(features), 4096):  # in parts: nothing but the bank itself is as large as the bank
+            rows = slice(i, i + 4096)
+            bank[rows] = exact_scaling(features[rows])
+            norms[rows] = torch.linalg.vector_norm(bank[rows], dim=1, dtype=torch.float64)
         self.register_buffer("bank", bank)
-        self.register_buffer("norms", torch.linalg.vector_norm(bank, dim=1, dtype=torch.float64))
+        self.register_buffer("norms", norms)
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
         return -kth_distances(outputs.require("features"), self.bank, self.norms, self.k)

@@ -388,3 +388,13 @@ def test_uniform_numbers_are_uniform() -> None:
 def test_energy_is_the_default_of_a_reshaping() -> None:
     train, head = small_problem(signed=False)
     np.testing.assert_allclose(scored(ReAct(), train, head, train), scored(ReAct(then=Energy()), train, head, train))
+
+
+def test_rank_feat_takes_a_map_in_half_precision() -> None:
+    model = PlainModel(Conv(), torch.ones(3))
+    maps = normal(5, 6, 3, 4).bfloat16()
+    scores = [
+        RankFeat().score(Outputs(torch.zeros(5, 4), hidden={"feature_map": m}, model=model))
+        for m in (maps, maps.float())
+    ]
+    np.testing.assert_allclose(scores[0], scores[1], rtol=0.02, atol=0.01)

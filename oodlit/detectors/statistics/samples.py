@@ -190,9 +190,9 @@ class FeatureBank(_SmallestHashes):
         return {"features": outputs.require("features")}
 
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
-        """Memory of the state."""
-        rows = num_train if self.rows is None else min(2 * self.rows, num_train)
-        return rows * (4 * width + 8)
+        """Twice the rows: they are copied when they are sorted, and into the detector."""
+        rows = num_train if self.rows is None else min(self.rows, num_train)
+        return 2 * rows * (4 * width + 8)
 
     def features(self, rows: int | None = None) -> Tensor:
         """The first `rows` features in the order of their hashes (None = all), on the CPU."""

@@ -1,0 +1,207 @@
+"""Fit and score times of the detectors against pytorch-ood, on the same tensors in the same run.
+
+    python benchmarks/detectors.py                    # 50 000 train, 1000 test, 768 features, 1000 classes
+    python benchmarks/detectors.py --train 5000 --only mahalanobis,knn
+
+pytorch-ood is no dependency of oodlit: `pip install pytorch-ood` where this runs; without it the yardsticks alone are
+measured. A ratio is the time of pytorch-ood divided by ours. Fit times of ours hold for one detector alone, statistics
+included; in a run the statistics are shared. Scores agree up to sign and monotone map where the rank correlation is 1.
+"""
+
+import argparse
+import os
+import platform
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from scipy.stats import spearmanr
+from torch import Tensor, nn
+
+from oodlit import detectors as ours
+from oodlit.detectors.fitting import make_statistics
+from oodlit.detectors.residual_space import default_dim
+from oodlit.outputs import Head, Outputs
+
+
+@dataclass
+class Data:
+    """One problem: the tensors that both sides are given."""
+
+    train: Tensor
+    train_logits: Tensor
+    labels: Tensor
+    test: Tensor
+    test_logits: Tensor
+    head: Head
+
+    def outputs(self) -> Outputs:
+        """Fresh test outputs: nothing is remembered from an earlier detector."""
+        return Outputs(self.test_logits, self.test)
+
+    def batches(self, size: int = 512) -> list[Outputs]:
+        """The training set."""
+        keys = [f"train/{i}" for i in range(len(self.train))]
+        whole = Outputs(self.train_logits, self.train, self.labels, keys=keys)
+        return [whole.select(slice(i, i + size)) for i in range(0, len(whole), size)]
+
+
+def make(train: int, test: int, width: int, classes: int) -> Data:
+    """Non-negative features around class means, and a head that knows the means."""
+    generator = torch.Generator().manual_seed(0)
+    means = torch.randn(classes, width, generator=generator)
+    head = Head(means / width**0.5, 0.1 * torch.randn(classes, generator=generator))
+
+    def features(labels: Tensor, noise: float) -> Tensor:
+        return (means[labels] + noise * torch.randn(len(labels), width, generator=generator)).relu()
+
+    labels = torch.arange(train) % classes
+    x = features(labels, 1.0)
+    some = torch.randint(classes, (test,), generator=generator)
+    y = torch.cat([features(some[: test // 2], 1.0), features(some[test // 2 :], 2.0)])
+    return Data(x, head(x), labels, y, head(y), head)
+
+
+def seconds(run: Callable[[], object], *, budget: float = 2.0) -> float:
+    """Best time of at least one and at most ten runs within the budget."""
+    best, spent = float("inf"), 0.0
+    for _ in range(10):
+        start = time.perf_counter()
+        run()
+        took = time.perf_counter() - start
+        best, spent = min(best, took), spent + took
+        if spent > budget:
+            break
+    return best
+
+
+def theirs(data: Data) -> dict[str, tuple[ours.Detector, object, str]]:
+    """Key -> (our detector, theirs with equal settings, what their methods take: logits, features or maps)."""
+    from pytorch_ood import detector as po
+
+    w, b = data.head.weight, data.head.offset
+    linear = nn.Linear(w.shape[1], w.shape[0])
+    linear.weight.data, linear.bias.data = w, b
+    flat = nn.Sequential(nn.Flatten(), linear)
+    k = min(1000, len(data.train))
+    return {
+        "msp": (ours.MSP(), po.MaxSoftmax(None), "logits"),
+        "max_logit": (ours.MaxLogit(), po.MaxLogit(None), "logits"),
+        "energy": (ours.Energy(), po.EnergyBased(None), "logits"),
+        "entropy": (ours.Entropy(), po.Entropy(None), "logits"),
+        "gen": (ours.GEN(), po.GEN(None, M=100), "logits"),
+        "kl_matching": (ours.KLMatching(), po.KLMatching(None), "logits"),
+        "open_max": (ours.OpenMax(tail=20), po.OpenMax(None, tailsize=20), "logits"),
+        "mahalanobis": (ours.Mahalanobis(), po.Mahalanobis(None), "features"),
+        "relative_mahalanobis": (ours.RelativeMahalanobis(), po.RMD(None), "features"),
+        "vim": (ours.ViM(), po.ViM(None, default_dim(w.shape[1]), w, b), "features"),
+        "knn": (ours.KNN(k=k), po.KNN(None, k=k), "features"),
+        "she": (ours.SHE(), po.SHE(None, linear), "features"),
+        "nn_guide": (ours.NNGuide(bank_size=50_000), po.NNGuide(None, linear), "features"),
+        "fdbd": (ours.FDBD(), po.fDBD(None, linear), "features"),
+        "nci": (ours.NCI(alpha=1e-4), po.NCI(None, linear, alpha=1e-4), "features"),
+        "dice": (ours.DICE(), po.DICE(None, w, b, 0.7), "features"),
+        "react": (ours.ReAct(), po.ReAct(None, flat, percentile=0.99), "maps"),
+        "vra": (ours.VRA(), po.VRA(None, flat), "maps"),
+        "ash": (ours.ASH(), po.ASH(None, flat, "ash-s", 0.9), "maps"),
+        "scale": (ours.SCALE(), po.SCALE(None, flat, 0.85), "maps"),
+        "grad_norm": (ours.GradNorm(), po.GradNorm(linear), "inputs"),
+    }
+
+
+def run_theirs(detector: object, kind: str, data: Data) -> tuple[float, float, Tensor]:
+    """Fit time, score time and scores of pytorch-ood."""
+    as_maps = {"maps": lambda x: x[:, :, None, None]}.get(kind, lambda x: x)
+    train = data.train_logits if kind == "logits" else as_maps(data.train)
+    test = data.test_logits if kind == "logits" else as_maps(data.test)
+    name = {"logits": "logits", "features": "features", "maps": "feature_maps"}.get(kind)
+    fit = getattr(detector, f"fit_{name}", None)
+    score = getattr(detector, f"predict_{name}") if name else detector.predict
+    fit_time = seconds(lambda: fit(train, data.labels), budget=0) if fit and detector.requires_fit else 0.0
+    return fit_time, seconds(lambda: score(test)), -score(test).detach().double()
+
+
+def run_ours(detector: ours.Detector, data: Data) -> tuple[float, float, Tensor]:
+    """Fit time (statistics included), score time and scores of oodlit."""
+    batches = data.batches()
+    fit_time = seconds(lambda: ours.fit([detector], batches, data.head), budget=0)
+    return fit_time, seconds(lambda: detector.score(data.outputs())), detector.score(data.outputs()).double()
+
+
+def compare(data: Data, only: set[str]) -> None:
+    """One row per shared detector."""
+    columns = f"{'detector':22}{'fit ours':>10}{'theirs':>10}{'ratio':>8}"
+    print(f"{columns}{'score ours':>12}{'theirs':>10}{'ratio':>9}  rank corr.")
+    for key, (mine, other, kind) in theirs(data).items():
+        if only and key not in only:
+            continue
+        fit_a, score_a, a = run_ours(mine, data)
+        try:
+            fit_b, score_b, b = run_theirs(other, kind, data)
+        except Exception as error:  # theirs may refuse; the row says why
+            print(f"{key:22}{fit_a:10.3f}{'':18}{score_a:12.4f}  theirs failed: {error}")
+            continue
+        same = spearmanr(a, b).statistic
+        fits = f"{fit_b:10.3f}{fit_b / fit_a:8.1f}" if fit_b else f"{'-':>10}{'-':>8}"
+        print(f"{key:22}{fit_a:10.3f}{fits}{score_a:12.4f}{score_b:10.4f}{score_b / score_a:9.1f}  {same:.6f}")
+
+
+CLOSED_FORM = (
+    *("MSP", "MaxLogit", "Energy", "Entropy", "GEN", "KLMatching", "Mahalanobis", "RelativeMahalanobis", "ViM"),
+    *("Residual", "ReAct", "Cosine", "RelativeCosine", "GradNorm", "DICE", "ASH", "SCALE", "SHE", "FDBD", "NCI", "VRA"),
+)
+
+
+def yardsticks(data: Data) -> None:
+    """All statistics against one product X'X in float64; all closed-form scores against one product X W'."""
+    detectors = [getattr(ours, name)() for name in CLOSED_FORM]
+    batches = data.batches()
+    statistics = make_statistics(detectors)
+
+    def accumulate() -> None:
+        for statistic in statistics.values():
+            statistic.reset()
+        for outputs in batches:
+            statistics.update(outputs)
+
+    double = data.train.double()
+    product = seconds(lambda: double.T @ double)
+    spent = seconds(accumulate, budget=0)
+    kinds = ", ".join(k.__name__ for k in statistics)
+    print(f"statistics ({kinds}): {spent:.2f} s = {spent / product:.2f} x one X'X in float64 ({product:.2f} s)")
+    for detector in detectors:
+        detector.fit(statistics, data.head)
+
+    def score() -> None:
+        outputs = data.outputs()
+        for detector in detectors:
+            detector.score(outputs)
+
+    product, spent = seconds(lambda: data.test @ data.head.weight.T), seconds(score)
+    times = f"{1e3 * spent:.1f} ms = {spent / product:.1f} x one XW' ({1e3 * product:.1f} ms)"
+    print(f"{len(detectors)} closed-form scores: {times}")
+
+
+def main() -> None:
+    """Parse the sizes and run."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in {"train": 50_000, "test": 1000, "width": 768, "classes": 1000}.items():
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--only", type=lambda text: set(text.split(",")), default=set(), help="keys of detectors")
+    arguments = parser.parse_args()
+    data = make(arguments.train, arguments.test, arguments.width, arguments.classes)
+    print(f"{len(data.train)} train, {len(data.test)} test, {arguments.width} features, {arguments.classes} classes")
+    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}")
+    yardsticks(data)
+    try:
+        import pytorch_ood
+    except ImportError:
+        print("pytorch-ood is not installed: no comparison")
+        return
+    print(f"pytorch-ood {pytorch_ood.__version__}; seconds")
+    compare(data, arguments.only)
+
+
+if __name__ == "__main__":
+    main()
