@@ -44,10 +44,13 @@ def fit(detectors: Sequence[Detector], batches: Iterable[Outputs], head: Head | 
 
 
 def make_statistics(detectors: Sequence[Detector], extra: Sequence[type[Statistic]] = ()) -> Statistics:
-    """Empty statistics that serve all `detectors`, one of each type; `extra` adds types that nobody named."""
+    """Empty statistics that serve all `detectors`, one of each type; those in `extra` are there anyway, and whole."""
     kinds = dict.fromkeys([*(k for d in detectors for k in d.required_statistics), *extra])
     owners = {
-        k: [o for d in detectors for o in d.modules() if isinstance(o, Detector) and k in o.statistics] for k in kinds
+        k: []
+        if k in extra
+        else [o for d in detectors for o in d.modules() if isinstance(o, Detector) and k in o.statistics]
+        for k in kinds
     }
     return Statistics(kind.for_detectors(owners[kind]) for kind in kinds)
 

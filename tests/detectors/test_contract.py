@@ -252,3 +252,15 @@ def test_head_in_half_precision_is_upcast() -> None:
     detector.fit(head=head)
     x = torch.ones(1, 2)
     assert detector.score(Outputs(x, x)).dtype == torch.float64
+
+
+def test_the_sample_keeps_what_is_read() -> None:
+    fields = {
+        "logits": [OpenMax()],
+        "features": [ReAct()],
+        "logits, features": [OpenMax(), ReAct()],
+    }
+    for expected, named in fields.items():
+        assert ", ".join(make_statistics(named)[TrainSample].fields) == expected
+    assert make_statistics([ReAct()], extra=(TrainSample,))[TrainSample].fields == ("logits", "features")
+    assert make_statistics([MSP()], extra=(TrainSample,))[TrainSample].fields == ("logits", "features")

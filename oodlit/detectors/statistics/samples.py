@@ -131,30 +131,33 @@ class TrainSample(_SmallestHashes):
 
     Args:
         rows: How many images to keep; all of them if there are fewer.
+        fields: Which of "logits" and "features" to keep, where a batch has them; labels are always kept.
     """
 
     needs = frozenset({"logits", "features"})
     default_rows: ClassVar[int] = 50_000
 
-    def __init__(self, rows: int = default_rows) -> None:
+    def __init__(self, rows: int = default_rows, fields: Sequence[str] = ("logits", "features")) -> None:
         """Keep at most `rows` images."""
         super().__init__(rows)
+        self.fields = tuple(fields)
 
     @classmethod
     def for_detectors(cls, detectors: Iterable[Any]) -> "TrainSample":
-        """One size fits all."""
-        return cls()
+        """What the detectors read; everything where none is named."""
+        read = frozenset().union(*(d.required_needs for d in detectors)) or cls.needs
+        return cls(fields=[field for field in ("logits", "features") if field in read])
 
     def rows_of(self, outputs: Outputs) -> dict[str, Tensor]:
-        """Whatever of logits, features and labels the batch has."""
-        names = ("logits", "features", "labels", "predictions")
-        has = {n: getattr(outputs, n) for n in names[:3] if getattr(outputs, n) is not None}
-        return has | ({} if outputs.logits is None else {"predictions": outputs.predictions})
+        """Whatever of the fields, labels and predictions the batch has."""
+        kept = {n: value for n in (*self.fields, "labels") if (value := getattr(outputs, n)) is not None}
+        return kept | ({"predictions": outputs.predictions} if "logits" in kept else {})
 
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
         """Memory of the state: twice the rows, since they are cut only now and then."""
         assert self.rows is not None  # given in __init__
-        return min(2 * self.rows, num_train) * (4 * (width + num_classes) + 24)
+        floats = num_classes * ("logits" in self.fields) + width * ("features" in self.fields)
+        return min(2 * self.rows, num_train) * (4 * floats + 24)
 
     @property
     def outputs(self) -> Outputs:
