@@ -6,7 +6,7 @@ import pytorch_lightning as pl
 import torch
 from rich.console import Console
 
-from oodlit.console import progress
+from oodlit.console import progress, status
 from oodlit.datamodules.digits import DigitsBenchmark
 from oodlit.demo.detectors import every_detector
 from oodlit.demo.network import DigitsTraining, SmallNetwork
@@ -41,7 +41,8 @@ def run_digits(
     """
     check_folder(out)
     with one_thread():
-        data = DigitsBenchmark(out / "shards", seed=seed)
+        with status("writing shards"):
+            data = DigitsBenchmark(out / "shards", seed=seed)
         network = _trained_network(data, seed=seed, epochs=epochs, accelerator=accelerator)
         module = OODModule(network, head="head", transform=data.transform, name="digits network")
         detectors, left_out = every_detector(SETTINGS)

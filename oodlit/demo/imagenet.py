@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.text import Text
 from torch import nn
 
+from oodlit.console import status
 from oodlit.datamodules.photos import PhotosBenchmark
 from oodlit.demo.detectors import every_detector
 from oodlit.errors import DataError, MissingExtraError
@@ -69,8 +70,9 @@ def run_imagenet(out: Path, *, seed: int = 0, accelerator: str = "cpu", console:
         InvalidArgumentError: `out` holds something that no run wrote.
     """
     check_folder(out)
-    module = OODModule(load_efficientnet_lite0(), name="EfficientNet-Lite0")
-    data = PhotosBenchmark(out / "shards", seed=seed, transform=module.transform, batch_size=16)
+    with status("preparing network and data"):
+        module = OODModule(load_efficientnet_lite0(), name="EfficientNet-Lite0")
+        data = PhotosBenchmark(out / "shards", seed=seed, transform=module.transform, batch_size=16)
     detectors, left_out = every_detector(train_free=True)
     run = predict(module, data, detectors, out=out, seed=seed, trainer={"accelerator": accelerator, "devices": 1})
     page = present(run.results, out, left_out=left_out, warned=run.warned, console=console)

@@ -18,6 +18,7 @@ __all__ = [
     "counts_text",
     "headline_columns",
     "interval_text",
+    "partial_text",
     "percent_text",
     "ranked_detectors",
     "share_text",
@@ -132,6 +133,20 @@ def ranked_detectors(results: Results, columns: Sequence[Column]) -> list[str]:
         return math.isnan(mean), mean, index
 
     return [results.detectors[i] for i in sorted(range(len(results.detectors)), key=rank)]
+
+
+def partial_text(results: Results) -> str:
+    """Which data sets were not scored whole (tried out, or with skipped images); empty if all were.
+
+    Of training images a sample is enough for the thresholds that rest on them, so they do not count here.
+    """
+    counts = results.run["counts"]
+    parts = [
+        f"{info.name} {counts.get(info.name, 0)} of {info.num_samples}"
+        for info in results.datasets
+        if info.role is not Role.TRAIN and info.num_samples not in (None, counts.get(info.name, 0))
+    ]
+    return f"Not all images were scored: {', '.join(parts)}." if parts else ""
 
 
 def share_text(share: float) -> str:

@@ -15,6 +15,7 @@ from oodlit.report.headline import (
     Lookup,
     headline_columns,
     interval_text,
+    partial_text,
     percent_text,
     ranked_detectors,
     share_text,
@@ -65,6 +66,7 @@ def view(title: str, results: Results, shots: Shots) -> dict[str, Any]:
     return {
         "title": str(results.run.get("backbone_name") or _name_of(results.run.get("backbone")) or title),
         "subtitle": _subtitle(results, inside),
+        "alert": partial_text(results),
         "tpr": share_text(results.settings.tpr),
         "confidence": share_text(results.settings.confidence),
         "facts": _facts(results, lookup, columns, detectors, inside),

@@ -6,8 +6,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
+from oodlit.console import status
 from oodlit.errors import InvalidArgumentError
 from oodlit.report import write_report
+from oodlit.report.headline import partial_text
 from oodlit.report.summary import summary_table
 from oodlit.results import Results
 from oodlit.roles import Role
@@ -50,10 +52,13 @@ def present(
     results.run["not_applicable"] = {**left_out, **results.run.get("not_applicable", {})}
     results.run["warnings"] = [text for text in warned if "is left out" not in text]
     results.save(out)
-    page = write_report(results, out / "report.html")
+    with status("writing the report"):
+        page = write_report(results, out / "report.html")
     if console is not None:
         console.print(summary_table(results))
         console.print(Text(_counts(results), style="dim"))
+        if partial := partial_text(results):
+            console.print(Text(partial, style="yellow"))
     return page
 
 

@@ -176,12 +176,15 @@ def test_evaluate_writes_results_page_and_its_own_configuration(
     assert Results.load(tmp_path / "again").table.equals(results.table)
 
 
-def test_max_batches_counts_batches(config: Path, tmp_path: Path) -> None:
+def test_max_batches_counts_batches(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """1 is one batch per stream, not Lightning's 1.0 = all of them."""
     out = tmp_path / "out"
     arguments = ["evaluate", "--config", str(config), "--out", str(out), "--max_batches", "1", "--detectors=[MSP]"]
     assert main(arguments) == 0
     assert set(Results.load(out).run["counts"].values()) == {32}
+    partial = "Not all images were scored: digits_val 32 of 506"
+    assert partial in capsys.readouterr().out
+    assert partial in (out / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("option", ["--max_batches=0", "--batch_size=0", "--num_workers=-1"])
