@@ -153,7 +153,7 @@ class StreamLoader:
             yield batch
         if count != self.num_samples:
             raise DataError(f"stream {self.stream.name!r}: {count} samples arrived, {self.num_samples} were announced")
-        self._check_unique(digests)
+        self._check_unique(np.frombuffer(digests, dtype=np.uint64))
 
     def _alive(self, loader: "DataLoader[Batch]") -> Iterator[Any]:
         """The batches; a worker that was killed is named as such."""
@@ -167,8 +167,8 @@ class StreamLoader:
                 " if the machine ran out of memory, use fewer workers or a smaller batch_size"
             ) from error
 
-    def _check_unique(self, digests: "array[int]") -> None:
-        values, counts = np.unique(np.frombuffer(digests, dtype=np.uint64), return_counts=True)
+    def _check_unique(self, digests: np.ndarray) -> None:
+        values, counts = np.unique(digests, return_counts=True)
         if (repeated := set(values[counts > 1].tolist())) == set():
             return
         name = self.stream.name

@@ -89,7 +89,7 @@ class ShardWriter:
         self._temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
         self._file = self._temporary.open("wb")
         self._digest = hashlib.sha256()
-        stream = cast(BinaryIO, _Hashing(self._file, self._digest))
+        stream = cast(BinaryIO, _Hashing(self._file, self._digest.update))
         self._tar = tarfile.open(fileobj=stream, mode="w:", format=tarfile.PAX_FORMAT)  # noqa: SIM115
         self.samples = 0
         self._listing = hashlib.sha256()
@@ -171,11 +171,11 @@ def write_shard(path: str | Path, entries: Iterable[Entry]) -> ShardRecord:
 class _Hashing:
     """A file that hashes what is written to it."""
 
-    def __init__(self, file: BinaryIO, digest: "hashlib._Hash") -> None:
-        self._file, self._digest = file, digest
+    def __init__(self, file: BinaryIO, update: Callable[[bytes], None]) -> None:
+        self._file, self._update = file, update
 
     def write(self, data: bytes) -> int:
-        self._digest.update(data)
+        self._update(data)
         return self._file.write(data)
 
     def tell(self) -> int:
