@@ -98,7 +98,7 @@ class StreamMetric(torchmetrics.Metric):
         Raises:
             InvalidArgumentError: Another class, or a state is missing.
         """
-        # Written out: older torchmetrics have no such method (1.5.0), newer ones go on returning the cached value (1.9).
+        # Written out: torchmetrics 1.5 has no such method, and that of 1.9 goes on returning the cached value.
         if isinstance(incoming_state, torchmetrics.Metric) and type(incoming_state) is not type(self):
             raise InvalidArgumentError(
                 f"{type(self).__name__}: cannot take the state of a {type(incoming_state).__name__}"
