@@ -26,7 +26,7 @@ class ASH(Shaping):
 
     Args:
         variant: "s" (default), "p" or "b".
-        percentile: p, 0 <= p <= 100, default 90.
+        percentile: p in percent, 0 or from 1 to 100, default 90.
         then: What scores the new logits, None (default) = `Energy()`.
 
     Raises:

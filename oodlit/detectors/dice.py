@@ -22,7 +22,7 @@ class DICE(Shaping):
     V is taken entry by entry with the mean training feature; M is 1 where V exceeds its percentile p over all entries.
 
     Args:
-        percentile: p, 0 <= p <= 100, default 70 (ImageNet).
+        percentile: p in percent, 0 or from 1 to 100, default 70 (ImageNet).
         then: What scores the new logits, None (default) = `Energy()`.
 
     DICE on clipped activations is `ReAct(threshold=1.0, then=DICE(percentile=10.0))`, `ReAct.preset("dice")`.

@@ -22,7 +22,7 @@ def percentile(values: Tensor, percent: float) -> float:
         >>> round(percentile(torch.tensor([0.0, 1, 2, 3, 4, 5, 6, 7, 8, 100]), 90.0), 9)
         17.2
     """
-    check_percentile("percentile", percent)
+    check_percentile("percentile", percent, small=True)
     flat = values.detach().cpu().numpy().reshape(-1)
     if flat.size == 0:
         raise InvalidArgumentError("percentile: there are no values")
@@ -34,11 +34,18 @@ def percentile(values: Tensor, percent: float) -> float:
     return low + (high - low) * (position - below)
 
 
-def check_percentile(owner: str, percent: float) -> None:
-    """Raise if `percent` is not in [0, 100].
+def check_percentile(owner: str, percent: float, *, small: bool = False) -> None:
+    """Raise if `percent` is not in [0, 100], or looks like a fraction.
+
+    Args:
+        owner: Named in the error.
+        percent: In percent.
+        small: Whether values between 0 and 1 are meant as they are; elsewhere 0.9 is nearly always meant as 90.
 
     Raises:
-        InvalidArgumentError: It is not; names the owner.
+        InvalidArgumentError: It is out of range.
     """
     if not 0 <= percent <= 100:
-        raise InvalidArgumentError(f"{owner}: {percent} is no percentile; a number in [0, 100] is needed (90, not 0.9)")
+        raise InvalidArgumentError(f"{owner}: {percent} is no percentile; a number in [0, 100] is needed")
+    if 0 < percent < 1 and not small:
+        raise InvalidArgumentError(f"{owner}: {percent} looks like a fraction; percentiles are in percent: 90, not 0.9")

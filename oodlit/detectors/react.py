@@ -23,7 +23,7 @@ class ReAct(Shaping):
     The percentile is exact over a sample of at most 50 000 training images, all of them where there are fewer.
 
     Args:
-        percentile: 0 <= percentile <= 100, default 99.
+        percentile: In percent, 0 or from 1 to 100, default 99.
         threshold: c itself; None (default) takes the percentile. With it no training images are needed.
         then: What scores the new logits, None (default) = `Energy()`. May be another reshaping, such as `DICE()`.
 

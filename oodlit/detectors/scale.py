@@ -23,7 +23,7 @@ class SCALE(Shaping):
     Nothing is pruned; s2 has at least one entry. Features must not be negative.
 
     Args:
-        percentile: p, 0 <= p <= 100, default 85.
+        percentile: p in percent, 0 or from 1 to 100, default 85.
         then: What scores the new logits, None (default) = `Energy()`.
 
     Raises:

@@ -54,7 +54,7 @@ class VRA(Shaping):
     def __init__(self, low: float = 1.0, high: float = 99.0, then: Detector | None = None) -> None:
         """Set the percentiles and what follows."""
         super().__init__()
-        check_percentile("VRA", low)
+        check_percentile("VRA", low, small=True)
         check_percentile("VRA", high)
         if low >= high:
             raise InvalidArgumentError(f"VRA: low={low} is not below high={high}")

@@ -11,6 +11,7 @@ import torch
 from oodlit.detectors import (
     ASH,
     DDU,
+    DICE,
     FDBD,
     GEN,
     KNN,
@@ -233,6 +234,14 @@ def test_percentile_against_numpy(percent: float) -> None:
 def test_percentile_out_of_range(make: type[ReAct], percent: float) -> None:
     with pytest.raises(InvalidArgumentError, match=r"is no percentile; a number in \[0, 100\] is needed"):
         make(percentile=percent)
+
+
+@pytest.mark.parametrize("make", [ReAct, ASH, SCALE, DICE])
+def test_a_fraction_is_no_percentile(make: type[ReAct]) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"0\.9 looks like a fraction; percentiles are in percent"):
+        make(percentile=0.9)
+    assert make(percentile=0.0).percentile == 0
+    assert VRA(low=0.5).low == 0.5
 
 
 def test_at_least_one_feature_is_kept() -> None:
