@@ -1,6 +1,7 @@
 """`oodlit list`: what there is."""
 
 import inspect
+import re
 from collections.abc import Iterable
 from typing import Literal
 
@@ -19,16 +20,22 @@ def listing(kind: Literal["detectors", "datasets", "metrics"], *, verbose: bool 
 
     from oodlit.console import console
 
-    header, rows = {"detectors": _detectors, "datasets": _datasets, "metrics": _metrics}[kind](verbose)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for index, name in enumerate(header):
-        table.add_column(name, overflow="fold", no_wrap=index == 0)
-    count = 0
-    for row in rows:
-        table.add_row(*(Text(cell) for cell in row))  # Text: names may hold markup
-        count += 1
-    console().print(table)
-    console().print(f"{count} {kind}", style="dim", highlight=False)
+    header, found = {"detectors": _detectors, "datasets": _datasets, "metrics": _metrics}[kind](verbose)
+    rows, say = list(found), console()
+    if verbose:
+        for name, *facts in rows:
+            say.print(Text(name, style="bold"))
+            for title, fact in zip(header[1:], facts, strict=True):
+                if fact:
+                    say.print(Text(f"  {title}: {fact}"), soft_wrap=True)
+    else:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for index, title in enumerate(header):
+            table.add_column(title, overflow="fold", no_wrap=index == 0)
+        for row in rows:
+            table.add_row(*(Text(cell) for cell in row))  # Text: names may hold markup
+        say.print(table)
+    say.print(f"{len(rows)} {kind}", style="dim", highlight=False)
 
 
 _Listing = tuple[tuple[str, ...], Iterable[tuple[str, ...]]]
@@ -48,11 +55,11 @@ def _detectors(verbose: bool) -> _Listing:
             )
             row = (*row, f"{reference.authors}, {reference.venue} {reference.year}")
             if verbose:
-                row = (*row, _settings(kind), reference.url, reference.deviations)
+                row = (*row, _settings(kind), ", ".join(kind.presets), reference.url, reference.deviations)
             yield row
 
     header = ("key", "class", "needs", "fit", "paper")
-    return (*header, *(("settings", "url", "deviations") if verbose else ())), rows()
+    return (*header, *(("settings", "presets", "url", "deviations") if verbose else ())), rows()
 
 
 def _settings(kind: type) -> str:
@@ -82,6 +89,7 @@ def _metrics(verbose: bool) -> _Listing:
             paragraphs = (inspect.getdoc(item) or "").split("\n\n")
             what = "metric" if inspect.isclass(item) else "function"
             row: tuple[str, ...] = (name, what, " ".join(paragraphs[0].split()))
-            yield (*row, " ".join(paragraphs[1].split()) if len(paragraphs) > 1 else "") if verbose else row
+            more = paragraphs[1] if len(paragraphs) > 1 and not re.match(r"\w+:\n", paragraphs[1]) else ""
+            yield (*row, " ".join(more.split())) if verbose else row
 
     return ("name", "kind", "what it is", *(("more",) if verbose else ())), rows()

@@ -12,6 +12,7 @@ from oodlit.results import Results
 from oodlit.roles import Role
 
 __all__ = [
+    "MODEL",
     "Cell",
     "Column",
     "Lookup",
@@ -23,6 +24,9 @@ __all__ = [
     "ranked_detectors",
     "share_text",
 ]
+
+MODEL = "model"
+"""Stands in the column `detector` of the table where a value belongs to the classifier alone."""
 
 
 @dataclass

@@ -2,14 +2,13 @@
 
 import json
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from oodlit.report.headline import (
+    MODEL,
     Cell,
     Column,
     Lookup,
@@ -20,6 +19,7 @@ from oodlit.report.headline import (
     ranked_detectors,
     share_text,
 )
+from oodlit.report.record import about, catalogue_row, data_rows, remarks
 from oodlit.report.svg import Bar, Series, interval_bars, score_histogram
 from oodlit.report.thumbnails import accepted_images, threshold_of
 from oodlit.results import DatasetInfo, Results
@@ -28,10 +28,6 @@ from oodlit.roles import Role
 __all__ = ["Shots", "view"]
 
 _COLOURS = ("--s1", "--s2", "--s3", "--s4", "--s5")
-_MODEL = "model"
-_KNOWN = frozenset(
-    {"datasets", "detectors", "settings", "counts", "thresholds", "undefined", "notes", "not_applicable", "warnings"}
-)
 
 
 class Shots:
@@ -64,7 +60,7 @@ def view(title: str, results: Results, shots: Shots) -> dict[str, Any]:
     inside = next(d for d in results.datasets if d.role is Role.ID)
     shown = sets[: len(_COLOURS)]
     return {
-        "title": str(results.run.get("backbone_name") or _name_of(results.run.get("backbone")) or title),
+        "title": _name_of(results.run.get("backbone")) or title,
         "subtitle": _subtitle(results, inside),
         "alert": partial_text(results),
         "tpr": share_text(results.settings.tpr),
@@ -88,10 +84,10 @@ def view(title: str, results: Results, shots: Shots) -> dict[str, Any]:
         if shots.css() or not sets
         else "Pictures are not stored with these results; keys are shown alone.",
         "not_applicable": sorted(dict(results.run.get("not_applicable") or {}).items()),
-        "data": _data(results, lookup),
-        "catalogue": [_catalogue_row(results, name) for name in detectors],
-        "remarks": _remarks(results),
-        "about": _about(results),
+        "data": data_rows(results, lookup),
+        "catalogue": [catalogue_row(results, name) for name in detectors],
+        "remarks": remarks(results),
+        "about": about(results),
         "raw": json.dumps(results.run, indent=1, default=str, ensure_ascii=False),
         "rule_text": _RULES.get(results.settings.rule, f"Threshold rule: {results.settings.rule}."),
         "unit_test_rule": f"A test fails if its FPR is above {share_text(unit_test_limit)}.",
@@ -121,15 +117,14 @@ def _facts(
     results: Results, lookup: Lookup, columns: Sequence[Column], detectors: Sequence[str], inside: DatasetInfo
 ) -> list[dict[str, str]]:
     facts = []
-    accuracy = lookup(_MODEL, inside.name, "accuracy")
+    accuracy = lookup(MODEL, inside.name, "accuracy")
     if accuracy is not None and not math.isnan(accuracy.value):
         facts.append(
             _fact("Accuracy of the classifier", percent_text(accuracy.value), f"{inside.name}, n = {accuracy.n_id}")
         )
-    fpr = next((c for c in columns if c.lower_is_better and not c.is_count), None)
-    if fpr is not None and detectors:
-        cell = fpr.cells[results.detectors.index(detectors[0])]
-        facts.append(_fact("Lowest FPR", detectors[0], f"{cell.text} {cell.interval} on {fpr.dataset}"))
+    rates = [c for c in columns if c.lower_is_better and not c.is_count]
+    if rates and detectors:
+        facts.append(_lowest_rate(results, rates, detectors))
     count = next((c for c in columns if c.is_count), None)
     if count is not None:
         total = len(results.dataset(count.dataset).class_names) or 1
@@ -140,6 +135,18 @@ def _facts(
     images = sum(results.run["counts"].values())
     facts.append(_fact("Images scored", f"{images:,}".replace(",", " "), f"by {len(detectors)} detectors"))
     return facts
+
+
+def _lowest_rate(results: Results, rates: Sequence[Column], detectors: Sequence[str]) -> dict[str, str]:
+    """The first of the ranked detectors, with its FPR on the OOD set, or its mean FPR over several."""
+    means = {name: float(np.mean([c.cells[i].sort for c in rates])) for i, name in enumerate(results.detectors)}
+    first = detectors[0]
+    equal = sum(means[name] == means[first] for name in detectors) - 1
+    value = f"{first} and {equal} equal" if equal > 0 else first
+    if len(rates) == 1:
+        cell = rates[0].cells[results.detectors.index(first)]
+        return _fact("Lowest FPR", value, f"{cell.text} {cell.interval} on {rates[0].dataset}")
+    return _fact("Lowest FPR", value, f"{percent_text(means[first])}, mean of {len(rates)} OOD sets")
 
 
 def _fact(label: str, value: str, detail: str) -> dict[str, str]:
@@ -266,92 +273,6 @@ def _class_name(inside: DatasetInfo, index: int) -> str:
     if index < 0:
         return ""
     return inside.class_names[index] if index < len(inside.class_names) else f"class {index}"
-
-
-def _data(results: Results, lookup: Lookup) -> list[dict[str, Any]]:
-    skipped = Counter(key.partition("/")[0] for key, _ in _skipped(results))
-    rows = []
-    for info in results.datasets:
-        accuracy = lookup(_MODEL, info.name, "accuracy")
-        text = "" if accuracy is None else f"{percent_text(accuracy.value)} {interval_text(accuracy)}"
-        rows.append(
-            {
-                "name": info.name,
-                "role": str(info.role),
-                "images": results.run["counts"].get(info.name, 0),
-                "classes": len(info.class_names) or "",
-                "accuracy": text,
-                "skipped": skipped.get(info.name, "") or "",
-            }
-        )
-    return rows
-
-
-def _skipped(results: Results) -> list[tuple[str, str]]:
-    """Key and reason of every sample that could not be used."""
-    return [(str(entry["key"]), str(entry["reason"])) for entry in results.run.get("skipped") or []]
-
-
-def _catalogue_row(results: Results, name: str) -> dict[str, Any]:
-    described = dict(dict(results.run.get("references") or {}).get(name) or {}) or _reference(name)
-    source = ", ".join(str(described[k]) for k in ("authors", "title", "venue", "year") if described.get(k))
-    url = str(described.get("url", ""))
-    threshold = threshold_of(results, name)
-    return {
-        "name": name,
-        "threshold": "undefined" if math.isnan(threshold) else f"{threshold:.6g}",
-        "source": source,
-        "url": url if url.startswith(("https://", "http://")) else "",
-        "deviations": described.get("deviations", ""),
-    }
-
-
-def _reference(name: str) -> dict[str, Any]:
-    """The paper of a detector of ours, by the key that its name starts with."""
-    from oodlit import detectors  # noqa: PLC0415 - only pages of older results need it
-
-    exported = [getattr(detectors, each) for each in detectors.__all__]
-    kinds = {kind.key(): kind for kind in exported if hasattr(kind, "reference")}
-    kind = kinds.get(name.split("[", maxsplit=1)[0])
-    return asdict(kind.reference) if kind is not None else {}
-
-
-def _remarks(results: Results) -> list[dict[str, Any]]:
-    undefined = [
-        f"{e['metric']} of {e['detector']} on {'/'.join(filter(None, (e['dataset'], e['ood_class'])))}: {e['reason']}"
-        for e in results.run.get("undefined") or []
-    ]
-    groups = {
-        "Warnings": [str(line) for line in results.run.get("warnings") or []],
-        "Not computed": [str(line) for line in results.run.get("notes") or []],
-        "Undefined values": undefined,
-        "Skipped images": [f"{key}: {reason}" for key, reason in _skipped(results)],
-    }
-    return [{"name": name, "lines": _at_most(lines, 20)} for name, lines in groups.items() if lines]
-
-
-def _at_most(lines: Sequence[str], limit: int) -> list[str]:
-    more = len(lines) - limit
-    return [*lines[:limit], f"and {more} more, see run.json"] if more > 0 else list(lines)
-
-
-def _about(results: Results) -> list[tuple[str, str]]:
-    settings = results.settings
-    about = [("threshold rule", f"{settings.rule}, TPR {share_text(settings.tpr)}")]
-    about += [("bootstrap", f"{settings.bootstrap} repetitions, seed {settings.seed}")] if settings.bootstrap else []
-    for name, value in results.run.items():
-        if name in _KNOWN | {"references", "skipped", "config"} or value in (None, "", [], {}):
-            continue
-        about += [(name.replace("_", " "), text)] if (text := _line(value)) else []
-    return about
-
-
-def _line(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return ", ".join(f"{k} {_line(v)}" for k, v in value.items() if not isinstance(v, Mapping | list))
-    if isinstance(value, list | tuple):
-        return " ".join(map(str, value)) if len(value) <= 40 else f"{len(value)} entries, see run.json"
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def _name_of(backbone: Any) -> str:

@@ -149,6 +149,34 @@ def test_no_results_is_an_error() -> None:
         render({})
 
 
+def test_detectors_are_described_by_settings_and_paper() -> None:
+    inner = {"class_path": "oodlit.detectors.energy.Energy", "init_args": {"temperature": 2.0}}
+    run = {
+        "detector_settings": {
+            "mine": {"class_path": "oodlit.detectors.react.ReAct", "init_args": {"percentile": 90, "then": inner}},
+            "knn": {"class_path": "somebody.elses.KNN", "init_args": {}},
+        }
+    }
+    page = Parsed(render({"run": make_results(("mine", "knn"), run=run)}))
+    text = " ".join(page.text)
+    assert "percentile=90, then=Energy(temperature=2.0)" in text
+    assert "ReAct: Out-of-distribution Detection With Rectified Activations" in text
+    assert "Nearest Neighbors" not in text  # a class of the same name by somebody else has another paper
+
+
+def test_lowest_fpr_is_the_mean_over_the_sets(results: Results) -> None:
+    means = {
+        name: (
+            results.value("mean_fpr95", dataset="near", detector=name)
+            + results.value("fpr95", dataset="far", detector=name)
+        )
+        / 2
+        for name in results.detectors
+    }
+    text = " ".join(Parsed(render({"run": results})).text)
+    assert f"{100 * min(means.values()):.1f} %, mean of 2 OOD sets" in text
+
+
 def test_accepted_images_are_the_highest_above_the_threshold(results: Results) -> None:
     for detector in results.detectors:
         rows, total = accepted_images(results, detector, limit=5)

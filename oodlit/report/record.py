@@ -1,0 +1,140 @@
+"""The record of a run on the page: data, detectors, remarks, versions."""
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from oodlit.detectors import Reference
+from oodlit.detectors import detectors as known_detectors
+from oodlit.report.headline import MODEL, Lookup, interval_text, percent_text, share_text
+from oodlit.report.thumbnails import threshold_of
+from oodlit.results import Results
+
+__all__ = ["about", "catalogue_row", "data_rows", "remarks"]
+
+_KNOWN = frozenset(
+    {
+        "datasets",
+        "detectors",
+        "settings",
+        "counts",
+        "thresholds",
+        "undefined",
+        "notes",
+        "not_applicable",
+        "warnings",
+        "fit_notes",
+        "skipped",
+        "config",
+        "detector_settings",
+    }
+)
+
+
+def data_rows(results: Results, lookup: Lookup) -> list[dict[str, Any]]:
+    """One row per data set: role, images, classes, accuracy, skipped samples."""
+    skipped = Counter(key.partition("/")[0] for key, _ in _skipped(results))
+    rows = []
+    for info in results.datasets:
+        accuracy = lookup(MODEL, info.name, "accuracy")
+        text = "" if accuracy is None else f"{percent_text(accuracy.value)} {interval_text(accuracy)}"
+        rows.append(
+            {
+                "name": info.name,
+                "role": str(info.role),
+                "images": results.run["counts"].get(info.name, 0),
+                "classes": len(info.class_names) or "",
+                "accuracy": text,
+                "skipped": skipped.get(info.name, "") or "",
+            }
+        )
+    return rows
+
+
+def _skipped(results: Results) -> list[tuple[str, str]]:
+    """Key and reason of every sample that could not be used."""
+    return [(str(entry["key"]), str(entry["reason"])) for entry in results.run.get("skipped") or []]
+
+
+def catalogue_row(results: Results, name: str) -> dict[str, Any]:
+    """Settings, threshold and paper of one detector."""
+    config = dict((results.run.get("detector_settings") or {}).get(name) or {})
+    reference = _reference(str(config.get("class_path") or name))
+    threshold = threshold_of(results, name)
+    return {
+        "name": name,
+        "settings": _settings(dict(config.get("init_args") or {})),
+        "threshold": "undefined" if math.isnan(threshold) else f"{threshold:.6g}",
+        "source": "" if reference is None else ", ".join(map(str, _cited(reference))),
+        "url": "" if reference is None or not reference.url.startswith(("https://", "http://")) else reference.url,
+        "deviations": "" if reference is None else reference.deviations,
+    }
+
+
+def _cited(reference: Reference) -> tuple[object, ...]:
+    return reference.authors, reference.title, reference.venue, reference.year
+
+
+def _reference(path: str) -> Reference | None:
+    """The paper of a detector of ours, by its class path or key; a page imports no code of others."""
+    for key, kind in known_detectors().items():
+        if path == f"{kind.__module__}.{kind.__qualname__}" or path.split("[", maxsplit=1)[0] == key:
+            return kind.reference
+    return None
+
+
+def _settings(arguments: Mapping[str, Any]) -> str:
+    """Constructor arguments in one line, those of nested detectors included."""
+    parts = []
+    for name, value in arguments.items():
+        if isinstance(value, Mapping) and "class_path" in value:
+            inner = _settings(dict(value.get("init_args") or {}))
+            parts.append(f"{name}={str(value['class_path']).rpartition('.')[2]}({inner})")
+        elif value is not None:
+            text = str(value)
+            parts.append(f"{name}={text if len(text) <= 60 else text[:59] + '…'}")
+    return ", ".join(parts)
+
+
+def remarks(results: Results) -> list[dict[str, Any]]:
+    """Warnings, notes, undefined values and skipped images, as far as there are any."""
+    undefined = [
+        f"{e['metric']} of {e['detector']} on {'/'.join(filter(None, (e['dataset'], e['ood_class'])))}: {e['reason']}"
+        for e in results.run.get("undefined") or []
+    ]
+    groups = {
+        "Warnings": [str(line) for line in results.run.get("warnings") or []],
+        "Notes of the fit": [
+            f"{name}: {line}" for name, lines in (results.run.get("fit_notes") or {}).items() for line in lines
+        ],
+        "Not computed": [str(line) for line in results.run.get("notes") or []],
+        "Undefined values": undefined,
+        "Skipped images": [f"{key}: {reason}" for key, reason in _skipped(results)],
+    }
+    return [{"name": name, "lines": _at_most(lines, 20)} for name, lines in groups.items() if lines]
+
+
+def _at_most(lines: Sequence[str], limit: int) -> list[str]:
+    more = len(lines) - limit
+    return [*lines[:limit], f"and {more} more, see run.json"] if more > 0 else list(lines)
+
+
+def about(results: Results) -> list[tuple[str, str]]:
+    """Settings of the evaluation and what else the run recorded, one line each."""
+    settings = results.settings
+    lines = [("threshold rule", f"{settings.rule}, TPR {share_text(settings.tpr)}")]
+    lines += [("bootstrap", f"{settings.bootstrap} repetitions, seed {settings.seed}")] if settings.bootstrap else []
+    for name, value in results.run.items():
+        if name in _KNOWN or value in (None, "", [], {}):
+            continue
+        lines += [(name.replace("_", " "), text)] if (text := _line(value)) else []
+    return lines
+
+
+def _line(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return ", ".join(f"{k} {_line(v)}" for k, v in value.items() if not isinstance(v, Mapping | list))
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value)) if len(value) <= 40 else f"{len(value)} entries, see run.json"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
