@@ -14,6 +14,9 @@ from oodlit.outputs import Outputs
 
 __all__ = ["ClassMoments"]
 
+PANELS = 4
+"""Strips in which the scatter is accumulated."""
+
 
 class ClassMoments(Statistic):
     """Counts, means and scatter of the features, per class and in total, in float64.
@@ -57,7 +60,11 @@ class ClassMoments(Statistic):
         mean = features.mean(dim=0)
         centred = features - mean
         self._move_mean(mean, len(features))
-        self.scatter.addmm_(centred.T, centred)
+        # A symmetric matrix: strips from the diagonal to the right are enough, and a third cheaper.
+        width = len(mean)
+        for panel in range(PANELS):
+            rows = slice(width * panel // PANELS, width * (panel + 1) // PANELS)
+            self.scatter[rows, rows.start :].addmm_(centred[:, rows].T, centred[:, rows.start :])
         self.class_counts += torch.bincount(labels, minlength=len(self.class_counts))
         self.class_sums.index_add_(0, labels, features)
 
@@ -114,13 +121,17 @@ class ClassMoments(Statistic):
     @property
     def total_covariance(self) -> Tensor:
         """(1/N) sum (x - mean)(x - mean)', float64, shape (features, features)."""
-        return self.scatter / self.count
+        return self._scatter_matrix() / self.count
 
     @property
     def within_covariance(self) -> Tensor:
         """(1/N) sum (x - mu_y)(x - mu_y)': pooled over classes, every image with the same weight."""
         deviation = (self.class_means - self.mean) * self.class_counts[self.class_ids, None].sqrt()
-        return (self.scatter - deviation.T @ deviation) / self.count
+        return (self._scatter_matrix() - deviation.T @ deviation) / self.count
+
+    def _scatter_matrix(self) -> Tensor:
+        """The whole matrix; only its upper triangle is accumulated."""
+        return self.scatter.triu() + self.scatter.triu(1).T
 
     def _move_mean(self, mean: Tensor, m: int) -> None:
         n = int(self.count)
