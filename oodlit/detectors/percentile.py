@@ -28,9 +28,10 @@ def percentile(values: Tensor, percent: float) -> float:
         raise InvalidArgumentError("percentile: there are no values")
     position = percent / 100 * (flat.size - 1)
     below = int(position)
-    above = min(below + 1, flat.size - 1)
-    parted = np.partition(flat, (below, above))
-    low, high = float(parted[below]), float(parted[above])
+    parted = np.partition(flat, below)
+    # The next larger value is the smallest of what lies above: cheaper than to select twice.
+    low = float(parted[below])
+    high = float(parted[below + 1 :].min(initial=np.inf)) if position > below else low
     return low + (high - low) * (position - below)
 
 

@@ -77,7 +77,7 @@ class ReAct(Shaping):
         clip = self.threshold
         if clip is None:
             features = statistics[TrainSample].outputs.require("features")
-            if bool((features < 0).any()):
+            if float(features.amin()) < 0:
                 self.note("features have negative values; ReAct was proposed for non-negative ones")
             clip = statistics.memo(
                 ("feature_percentile", self.percentile), lambda: percentile(features, self.percentile)

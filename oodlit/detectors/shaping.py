@@ -97,7 +97,7 @@ def check_non_negative(owner: object, features: Float[Tensor, "batch features"])
     Raises:
         RequirementError: One is.
     """
-    if bool((features < 0).any()):
+    if features.numel() and float(features.amin()) < 0:
         raise RequirementError(
             f"{owner!r} assumes non-negative features, as after a ReLU; got {float(features.min()):.3g}"
         )
