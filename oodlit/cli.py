@@ -101,10 +101,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     progress = _Progress()
     try:
         return _run(arguments, progress)
-    except SystemExit as done:  # --help and --print_config end here
-        return int(done.code or 0)
-    except KeyboardInterrupt:
-        _say(f"{_prog(progress.words)}: interrupted")
+    except (SystemExit, KeyboardInterrupt) as end:
+        if isinstance(end, SystemExit) and not progress.running:  # --help and --print_config
+            return int(end.code or 0)
+        _say(f"{_prog(progress.words)}: interrupted")  # Lightning turns an interrupt into an exit
         return INTERRUPTED
     except Exception as error:
         usage = isinstance(error, (UsageError, UnknownNameError))

@@ -140,6 +140,20 @@ def test_failed_run_is_one_line_with_exit_code_1_and_a_traceback_on_demand(
     assert "Traceback" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("end", [KeyboardInterrupt(), SystemExit(1)])
+def test_interrupt_is_one_line(
+    end: BaseException, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Lightning turns an interrupt within a loop into an exit."""
+
+    def interrupted(*arguments: object, **options: object) -> None:
+        raise end
+
+    monkeypatch.setattr("oodlit.demo.digits.run_digits", interrupted)
+    assert main(["demo"]) == 130
+    assert one_line(capsys.readouterr().err) == "oodlit demo: interrupted"
+
+
 # --- commands ---------------------------------------------------------------------------------------------------------
 
 
