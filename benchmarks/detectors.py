@@ -110,41 +110,54 @@ def theirs(data: Data) -> dict[str, tuple[ours.Detector, object, str]]:
     }
 
 
-def run_theirs(detector: object, kind: str, data: Data) -> tuple[float, float, Tensor]:
-    """Fit time, score time and scores of pytorch-ood."""
+def methods(detector: object, kind: str, data: Data) -> tuple[Callable[[], object] | None, Callable[[], Tensor]]:
+    """How pytorch-ood fits (None: not at all) and scores."""
     as_maps = {"maps": lambda x: x[:, :, None, None]}.get(kind, lambda x: x)
     train = data.train_logits if kind == "logits" else as_maps(data.train)
     test = data.test_logits if kind == "logits" else as_maps(data.test)
     name = {"logits": "logits", "features": "features", "maps": "feature_maps"}.get(kind)
     fit = getattr(detector, f"fit_{name}", None)
     score = getattr(detector, f"predict_{name}") if name else detector.predict
-    fit_time = seconds(lambda: fit(train, data.labels), budget=0) if fit and detector.requires_fit else 0.0
-    return fit_time, seconds(lambda: score(test)), -score(test).detach().double()
+    return (lambda: fit(train, data.labels)) if fit and detector.requires_fit else None, lambda: score(test)
 
 
-def run_ours(detector: ours.Detector, data: Data) -> tuple[float, float, Tensor]:
-    """Fit time (statistics included), score time and scores of oodlit."""
-    batches = data.batches()
-    fit_time = seconds(lambda: ours.fit([detector], batches, data.head), budget=0)
-    return fit_time, seconds(lambda: detector.score(data.outputs())), detector.score(data.outputs()).double()
+def race(a: Callable[[], object], b: Callable[[], object], *, budget: float = 4.0) -> tuple[float, float]:
+    """Best times of both, in turns, so that other work on the machine meets both."""
+    best, spent = [float("inf"), float("inf")], 0.0
+    for _ in range(15):
+        for i, run in enumerate((a, b)):
+            took = seconds(run, budget=0)
+            best[i], spent = min(best[i], took), spent + took
+        if spent > budget:
+            break
+    return best[0], best[1]
 
 
 def compare(data: Data, only: set[str]) -> None:
     """One row per shared detector."""
+    batches = data.batches()
     columns = f"{'detector':22}{'fit ours':>10}{'theirs':>10}{'ratio':>8}"
     print(f"{columns}{'score ours':>12}{'theirs':>10}{'ratio':>9}  rank corr.")
     for key, (mine, other, kind) in theirs(data).items():
         if only and key not in only:
             continue
-        fit_a, score_a, a = run_ours(mine, data)
-        try:
-            fit_b, score_b, b = run_theirs(other, kind, data)
-        except Exception as error:  # theirs may refuse; the row says why
-            print(f"{key:22}{fit_a:10.3f}{'':18}{score_a:12.4f}  theirs failed: {error}")
-            continue
-        same = spearmanr(a, b).statistic
-        fits = f"{fit_b:10.3f}{fit_b / fit_a:8.1f}" if fit_b else f"{'-':>10}{'-':>8}"
-        print(f"{key:22}{fit_a:10.3f}{fits}{score_a:12.4f}{score_b:10.4f}{score_b / score_a:9.1f}  {same:.6f}")
+        fit, score = methods(other, kind, data)
+
+        def fit_ours(detector: ours.Detector = mine) -> None:
+            ours.fit([detector], batches, data.head)
+
+        def score_ours(detector: ours.Detector = mine) -> Tensor:
+            return detector.score(data.outputs())
+
+        if fit is None:
+            fit_ours()
+            fits = f"{'-':>10}{'-':>10}{'-':>8}"
+        else:
+            a, b = race(fit_ours, fit)
+            fits = f"{a:10.3f}{b:10.3f}{b / a:8.1f}"
+        a, b = race(score_ours, score)
+        same = spearmanr(score_ours().double(), -score().detach().double()).statistic
+        print(f"{key:22}{fits}{1e3 * a:12.2f}{1e3 * b:10.2f}{b / a:9.1f}  {same:.6f}", flush=True)
 
 
 CLOSED_FORM = (
@@ -199,7 +212,7 @@ def main() -> None:
     except ImportError:
         print("pytorch-ood is not installed: no comparison")
         return
-    print(f"pytorch-ood {pytorch_ood.__version__}; seconds")
+    print(f"pytorch-ood {pytorch_ood.__version__}; fit in seconds, score in milliseconds")
     compare(data, arguments.only)
 
 

@@ -66,9 +66,12 @@ class ViM(Detector):
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`
         origin, residual = residual_basis(statistics, head, dim=self.dim, owner=repr(self))
-        sample = statistics[TrainSample].outputs.to(origin.device)
-        mean_norm = residual_norms(sample, origin, residual).mean()
-        mean_logit = sample.max_logits.double().mean()
+        sample = statistics[TrainSample].outputs
+        mean_norm = mean_logit = origin.new_zeros(())
+        for start in range(0, len(sample), 4096):  # in parts: the sample in float64 would be twice its size
+            part = sample.select(slice(start, start + 4096)).to(origin.device)
+            mean_norm = mean_norm + residual_norms(part, origin, residual).sum() / len(sample)
+            mean_logit = mean_logit + part.max_logits.double().sum() / len(sample)
         # Training images without any residual leave alpha undefined; 1 then keeps "more residual is worse".
         alpha = (mean_logit / mean_norm).abs() if mean_norm > 0 else mean_norm.new_ones(())
         self.register_buffer("origin", origin)
