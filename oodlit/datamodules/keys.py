@@ -5,7 +5,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 from oodlit.errors import InvalidArgumentError
 
-__all__ = ["escape_key", "key_digest", "unescape_key"]
+__all__ = ["escape_key", "key_digest", "printable", "unescape_key"]
 
 _KEPT = "/ !#$&'()+,;=@[]^{}"  # besides letters, digits and "_.-~"
 
@@ -57,3 +57,13 @@ def unescape_key(key: str) -> str:
 def key_digest(key: str) -> int:
     """64 bits of a key, to find repeated keys among millions without holding them all."""
     return int.from_bytes(hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
+
+
+def printable(name: str) -> str:
+    r"""A name that any file can hold: bytes that are no UTF-8, as Python reads them from old archives, are spelt out.
+
+    Example:
+        >>> printable("caf\udce9"), printable("café")
+        ('caf\\xe9', 'café')
+    """
+    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")

@@ -1,11 +1,13 @@
 """Building: any source, the same bytes, safe against kills."""
 
+import gzip
 import hashlib
 import io
 import json
 import multiprocessing
 import os
 import random
+import re
 import signal
 import tarfile
 import time
@@ -32,6 +34,7 @@ from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 from oodlit.testing.shards import tiny_image
 
+PNG = tiny_image(0)
 FILES = {
     "set/donuts/donuts_001_0.9976.JPEG": tiny_image(1, format="JPEG"),
     "set/high heels/high heels_002.png": tiny_image(2),
@@ -56,7 +59,7 @@ def write_source(kind: str, folder: Path, files: dict[str, bytes] = FILES) -> Pa
             for name, data in files.items():
                 archive.writestr(name, data)
         return path
-    with tarfile.open(path, {"tar": "w", "tar.gz": "w:gz", "tar.xz": "w:xz"}[kind]) as tar:
+    with tarfile.open(path, {"tar": "w", "tar.gz": "w:gz", "tar.bz2": "w:bz2", "tar.xz": "w:xz"}[kind]) as tar:
         for name, data in {"__MACOSX/set/._x.jpg": b"x", **files}.items():
             info = tarfile.TarInfo(f"./{name}" if kind == "tar" else name)
             info.size = len(data)
@@ -304,14 +307,81 @@ class TestSources:
         (tmp_path / "tree" / "loop").symlink_to(tmp_path / "tree")
         assert list(open_files(tmp_path / "tree").paths) == ["x/a.png"]
 
-    def test_a_path_that_leaves_the_archive_is_refused(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("kind", ["zip", "tar.gz"])
+    @pytest.mark.parametrize("path", ["a/../../x.png", "../x.png", "/x.png"])
+    def test_a_path_that_leaves_the_archive_is_refused(self, tmp_path: Path, path: str, kind: str) -> None:
+        archive = write_source(kind, tmp_path, {"b/y.png": PNG, path: PNG})
+        with pytest.raises(DataError, match=re.escape(f"{archive}: {path!r} leads out of the archive")):
+            open_files(archive)
+
+    @pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz"])
+    def test_empty_and_dot_parts_are_no_hidden_files(self, tmp_path: Path, kind: str) -> None:
+        names = {"./a/1.png": PNG, "a//2.png": PNG, "a/./3.png": PNG, ".b/4.png": PNG, "a/.5.png": PNG}
+        assert list(open_files(write_source(kind, tmp_path, names)).paths) == ["a/1.png", "a/2.png", "a/3.png"]
+
+    @pytest.mark.parametrize("kind", ["tar.gz", "tar.bz2", "tar.xz"])
+    def test_a_cut_at_any_place_is_an_error(self, tmp_path: Path, kind: str) -> None:
+        archive = write_source(kind, tmp_path, {"a/1.png": PNG, "b/2.png": PNG})
+        data = archive.read_bytes()
+        for length in range(1, len(data), max(1, len(data) // 60)):
+            archive.write_bytes(data[:length])
+            with pytest.raises(DataError, match="fetch"):
+                open_files(archive)
+        archive.write_bytes(data[:-1])
+        with pytest.raises(DataError, match="damaged"):
+            open_files(archive)
+
+    @pytest.mark.parametrize("kind", ["tar", "tar.gz"])
+    def test_a_tar_that_ends_between_two_files_is_an_error(self, tmp_path: Path, kind: str) -> None:
+        # the compressed stream is whole: what was cut is the tar within it
+        file = io.BytesIO()
+        with tarfile.open(fileobj=file, mode="w") as tar:
+            for name in ("a/1.png", "b/2.png"):
+                info = tarfile.TarInfo(name)
+                info.size = len(PNG)
+                tar.addfile(info, io.BytesIO(PNG))
+            second = tar.offset - 512 - -(-len(PNG) // 512) * 512
+        cut = file.getvalue()[:second]
+        archive = tmp_path / f"a.{kind}"
+        archive.write_bytes(cut if kind == "tar" else gzip.compress(cut))
+        with pytest.raises(DataError, match=f"damaged or truncated at byte {second}"):
+            open_files(archive)
+
+    def test_pieces_of_gzip_one_after_the_other_are_one_archive(self, tmp_path: Path) -> None:
+        whole = gzip.decompress(write_source("tar.gz", tmp_path).read_bytes())
+        (tmp_path / "pieces.tgz").write_bytes(gzip.compress(whole[:1000]) + gzip.compress(whole[1000:]))
+        assert sorted(open_files(tmp_path / "pieces.tgz").paths) == sorted(FILES)
+
+    def test_a_link_in_a_zip_is_refused(self, tmp_path: Path) -> None:
         with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-            archive.writestr("a/../../x.png", tiny_image(0))
-        with pytest.raises((DataError, InvalidArgumentError), match=r"no image of this set|relative path"):
-            build_shards(class_listing(tmp_path / "a.zip", Role.OOD), tmp_path / "o", name="s", role=Role.OOD)
+            info = zipfile.ZipInfo("a/2.png")
+            info.external_attr = 0o120777 << 16
+            archive.writestr(info, "1.png")
+        with pytest.raises(DataError, match=r"'a/2\.png' is a link"):
+            open_files(tmp_path / "a.zip")
+
+    def test_a_pipe_in_a_folder_is_an_error_not_a_wait(self, tmp_path: Path) -> None:
+        os.mkfifo(tmp_path / "a.png")
+        with pytest.raises(DataError, match=r"a\.png is a pipe, socket or device"):
+            list(open_files(tmp_path))
 
 
 class TestListings:
+    @pytest.mark.parametrize("kind", ["folder", "zip", "tar", "tar.gz"])
+    def test_images_at_the_root_have_no_classes(self, tmp_path: Path, kind: str) -> None:
+        source = write_source(kind, tmp_path, {"1.png": PNG, "2.png": PNG})
+        listing = class_listing(source, Role.OOD)
+        assert (listing.class_names, sorted(entry.path for entry in listing)) == ((), ["1.png", "2.png"])
+        with pytest.raises(DataError, match="all images lie in one folder"):
+            class_listing(source, Role.ID)
+
+    def test_folder_names_that_are_no_utf8_can_be_written_anywhere(self, tmp_path: Path) -> None:
+        listing = class_listing(write_source("tar", tmp_path, {"caf\udce9/1.png": PNG, "b/2.png": PNG}), Role.OOD)
+        assert listing.class_names == ("b", r"caf\xe9")
+        info = build_shards(listing, tmp_path / "out", name="s", role=Role.OOD, class_names=listing.class_names)
+        assert [s.key for s in ShardSource(tmp_path / "out").read(0, 2)] == ["caf%E9/1%2Epng", "b/2%2Epng"]
+        "".join(info.class_names).encode()
+
     def tree(self, folder: Path, *paths: str) -> Path:
         for path in paths:
             (folder / path).parent.mkdir(parents=True, exist_ok=True)

@@ -367,9 +367,12 @@ class TestDamage:
             ({"0.png": PNG, "0.json": b"{"}, r"field \.json is not JSON"),
             ({"0.png": PNG, "0.json": b"[" * 100_000}, r"field \.json is not JSON"),
             ({"0.png": PNG, "0.json": b'{"group": "x"}'}, "group 'x' in .json"),
+            ({"0.png": PNG, "0.json": b'{"group": 99999999999999999999}'}, "group 99999999999999999999 in .json"),
+            ({"0.png": PNG, "0.json": b'{"label": 99999999999999999999}'}, "label 99999999999999999999 in .json"),
+            ({"0.png": PNG, "0.json": b'{"label": -5}'}, "label -5 in .json"),
             ({"0.cls": b"1"}, r"no image field \(fields cls\)"),
         ],
-        ids=["word", "underscore", "json", "deep", "group", "no image"],
+        ids=["word", "underscore", "json", "deep", "group", "far group", "far label", "negative label", "no image"],
     )
     def test_a_bad_sample_carries_its_reason(self, tmp_path: Path, members: dict[str, bytes], message: str) -> None:
         write_raw_tar(tmp_path / "a.tar", members)

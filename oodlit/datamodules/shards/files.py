@@ -1,7 +1,10 @@
 """The files of a folder or archive, by path, without unpacking anything to disk."""
 
+import bz2
+import gzip
 import lzma
 import os
+import stat
 import tarfile
 import zipfile
 import zlib
@@ -9,7 +12,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import BinaryIO, Protocol, cast, runtime_checkable
 
 from oodlit.datamodules.shards.members import MAX_MEMBER_BYTES
 from oodlit.errors import DataError
@@ -30,7 +33,10 @@ class File:
 
 @runtime_checkable
 class Files(Protocol):
-    """Files in a fixed order. Hidden files and `__MACOSX` are left out; links within an archive are errors."""
+    """Files in a fixed order. Hidden files and `__MACOSX` are left out; links within an archive are errors.
+
+    Paths are relative and have no ".", ".." or empty part; archives in which a path leads out are refused.
+    """
 
     @property
     @abstractmethod
@@ -67,16 +73,24 @@ def open_files(source: str | Path) -> Files:
         return _Tar(path)
     if zipfile.is_zipfile(path):
         return _Zip(path)
-    try:
-        return _CompressedTar(path)
-    except (tarfile.ReadError, EOFError, zlib.error, lzma.LZMAError) as error:
+    decompress = _decompressor(path)
+    if decompress is None:
         raise DataError(
-            f"{path} cannot be read as a .zip or .tar (.gz, .bz2, .xz): {error}; fetch the archive again"
-        ) from error
+            f"{path} cannot be read as a .zip or .tar (.gz, .bz2, .xz): it starts like none; fetch the archive again"
+        )
+    return _CompressedTar(path, decompress)
 
 
 def _is_junk(path: str) -> bool:
     return any(part.startswith(".") or part == "__MACOSX" for part in path.split("/"))
+
+
+def _clean(name: str, where: Path) -> str:
+    """A member's path, relative and without empty and "." parts."""
+    parts = [part for part in name.split("/") if part not in ("", ".")]
+    if name.startswith("/") or ".." in parts or not parts:
+        raise DataError(f"{where}: {name!r} leads out of the archive; unpack it where you trust it and pass the folder")
+    return "/".join(parts)
 
 
 def _read(read: Callable[[int], bytes], path: str, size: int, where: Path) -> bytes:
@@ -84,7 +98,7 @@ def _read(read: Callable[[int], bytes], path: str, size: int, where: Path) -> by
         raise DataError(f"{where}: {path!r} has {size} bytes; at most {MAX_MEMBER_BYTES} are read")
     try:
         data = read(size + 1)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, lzma.LZMAError) as error:
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
         raise DataError(f"{where}: {path!r} is damaged ({error}); fetch the archive again") from error
     if len(data) < size:
         raise DataError(f"{where}: truncated within {path!r}; fetch the archive again")
@@ -110,9 +124,12 @@ class _Folder:
         for path in self.paths:
             full = self._folder / path
             try:
-                size = full.stat().st_size
+                status = full.stat()
             except OSError as error:
                 raise DataError(f"{full} cannot be read: {error}") from error
+            if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait for ever
+                raise DataError(f"{full} is a pipe, socket or device; plain files are needed")
+            size = status.st_size
             yield File(path, size, lambda full=full, path=path, size=size: self._load(full, path, size))  # type: ignore[misc]
 
     def _load(self, full: Path, path: str, size: int) -> bytes:
@@ -131,12 +148,15 @@ class _Zip:
             self._zip = zipfile.ZipFile(path)
         except zipfile.BadZipFile as error:
             raise DataError(f"{path}: damaged zip ({error}); fetch the archive again") from error
-        infos = [info for info in self._zip.infolist() if not info.is_dir() and not _is_junk(_plain(info.filename))]
-        locked = next((info.filename for info in infos if info.flag_bits & 1), None)
-        if locked is not None:
-            raise DataError(f"{path}: {locked!r} is encrypted; unpack it with its password and pass the folder")
-        self._infos = sorted(infos, key=lambda info: _plain(info.filename))
-        self.paths = [_plain(info.filename) for info in self._infos]
+        named = [(_clean(info.filename, path), info) for info in self._zip.infolist() if not info.is_dir()]
+        named = sorted(((name, info) for name, info in named if not _is_junk(name)), key=lambda pair: pair[0])
+        for name, info in named:
+            if info.flag_bits & 1:
+                raise DataError(f"{path}: {name!r} is encrypted; unpack it with its password and pass the folder")
+            if stat.S_ISLNK(info.external_attr >> 16):
+                raise DataError(f"{path}: {name!r} is a link; unpack the archive and pass the folder")
+        self._infos = [info for _, info in named]
+        self.paths = [name for name, _ in named]
 
     def __iter__(self) -> Iterator[File]:
         for info, path in zip(self._infos, self.paths, strict=True):
@@ -157,10 +177,6 @@ class _Zip:
             self._zip.close()
 
 
-def _plain(name: str) -> str:
-    return name.removeprefix("./")
-
-
 def _is_plain_tar(path: Path) -> bool:
     try:
         with tarfile.open(path, "r:"):
@@ -169,32 +185,75 @@ def _is_plain_tar(path: Path) -> bool:
         return False
 
 
-def _regular(tar: tarfile.TarFile, where: Path) -> Iterator[tarfile.TarInfo]:
-    """Files of a tar; its members are forgotten as they pass."""
+_BROKEN = (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError, ValueError, RecursionError)
+
+
+_Compressed = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
+
+
+@runtime_checkable
+class _Readable(Protocol):
+    """What tarfile needs of a file, compressed or not."""
+
+    @abstractmethod
+    def read(self, size: int, /) -> bytes: ...
+
+    @abstractmethod
+    def seek(self, offset: int, /) -> int: ...
+
+    @abstractmethod
+    def tell(self) -> int: ...
+
+
+class _LastRead:
+    """A file that remembers its last read: tarfile ends in silence at a cut and at a damaged header."""
+
+    def __init__(self, file: _Readable) -> None:
+        self._file, self.last = file, b""
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int) -> bytes:
+        self.last = self._file.read(size)
+        return self.last
+
+
+def _regular(file: _Readable, where: Path) -> Iterator[tuple[str, tarfile.TarInfo, tarfile.TarFile]]:
+    """Files of an uncompressed tar, in order and to its very end; its members are forgotten as they pass.
+
+    Raises:
+        DataError: It is damaged or cut anywhere, or has a link, a device, or a path that leads out.
+    """
+    reads = _LastRead(file)
     try:
-        while (info := tar.next()) is not None:
-            tar.members = []  # type: ignore[attr-defined]
-            path = _plain(info.name)
-            if info.isdir() or _is_junk(path):
-                continue
-            if not info.isreg() or info.issparse():
-                raise DataError(
-                    f"{where}: {path!r} is a link, device or sparse file; unpack the archive and pass the folder"
-                )
-            yield info
-    except (tarfile.TarError, EOFError, zlib.error, lzma.LZMAError, ValueError, RecursionError) as error:
+        with tarfile.open(fileobj=cast(BinaryIO, reads), mode="r:") as tar:
+            while (info := tar.next()) is not None:
+                tar.members = []  # type: ignore[attr-defined]
+                if info.isdir():
+                    continue
+                path = _clean(info.name, where)
+                if _is_junk(path):
+                    continue
+                if not info.isreg() or info.issparse():
+                    raise DataError(
+                        f"{where}: {path!r} is a link, device or sparse file; unpack the archive and pass the folder"
+                    )
+                yield path, info, tar
+            if reads.last != bytes(tarfile.BLOCKSIZE):
+                raise DataError(f"{where}: the tar is damaged or truncated at byte {tar.offset}; fetch it again")
+            while file.read(2**20):  # what compresses it must also end well
+                pass
+    except _BROKEN as error:
+        if isinstance(error, DataError):
+            raise
         raise DataError(f"{where}: the archive is damaged ({error}); fetch it again") from error
 
 
 class _Tar:
     def __init__(self, path: Path) -> None:
         self._path = path
-        with path.open("rb") as file, tarfile.open(fileobj=file, mode="r:") as tar:
-            self._places = [(_plain(info.name), info.offset_data, info.size) for info in _regular(tar, path)]
-            file.seek(tar.offset)
-            if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
-                raise DataError(f"{path}: the tar is damaged or truncated at byte {tar.offset}; fetch it again")
-        self.paths = [path for path, _, _ in self._places]
+        with path.open("rb") as file:
+            self._places = [(name, info.offset_data, info.size) for name, info, _ in _regular(file, path)]
+        self.paths = [name for name, _, _ in self._places]
 
     def __iter__(self) -> Iterator[File]:
         for path, offset, size in self._places:
@@ -206,31 +265,33 @@ class _Tar:
             return _read(file.read, path, size, self._path)
 
 
+_Decompress = Callable[[Path], _Compressed]
+
+
+def _decompressor(path: Path) -> _Decompress | None:
+    """What opens a compressed file, by its first bytes. These readers check the end and the checksums."""
+    with path.open("rb") as file:
+        start = file.read(6)
+    known: dict[bytes, _Decompress] = {
+        b"\x1f\x8b": gzip.GzipFile,
+        b"BZh": bz2.BZ2File,
+        b"\xfd7zXZ\x00": lzma.LZMAFile,
+    }
+    return next((opener for magic, opener in known.items() if start.startswith(magic)), None)
+
+
 class _CompressedTar:
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        with tarfile.open(path, "r|*") as tar:
-            self.paths = [_plain(info.name) for info in _regular(tar, path)]
-            _check_end(tar, path)
+    def __init__(self, path: Path, decompress: _Decompress) -> None:
+        self._path, self._decompress = path, decompress
+        with decompress(path) as file:
+            self.paths = [name for name, _, _ in _regular(file, path)]
 
     def __iter__(self) -> Iterator[File]:
-        with tarfile.open(self._path, "r|*") as tar:
-            for info in _regular(tar, self._path):
-                path = _plain(info.name)
-                yield File(path, info.size, lambda info=info, path=path: self._load(tar, info, path), in_order=True)  # type: ignore[misc]
+        with self._decompress(self._path) as file:
+            for path, info, tar in _regular(file, self._path):
+                yield File(path, info.size, lambda tar=tar, info=info, path=path: self._load(tar, info, path), True)  # type: ignore[misc]
 
     def _load(self, tar: tarfile.TarFile, info: tarfile.TarInfo, path: str) -> bytes:
         file = tar.extractfile(info)
         assert file is not None  # regular files only
         return _read(file.read, path, info.size, self._path)
-
-
-def _check_end(tar: tarfile.TarFile, where: Path) -> None:
-    """The compressed stream must end by itself: reading on finds a cut or a wrong checksum."""
-    stream = tar.fileobj
-    assert stream is not None
-    try:
-        while stream.read(2**20):
-            pass
-    except (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError) as error:
-        raise DataError(f"{where}: the archive is damaged at its end ({error}); fetch it again") from error

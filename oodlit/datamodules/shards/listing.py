@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from oodlit.datamodules.keys import printable
 from oodlit.datamodules.shards.files import Files, open_files
 from oodlit.datamodules.shards.members import IMAGE_FIELDS
 from oodlit.datamodules.shards.writer import Entry
@@ -113,16 +114,14 @@ def class_listing(
         )
     if not by_folder:
         return map_files(files, lambda path: Place() if is_image(path) else None)
-    folders = {path: path.rpartition("/")[0] for path in images}
-    shared = os.path.commonpath(set(folders.values())) if folders else ""
-    classes = {path: os.path.relpath(folder, shared or ".").replace(os.sep, "/") for path, folder in folders.items()}
-    found = sorted(set(classes.values()))
+    folders = {path: path.rpartition("/")[0] or "." for path in images}
+    classes = _class_names(set(folders.values()))
+    found = sorted(classes.values())
     labelled = role in (Role.TRAIN, Role.ID, Role.SHIFT)
     if found == ["."]:
         if labelled:
-            raise DataError(
-                f"all images lie in one folder, {shared or '.'!r}; a set of role {role} needs class folders"
-            )
+            folder = next(iter(classes))
+            raise DataError(f"all images lie in one folder, {folder!r}; a set of role {role} needs class folders")
         return map_files(files, lambda path: Place() if is_image(path) else None)
     names = list(class_names) if class_names is not None else _index_order(found)
     if unknown := sorted(set(found) - set(names)):
@@ -131,9 +130,19 @@ def class_listing(
     index = {name: Place(label=i) if labelled else Place(group=i) for i, name in enumerate(names)}
 
     def place(path: str) -> Place | None:
-        return index[classes[path]] if is_image(path) else None
+        return index[classes[folders[path]]] if is_image(path) else None
 
     return map_files(files, place, class_names=names)
+
+
+def _class_names(folders: set[str]) -> dict[str, str]:
+    """Class name by folder: the path below the deepest folder that all share, as any file can hold it."""
+    shared = PurePosixPath(os.path.commonpath(folders) if folders else ".")
+    names = {folder: printable(PurePosixPath(folder).relative_to(shared).as_posix()) for folder in folders}
+    if len(set(names.values())) < len(names):
+        twice = next(name for name in names.values() if list(names.values()).count(name) > 1)
+        raise DataError(f"two folders would both be class {twice!r}; rename one of them")
+    return names
 
 
 def _index_order(names: list[str]) -> list[str]:

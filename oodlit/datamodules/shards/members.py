@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import BinaryIO
 
+from oodlit.datamodules.keys import printable
 from oodlit.errors import DataError
 
 __all__ = [
@@ -148,7 +149,7 @@ def _headers(file: BinaryIO, where: str) -> Iterator[tarfile.TarInfo]:
 
 def _split(name: str) -> tuple[str, str] | None:
     """Key and lower-case extension; None for files that are no part of a sample."""
-    parts = name.removeprefix("./").split("/")
+    parts = printable(name).removeprefix("./").split("/")
     hidden = any(part.startswith(".") or (part.startswith("__") and part.endswith("__")) for part in parts)
     if hidden or "__MACOSX" in parts:
         return None

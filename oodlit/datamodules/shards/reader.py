@@ -35,6 +35,7 @@ __all__ = ["ShardSource", "read_sample", "shard_stream"]
 
 Damaged = Literal["raise", "mark"]
 _LABEL = re.compile(rb"\s*(-1|[0-9]{1,9})\s*")
+_MAX_INDEX = 10**9  # nine digits in .cls, and far below int64
 
 
 class ShardSource:
@@ -338,8 +339,8 @@ def _intact_sample(file: BinaryIO, raw: RawSample, where: str) -> Sample:
     meta = _meta(file, raw, where)
     label = _label(file, raw, meta, where)
     group = meta.get("group", -1)
-    if type(group) is not int or group < -1:
-        raise _SampleError(f"group {group!r} in .json; an index >= 0 or -1 is needed")
+    if type(group) is not int or not -1 <= group < _MAX_INDEX:
+        raise _SampleError(f"group {repr(group)[:20]} in .json; an index from 0 to {_MAX_INDEX - 1}, or -1, is needed")
     image = _bytes(file, raw.fields[str(raw.image_field)], where)
     return Sample(raw.key, image, label, group, origin=f"shard {where}")
 
@@ -376,7 +377,11 @@ def _label(file: BinaryIO, raw: RawSample, meta: dict[str, Any], where: str) -> 
             raise _SampleError(f"field .cls holds {text[:20]!r}; a class index, or -1 for none, is needed")
         return int(match[1])
     label = meta.get("label", -1)
-    return label if type(label) is int and label >= -1 else -1
+    if type(label) is not int:  # other programs write names there
+        return -1
+    if not -1 <= label < _MAX_INDEX:
+        raise _SampleError(f"label {repr(label)[:20]} in .json; an index from 0 to {_MAX_INDEX - 1}, or -1, is needed")
+    return label
 
 
 def _ignore(_: str) -> None:
