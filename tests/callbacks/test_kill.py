@@ -42,6 +42,8 @@ def test_killing_a_run_at_any_point_leaves_complete_results_or_none(tmp_path):
         process.wait()
         process.stdout.close()
         for folder in out.glob("run-*"):
+            if not any(folder.iterdir()):  # made before the run, to see that it can be written
+                continue
             results = Results.load(folder)
             assert len(results.scores) == 230
             complete += 1
