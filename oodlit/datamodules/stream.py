@@ -10,7 +10,7 @@ from torch import Tensor
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 
-__all__ = ["LookupSource", "Sample", "Source", "Stream", "find_samples"]
+__all__ = ["LookupSource", "Sample", "Source", "Stream", "check_name", "find_samples"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,10 +92,7 @@ class Stream:
 
     def __post_init__(self) -> None:
         """Check the name."""
-        if not self.name or self.name != self.name.strip() or "/" in self.name or not self.name.isprintable():
-            raise InvalidArgumentError(
-                f"stream name {self.name!r}: printable characters without '/' and without blanks at the ends are needed"
-            )
+        check_name(self.name)
 
     def __len__(self) -> int:
         """Exact number of samples."""
@@ -109,6 +106,18 @@ class Stream:
     def full_key(self, key: str) -> str:
         """`dataset/key`: the identity of a sample in a run."""
         return f"{self.name}/{key}"
+
+
+def check_name(name: str) -> None:
+    """Whether a data set's name can be part of a key.
+
+    Raises:
+        InvalidArgumentError: It cannot.
+    """
+    if not name or name != name.strip() or "/" in name or not name.isprintable():
+        raise InvalidArgumentError(
+            f"name {name!r} of a data set: printable characters without '/' and without blanks at the ends are needed"
+        )
 
 
 def find_samples(source: Source, keys: Collection[str]) -> dict[str, Sample]:

@@ -114,7 +114,7 @@ def test_streams_are_checked(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="stream 'b' holds no samples"):
         OODDataModule([numbers("a", Role.ID, 1), numbers("b", Role.OOD, 0)])
     for name in ("", "a/b", " a", "a\n"):
-        with pytest.raises(InvalidArgumentError, match="stream name"):
+        with pytest.raises(InvalidArgumentError, match="of a data set: printable"):
             numbers(name, Role.OOD, 1)
 
 

@@ -1,5 +1,6 @@
 """Building: any source, the same bytes, safe against kills."""
 
+import errno
 import gzip
 import hashlib
 import io
@@ -28,7 +29,9 @@ from oodlit.datamodules.shards import (
     listed_listing,
     map_files,
     open_files,
+    shard_info,
     shard_stream,
+    verify_shards,
 )
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
@@ -251,6 +254,113 @@ class TestRefusals:
                 self.build(tmp_path, ["a.png"])
 
         build_shards(entries(), tmp_path, name="s", role=Role.OOD, shard_size=1)
+
+
+class TestInterrupted:
+    """Shards of a build that did not end are whole, but not all: nobody may take them for the set."""
+
+    def interrupt(self, folder: Path, count: int = 3) -> list[Entry]:
+        def stop() -> bytes:
+            raise KeyboardInterrupt
+
+        entries = entries_of([f"{i}.png" for i in range(count)])
+        with pytest.raises(KeyboardInterrupt):
+            build_shards([*entries[:-1], Entry("z.png", stop)], folder, name="s", role=Role.OOD, shard_size=1)
+        return entries
+
+    def test_they_are_not_read(self, tmp_path: Path) -> None:
+        entries = self.interrupt(tmp_path)
+        for shards in (tmp_path, tmp_path / "s-test-000000.tar", [tmp_path / "s-test-000001.tar"]):
+            with pytest.raises(DataError, match="a build was interrupted here"):
+                ShardSource(shards)
+        for check in (verify_shards, shard_info):
+            with pytest.raises(DataError, match=r"interrupted here \(2 shards so far, first 's-test-000000\.tar'\)"):
+                check(tmp_path)
+        build_shards(entries, tmp_path, name="s", role=Role.OOD, shard_size=1)
+        assert len(ShardSource(tmp_path)) == 3
+
+    def test_the_split_beside_them_is_not_read_either(self, tmp_path: Path) -> None:
+        build_shards([Entry("a.png", lambda: PNG, label=0)], tmp_path, name="s", role=Role.TRAIN)
+        self.interrupt(tmp_path)
+        with pytest.raises(DataError, match="a build was interrupted here"):
+            shard_stream(tmp_path, split="train")
+
+    def test_a_damaged_note_is_an_error(self, tmp_path: Path) -> None:
+        entries = self.interrupt(tmp_path)
+        (tmp_path / ".build" / "s-test-000000.tar.json").write_text("{")
+        with pytest.raises(DataError, match=r"s-test-000000\.tar\.json is damaged .* remove it and"):
+            build_shards(entries, tmp_path, name="s", role=Role.OOD, shard_size=1)
+
+    def test_a_full_disk_is_one_error_and_the_build_goes_on(self, tmp_path: Path, monkeypatch) -> None:
+        entries = entries_of([f"{i}.png" for i in range(4)])
+        calls = iter([None] * 5 + [OSError(errno.ENOSPC, "No space left on device")] * 3)
+        real = os.fsync
+
+        def fsync(file: int) -> None:
+            if failure := next(calls, None):
+                raise failure
+            real(file)
+
+        monkeypatch.setattr(os, "fsync", fsync)
+        with pytest.raises(DataError, match=r"shards cannot be written: .*No space left on device; make room"):
+            build_shards(entries, tmp_path, name="s", role=Role.OOD, shard_size=1)
+        monkeypatch.undo()
+        assert not list(tmp_path.rglob("*.tmp"))
+        assert build_shards(entries, tmp_path, name="s", role=Role.OOD, shard_size=1).num_samples == 4
+
+
+def test_another_set_needs_another_folder(tmp_path: Path) -> None:
+    build_shards(entries_of(["a.png"]), tmp_path, name="one", role=Role.OOD)
+    with pytest.raises(DataError, match="holds the split 'test' of 'one'; 'two' needs its own folder"):
+        build_shards(entries_of(["a.png"]), tmp_path, name="two", role=Role.OOD)
+    assert shard_stream(tmp_path).name == "one"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"shard_lengths": [-1]},
+        {"shard_lengths": [True]},
+        {"shard_lengths": [1.0]},
+        {"shard_lengths": {"0": 1}},
+        {"num_samples": "1"},
+        {"role": "boss"},
+        {"class_names": "abc"},
+        {"class_names": [1]},
+        {"label_counts": {"a": 1}},
+        {"group_counts": [1]},
+        {"sha256": [1]},
+        {"sizes": ["a"]},
+        {"extra": [1]},
+        {"filenames": ["../x.tar"]},
+        None,
+    ],
+    ids=str,
+)
+def test_a_manifest_that_is_none_is_an_error(tmp_path: Path, change: dict[str, object] | None) -> None:
+    build_shards(entries_of(["a.png"]), tmp_path, name="s", role=Role.OOD)
+    path = tmp_path / "_info.json"
+    data = json.loads(path.read_text())
+    data["splits"] = {} if change is None else {"test": data["splits"]["test"] | change}
+    path.write_text(json.dumps(data))
+    for use in (ShardSource, verify_shards, shard_info):
+        with pytest.raises(DataError, match=r"_info\.json: .*remove it to have the shards counted"):
+            use(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["", "a/b", " a", "a\n"])
+def test_names_that_no_stream_can_have(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="of a data set: printable characters without '/'"):
+        build_shards(entries_of(["a.png"]), tmp_path, name=name, role=Role.OOD)
+
+
+def test_the_count_of_a_finished_shard_follows_from_its_listing(tmp_path: Path) -> None:
+    build_shards(entries_of(["a.png", "b.png"]), tmp_path, name="s", role=Role.OOD)
+    path = tmp_path / "_info.json"
+    path.write_text(path.read_text().replace('"num_samples": 2', '"num_samples": 3').replace("2\n   ]", "3\n   ]"))
+    with pytest.raises(DataError, match="holds 2 samples, the manifest states 3"):
+        list(ShardSource(tmp_path).read(0, 3))
+    assert build_shards(entries_of(["a.png", "b.png"]), tmp_path, name="s", role=Role.OOD).num_samples == 2
 
 
 def test_two_splits_share_a_folder(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
@@ -14,8 +14,16 @@ from filelock import FileLock, Timeout
 
 from oodlit.datamodules.decode import decode_image, image_size
 from oodlit.datamodules.keys import key_digest
-from oodlit.datamodules.shards.manifest import ShardInfo, ShardRecord, read_info, write_atomically, write_info
+from oodlit.datamodules.shards.manifest import (
+    WORK_FOLDER,
+    ShardInfo,
+    ShardRecord,
+    read_info,
+    write_atomically,
+    write_info,
+)
 from oodlit.datamodules.shards.writer import Entry, ShardWriter, listing_digest
+from oodlit.datamodules.stream import check_name
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 
@@ -23,8 +31,6 @@ __all__ = ["Check", "Progress", "build_shards", "default_split"]
 
 Check = Literal["none", "header", "decode"]
 Progress = Callable[[int], object]
-
-_WORK = ".build"
 
 
 def default_split(role: Role) -> str:
@@ -74,35 +80,43 @@ def build_shards(
 
     Raises:
         DataError: An image is unreadable, a path occurs twice, the number is not as expected, or the folder holds
-            shards of another listing.
-        InvalidArgumentError: An index has no name, or a number is out of its range.
+            shards of another listing or set, or cannot be written.
+        InvalidArgumentError: An index has no name, a number is out of its range, or the name cannot be part of a key.
     """
     if shard_size < 1 or workers < 1:
         raise InvalidArgumentError(f"build_shards(shard_size={shard_size}, workers={workers}): both must be at least 1")
     if isinstance(entries, Sized) and expected not in (None, len(entries)):
         raise DataError(f"{name}: the source has {len(entries)} images of this set, {expected} are expected")
+    check_name(name)
     split = split or default_split(role)
-    out = Path(out)
-    (out / _WORK).mkdir(parents=True, exist_ok=True)
+    out, counts = Path(out), _Counts()
     try:
-        with FileLock(out / _WORK / "lock", timeout=0):
-            for leftover in [*out.glob(".*.tmp"), *(out / _WORK).glob(".*.tmp")]:
+        (out / WORK_FOLDER).mkdir(parents=True, exist_ok=True)
+        with FileLock(out / WORK_FOLDER / "lock", timeout=0):
+            for leftover in [*out.glob(".*.tmp"), *(out / WORK_FOLDER).glob(".*.tmp")]:
                 leftover.unlink()
-            job = _Build(out, f"{_slug(name)}-{_slug(split)}", split, check, progress or _silent)
-            records = job.run(_checked(entries, role, class_names, counts := _Counts()), shard_size, workers)
+            job = _Build(out, name, split, check, progress or _silent)
+            records = job.run(_checked(entries, role, class_names, counts), shard_size, workers)
+            if expected not in (None, counts.total):
+                raise DataError(f"{name}: the source has {counts.total} images of this set, {expected} are expected")
+            info = ShardInfo(
+                split,
+                records,
+                name,
+                role,
+                tuple(class_names),
+                dict(counts.labels),
+                dict(counts.groups),
+                dict(extra or {}),
+            )
+            write_info(out, info)
+            job.clean(records)
     except Timeout:
         raise DataError(f"{out}: another build is at work in this folder; wait for it to end") from None
-    if expected not in (None, counts.total):
-        raise DataError(f"{name}: the source has {counts.total} images of this set, {expected} are expected")
-    info = ShardInfo(
-        split, records, name, role, tuple(class_names), dict(counts.labels), dict(counts.groups), dict(extra or {})
-    )
-    write_info(out, info)
-    for record in records:
-        job.sidecar(record.file).unlink(missing_ok=True)
-    (out / _WORK / "lock").unlink(missing_ok=True)
-    if not any((out / _WORK).iterdir()):
-        (out / _WORK).rmdir()
+    except OSError as error:  # reading has its own messages
+        raise DataError(
+            f"{out}: shards cannot be written: {error}; make room or grant access, and build again: it goes on"
+        ) from error
     return info
 
 
@@ -137,13 +151,26 @@ def _checked(entries: Iterable[Entry], role: Role, class_names: Sequence[str], c
 class _Build:
     """One run of a build: knows which shards are finished and writes the others."""
 
-    def __init__(self, out: Path, stem: str, split: str, check: Check, progress: Progress) -> None:
-        self.out, self.stem, self.check, self.progress = out, stem, check, progress
+    def __init__(self, out: Path, name: str, split: str, check: Check, progress: Progress) -> None:
+        self.out, self.check, self.progress = out, check, progress
+        self.stem = f"{_slug(name)}-{_slug(split)}"
         info = read_info(out).get(split)
+        if info is not None and info.name != name:
+            raise DataError(
+                f"{out} holds the split {split!r} of {info.name!r}; {name!r} needs its own folder, or another split"
+            )
         self.finished = {record.file: record for record in (info.shards if info else ())}
 
     def sidecar(self, file: str) -> Path:
-        return self.out / _WORK / f"{file}.json"
+        return self.out / WORK_FOLDER / f"{file}.json"
+
+    def clean(self, records: Iterable[ShardRecord]) -> None:
+        """Remove the notes of a build that the manifest has replaced."""
+        for record in records:
+            self.sidecar(record.file).unlink(missing_ok=True)
+        (self.out / WORK_FOLDER / "lock").unlink(missing_ok=True)
+        if not any((self.out / WORK_FOLDER).iterdir()):
+            (self.out / WORK_FOLDER).rmdir()
 
     def run(self, entries: Iterator[Entry], shard_size: int, workers: int) -> tuple[ShardRecord, ...]:
         records: dict[str, ShardRecord] = {}
@@ -185,7 +212,10 @@ class _Build:
             return None
         record = self.finished.get(file)
         if record is None and sidecar.is_file():
-            record = ShardRecord(**json.loads(sidecar.read_bytes()))
+            try:
+                record = ShardRecord(**json.loads(sidecar.read_bytes()))
+            except (ValueError, TypeError) as error:
+                raise DataError(f"{sidecar} is damaged ({error}); remove it and {path}, and build again") from error
         if record is None or record.size != path.stat().st_size or record.listing is None:
             raise DataError(
                 f"{path} was not made by this build, or changed since; move it away, or build into another folder"
@@ -201,7 +231,7 @@ class _Build:
                 " with another shard_size; build into another folder, or remove this one first"
             )
         self.progress(len(listed))
-        return record
+        return replace(record, samples=len(listed))
 
     def _write(self, file: str, chunk: Iterable[Entry]) -> ShardRecord:
         writer = ShardWriter(self.out / file, check=_CHECKS[self.check])

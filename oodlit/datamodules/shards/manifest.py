@@ -12,10 +12,22 @@ from filelock import FileLock
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 
-__all__ = ["INFO_NAMES", "ShardInfo", "ShardRecord", "parse_info", "read_info", "select_split", "write_info"]
+__all__ = [
+    "INFO_NAMES",
+    "WORK_FOLDER",
+    "ShardInfo",
+    "ShardRecord",
+    "check_finished",
+    "parse_info",
+    "read_info",
+    "select_split",
+    "write_info",
+]
 
 INFO_NAMES = ("_info.json", "info.json")
 """File names of a manifest, in the order in which timm looks for them."""
+WORK_FOLDER = ".build"
+"""Where a build keeps its notes: `<shard>.json` for every shard that is finished but not yet in the manifest."""
 
 
 @dataclass(frozen=True)
@@ -113,12 +125,14 @@ def parse_info(data: bytes, where: str) -> dict[str, ShardInfo]:
             f"{where}: not a manifest of shards ({type(error).__name__}: {error});"
             " restore it, or remove it to have the shards counted"
         ) from error
+    if not infos:
+        raise DataError(f"{where}: there is no split in it; restore it, or remove it to have the shards counted")
     for split, info in infos.items():
         stated = splits[split].get("num_samples", info.num_samples)
         if stated != info.num_samples:
             raise DataError(
-                f"{where}: split {split!r} states {stated} samples, its shard lengths add up to {info.num_samples};"
-                " restore the manifest, or remove it to have the shards counted"
+                f"{where}: split {split!r} states {stated!r} samples, its shard lengths add up to {info.num_samples};"
+                " restore it, or remove it to have the shards counted"
             )
     return infos
 
@@ -136,25 +150,32 @@ def _parse_split(split: str, entry: Mapping[str, Any]) -> ShardInfo:
             raise ValueError(f"split {split!r}: file name {file!r} leads out of the folder")
         if "::" in file or ":" in file.split("/")[0]:
             raise ValueError(f"split {split!r}: file name {file!r} is no file name")
-    if any(not isinstance(n, int) or n < 0 for n in lengths):
+    if any(type(n) is not int or n < 0 for n in lengths):
         raise ValueError(f"split {split!r}: shard lengths must be counts")
 
-    def column(name: str) -> list[Any]:
+    def column(name: str, kind: type) -> list[Any]:
         values = entry.get(name) or [None] * len(files)
         if len(values) != len(files):
             raise ValueError(f"split {split!r}: {len(values)} {name} for {len(files)} shards")
+        if odd := [value for value in values if value is not None and type(value) is not kind]:
+            raise TypeError(f"split {split!r}: {odd[0]!r} among the {name}")
         return list(values)
 
-    role = entry.get("role")
+    sizes = column("sizes", int)
+    role, names = entry.get("role"), entry.get("class_names") or []
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"split {split!r}: class_names is no list of names")
     return ShardInfo(
         split=split,
         shards=tuple(
             ShardRecord(*row)
-            for row in zip(files, lengths, column("sizes"), column("sha256"), column("listings"), strict=True)
+            for row in zip(
+                files, lengths, column("sizes", int), column("sha256", str), column("listings", str), strict=True
+            )
         ),
         name=str(entry.get("dataset") or ""),
         role=None if role is None else Role(role),
-        class_names=tuple(map(str, entry.get("class_names") or ())),
+        class_names=tuple(names),
         label_counts={int(k): int(v) for k, v in (entry.get("label_counts") or {}).items()},
         group_counts={int(k): int(v) for k, v in (entry.get("group_counts") or {}).items()},
         extra=dict(entry.get("extra") or {}),
@@ -184,11 +205,29 @@ def write_info(directory: str | Path, info: ShardInfo) -> None:
         write_atomically(path, (text + "\n").encode())
 
 
+def check_finished(directory: str | Path, infos: Mapping[str, ShardInfo]) -> None:
+    """Refuse the shards of a build that was interrupted: they are whole, but not all.
+
+    Raises:
+        DataError: The build has written shards that the manifest does not list yet.
+    """
+    listed = {record.file for info in infos.values() for record in info.shards}
+    notes = sorted(path.name.removesuffix(".json") for path in (Path(directory) / WORK_FOLDER).glob("*.tar.json"))
+    if waiting := [file for file in notes if file not in listed and (Path(directory) / file).is_file()]:
+        raise DataError(
+            f"{directory}: a build was interrupted here ({len(waiting)} shards so far, first {waiting[0]!r}), so images"
+            " are missing; call the build again, it goes on, or remove the folder"
+        )
+
+
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a whole file or nothing: another name, flush to disk, rename."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -16,7 +16,15 @@ import numpy as np
 from braceexpand import braceexpand
 
 from oodlit.datamodules.keys import key_digest
-from oodlit.datamodules.shards.manifest import INFO_NAMES, ShardInfo, ShardRecord, parse_info, read_info, select_split
+from oodlit.datamodules.shards.manifest import (
+    INFO_NAMES,
+    ShardInfo,
+    ShardRecord,
+    check_finished,
+    parse_info,
+    read_info,
+    select_split,
+)
 from oodlit.datamodules.shards.members import (
     LABEL_FIELD,
     MAX_MEMBER_BYTES,
@@ -246,6 +254,7 @@ def _locate(shards: str | Path | Sequence[str | Path], split: str | None, cache:
     if is_url(text) or not Path(text).is_dir():
         return "", _from_paths(_expand(text), split, cache)
     infos = read_info(text)
+    check_finished(text, infos)
     if infos:
         info = select_split(infos, split, text)
         listed = {record.file for other in infos.values() for record in other.shards}
@@ -283,7 +292,7 @@ def _from_paths(paths: list[str], split: str | None, cache: Cache) -> ShardInfo:
     for path in paths:
         folder, _, name = path.rpartition("/")
         if folder not in known:
-            infos = _remote_info(folder, cache) if is_url(path) else read_info(folder or ".")
+            infos = _remote_info(folder, cache) if is_url(path) else _local_info(folder or ".")
             known[folder] = {record.file: record for info in infos.values() for record in info.shards}
         record = known.get(folder, {}).get(name, ShardRecord(name, -1))
         records.append(replace(record, file=path))
@@ -292,6 +301,12 @@ def _from_paths(paths: list[str], split: str | None, cache: Cache) -> ShardInfo:
     if not records:
         raise DataError("no shards given; pass a folder, a pattern or a list of paths")
     return ShardInfo(split or "", tuple(records))
+
+
+def _local_info(folder: str) -> dict[str, ShardInfo]:
+    infos = read_info(folder)
+    check_finished(folder, infos)
+    return infos
 
 
 def _remote_info(folder: str, cache: Cache) -> dict[str, ShardInfo]:

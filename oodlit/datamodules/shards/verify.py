@@ -13,7 +13,7 @@ import numpy as np
 from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.keys import key_digest
 from oodlit.datamodules.shards.build import Progress
-from oodlit.datamodules.shards.manifest import ShardInfo, ShardRecord, read_info
+from oodlit.datamodules.shards.manifest import ShardInfo, ShardRecord, check_finished, read_info
 from oodlit.datamodules.shards.members import raw_samples
 from oodlit.datamodules.shards.reader import ShardSource, read_sample
 from oodlit.datamodules.stream import Sample
@@ -105,9 +105,11 @@ def verify_shards(
         progress: Called with the number of samples done since the last call.
 
     Raises:
-        DataError: The folder holds no shards, or its manifest is malformed.
+        DataError: The folder holds no shards or those of an interrupted build, or its manifest is malformed.
     """
-    infos = read_info(folder) or {"": _uncounted(Path(folder))}
+    infos = read_info(folder)
+    check_finished(folder, infos)
+    infos = infos or {"": _uncounted(Path(folder))}
     chosen = [info for name, info in infos.items() if split in (None, name)]
     if not chosen:
         raise DataError(f"{folder}: no split {split!r}; there are {', '.join(infos)}")

@@ -146,8 +146,10 @@ class ShardWriter:
 
     def abort(self) -> None:
         """Remove the temporary file."""
-        self._file.close()
-        self._temporary.unlink(missing_ok=True)
+        try:
+            self._file.close()  # on a full disk this fails again
+        finally:
+            self._temporary.unlink(missing_ok=True)
 
 
 def write_shard(path: str | Path, entries: Iterable[Entry]) -> ShardRecord:
