@@ -3,13 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.base import StreamMetric
-from oodlit.metrics.ranking import ArrayConvertible
+from oodlit.metrics.ranking import ArrayConvertible, as_integers
 from oodlit.metrics.undefined import undefined
 
 __all__ = ["Accuracy", "accuracy"]
@@ -32,7 +31,7 @@ def accuracy(predictions: ArrayConvertible | Sequence[int], labels: ArrayConvert
         >>> accuracy([0, 2, 1, 1], [0, 2, 2, 1])
         0.75
     """
-    predicted, true = _classes(predictions, "predictions"), _classes(labels, "labels")
+    predicted, true = as_integers(predictions, "predictions"), as_integers(labels, "labels")
     if predicted.shape != true.shape:
         raise InvalidArgumentError(f"predictions and labels differ in number: {len(predicted)} and {len(true)}")
     if len(true) == 0:
@@ -44,21 +43,11 @@ def accuracy(predictions: ArrayConvertible | Sequence[int], labels: ArrayConvert
     return int((predicted.to(true.device) == true).sum()) / len(true)
 
 
-def _classes(values: ArrayConvertible | Sequence[int], name: str) -> Tensor:
-    tensor = torch.as_tensor(values if isinstance(values, Tensor | list) else list(values))  # type: ignore[arg-type]
-    if len(tensor) == 0:
-        return torch.empty(0, dtype=torch.int64)
-    if tensor.ndim != 1 or tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
-        raise InvalidArgumentError(
-            f"{name}: shape {tuple(tensor.shape)} and dtype {tensor.dtype}; integers of shape (n,) are needed"
-        )
-    return tensor
-
-
 class Accuracy(StreamMetric):
     """Streaming `accuracy`: two integer counts, NaN while there is no image.
 
     Example:
+        >>> import torch
         >>> metric = Accuracy()
         >>> metric.update(torch.tensor([0, 2, 1, 1]), labels=torch.tensor([0, 2, 2, 1]))
         >>> metric.compute()

@@ -1,5 +1,6 @@
 """Area under the precision-recall curve, with ID images or OOD images as the positive class."""
 
+import sys
 from fractions import Fraction
 from typing import Any
 
@@ -7,7 +8,7 @@ import torch
 
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.base import RankingMetric
-from oodlit.metrics.ranking import Ranking, ScoreLike, rank
+from oodlit.metrics.ranking import Ranking, ScoreLike, exact_share, rank
 from oodlit.metrics.undefined import undefined
 
 __all__ = ["AUPRError", "AUPRSuccess", "aupr_error", "aupr_success"]
@@ -87,18 +88,27 @@ def aupr_error_of(ranking: Ranking, *, prior: float | int | Fraction | None = No
     return float((true_positives / (true_positives + false_positives * odds)).sum() / ranking.n_ood)
 
 
-def check_prior(prior: float | int | Fraction | None) -> None:
-    """Raise unless `prior` is None or in (0, 1)."""
-    if prior is not None and not 0 < prior < 1:
-        raise InvalidArgumentError(f"prior={prior!r}: the share of ID images, in (0, 1), or None is needed")
+def exact_prior(prior: float | int | Fraction | None) -> Fraction | None:
+    """`prior` as the decimal number that is written, checked to be None or in (0, 1)."""
+    message = f"prior={prior!r}: the share of ID images, in (0, 1), or None is needed"
+    if prior is None:
+        return None
+    try:
+        exact = exact_share(prior, "prior")
+    except InvalidArgumentError:
+        raise InvalidArgumentError(message) from None
+    if exact == 1:
+        raise InvalidArgumentError(message)
+    return exact
 
 
 def _odds(ranking: Ranking, prior: float | int | Fraction | None) -> float:
     """Weight of one ID image relative to one OOD image; 1 without a prior."""
-    check_prior(prior)
-    if prior is None or ranking.missing():
+    exact = exact_prior(prior)
+    if exact is None or ranking.missing():
         return 1.0
-    return float(prior / (1 - prior)) * ranking.n_ood / ranking.n_id
+    # Bounded, since 0 / 0 would follow from odds that underflow.
+    return max(float(exact / (1 - exact) * ranking.n_ood / ranking.n_id), sys.float_info.min)
 
 
 class _AUPR(RankingMetric):
@@ -106,7 +116,7 @@ class _AUPR(RankingMetric):
 
     def __init__(self, *, prior: float | int | Fraction | None = None, **kwargs: Any) -> None:
         """Check the prior."""
-        check_prior(prior)
+        exact_prior(prior)
         super().__init__(**kwargs)
         self.prior = prior
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.errors import InvalidArgumentError, OodlitError
-from oodlit.metrics.ranking import ArrayConvertible, Ranking, rank
+from oodlit.metrics.ranking import ArrayConvertible, Ranking, ScoreLike, as_flags, as_numbers, rank
 
 __all__ = ["RankingMetric", "SelectiveMetric", "StreamMetric"]
 
@@ -147,7 +147,7 @@ class RankingMetric(StreamMetric):
         Raises:
             InvalidArgumentError: Shapes or types do not fit.
         """
-        is_ood = check_batch(scores, is_ood, "is_ood")
+        scores, (is_ood,) = check_batch(scores, is_ood=is_ood)
         self.append("id_scores", scores[~is_ood])
         self.append("ood_scores", scores[is_ood])
 
@@ -192,7 +192,7 @@ class SelectiveMetric(StreamMetric):
         Raises:
             InvalidArgumentError: Shapes or types do not fit.
         """
-        is_correct = check_batch(scores, is_correct, "is_correct")
+        scores, (is_correct,) = check_batch(scores, is_correct=is_correct)
         self.append("scores", scores)
         self.append("is_correct", is_correct)
 
@@ -205,14 +205,10 @@ class SelectiveMetric(StreamMetric):
         return self._float(self.value(self.stream("scores"), self.stream("is_correct")))
 
 
-def check_batch(scores: Tensor, flags: ArrayConvertible | Tensor, name: str) -> Tensor:
-    """`flags` on the device of `scores`, checked to be one boolean per score."""
-    if scores.ndim != 1:
-        raise InvalidArgumentError(f"scores: shape {tuple(scores.shape)}; one score per image, shape (batch,)")
-    flags = torch.as_tensor(flags)
-    if flags.dtype != torch.bool or flags.shape != scores.shape:
-        raise InvalidArgumentError(
-            f"{name}: dtype {flags.dtype} and shape {tuple(flags.shape)};"
-            f" booleans of shape {tuple(scores.shape)} are needed"
-        )
-    return flags.to(scores.device)
+def check_batch(scores: ScoreLike, **flags: ArrayConvertible | Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Scores of one batch and their flags as tensors on one device, checked to be one boolean per score.
+
+    NaN is let through: it is an error of `compute`, which all processes raise alike.
+    """
+    values = as_numbers(scores)
+    return values, [as_flags(flag, name, like=values) for name, flag in flags.items()]

@@ -11,7 +11,7 @@ from torch import Tensor
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.base import RankingMetric, StreamMetric, check_batch
 from oodlit.metrics.fpr import fpr_at_tpr
-from oodlit.metrics.ranking import Ranking, ScoreLike, SortedScores, as_scores, as_sorted, rank
+from oodlit.metrics.ranking import Ranking, ScoreLike, SortedScores, as_integers, as_scores, as_sorted, rank
 from oodlit.metrics.undefined import undefined
 
 __all__ = ["MeanOverClasses", "mean_over_classes"]
@@ -65,6 +65,12 @@ def rank_groups(
     return [rank(sorted_id, values[groups == group]) for group in range(num_groups)]
 
 
+def check_count(number: object, name: str) -> None:
+    """Raise unless `number` is an integer >= 1."""
+    if not isinstance(number, int) or number < 1:
+        raise InvalidArgumentError(f"{name}={number!r}: an integer, at least one, is needed")
+
+
 class GroupedMetric(StreamMetric):
     """A metric of ID scores against OOD scores that fall into a fixed number of groups."""
 
@@ -87,8 +93,11 @@ class GroupedMetric(StreamMetric):
         Raises:
             InvalidArgumentError: Shapes or types do not fit, or a group is out of range.
         """
-        is_ood = check_batch(scores, is_ood, "is_ood")
-        ood_groups = groups.to(is_ood.device)[is_ood]
+        scores, (is_ood,) = check_batch(scores, is_ood=is_ood)
+        all_groups = as_integers(groups, "groups")
+        if len(all_groups) != len(scores):
+            raise InvalidArgumentError(f"groups: {len(all_groups)} entries, but there are {len(scores)} scores")
+        ood_groups = all_groups.to(is_ood.device)[is_ood]
         if len(ood_groups) and not (int(ood_groups.min()) >= 0 and int(ood_groups.max()) < self.num_groups):
             raise InvalidArgumentError(
                 f"groups: {int(ood_groups.min())} to {int(ood_groups.max())} for OOD images;"
@@ -117,7 +126,7 @@ class MeanOverClasses(GroupedMetric):
         kwargs: Passed to `torchmetrics.Metric`.
 
     Raises:
-        InvalidArgumentError: There is no class.
+        InvalidArgumentError: There is no class, or `metric` is of another kind.
 
     Example:
         >>> from oodlit.metrics import FPRAtTPR
@@ -132,8 +141,12 @@ class MeanOverClasses(GroupedMetric):
 
     def __init__(self, metric: RankingMetric, num_classes: int, **kwargs: Any) -> None:
         """Keep the metric for its definition; its own state is not used."""
-        if num_classes < 1:
-            raise InvalidArgumentError(f"num_classes={num_classes}: at least one class is needed")
+        kind: object = metric
+        if not isinstance(kind, RankingMetric):
+            raise InvalidArgumentError(
+                f"metric={metric!r}: a metric of ID against OOD scores, such as FPRAtTPR(), is needed"
+            )
+        check_count(num_classes, "num_classes")
         super().__init__(num_classes, **kwargs)
         self.metric = metric
 

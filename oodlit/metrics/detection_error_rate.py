@@ -2,10 +2,12 @@
 
 import math
 from collections.abc import Sequence
+from numbers import Real
 from typing import Any
 
 from torch import Tensor
 
+from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.base import SelectiveMetric
 from oodlit.metrics.ranking import ArrayConvertible, ScoreLike, as_flags, as_scores
 from oodlit.metrics.undefined import undefined
@@ -30,7 +32,7 @@ def detection_error_rate(
         A share in [0, 1]. NaN with an `UndefinedMetricWarning` if there is no image or the threshold is NaN.
 
     Raises:
-        InvalidArgumentError: Shapes or types do not fit.
+        InvalidArgumentError: Shapes or types do not fit, or the threshold is no number.
         NonFiniteScoreError: NaN among the scores.
 
     Example:
@@ -42,12 +44,20 @@ def detection_error_rate(
     """
     values = as_scores(scores)
     correct = as_flags(is_correct, "is_correct", like=values)
+    _check_threshold(threshold)
     if len(values) == 0:
         return undefined("detection_error_rate", "there is no image")
     if math.isnan(threshold):
         return undefined("detection_error_rate", "the threshold is NaN")
     # Both sides in float64: a float32 score equal to the threshold it gave must stay equal.
     return int(((values.double() >= threshold) != correct).sum()) / len(values)
+
+
+def _check_threshold(threshold: object) -> None:
+    if not isinstance(threshold, Real):
+        raise InvalidArgumentError(
+            f"threshold={threshold!r}: a number is needed, such as acceptance_threshold(scores, tpr=0.95)"
+        )
 
 
 class DetectionErrorRate(SelectiveMetric):
@@ -69,6 +79,7 @@ class DetectionErrorRate(SelectiveMetric):
 
     def __init__(self, *, threshold: float | int, **kwargs: Any) -> None:
         """Keep the threshold."""
+        _check_threshold(threshold)
         super().__init__(**kwargs)
         self.threshold = threshold
 

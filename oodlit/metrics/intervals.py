@@ -1,5 +1,9 @@
 """Intervals for shares and AUROC: how far a value can be from the truth."""
 
+from functools import lru_cache
+from numbers import Real
+from operator import index
+
 import numpy as np
 from scipy.stats import norm
 
@@ -35,6 +39,10 @@ def wilson_interval(successes: int, total: int, *, confidence: float = 0.95) -> 
         Wilson: Probable Inference, the Law of Succession, and Statistical Inference. JASA 1927.
     """
     check_confidence(confidence)
+    try:
+        successes, total = index(successes), index(total)
+    except TypeError:
+        raise InvalidArgumentError(f"wilson_interval: {successes!r} of {total!r}; two counts are needed") from None
     if not 0 <= successes <= total:
         raise InvalidArgumentError(f"wilson_interval: {successes} of {total}; 0 <= successes <= total is needed")
     if total == 0:
@@ -88,7 +96,7 @@ def auroc_interval_of(ranking: Ranking, confidence: float) -> tuple[float, float
 
 
 def _wilson(share: float, total: float | int, confidence: float) -> tuple[float, float]:
-    z = float(norm.ppf((1 + confidence) / 2))
+    z = _normal_quantile(float(confidence))
     total = max(total, 1)
     centre = share + z * z / (2 * total)
     half = z * float(np.sqrt(share * (1 - share) / total + z * z / (4 * total * total)))
@@ -98,7 +106,13 @@ def _wilson(share: float, total: float | int, confidence: float) -> tuple[float,
     return low, (1.0 if share == 1 else min((centre + half) / scale, 1.0))
 
 
-def check_confidence(confidence: float) -> None:
+@lru_cache(maxsize=32)
+def _normal_quantile(confidence: float) -> float:
+    # From the upper tail: (1 + confidence) / 2 would round to 1. Cached, since scipy is slow and a table asks often.
+    return float(norm.isf((1 - confidence) / 2))
+
+
+def check_confidence(confidence: object) -> None:
     """Raise unless the confidence is in (0, 1)."""
-    if not 0 < confidence < 1:
+    if not (isinstance(confidence, Real) and 0 < float(confidence) < 1):
         raise InvalidArgumentError(f"confidence={confidence!r}: a share in (0, 1) is needed, such as 0.95")

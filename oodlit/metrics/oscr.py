@@ -80,8 +80,7 @@ class OSCR(StreamMetric):
         Raises:
             InvalidArgumentError: Shapes or types do not fit.
         """
-        is_ood = check_batch(scores, is_ood, "is_ood")
-        is_correct = check_batch(scores, is_correct, "is_correct")
+        scores, (is_ood, is_correct) = check_batch(scores, is_ood=is_ood, is_correct=is_correct)
         self.append("correct_scores", scores[~is_ood & is_correct])
         self.append("wrong_scores", scores[~is_ood & ~is_correct])
         self.append("ood_scores", scores[is_ood])

@@ -1,9 +1,11 @@
 """Scores in order: what every ranking metric is computed from, sorted once and reused."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
+from numbers import Rational, Real
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -13,7 +15,22 @@ from torch import Tensor
 
 from oodlit.errors import InvalidArgumentError, NonFiniteScoreError
 
-__all__ = ["Ranking", "ScoreLike", "SortedScores", "as_flags", "as_scores", "as_sorted", "rank", "smallest_count"]
+__all__ = [
+    "Ranking",
+    "ScoreLike",
+    "SortedScores",
+    "as_flags",
+    "as_integers",
+    "as_numbers",
+    "as_scores",
+    "as_sorted",
+    "exact_share",
+    "rank",
+    "smallest_count",
+]
+
+_EXACT_UP_TO = 2**53
+"""Beyond this, float64 does not hold every integer."""
 
 
 @runtime_checkable
@@ -114,7 +131,7 @@ def as_scores(values: ScoreLike, name: str = "scores") -> Tensor:
     Half precision is upcast, which keeps order and ties; integers become float64.
 
     Raises:
-        InvalidArgumentError: `values` is not one-dimensional or not numeric.
+        InvalidArgumentError: `values` is not one-dimensional, not numeric, or holds integers that float64 rounds.
         NonFiniteScoreError: `values` holds NaN. Infinities are fine: they are ordered.
 
     Example:
@@ -123,16 +140,7 @@ def as_scores(values: ScoreLike, name: str = "scores") -> Tensor:
     """
     if isinstance(values, SortedScores):
         return values.values
-    tensor = _tensor(values, name)
-    if tensor.ndim != 1:
-        raise InvalidArgumentError(f"{name}: shape {tuple(tensor.shape)}; one score per image, shape (n,), is needed")
-    if tensor.is_complex():
-        raise InvalidArgumentError(f"{name}: dtype {tensor.dtype}; real scores are needed")
-    if not tensor.is_floating_point():
-        tensor = tensor.double()
-    elif tensor.dtype.itemsize < 4:
-        tensor = tensor.float()
-    tensor = tensor.detach()
+    tensor = as_numbers(values, name)
     nans = int(torch.isnan(tensor).sum())
     if nans:
         first = torch.isnan(tensor).nonzero().flatten()[:5].tolist()
@@ -143,18 +151,54 @@ def as_scores(values: ScoreLike, name: str = "scores") -> Tensor:
     return tensor
 
 
+def as_numbers(values: ScoreLike, name: str = "scores") -> Tensor:
+    """Like `as_scores`, but NaN is let through: for the parts of a stream, which is checked as a whole.
+
+    Raises:
+        InvalidArgumentError: `values` is not one-dimensional, not numeric, or holds integers that float64 rounds.
+    """
+    tensor = _tensor(values, name).detach()
+    if tensor.ndim != 1:
+        raise InvalidArgumentError(f"{name}: shape {tuple(tensor.shape)}; one score per image, shape (n,), is needed")
+    if tensor.is_complex():
+        raise InvalidArgumentError(f"{name}: dtype {tensor.dtype}; real scores are needed")
+    if tensor.is_floating_point():
+        return tensor if tensor.dtype.itemsize >= 4 else tensor.float()
+    rounded = tensor.double()
+    # Integers that become equal by rounding would count as ties.
+    if len(rounded) and float(rounded.abs().max()) > _EXACT_UP_TO - 1:
+        raise InvalidArgumentError(f"{name}: integers beyond 2**53, which float64 does not tell apart; rescale them")
+    return rounded
+
+
+def as_integers(values: object, name: str) -> Int[Tensor, " n"]:
+    """`values` as a one-dimensional int64 tensor.
+
+    Raises:
+        InvalidArgumentError: Not one-dimensional, or not integers.
+    """
+    tensor = _tensor(values, name)
+    if tensor.ndim == 1 and len(tensor) == 0:
+        return torch.zeros(0, dtype=torch.int64, device=tensor.device)
+    if tensor.ndim != 1 or tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
+        raise InvalidArgumentError(
+            f"{name}: shape {tuple(tensor.shape)} and dtype {tensor.dtype}; integers of shape (n,) are needed"
+        )
+    return tensor.long()
+
+
 def as_flags(values: ArrayConvertible | Sequence[bool], name: str, *, like: Tensor) -> Tensor:
     """`values` as a boolean tensor with one entry per score of `like`.
 
     Raises:
         InvalidArgumentError: Not boolean, or another length than `like`.
     """
-    tensor = _tensor(values, name) if len(like) else torch.zeros(0, dtype=torch.bool)
-    if tensor.dtype != torch.bool:
+    tensor = _tensor(values, name)
+    if tensor.dtype != torch.bool and tensor.numel():  # an empty list has no type of its own
         raise InvalidArgumentError(f"{name}: dtype {tensor.dtype}; booleans are needed")
     if tensor.shape != like.shape:
         raise InvalidArgumentError(f"{name}: shape {tuple(tensor.shape)}, but there are {len(like)} scores")
-    return tensor.to(like.device)
+    return tensor.to(device=like.device, dtype=torch.bool)
 
 
 def as_sorted(values: ScoreLike, name: str = "scores") -> SortedScores:
@@ -200,12 +244,18 @@ def smallest_count(share: float | int | Fraction, total: int) -> int:
     return -(-exact.numerator * total // exact.denominator)
 
 
-def exact_share(share: float | int | Fraction, name: str = "tpr") -> Fraction:
-    """`share` as the decimal number that is written, checked to be in (0, 1]."""
-    try:
-        exact = share if isinstance(share, Fraction) else Fraction(str(float(share)))
-    except ValueError:
-        exact = Fraction(0)
+def exact_share(share: object, name: str = "tpr") -> Fraction:
+    """`share` as the decimal number that is written, checked to be in (0, 1].
+
+    Example:
+        >>> exact_share(0.95), exact_share(np.float32(0.07)), exact_share(Fraction(1, 3))
+        (Fraction(19, 20), Fraction(7, 100), Fraction(1, 3))
+    """
+    exact = Fraction(0)
+    if isinstance(share, Rational):
+        exact = Fraction(share)
+    elif isinstance(share, Real) and math.isfinite(share):
+        exact = Fraction(str(share))  # str, not float: float32's 0.07 is written so, but is another float64
     if not 0 < exact <= 1:
         raise InvalidArgumentError(f"{name}={share!r}: a share in (0, 1] is needed, such as 0.95")
     return exact
@@ -213,7 +263,13 @@ def exact_share(share: float | int | Fraction, name: str = "tpr") -> Fraction:
 
 def _tensor(values: object, name: str) -> Tensor:
     if isinstance(values, Tensor):
+        if values.is_meta or values.layout != torch.strided:
+            raise InvalidArgumentError(
+                f"{name}: a tensor on {values.device} with layout {values.layout}; a dense tensor with values is needed"
+            )
         return values
+    if np.ma.is_masked(values):
+        raise InvalidArgumentError(f"{name}: a masked array with masked entries; pass values.compressed()")
     array = np.asarray(values)
     if array.dtype.kind not in "fiub":
         raise InvalidArgumentError(f"{name}: {type(values).__name__} of dtype {array.dtype}; numbers are needed")

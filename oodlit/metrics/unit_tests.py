@@ -6,8 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from oodlit.errors import InvalidArgumentError
-from oodlit.metrics.classwise import GroupedMetric
+from oodlit.metrics.classwise import GroupedMetric, check_count
 from oodlit.metrics.fpr import accepted_count
 from oodlit.metrics.ranking import Ranking, ScoreLike, as_sorted, exact_share, rank
 from oodlit.metrics.threshold import check_rule
@@ -116,8 +115,7 @@ class UnitTestFailures(GroupedMetric):
     ) -> None:
         """Check the settings."""
         check_unit_test_settings(limit, tpr, rule)
-        if num_tests < 1:
-            raise InvalidArgumentError(f"num_tests={num_tests}: at least one test is needed")
+        check_count(num_tests, "num_tests")
         super().__init__(num_tests, **kwargs)
         self.limit, self.tpr, self.rule = limit, tpr, rule
 
