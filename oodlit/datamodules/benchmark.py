@@ -9,7 +9,8 @@ from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.description import DatasetDescription
 from oodlit.datamodules.loader import Decode, OnError, Transform
 from oodlit.datamodules.published import set_stream
-from oodlit.datamodules.sets import IMAGENET_C, IMAGENET_TRAIN, IMAGENET_VAL, UNIT_TEST_SET, describe
+from oodlit.datamodules.sets import IMAGENET_C, IMAGENET_TRAIN, IMAGENET_VAL, UNIT_TEST_SET, describe, descriptions
+from oodlit.datamodules.shards.reader import shard_stream
 from oodlit.datamodules.stream import Stream
 from oodlit.datamodules.unit_tests import unit_test_stream
 from oodlit.errors import DataError, InvalidArgumentError
@@ -29,7 +30,8 @@ class ImageNetBenchmark(OODDataModule):
 
     Args:
         root: Folder of the sets. timm's shards may lie in it directly.
-        sets: Names of the test sets, as `oodlit list datasets` shows them.
+        sets: Names of the test sets, as `oodlit list datasets` shows them, or of folders with shards of your own, whose
+            manifest states the role (`oodlit shards build NAME SOURCE --role ...`).
         train: True needs "imagenet_train", False leaves it out, None (default) takes it if it is there. Detectors that
             are fitted need it.
         locations: Other places by name of the set: a folder, a pattern or URL of shards, or a list of shards.
@@ -70,21 +72,26 @@ class ImageNetBenchmark(OODDataModule):
         decode: Decode = decode_image,
     ) -> None:
         """Find the sets; of shards with a manifest, no image is read."""
-        chosen = [describe(name) for name in sets]
+        places = _Places(Path(root), dict(locations or {}), complete)
+        own = [name for name in sets if name not in descriptions() and places.has_shards(name)]
+        chosen = [describe(name) for name in sets if name not in own]
         for description in chosen:
             if description.role in (Role.TRAIN, Role.ID):
                 raise InvalidArgumentError(
                     f"sets: {description.name!r} is always the {description.role} data; name test sets alone"
                 )
-        places = _Places(Path(root), dict(locations or {}), complete)
-        if unknown := sorted(places.locations.keys() - {d.name for d in (*chosen, IMAGENET_VAL, IMAGENET_TRAIN)}):
+        known = {*own, *(d.name for d in (*chosen, IMAGENET_VAL, IMAGENET_TRAIN))}
+        if unknown := sorted(places.locations.keys() - known):
             raise InvalidArgumentError(f"locations: {unknown[0]!r} is not among the sets of this benchmark")
         val = places.stream(IMAGENET_VAL)
         found = [val]
         if train or (train is None and places.find(IMAGENET_TRAIN) is not None):
             found.append(places.stream(IMAGENET_TRAIN))
-        for description in chosen:
-            if description is UNIT_TEST_SET and places.find(description) is None:
+        for name in sets:
+            description = None if name in own else describe(name)
+            if description is None:
+                found.append(shard_stream(places.location(name), name=name))
+            elif description is UNIT_TEST_SET and places.find(description) is None:
                 made = unit_test_stream(val.source, count=per_test, seed=seed, format=unit_test_format)
                 found.append(made)
             elif description is IMAGENET_C and places.find(description) is None:
@@ -116,6 +123,14 @@ class _Places:
             return self.root / name
         shards = sorted(self.root.glob(_TIMM[name])) if name in _TIMM else []
         return shards or None
+
+    def location(self, name: str) -> str | Path | Sequence[str | Path]:
+        """Where the shards of a set of the user's own lie."""
+        return self.locations.get(name, self.root / name)
+
+    def has_shards(self, name: str) -> bool:
+        """Whether there are shards of a set of the user's own."""
+        return name in self.locations or any((self.root / name).glob("*.tar"))
 
     def stream(self, description: DatasetDescription) -> Stream:
         """The stream of a set that must be there."""

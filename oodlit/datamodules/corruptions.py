@@ -3,7 +3,9 @@
 import hashlib
 import importlib
 import io
+import threading
 from collections.abc import Iterator, Sequence
+from functools import partial
 from types import ModuleType
 
 import numpy as np
@@ -13,14 +15,16 @@ from PIL import Image
 from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.keys import escape_key, unescape_key
 from oodlit.datamodules.sets.imagenet_shift import CORRUPTIONS
+from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.stream import Sample, Source, Stream
 from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError, UnknownNameError
 from oodlit.roles import Role
 
-__all__ = ["CorruptedSource", "corrupt", "corrupted_stream"]
+__all__ = ["CorruptedListing", "CorruptedSource", "corrupt", "corrupted_stream"]
 
 COMMON = CORRUPTIONS[:15]
 _SEEDED = ("glass_blur", "impulse_noise")  # the others draw from numpy's global generator
+_GENERATOR = threading.Lock()  # of which there is one for all threads
 
 
 def corrupt(
@@ -49,13 +53,14 @@ def corrupt(
     digest = hashlib.blake2b(f"{kind}/{severity}/{seed}/{key}".encode("utf-8", "surrogatepass"), digest_size=4)
     number = int.from_bytes(digest.digest(), "little")
     options = {"seed": number} if kind in _SEEDED else {}
-    state = np.random.get_state()  # what the library draws from
-    try:
-        np.random.seed(number)
-        pixels = np.asarray(image.convert("RGB"))
-        return np.asarray(library.corrupt(pixels, severity=severity, corruption_name=kind, **options), np.uint8)
-    finally:
-        np.random.set_state(state)
+    pixels = np.asarray(image.convert("RGB"))
+    with _GENERATOR:
+        state = np.random.get_state()  # what the library draws from
+        try:
+            np.random.seed(number)
+            return np.asarray(library.corrupt(pixels, severity=severity, corruption_name=kind, **options), np.uint8)
+        finally:
+            np.random.set_state(state)
 
 
 class CorruptedSource:
@@ -117,22 +122,63 @@ class CorruptedSource:
                 yield self._sample(sample, group)
             position = last
 
-    def _sample(self, sample: Sample, group: int) -> Sample:
+    def path(self, sample: Sample, group: int) -> str:
+        """Path of a corrupted image: that of ImageNet-C, <kind>/<severity>/<path of the ID image>."""
         kind, severity = self.settings[group]
-        # the shards of ImageNet-C have the same keys: <kind>/<severity>/<path of the ID image>
-        key = escape_key(f"{kind}/{severity}/{unescape_key(sample.key)}")
-        origin = f"{sample.origin} under {kind}/{severity}"
-        try:
-            image = prepare(_decoded(sample))
-        except DataError as error:
-            return Sample(key, b"", sample.label, group, error=str(error), origin=origin)
+        return f"{kind}/{severity}/{unescape_key(sample.key)}"
+
+    def file(self, sample: Sample, group: int) -> bytes:
+        """The image file that an ID image becomes.
+
+        Raises:
+            DataError: The ID image is unreadable.
+        """
+        kind, severity = self.settings[group]
+        image = prepare(_decoded(sample))
         file = io.BytesIO()
         pixels = Image.fromarray(corrupt(image, kind, severity, key=sample.key, seed=self.seed))
         if self.quality is None:
             pixels.save(file, "PNG", compress_level=1)
         else:
             pixels.save(file, "JPEG", quality=self.quality, optimize=True)
-        return Sample(key, file.getvalue(), sample.label, group, origin=origin)
+        return file.getvalue()
+
+    def _sample(self, sample: Sample, group: int) -> Sample:
+        key = escape_key(self.path(sample, group))
+        origin = f"{sample.origin} under {self.group_names[group]}"
+        try:
+            return Sample(key, self.file(sample, group), sample.label, group, origin=origin)
+        except DataError as error:
+            return Sample(key, b"", sample.label, group, error=str(error), origin=origin)
+
+
+class CorruptedListing:
+    """Corrupted images to be packed with `build_shards`: the same keys and bytes as those of the source.
+
+    Args:
+        source: The images; drawn one by one, when they are written.
+    """
+
+    def __init__(self, source: CorruptedSource) -> None:
+        """Nothing is read."""
+        self.source = source
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the groups."""
+        return self.source.group_names
+
+    def __len__(self) -> int:
+        """Number of images under all settings."""
+        return len(self.source)
+
+    def __iter__(self) -> Iterator[Entry]:
+        """The entries in the order of the source."""
+        images = self.source.images
+        for group in range(len(self.class_names)):
+            for sample in images.read(0, len(images)):
+                path, draw = self.source.path(sample, group), partial(self.source.file, sample, group)
+                yield Entry(path, draw, sample.label, group, in_order=True)  # one image at a time is held
 
 
 def corrupted_stream(

@@ -10,7 +10,16 @@ from oodlit.datamodules.shards.members import IMAGE_FIELDS
 from oodlit.errors import DataError
 from oodlit.roles import Role
 
-__all__ = ["IMAGE_EXTENSIONS", "DatasetDescription", "Membership", "Placement", "Selection", "is_image_name", "select"]
+__all__ = [
+    "IMAGE_EXTENSIONS",
+    "DatasetDescription",
+    "Membership",
+    "Placement",
+    "Selection",
+    "differences",
+    "is_image_name",
+    "select",
+]
 
 IMAGE_EXTENSIONS = frozenset(IMAGE_FIELDS)
 """Extensions, in lower case, of files that are taken for images when a folder or archive is listed."""
@@ -172,10 +181,10 @@ def select(
             " is this another set?"
         )
     counts = Counter(place.group for place in places.values())
-    if complete and (problems := _differences(description, counts)):
+    if complete and (problems := differences(description, counts)):
         raise DataError(
             f"{description.name}: {'; '.join(problems)} - get the official archive again, or take what is there"
-            " with complete=False (the true numbers then stand beside every result)"
+            " with complete=False, --incomplete on the command line (the true numbers then stand beside every result)"
         )
     known = tuple(description.classes)
     extra = sorted(counts.keys() - set(known) - {""})
@@ -198,7 +207,8 @@ def _check_listed(name: str, only: Collection[str], places: Mapping[str, Members
         raise DataError(f"{name}: {len(missing)} of {len(only)} listed files are not there, first {missing[0]!r}")
 
 
-def _differences(description: DatasetDescription, counts: Counter[str]) -> list[str]:
+def differences(description: DatasetDescription, counts: Counter[str]) -> list[str]:
+    """How the numbers of images per group ("" = none) differ from the published ones; empty if they do not."""
     problems = []
     total = counts.total()
     if description.expected_count is not None and total != description.expected_count:

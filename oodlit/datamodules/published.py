@@ -3,25 +3,30 @@
 import hashlib
 import os.path
 import warnings
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from oodlit.datamodules.description import DatasetDescription, Selection, select
-from oodlit.datamodules.sets import UNIT_TEST_SET, descriptions
+from oodlit.datamodules.corruptions import CorruptedListing, CorruptedSource
+from oodlit.datamodules.description import DatasetDescription, Selection, differences, select
+from oodlit.datamodules.sets import IMAGENET_C, UNIT_TEST_SET, descriptions
 from oodlit.datamodules.shards.build import Progress, build_shards
 from oodlit.datamodules.shards.files import open_files
 from oodlit.datamodules.shards.listing import Listing, Place
-from oodlit.datamodules.shards.manifest import INFO_NAMES, ShardInfo
+from oodlit.datamodules.shards.manifest import INFO_NAMES, ShardInfo, read_info
 from oodlit.datamodules.shards.reader import ShardSource
-from oodlit.datamodules.shards.verify import Problem, Verification, shard_info, verify_shards
+from oodlit.datamodules.shards.verify import Problem, Verification, verify_shards
 from oodlit.datamodules.sources import FileSource
 from oodlit.datamodules.stream import Source, Stream
 from oodlit.datamodules.unit_tests import UnitTestListing, unit_test_source
 from oodlit.errors import DataError
 
 __all__ = ["UnofficialArchiveWarning", "build_set", "list_set", "read_file_list", "set_stream", "verify_set"]
+
+
+AnyListing = Listing | UnitTestListing | CorruptedListing
 
 
 class UnofficialArchiveWarning(UserWarning):
@@ -34,7 +39,7 @@ def list_set(
     *,
     complete: bool = True,
     only: Collection[str] | None = None,
-) -> "Listing | UnitTestListing":
+) -> AnyListing:
     """The images of a set in a folder or archive, ready to be packed.
 
     Paths are taken relative to the deepest folder that all images share, so that an archive and its unpacked folder
@@ -42,8 +47,9 @@ def list_set(
 
     Args:
         description: The set.
-        source: Folder, .zip, .tar or compressed tar; archives are not unpacked to disk. For "unit_tests" also the
-            shards of ID images: 400 images per test are then drawn at their sizes.
+        source: Folder, .zip, .tar or compressed tar; archives are not unpacked to disk. For "unit_tests" and
+            "imagenet_c" also the shards of ID images: 400 images per test are then drawn at their sizes, or all of them
+            under the paper's 15 corruptions at all severities (extra "corruptions").
         complete: See `select`.
         only: See `select`.
 
@@ -55,6 +61,8 @@ def list_set(
     """
     if description is UNIT_TEST_SET and Path(source).is_dir() and _holds_shards(Path(source)):
         return UnitTestListing(unit_test_source(ShardSource(source)))
+    if description is IMAGENET_C and Path(source).is_dir() and _holds_shards(Path(source)):
+        return _corrupted(ShardSource(source), complete=complete)
     files = open_files(source)
     selection = select(description, files.paths, complete=complete, only=only)
     if description.md5 and Path(source).is_file() and (md5 := _md5(Path(source))) != description.md5:
@@ -74,7 +82,7 @@ def list_set(
 
 def build_set(
     description: DatasetDescription,
-    source: "str | Path | Listing | UnitTestListing",
+    source: str | Path | AnyListing,
     out: str | Path,
     *,
     complete: bool = True,
@@ -103,7 +111,10 @@ def build_set(
     if isinstance(source, str | Path):
         source = list_set(description, source, complete=complete, only=only)
     if isinstance(source, UnitTestListing):
-        facts |= {"seed": source.source.seed, "format": sorted({t.format for t in source.source.templates})}
+        formats = sorted({template.format for template in source.source.templates})
+        facts |= {"seed": source.source.seed, "format": formats, "generated": True}
+    if isinstance(source, CorruptedListing):
+        facts |= {"seed": source.source.seed, "quality": source.source.quality, "generated": True}
     return build_shards(
         source,
         out,
@@ -149,9 +160,13 @@ def set_stream(
         return _stream(description, name, source, listing.class_names)
     shards = ShardSource(location)
     expected = description.expected_count
-    if complete and expected is not None and len(shards) != expected:
+    problems = [] if expected in (None, len(shards)) else [f"{len(shards)} images, {expected} expected"]
+    if counts := shards.info.group_counts:
+        names = shards.info.class_names
+        problems = differences(description, Counter({names[i] if i < len(names) else "": n for i, n in counts.items()}))
+    if complete and problems:
         raise DataError(
-            f"{name}: the shards hold {len(shards)} images, {expected} expected - build them from the official archive,"
+            f"{name}: the shards hold {'; '.join(problems)} - build them from the official archive,"
             " or take what is there with complete=False (the true numbers then stand beside every result)"
         )
     return _stream(description, name, shards, shards.info.class_names or description.class_names)
@@ -174,10 +189,15 @@ def verify_set(folder: str | Path, *, decode: bool = True, progress: Progress | 
         DataError: As `verify_shards`.
     """
     reports: list[Verification] = []
-    for split, info in shard_info(folder).items():
+    infos = read_info(folder)
+    if not infos:  # no name, hence no published numbers; counting is left to the reader, who shows progress
+        return verify_shards(folder, decode=decode, progress=progress)
+    for split, info in infos.items():
         description = descriptions().get(info.name) if info.extra.get("complete", True) else None
         total = None if description is None else description.expected_count
-        classes = {} if description is None else description.classes
+        classes: dict[str, int | None] = {} if description is None else dict(description.classes)
+        if description is not None and description.per_group is not None:
+            classes = dict.fromkeys(info.class_names, description.per_group)
         numbers = {name: count for name, count in classes.items() if count is not None}
         found = verify_shards(folder, split=split or None, expected=numbers or None, decode=decode, progress=progress)
         reports += [_with_total(report, total) for report in found]
@@ -199,6 +219,15 @@ def read_file_list(path: str | Path) -> list[str]:
     if not names:
         raise DataError(f"{path}: the list is empty")
     return names
+
+
+def _corrupted(images: ShardSource, *, complete: bool) -> CorruptedListing:
+    if complete and len(images) != IMAGENET_C.per_group:
+        raise DataError(
+            f"imagenet_c: {len(images)} ID images to be corrupted, {IMAGENET_C.per_group} expected - take them with"
+            " complete=False, --incomplete on the command line (the true numbers then stand beside every result)"
+        )
+    return CorruptedListing(CorruptedSource(images))
 
 
 def _with_total(report: Verification, expected: int | None) -> Verification:

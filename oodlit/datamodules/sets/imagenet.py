@@ -2,6 +2,7 @@
 
 import csv
 import io
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -19,6 +20,7 @@ _LICENCE = "research use, https://image-net.org/download"
 _SOURCE = "https://image-net.org/challenges/LSVRC/2012/"
 _CITATION = "Russakovsky et al.: ImageNet Large Scale Visual Recognition Challenge, IJCV 2015"
 _N_VAL = 50_000
+_VAL_NAME = re.compile(r"ILSVRC2012_val_\d{8}")
 
 
 def by_wnid(path: PurePosixPath) -> Membership | None:
@@ -58,7 +60,7 @@ IMAGENET_VAL = DatasetDescription(
     name="imagenet_val",
     title="ImageNet-1k, validation images",
     role=Role.ID,
-    layout="val/<wnid>/<file>.JPEG (flat: see flat_val)",
+    layout="val/<wnid>/<file>.JPEG (flat, with a list of labels: see flat_val, --labels)",
     place=split("val"),
     expected_count=_N_VAL,
     labelled=True,
@@ -74,6 +76,8 @@ def flat_val(labels: Mapping[str, int]) -> DatasetDescription:
     Args:
         labels: Class index by file name without extension, as `read_val_labels` gives it.
 
+    An image of the validation set without a label is a `DataError`.
+
     Example:
         >>> flat_val({"ILSVRC2012_val_00000001": 65}).place(PurePosixPath("ILSVRC2012_val_00000001.JPEG"))
         Membership(label=65, group='')
@@ -81,12 +85,14 @@ def flat_val(labels: Mapping[str, int]) -> DatasetDescription:
 
     def place(path: PurePosixPath) -> Membership | None:
         label = labels.get(path.stem)
+        if label is None and _VAL_NAME.fullmatch(path.stem):
+            raise DataError(f"imagenet_val: no label for {path.as_posix()!r} in the list of labels")
         return None if label is None else Membership(label=label)
 
     return replace(IMAGENET_VAL, layout="ILSVRC2012_val_<number>.JPEG", place=place)
 
 
-def read_val_labels(source: str | Path, *, count: int = _N_VAL) -> dict[str, int]:
+def read_val_labels(source: str | Path, *, count: int | None = _N_VAL) -> dict[str, int]:
     """Class index by file name (without extension) of the flat validation images.
 
     Read are the development kit (its folder, with `data/meta.mat` and `ILSVRC2012_validation_ground_truth.txt`), and
@@ -95,16 +101,16 @@ def read_val_labels(source: str | Path, *, count: int = _N_VAL) -> dict[str, int
 
     Args:
         source: The folder or file.
-        count: Number of images, 50 000.
+        count: Number of images, 50 000; None = any.
 
     Raises:
         DataError: The file has another form or another number of lines, or a class that is not one of the 1000.
     """
     source = Path(source)
     labels = _from_devkit(source) if source.is_dir() else _from_list(source)
-    if len(labels) != count:
+    if not labels or count not in (None, len(labels)):
         raise DataError(
-            f"{source}: labels of {len(labels)} images, {count} expected; one per validation image is needed"
+            f"{source}: labels of {len(labels)} images, {count or 'some'} expected; one per validation image is needed"
         )
     if (worst := max(labels.values())) >= len(wnid_labels()) or min(labels.values()) < 0:
         raise DataError(f"{source}: class index {worst}; 0..{len(wnid_labels()) - 1} are possible")

@@ -161,7 +161,6 @@ def _parse_split(split: str, entry: Mapping[str, Any]) -> ShardInfo:
             raise TypeError(f"split {split!r}: {odd[0]!r} among the {name}")
         return list(values)
 
-    sizes = column("sizes", int)
     role, names = entry.get("role"), entry.get("class_names") or []
     if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
         raise TypeError(f"split {split!r}: class_names is no list of names")

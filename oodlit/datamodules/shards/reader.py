@@ -327,6 +327,8 @@ def _check_files(folder: str, info: ShardInfo, damaged: Damaged) -> None:
         if is_url(path) or (damaged == "mark" and record.samples >= 0):
             continue
         if not Path(path).is_file():
+            if not path.endswith(".tar"):
+                raise DataError(f"{path} does not exist; a folder of shards, a shard, a pattern or a URL is needed")
             raise DataError(f"shard {path} is missing; restore it, or build the shards again")
         size = Path(path).stat().st_size
         if record.size not in (None, size):

@@ -140,6 +140,8 @@ def find_duplicates(verifications: Sequence[Verification]) -> list[Duplicate]:
 
 
 def _uncounted(folder: Path) -> ShardInfo:
+    if not folder.is_dir():
+        raise DataError(f"{folder} does not exist; a folder of shards is needed")
     found = sorted(path.name for path in folder.glob("*.tar"))
     if not found:
         raise DataError(f"{folder}: no shards (*.tar) in this folder")
