@@ -8,6 +8,7 @@ from scipy.stats import binomtest
 
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics.intervals import check_confidence
+from oodlit.results.export import lower_is_better
 
 if TYPE_CHECKING:
     from oodlit.results.results import Results
@@ -16,8 +17,6 @@ __all__ = ["compare", "holm", "sign_flip_test"]
 
 _EXACT_UP_TO = 14
 """With this many classes, 2 ** 14 sign patterns are enumerated; beyond it they are drawn."""
-
-_LOWER_IS_BETTER = ("fpr", "fs_fpr", "der", "detection_error")
 
 
 def compare(
@@ -40,7 +39,7 @@ def compare(
     Args:
         results: The results that hold both detectors.
         detector: Name of detector A.
-        others: Names of the detectors B; none = all others.
+        others: Names of the detectors B, each counted once; none = all others.
         metric: A metric with values per class; None = the FPR of the results.
         dataset: One data set; None = all OOD sets with at least two classes.
         test: "permutation" (sign flips of the differences, exact up to 14 classes) or "sign" (exact binomial test of
@@ -52,17 +51,20 @@ def compare(
     Returns:
         One row per data set and other detector: `dataset, metric, detector, other, n_classes, mean, mean_other,
         difference, ci_low, ci_high, wins, losses, ties, p_value, p_corrected, better`. `better` is the detector that is
-        better at the corrected level 1 - confidence, or "".
+        better at the corrected level 1 - confidence, or "": by the mean difference, with the sign test by wins.
 
     Raises:
         UnknownNameError: A detector, data set or metric is not in the results.
-        InvalidArgumentError: `test` is unknown, a detector is compared with itself, or there is nothing to pair.
+        InvalidArgumentError: `test` is unknown, `repetitions` is below 1, a detector is compared with itself, or there
+            is nothing to pair.
     """
     check_confidence(confidence)
     if test not in ("permutation", "sign"):
         raise InvalidArgumentError(f"compare: test={test!r}; 'permutation' or 'sign' is needed")
+    if repetitions < 1:
+        raise InvalidArgumentError(f"compare: repetitions={repetitions}; at least one is needed")
     metric = metric or results.settings.fpr_name
-    names = others or tuple(name for name in results.detectors if name != detector)
+    names = tuple(dict.fromkeys(others)) or tuple(name for name in results.detectors if name != detector)
     for name in (detector, *names):
         if name not in results.detectors:
             raise UnknownNameError.of("detector in these results", name, results.detectors)
@@ -85,11 +87,12 @@ def compare(
         raise InvalidArgumentError("compare: no OOD set with at least two classes to pair")
     table = pd.DataFrame(found)
     table["p_corrected"] = holm(table["p_value"].to_numpy())
-    sign = -1 if metric.startswith(_LOWER_IS_BETTER) else 1
+    # The direction must be that of the test: a detector can win most classes and lose the mean.
+    gain = (-1 if lower_is_better(metric) else 1) * table["difference"]
+    if test == "sign":
+        gain = table["wins"] - table["losses"]
     significant = table["p_corrected"] <= 1 - confidence
-    table["better"] = np.where(
-        significant, np.where(sign * table["difference"] > 0, table["detector"], table["other"]), ""
-    )
+    table["better"] = np.where(significant, np.where(gain > 0, table["detector"], table["other"]), "")
     return table
 
 
@@ -154,7 +157,7 @@ def _pair(
         p_value = sign_flip_test(differences, repetitions=repetitions, seed=seed)
     draws = np.random.default_rng(seed).integers(0, len(differences), (repetitions, len(differences)))
     low, high = np.quantile(differences[draws].mean(axis=1), [(1 - confidence) / 2, (1 + confidence) / 2])
-    lower = metric.startswith(_LOWER_IS_BETTER)
+    lower = lower_is_better(metric)
     return {
         "dataset": dataset,
         "metric": metric,

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 
 import pandas as pd
 
@@ -11,7 +12,9 @@ __all__ = ["lower_is_better", "to_json_text", "to_latex_text", "to_markdown_text
 
 _COUNTS = ("unit_test_failures", "unit_test_passes")
 _LOWER = ("fpr", "der", "detection_error", "unit_test_failures", "aurc", "augrc", "accepted")
-_LATEX = {"&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+# "[" and "*" after a line's end would be read as its arguments; "<", ">" and "|" are other signs in the default font.
+_LATEX = {"[": "{[}", "]": "{]}", "*": "{*}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+          "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
           "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}  # fmt: skip
 
 
@@ -46,10 +49,10 @@ def formatted(summary: pd.DataFrame, *, bold: tuple[str, str]) -> pd.DataFrame:
 def to_markdown_text(summary: pd.DataFrame) -> str:
     """A GitHub table; columns are `data set: metric`."""
     text = formatted(summary, bold=("**", "**"))
-    header = ["detector", *(_title(column) for column in text.columns)]
+    header = ["detector", *(_in_markdown(_title(column)) for column in text.columns)]
     lines = [header, ["---", *["---:"] * len(text.columns)]]
-    lines += [[str(name), *map(str, row)] for name, row in zip(text.index, text.to_numpy(), strict=True)]
-    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
+    lines += [[_in_markdown(str(name)), *map(str, row)] for name, row in zip(text.index, text.to_numpy(), strict=True)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
 
 
 def to_latex_text(summary: pd.DataFrame) -> str:
@@ -86,6 +89,11 @@ def _cell(value: float, metric: str) -> str:
 
 def _title(column: object) -> str:
     return ": ".join(map(str, column)) if isinstance(column, tuple) else str(column)
+
+
+def _in_markdown(text: str) -> str:
+    # A name must stay the name: neither cell border, nor HTML, nor emphasis, code or link. "_" inside words is plain.
+    return re.sub(r"([\\`*\[\]|<>]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))", r"\\\1", text).replace("&", "&amp;")
 
 
 def _escaped(text: str) -> str:

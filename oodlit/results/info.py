@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from operator import index
 from typing import Any
 
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.intervals import check_confidence
 from oodlit.metrics.ranking import exact_share
 from oodlit.metrics.threshold import check_rule
+from oodlit.results.names import check_name
 from oodlit.roles import Role
 
 __all__ = ["DatasetInfo", "Settings", "id_dataset", "percent"]
@@ -24,7 +26,7 @@ class DatasetInfo:
         num_samples: Number of images that the stream should give; None = not stated.
 
     Raises:
-        InvalidArgumentError: The name is empty, or a class name occurs twice.
+        InvalidArgumentError: A name is empty or has control characters, or a group's name occurs twice.
 
     Example:
         >>> DatasetInfo("near", Role.OOD, ("seven", "eight")).class_names
@@ -38,9 +40,17 @@ class DatasetInfo:
 
     def __post_init__(self) -> None:
         """Check names."""
-        if not self.name:
-            raise InvalidArgumentError("DatasetInfo: the name is empty")
-        if len(set(self.class_names)) < len(self.class_names) and self.role not in (Role.ID, Role.TRAIN):
+        check_name(self.name, "data set")
+        class_names: object = self.class_names
+        if isinstance(class_names, str):
+            raise InvalidArgumentError(f"DatasetInfo {self.name!r}: class_names={self.class_names!r}; a list is needed")
+        object.__setattr__(self, "role", Role(self.role))
+        object.__setattr__(self, "class_names", tuple(self.class_names))
+        if self.role in (Role.ID, Role.TRAIN):  # names of labels, which no table shows
+            return
+        for name in self.class_names:
+            check_name(name, f"DatasetInfo {self.name!r}: class")
+        if len(set(self.class_names)) < len(self.class_names):
             twice = sorted({n for n in self.class_names if self.class_names.count(n) > 1})
             raise InvalidArgumentError(f"DatasetInfo {self.name!r}: class names occur twice: {', '.join(twice[:5])}")
 
@@ -57,6 +67,8 @@ class DatasetInfo:
 @dataclass(frozen=True)
 class Settings:
     """How the metrics of a result are computed.
+
+    Numbers are kept as Python's own, so that settings read back from a file are the same.
 
     Args:
         tpr: Share of ID images to keep.
@@ -78,20 +90,30 @@ class Settings:
     bootstrap: int = 1000
     seed: int = 0
     confidence: float = 0.95
-    der: tuple[float, ...] = (0.95, 0.99)
+    der: Sequence[float] = (0.95, 0.99)
     classes: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         """Check ranges."""
         check_rule(self.rule)
         check_confidence(self.confidence)
-        exact_share(self.tpr)
-        exact_share(self.unit_test_limit, "unit_test_limit")
-        for share in self.der:
-            exact_share(share, "der")
-        if self.bootstrap < 0:
-            raise InvalidArgumentError(f"bootstrap={self.bootstrap}: a number of repetitions, 0 for none")
-        object.__setattr__(self, "classes", {name: list(names) for name, names in self.classes.items()})
+        plain: dict[str, Any] = {
+            name: float(exact_share(getattr(self, name), name)) for name in ("tpr", "unit_test_limit", "confidence")
+        }
+        der: object = self.der
+        if isinstance(der, str) or not isinstance(der, Sequence):
+            raise InvalidArgumentError(f"der={self.der!r}: a list of shares is needed, such as (0.95, 0.99)")
+        plain["der"] = tuple(float(exact_share(share, "der")) for share in self.der)
+        if len(set(plain["der"])) < len(plain["der"]):
+            raise InvalidArgumentError(f"der={self.der!r}: a share occurs twice")
+        plain["bootstrap"] = _count(self.bootstrap, "bootstrap", "a number of repetitions, 0 for none")
+        plain["seed"] = _count(self.seed, "seed", "an integer >= 0")
+        for name, classes in self.classes.items():
+            if isinstance(classes, str):
+                raise InvalidArgumentError(f"classes={{{name!r}: {classes!r}}}: a list of class names is needed")
+        plain["classes"] = {name: list(classes) for name, classes in self.classes.items()}
+        for name, value in plain.items():
+            object.__setattr__(self, name, value)
 
     @property
     def fpr_name(self) -> str:
@@ -116,7 +138,18 @@ def percent(share: float) -> str:
         ('95', '99.5')
     """
     value = exact_share(share) * 100
-    return str(value.numerator) if value.denominator == 1 else f"{float(value):g}"
+    # All digits: with fewer, 0.9500001 would have the name of 0.95.
+    return str(value.numerator) if value.denominator == 1 else str(float(value))
+
+
+def _count(value: object, name: str, needed: str) -> int:
+    try:
+        number = index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = -1
+    if number < 0 or isinstance(value, bool):
+        raise InvalidArgumentError(f"{name}={value!r}: {needed}")
+    return number
 
 
 def id_dataset(datasets: Sequence[DatasetInfo]) -> DatasetInfo:

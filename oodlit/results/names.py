@@ -1,12 +1,28 @@
-"""Names of values for loggers: one scheme, safe for TensorBoard, CSV and W&B."""
+"""Names: what one may look like, and one scheme for loggers, safe for TensorBoard, CSV and W&B."""
 
 import re
+import unicodedata
 
 import pandas as pd
 
-__all__ = ["metric_names", "safe"]
+from oodlit.errors import InvalidArgumentError
+
+__all__ = ["check_name", "metric_names", "safe"]
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.\-]+")
+
+
+def check_name(name: object, kind: str) -> None:
+    """Raise unless `name` is text of one line: what tables, files, figures and loggers can all show.
+
+    Example:
+        >>> check_name("Caracal caracal: caracal", "class")
+    """
+    if not isinstance(name, str) or not name.strip():
+        raise InvalidArgumentError(f"{kind} name {name!r}: a text that is not empty is needed")
+    # Control characters, halves of surrogate pairs (no UTF-8), and Unicode's own line and paragraph breaks.
+    if any(unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"} for character in name):
+        raise InvalidArgumentError(f"{kind} name {name!r}: line breaks, tabs and other control characters do not fit")
 
 
 def safe(name: str) -> str:

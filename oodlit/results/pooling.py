@@ -30,6 +30,10 @@ def pool(results: "Results", names: Sequence[str], name: str) -> "Results":
         raise InvalidArgumentError(f"pooled: {list(names)}; at least two different OOD sets are needed")
     frame = results.scores
     rows = frame[frame["dataset"].isin(names)]
+    for info in infos:  # a set restricted to some classes is pooled with these alone
+        if chosen := results.settings.classes.get(info.name):
+            groups = [index for index, class_name in enumerate(info.class_names) if class_name in chosen]
+            rows = rows[(rows["dataset"] != info.name) | rows["group"].isin(groups)]
     shared = shared_rows(rows, results.detectors)
     if shared.any():
         keys = rows.loc[shared, "key"]
@@ -42,7 +46,8 @@ def pool(results: "Results", names: Sequence[str], name: str) -> "Results":
     merged = rows[~shared].assign(dataset=name, group=-1)
     kept = [i for i in results.datasets if i.role in (Role.TRAIN, Role.ID, Role.SHIFT)]
     scores = pd.concat([frame[frame["dataset"].isin([i.name for i in kept])], merged], ignore_index=True)
-    settings = results.settings.to_json() | {"classes": {}}
+    classes = {n: chosen for n, chosen in results.settings.classes.items() if n in {i.name for i in kept}}
+    settings = results.settings.to_json() | {"classes": classes}
     return type(results).from_scores(
         scores, [*kept, DatasetInfo(name, Role.OOD)], results.detectors, run={"pooled": list(names)}, **settings
     )

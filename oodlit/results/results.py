@@ -94,7 +94,7 @@ class Results:
             NonFiniteScoreError: A score is NaN.
             UnknownNameError: A data set or class is not known.
         """
-        settings = Settings(tpr, rule, unit_test_limit, bootstrap, seed, confidence, tuple(der), classes or {})
+        settings = Settings(tpr, rule, unit_test_limit, bootstrap, seed, confidence, der, classes or {})
         id_dataset(datasets)
         _check_classes(settings, datasets)
         frame = checked(scores, datasets, detectors)
@@ -364,6 +364,10 @@ def _check_classes(settings: Settings, datasets: Sequence[DatasetInfo]) -> None:
             raise UnknownNameError.of("data set in classes=", name, known)
         if not classes:
             raise InvalidArgumentError(f"classes={{{name!r}: []}}: at least one class is needed")
+        if known[name].role in (Role.ID, Role.TRAIN):
+            raise InvalidArgumentError(
+                f"classes={{{name!r}: ...}}: its role is {known[name].role}; only groups can be chosen"
+            )
         for chosen in classes:
             if chosen not in known[name].class_names:
                 raise UnknownNameError.of(f"class of {name!r}", chosen, known[name].class_names)

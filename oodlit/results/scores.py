@@ -8,12 +8,15 @@ from torch import Tensor
 
 from oodlit.errors import DataError, InvalidArgumentError, NonFiniteScoreError, UnknownNameError
 from oodlit.results.info import DatasetInfo
+from oodlit.results.names import check_name
 from oodlit.roles import Role
 
 __all__ = ["IDENTITY", "Scores", "checked"]
 
 IDENTITY = ("key", "dataset", "group", "label", "prediction")
 """Columns of the per-image table that are not scores."""
+_RESERVED = ("model", "n")
+"""Stand in tables beside detectors: the classifier alone, and the number of images of a class."""
 
 
 class Scores:
@@ -91,50 +94,72 @@ class Scores:
 def checked(scores: pd.DataFrame, datasets: Sequence[DatasetInfo], detectors: Sequence[str]) -> pd.DataFrame:
     """The per-image table with its columns in order, int64 and float, sorted by data set (as declared) and key.
 
+    Whatever the types of the columns were (categories, nullable, Arrow), they leave as text, int64 and float.
+
     Raises:
-        InvalidArgumentError: A column is missing or has a wrong type.
+        InvalidArgumentError: A column is missing, occurs twice or has a wrong type.
         UnknownNameError: A row belongs to a data set that is not declared.
         DataError: A key occurs twice in a data set, or a group is out of range.
         NonFiniteScoreError: A score is NaN.
     """
-    if len(set(detectors)) < len(detectors) or set(detectors) & {*IDENTITY, "model", ""}:
+    for name in detectors:
+        check_name(name, "detector")
+    if len(set(detectors)) < len(detectors) or set(detectors) & {*IDENTITY, *_RESERVED}:
         raise InvalidArgumentError(
-            f"detector names {list(detectors)}: they must be distinct, and none of {[*IDENTITY, 'model']}"
+            f"detector names {list(detectors)}: they must be distinct, and none of {[*IDENTITY, *_RESERVED]}"
         )
+    if twice := sorted({str(n) for n in scores.columns[scores.columns.duplicated()]} & {*IDENTITY, *detectors}):
+        raise InvalidArgumentError(f"scores: columns {twice} occur more than once")
     if missing := [name for name in (*IDENTITY, *detectors) if name not in scores.columns]:
         raise InvalidArgumentError(f"scores: columns {missing} are missing; there are {list(scores.columns)}")
     names = [info.name for info in datasets]
+    scores = scores[[*IDENTITY, *detectors]].copy()
+    for name in IDENTITY[:2]:
+        scores[name] = _text_column(scores, name)
     for name in scores["dataset"].unique():
         if name not in names:
             raise UnknownNameError.of("data set in the scores", str(name), names)
-    frame = scores[[*IDENTITY, *detectors]].copy()
+    frame = scores
     for name in IDENTITY[2:]:
         if not pd.api.types.is_integer_dtype(frame[name]) and len(frame):
             raise InvalidArgumentError(
                 f"scores: column {name!r} is {frame[name].dtype}; integers are needed, -1 = none"
             )
+        if empty := int(frame[name].isna().sum()):
+            raise InvalidArgumentError(f"scores: column {name!r} is missing in {empty} rows; -1 stands for none")
         frame[name] = frame[name].astype(np.int64)
     trained = frame["dataset"].isin([info.name for info in datasets if info.role is Role.TRAIN])
     for name in detectors:
         frame[name] = _float_column(frame, name, trained)
-    rank = frame["dataset"].map({name: index for index, name in enumerate(names)})
-    frame = (
-        frame.assign(_rank=rank.astype(np.int64))
-        .sort_values(["_rank", "key"], kind="stable", ignore_index=True)
-        .drop(columns="_rank")
-    )
+    rank = frame["dataset"].map({name: index for index, name in enumerate(names)}).to_numpy(dtype=np.int64)
+    order = frame["key"].argsort(kind="stable").to_numpy()
+    frame = frame.iloc[order[rank[order].argsort(kind="stable")]].reset_index(drop=True)
     _check_keys(frame)
     for info in datasets:
         _check_groups(frame, info)
     return frame
 
 
+def _text_column(frame: pd.DataFrame, name: str) -> pd.Series:
+    column = frame[name]
+    if missing := int(column.isna().sum()):
+        raise InvalidArgumentError(f"scores: column {name!r} is missing in {missing} of {len(column)} rows")
+    values = column.to_numpy(dtype=object)
+    if other := [value for value in values if not isinstance(value, str)]:
+        raise InvalidArgumentError(f"scores: column {name!r} holds {other[0]!r} in {len(other)} rows; text is needed")
+    return pd.Series(values, index=column.index).astype("str")
+
+
 def _float_column(frame: pd.DataFrame, detector: str, trained: pd.Series) -> pd.Series:
     column = frame[detector]
     if not pd.api.types.is_float_dtype(column):
-        if not pd.api.types.is_numeric_dtype(column):
+        if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_complex_dtype(column):
             raise InvalidArgumentError(f"scores: column {detector!r} is {column.dtype}; numbers are needed")
-        column = column.astype(np.float64)
+        rounded = column.astype(np.float64)
+        # Integers that become equal by rounding would count as ties.
+        if len(rounded) and rounded.abs().max() > 2**53 - 1:
+            raise InvalidArgumentError(f"scores: column {detector!r} has integers beyond 2**53, which float64 rounds")
+        column = rounded
     elif column.dtype not in (np.float32, np.float64):
         column = column.astype(np.float32 if column.dtype == np.float16 else np.float64)
     nans = column.isna()

@@ -1,0 +1,211 @@
+"""Tables of other origin, odd names, odd settings: read exactly, or refused with a message."""
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from oodlit.errors import InvalidArgumentError
+from oodlit.metrics import UndefinedMetricWarning
+from oodlit.results import DatasetInfo, Results, Settings
+from oodlit.results.export import to_latex_text, to_markdown_text
+from oodlit.results.info import percent
+from oodlit.results.names import check_name
+from oodlit.results.scores import checked
+from oodlit.roles import Role
+from tests.results.support import DATASETS, DETECTORS, run_scores
+
+# Tests check types as well as values: a value of a wrong type is refused by whichever check comes first.
+REFUSED = (InvalidArgumentError, TypeError)
+OR_TYPE = "|Type-check error"
+
+
+@pytest.fixture(scope="module")
+def results():
+    return Results.from_scores(run_scores(), DATASETS, DETECTORS, bootstrap=0)
+
+
+@pytest.mark.parametrize("dtype", ["category", "string", "object", "reversed"])
+def test_types_of_text_columns_change_nothing(results, dtype):
+    frame = run_scores()
+    for name in ("key", "dataset"):
+        if dtype == "reversed":  # pandas sorts categories in their own order
+            frame[name] = pd.Categorical(frame[name], categories=sorted(set(frame[name]), reverse=True))
+        else:
+            frame[name] = frame[name].astype(dtype)
+    again = Results.from_scores(frame.set_axis([7] * len(frame)), DATASETS, DETECTORS, bootstrap=0)
+    pd.testing.assert_frame_equal(again.scores, results.scores, check_exact=True)
+    pd.testing.assert_frame_equal(again.table, results.table, check_exact=True)
+
+
+def test_nullable_numbers_are_read_and_missing_ones_refused(results):
+    frame = run_scores().astype({"label": "Int64", "group": "int8", "poor": "Float32"})
+    again = Results.from_scores(frame, DATASETS, DETECTORS, bootstrap=0)
+    pd.testing.assert_frame_equal(again.table, results.table, check_exact=True)
+    frame.loc[0, "label"] = pd.NA
+    with pytest.raises(InvalidArgumentError, match="'label' is missing in 1 rows; -1 stands for none"):
+        checked(frame, DATASETS, DETECTORS)
+
+
+def broken(**columns):
+    return run_scores().assign(**columns)
+
+
+@pytest.mark.parametrize(
+    ("frame", "message"),
+    [
+        (broken(key=range(730)), "'key' holds 0 in 730 rows; text is needed"),
+        (broken(key=[None, *map(str, range(729))]), "'key' is missing in 1 of 730 rows"),
+        (broken(dataset=[None, *["val"] * 729]), "'dataset' is missing in 1 of 730 rows"),
+        (broken(good=np.arange(730) + 2**53), r"'good' has integers beyond 2\*\*53"),
+        (broken(good=1j), "'good' is complex128; numbers are needed"),
+        (pd.concat([run_scores(), run_scores()[["good"]]], axis=1), r"columns \['good'\] occur more than once"),
+    ],
+)
+def test_unreadable_columns_are_refused(frame, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        checked(frame, DATASETS, DETECTORS)
+
+
+@pytest.mark.parametrize("name", ["model", "n", "key", "", " ", "a\nb", "a\tb"])
+def test_names_that_tables_cannot_hold_are_refused(name):
+    with pytest.raises(InvalidArgumentError, match="detector name"):
+        checked(run_scores().rename(columns={"good": name}), DATASETS, [name, "poor"])
+
+
+@pytest.mark.parametrize("name", ["\ud800", "\u2028", 3, None])
+def test_names_are_text_that_files_can_hold(name):
+    with pytest.raises(InvalidArgumentError, match="class name"):
+        check_name(name, "class")
+
+
+@pytest.mark.parametrize("name", ["", "a\r", "\u2028"])
+def test_class_names_are_text_of_one_line(name):
+    with pytest.raises(InvalidArgumentError, match="DatasetInfo 'near': class name"):
+        DatasetInfo("near", Role.OOD, (name, "b"))
+    DatasetInfo("val", Role.ID, ("", "a\r"))  # names of labels are shown nowhere
+
+
+def test_descriptions_are_made_plain():
+    with pytest.raises(REFUSED, match=f"class_names='abc'; a list is needed{OR_TYPE}"):
+        DatasetInfo("near", Role.OOD, "abc")
+
+
+ODD = ["a/b", "a b", "_x", "$\\frac$", "x|y", "<b>&%$#_{}~^\\", "[*]", "None", "nan", "ood_class", "_rank", "ü 猫"]
+
+
+@pytest.mark.filterwarnings("ignore:Glyph")
+def test_odd_names_survive_files_and_figures(tmp_path):
+    frame = run_scores()
+    for index, name in enumerate(ODD):
+        frame[name] = frame["good"] + index * frame["poor"]
+    odd_set = DatasetInfo("near $x", Role.OOD, ("fpr95", "$\\bad", "_NA"))
+    frame["dataset"] = frame["dataset"].replace("near", odd_set.name)
+    datasets = [odd_set if info.name == "near" else info for info in DATASETS]
+    results = Results.from_scores(frame, datasets, ODD, bootstrap=0)
+    folder = tmp_path / "with blanks ü"
+    results.save(folder)
+    again = Results.load(folder)
+    pd.testing.assert_frame_equal(again.table, results.table, check_exact=True)
+    pd.testing.assert_frame_equal(again.recompute().table, results.table, check_exact=True)
+    assert again.detectors == tuple(ODD)
+    assert len(set(results.metrics_by_name())) == len(results.table)
+    for kind in ("fpr_per_class", "class_distribution", "roc", "score_histograms", "unit_tests", "accuracy_fpr"):
+        figure = results.plot(kind)
+        figure.savefig(tmp_path / "figure.png", dpi=30)
+        results.plot(kind, detectors=ODD[2:4]).savefig(tmp_path / "figure.png", dpi=30)
+        shown = [t.get_text() for legend in figure.legends for t in legend.get_texts()]
+        assert not shown or kind == "score_histograms" or len(shown) == len(ODD), kind
+
+
+def test_text_tables_keep_names_as_they_are():
+    summary = pd.DataFrame({("a|b", "fpr95"): [0.5, 0.25]}, index=["<b>*x*_y", "[1]"])
+    markdown = to_markdown_text(summary).splitlines()
+    assert markdown[0] == r"| detector | a\|b: fpr95 |"
+    assert markdown[2] == r"| \<b\>\*x\*\_y | 50.0 |"
+    latex = to_latex_text(summary).splitlines()
+    assert latex[5].startswith(r"\textless{}b\textgreater{}{*}x{*}\_y & 50.0")
+    assert latex[6].startswith(r"{[}1{]} & \textbf{25.0}")  # "[" after a line's end would be its argument
+    for line in latex:
+        assert line.count("{") == line.count("}")
+
+
+def test_settings_read_back_are_the_same(tmp_path):
+    settings = Settings(tpr=np.float64(0.9), der=[np.float64(0.95)], seed=3)
+    assert type(settings.tpr) is type(settings.der[0]) is float
+    assert Settings.from_json(json.loads(json.dumps(settings.to_json()))) == settings
+    results = Results.from_scores(run_scores(), DATASETS, DETECTORS, tpr=np.float64(0.9), der=[0.9], bootstrap=0)
+    results.save(tmp_path / "run")
+    again = Results.load(tmp_path / "run")
+    assert again.settings == results.settings
+    pd.testing.assert_frame_equal(again.recompute().table, results.table, check_exact=True)
+
+
+def test_names_of_shares_have_all_digits():
+    assert [percent(share) for share in (0.95, 0.995, 0.9500001, 1 - 1e-8)] == ["95", "99.5", "95.00001", "99.999999"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"tpr": "0.95"}, "tpr='0.95'"),
+        ({"der": 0.95}, r"der=0\.95: a list of shares"),
+        ({"der": (0.95, 0.95)}, "a share occurs twice"),
+        ({"bootstrap": 2.5}, r"bootstrap=2\.5: a number of repetitions"),
+        ({"bootstrap": True}, "bootstrap=True"),
+        ({"seed": -1}, "seed=-1: an integer >= 0"),
+        ({"classes": {"near": "sky"}}, "'sky'}: a list of class names"),
+        ({"classes": {"val": ["zero"]}}, "its role is id; only groups can be chosen"),
+    ],
+)
+def test_settings_without_a_meaning_are_refused(results, change, message):
+    with pytest.raises(REFUSED, match=message + OR_TYPE):
+        results.recompute(**change)
+
+
+def test_pooling_keeps_to_the_chosen_classes(results):
+    some = results.recompute(classes={"near": ["sky"], "shifted": ["fog"]})
+    pooled = some.pooled(["near", "far"])
+    assert pooled.run["counts"]["pooled"] == 30 + 40
+    assert pooled.settings.classes == {"shifted": ["fog"]}
+
+
+def test_the_sign_test_names_the_detector_that_wins():
+    """A wins 19 of 20 classes by a little and loses one by much: the mean is against it, the sign test for it."""
+    classes = tuple(f"c{i:02d}" for i in range(20))
+    frame = pd.DataFrame({"dataset": ["val"] * 100 + ["ood"] * 400, "label": -1, "prediction": -1})
+    frame["key"] = [f"{d}/{i}" for i, d in enumerate(frame["dataset"])]
+    frame["group"] = [-1] * 100 + [i for i in range(20) for _ in range(20)]
+    number = np.tile(np.arange(20), 20)
+    last = np.repeat(np.arange(20), 20) == 19
+    frame["a"] = np.r_[np.arange(100.0), np.where(last, 50.0, -1.0)]
+    frame["b"] = np.r_[np.arange(100.0), np.where(~last & (number == 0), 50.0, -1.0)]
+    datasets = [DatasetInfo("val", Role.ID), DatasetInfo("ood", Role.OOD, classes)]
+    results = Results.from_scores(frame, datasets, ["a", "b"], bootstrap=0)
+    row = results.compare("a", "b", "b", test="sign")
+    assert len(row) == 1
+    assert (row.loc[0, "wins"], row.loc[0, "losses"], row.loc[0, "better"]) == (19, 1, "a")
+    assert row.loc[0, "difference"] > 0
+    with pytest.raises(InvalidArgumentError, match="repetitions=0; at least one"):
+        results.compare("a", repetitions=0)
+
+
+def test_runs_of_any_make_up_have_tables():
+    frame = run_scores()
+    units = [info for info in DATASETS if info.name in ("val", "tests")]
+    only = Results.from_scores(frame[frame["dataset"].isin(["val", "tests"])], units, DETECTORS, bootstrap=0)
+    assert list(only.summary().columns) == [("val", "id_auroc"), ("tests", "unit_test_failures")]
+    alone = Results.from_scores(frame, DATASETS, [], bootstrap=0)
+    assert set(alone.table["detector"]) == {"model"}
+    single = pd.concat([frame[frame["dataset"] == "val"], frame[frame["dataset"] == "near"].drop_duplicates("group")])
+    results = Results.from_scores(single, DATASETS[1:3], DETECTORS, bootstrap=50)
+    assert set(results.per_class("near")["n"]) == {1}
+    unlabelled = Results.from_scores(
+        frame[frame["dataset"] != "train"].assign(label=-1), DATASETS, DETECTORS, bootstrap=0
+    )
+    with pytest.raises(InvalidArgumentError, match="accuracy_fpr: no accuracy on 'val'"):
+        unlabelled.plot("accuracy_fpr")
+    with pytest.warns(UndefinedMetricWarning):
+        nothing = Results.from_scores(frame[:0], DATASETS, DETECTORS, bootstrap=50)
+    assert nothing.table["value"].isna().all()
