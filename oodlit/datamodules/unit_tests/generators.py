@@ -165,8 +165,8 @@ def smooth(values: Pixels, sigma: float) -> Pixels:
         InvalidArgumentError: sigma is not positive.
 
     Example:
-        >>> smooth(np.ones((2, 5, 3)), 85.0).round(12).min()
-        np.float64(1.0)
+        >>> float(smooth(np.ones((2, 5, 3)), 85.0).round(12).min())
+        1.0
     """
     if not sigma > 0:
         raise InvalidArgumentError(f"smooth: sigma={sigma}; a positive number of pixels is needed")
