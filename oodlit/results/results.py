@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.results import export, storage
 from oodlit.results.comparison import compare
 from oodlit.results.evaluate import MODEL, evaluate
@@ -118,15 +118,26 @@ class Results:
             DataError: A file is missing, unreadable, or does not belong to the others.
         """
         table, scores, run = storage.read(directory)
-        # JSON has no NaN and no infinities; a threshold can be either.
-        run["thresholds"] = {
-            detector: {name: math.nan if value is None else float(value) for name, value in found.items()}
-            for detector, found in run["thresholds"].items()
-        }
-        return cls(scores, table, run)
+        results = cls(scores, table, run)
+        try:
+            # JSON has no NaN and no infinities; a threshold can be either.
+            run["thresholds"] = {
+                detector: {name: math.nan if value is None else float(value) for name, value in found.items()}
+                for detector, found in run["thresholds"].items()
+            }
+            _ = results.datasets, results.settings
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DataError(
+                f"{directory}: run.json has other entries than this version of oodlit knows ({error});"
+                " load it with the version it names"
+            ) from error
+        return results
 
     def save(self, directory: str | os.PathLike[str]) -> None:
-        """Write `table.csv`, `scores.parquet` and `run.json`: complete or not at all."""
+        """Write `table.csv`, `scores.parquet` and `run.json`.
+
+        At every instant, also after a kill, `load` gives the old result or the new one; other files stay.
+        """
         storage.write(directory, table=self.table, scores=self.scores, run=self.run)
 
     def recompute(self, **changes: Any) -> "Results":

@@ -1,6 +1,8 @@
 """Results on disk: `table.csv`, `scores.parquet`, `run.json`; never half a result."""
 
+import contextlib
 import hashlib
+import io
 import json
 import math
 import os
@@ -18,16 +20,21 @@ from oodlit.errors import DataError
 
 __all__ = ["read", "to_plain", "write", "write_bytes", "write_text"]
 
-TABLE, SCORES, RUN = "table.csv", "scores.parquet", "run.json"
+TABLE, SCORES, RUN, PENDING = "table.csv", "scores.parquet", "run.json", ".pending"
+FILES = (RUN, TABLE, SCORES)
+_ATTEMPTS = 20
+_ENTRIES = ("checksums", "datasets", "detectors", "settings", "thresholds")
 _NUMBERS = ("value", "ci_low", "ci_high")
 _COUNTS = ("n_id", "n_ood")
 
 
 def write(directory: str | os.PathLike[str], *, table: pd.DataFrame, scores: pd.DataFrame, run: dict[str, Any]) -> Path:
-    """Write a result: complete or not at all.
+    """Write a result: at every instant `read` gives the old one or the new one, also after a kill or a power cut.
 
-    A new directory appears by one rename. In a directory that exists, the files are replaced one by one, other files
-    stay, and `run.json` comes last; it holds the checksums of the two others, so that `read` refuses a mixture.
+    A new directory appears by one rename. In a directory that exists, the new files are completed in a folder of their
+    own; its rename to `.pending` is the moment at which they replace the old ones, and only then are they moved to
+    their places. `read` looks into `.pending` first, and the next `write` ends a move that was interrupted. Other files
+    stay. Processes that write at once leave the result of one of them.
 
     Args:
         directory: Where to; parents are made.
@@ -40,7 +47,9 @@ def write(directory: str | os.PathLike[str], *, table: pd.DataFrame, scores: pd.
     """
     target = Path(directory)
     target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.parent / f".{target.name}.{uuid.uuid4().hex[:8]}.tmp"
+    # Inside a directory that exists: it may be a mount point, and a rename must not leave its file system.
+    inside = target.is_dir()
+    temporary = (target if inside else target.parent) / f".{target.name}.{uuid.uuid4().hex[:8]}.tmp"
     temporary.mkdir()
     try:
         table.to_csv(temporary / TABLE, index=False, lineterminator="\n")
@@ -48,14 +57,11 @@ def write(directory: str | os.PathLike[str], *, table: pd.DataFrame, scores: pd.
         checksums = {name: _checksum(temporary / name) for name in (TABLE, SCORES)}
         text = json.dumps(to_plain(run | {"checksums": checksums}), indent=1, allow_nan=False, ensure_ascii=False)
         (temporary / RUN).write_text(text + "\n", encoding="utf-8")
-        for name in (TABLE, SCORES, RUN):
+        for name in FILES:
             _fsync(temporary / name)
-        if target.is_dir() and any(target.iterdir()):
-            for name in (SCORES, TABLE, RUN):
-                (temporary / name).replace(target / name)
-        else:
-            temporary.replace(target)
-        _fsync(target)
+        _fsync(temporary)
+        if inside or not _renamed(temporary, target):
+            _replace(temporary, target)
         _fsync(target.parent)
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
@@ -69,23 +75,92 @@ def read(directory: str | os.PathLike[str]) -> tuple[pd.DataFrame, pd.DataFrame,
         DataError: A file is missing, unreadable, or does not belong to the others.
     """
     source = Path(directory)
-    if missing := [name for name in (RUN, TABLE, SCORES) if not (source / name).is_file()]:
+    while True:
+        run = _content(source, RUN)
+        try:
+            return _parsed(source, {RUN: run} | {name: _content(source, name) for name in (TABLE, SCORES)})
+        except DataError:
+            if _content(source, RUN) == run:
+                raise
+            # Another process replaced the result between two of these reads.
+
+
+def _content(source: Path, name: str) -> bytes | None:
+    """A file as it is now, that of an unfinished replacement first; None if there is none."""
+    # Twice: the file may come there, or go from there, between two looks.
+    for path in (source / PENDING / name, source / name, source / PENDING / name, source / name):
+        try:
+            return path.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as error:
+            raise DataError(f"{path}: not readable ({error})") from error
+    return None
+
+
+def _parsed(source: Path, found: dict[str, bytes | None]) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
+    content = {name: value for name, value in found.items() if value is not None}
+    if missing := [name for name in FILES if name not in content]:
         raise DataError(f"{source}: no complete result, {', '.join(missing)} missing; a run writes them at its end")
     try:
-        run = json.loads((source / RUN).read_text(encoding="utf-8"))
+        run = json.loads(content[RUN])
     except ValueError as error:
         raise DataError(f"{source / RUN}: not readable as JSON ({error})") from error
-    for name, checksum in run.pop("checksums", {}).items():
-        if _checksum(source / name) != checksum:
-            raise DataError(
-                f"{source / name}: not the file that {RUN} was written with; it was changed, or saving was interrupted"
-            )
-    # As text first: the number parser of pandas is not exact in every version, Python's own is.
-    table = pd.read_csv(source / TABLE, dtype=str, keep_default_na=False)
-    for name in _NUMBERS:
-        table[name] = [float(text) if text else math.nan for text in table[name]]
-    table = table.astype(dict.fromkeys(_NUMBERS, "float64") | dict.fromkeys(_COUNTS, "int64"))
-    return table, pd.read_parquet(source / SCORES), run
+    if not isinstance(run, dict) or (absent := [name for name in _ENTRIES if name not in run]):
+        what = f"entries {absent} are missing" if isinstance(run, dict) else "it holds no object"
+        raise DataError(f"{source / RUN}: not the description of a run of oodlit, {what}")
+    for name, checksum in run.pop("checksums").items():
+        if name in content and hashlib.sha256(content[name]).hexdigest() != checksum:
+            raise DataError(f"{source / name}: not the file that {RUN} was written with; it was changed afterwards")
+    try:
+        # As text first: the number parser of pandas is not exact in every version, Python's own is.
+        table = pd.read_csv(io.BytesIO(content[TABLE]), dtype=str, keep_default_na=False)
+        for name in _NUMBERS:
+            table[name] = [float(text) if text else math.nan for text in table[name]]
+        table = table.astype(dict.fromkeys(_NUMBERS, "float64") | dict.fromkeys(_COUNTS, "int64"))
+    except (ValueError, KeyError) as error:
+        raise DataError(f"{source / TABLE}: not a table of oodlit ({error})") from error
+    try:
+        scores = pd.read_parquet(io.BytesIO(content[SCORES]))
+    except (ValueError, OSError) as error:
+        raise DataError(f"{source / SCORES}: not readable as Parquet ({error})") from error
+    return table, scores, run
+
+
+def _renamed(temporary: Path, target: Path) -> bool:
+    """Rename to a target that did not exist; False if another process has made it meanwhile."""
+    try:
+        temporary.rename(target)
+    except OSError:
+        if not target.is_dir():
+            raise
+        return False
+    return True
+
+
+def _replace(temporary: Path, target: Path) -> None:
+    """Put the files of `temporary` in the place of those in `target`."""
+    pending = target / PENDING
+    for attempt in range(_ATTEMPTS):
+        _finish(target)
+        try:
+            temporary.rename(pending)  # from here on it is the new result that is read
+            break
+        except OSError:
+            if attempt == _ATTEMPTS - 1 or not pending.is_dir():  # else: another process was faster, end its work first
+                raise
+    _fsync(target)
+    _finish(target)
+
+
+def _finish(target: Path) -> None:
+    """Move what a replacement left in `.pending` to its place; any number of processes may do so at once."""
+    for name in FILES:
+        with contextlib.suppress(FileNotFoundError):  # moved already
+            (target / PENDING / name).replace(target / name)
+    _fsync(target)
+    with contextlib.suppress(OSError):  # gone, or filled anew by another process, which ends it itself
+        (target / PENDING).rmdir()
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

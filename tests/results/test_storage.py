@@ -1,0 +1,153 @@
+"""Results on disk: old or new at every instant, whatever is killed or runs at once; damage is named."""
+
+import json
+import threading
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from oodlit.errors import DataError
+from oodlit.results import Results, storage
+from tests.results.support import DATASETS, DETECTORS, run_scores
+
+FILES = ["run.json", "scores.parquet", "table.csv"]
+
+
+@pytest.fixture(scope="module")
+def results():
+    return Results.from_scores(run_scores(), DATASETS, DETECTORS, bootstrap=0)
+
+
+class Killed(BaseException):
+    """Stands for the end of the process."""
+
+
+def dies_after(monkeypatch, steps):
+    """Let the process die at the given step that changes a name on disk; its own clean-up does not run either."""
+    left = [steps]
+
+    def guarded(method):
+        def call(self, *args):
+            if left[0] == 0:
+                raise Killed
+            left[0] -= 1
+            return method(self, *args)
+
+        return call
+
+    for name in ("rename", "replace", "rmdir"):
+        monkeypatch.setattr(Path, name, guarded(getattr(Path, name)))
+    monkeypatch.setattr(storage.shutil, "rmtree", lambda *args, **kwargs: None)
+
+
+@pytest.mark.parametrize("old", [True, False])
+def test_a_kill_at_any_step_leaves_the_old_or_the_new_result(results, tmp_path, monkeypatch, old):
+    new = results.recompute(tpr=0.9)
+    seen = []
+    for steps in range(20):
+        folder = tmp_path / f"run {steps}"
+        folder.mkdir()
+        (folder / "report.html").write_text("page")
+        if old:
+            results.save(folder)
+        with monkeypatch.context() as patch:
+            dies_after(patch, steps)
+            try:
+                new.save(folder)
+                done = True
+            except Killed:
+                done = False
+        if not old and not seen and not (folder / ".pending").exists():
+            with pytest.raises(DataError, match="no complete result"):
+                Results.load(folder)
+        else:
+            seen.append(Results.load(folder).settings.tpr)
+        results.recompute(tpr=0.8).save(folder)  # a later save ends what was interrupted
+        assert Results.load(folder).settings.tpr == 0.8
+        assert sorted(p.name for p in folder.iterdir() if not p.name.endswith(".tmp")) == sorted(
+            [*FILES, "report.html"]
+        )
+        assert (folder / "report.html").read_text() == "page"
+        if done:
+            break
+    else:
+        pytest.fail("saving takes more than 20 steps")
+    assert seen == sorted(seen, reverse=True)  # never back to the old one
+    assert seen[-1] == 0.9
+    assert len(seen) > 4
+
+
+def test_writers_and_readers_at_once(results, tmp_path):
+    """Two writers of different results, and a reader: every reading is one of the two, in full."""
+    both = {0.9: results.recompute(tpr=0.9), 0.8: results.recompute(tpr=0.8)}
+    folder, errors = tmp_path / "run", []
+
+    def write(one):
+        try:
+            for _ in range(12):
+                one.save(folder)
+        except BaseException as error:
+            errors.append(error)
+
+    writers = [threading.Thread(target=write, args=(one,)) for one in both.values()]
+    for writer in writers:
+        writer.start()
+    readings = 0
+    while any(writer.is_alive() for writer in writers) or not readings:
+        if not folder.exists():
+            continue
+        found = Results.load(folder)
+        pd.testing.assert_frame_equal(found.table, both[found.settings.tpr].table, check_exact=True)
+        readings += 1
+    for writer in writers:
+        writer.join()
+    assert not errors
+    assert sorted(p.name for p in folder.iterdir()) == FILES
+    assert [p.name for p in tmp_path.iterdir()] == ["run"]
+
+
+def edit(folder, **changes):
+    file = folder / "run.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+DAMAGE = {
+    "no object": (lambda f: (f / "run.json").write_text("[]"), r"run\.json: not the description of a run"),
+    "other json": (lambda f: (f / "run.json").write_text("{}"), r"entries \['checksums', 'datasets'"),
+    "binary": (lambda f: (f / "run.json").write_bytes(b"\xff\xfe\x00"), r"run\.json: not readable as JSON"),
+    "edited": (lambda f: (f / "table.csv").write_text("detector\n"), r"table\.csv: not the file that run\.json was"),
+    "cut": (lambda f: (f / "scores.parquet").write_bytes(b"PAR1"), r"scores\.parquet: not the file that"),
+    "gone": (lambda f: (f / "scores.parquet").unlink(), r"no complete result, scores\.parquet missing"),
+    "bad table": (
+        lambda f: (edit(f, checksums={}), (f / "table.csv").write_text("detector\n")),
+        r"table\.csv: not a table of oodlit",
+    ),
+    "bad parquet": (
+        lambda f: (edit(f, checksums={}), (f / "scores.parquet").write_bytes(b"PAR1")),
+        r"scores\.parquet: not readable as Parquet",
+    ),
+    "newer": (lambda f: edit(f, settings={"tpr": 0.9, "der": [], "other": 1}), "other entries than this version"),
+    "older": (lambda f: edit(f, settings={"tpr": 0.9}), "other entries than this version"),
+    "role": (
+        lambda f: edit(f, datasets=[{"name": "a", "role": "x", "class_names": [], "num_samples": None}]),
+        "other entries than this version",
+    ),
+    "thresholds": (lambda f: edit(f, thresholds=3), "other entries than this version"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGE)
+def test_damage_is_named(results, tmp_path, kind):
+    damage, message = DAMAGE[kind]
+    results.save(tmp_path)
+    damage(tmp_path)
+    with pytest.raises(DataError, match=message):
+        Results.load(tmp_path)
+
+
+def test_what_is_no_folder_of_results(tmp_path):
+    (tmp_path / "file").write_text("x")
+    for name in ("file", "nowhere"):
+        with pytest.raises(DataError, match=r"no complete result, run\.json, table\.csv, scores\.parquet missing"):
+            Results.load(tmp_path / name)
