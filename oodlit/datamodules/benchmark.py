@@ -88,10 +88,11 @@ class ImageNetBenchmark(OODDataModule):
         if train or (train is None and places.find(IMAGENET_TRAIN) is not None):
             found.append(places.stream(IMAGENET_TRAIN))
         for name in sets:
-            description = None if name in own else describe(name)
-            if description is None:
+            if name in own:
                 found.append(shard_stream(places.location(name), name=name))
-            elif description is UNIT_TEST_SET and places.find(description) is None:
+                continue
+            description = describe(name)
+            if description is UNIT_TEST_SET and places.find(description) is None:
                 made = unit_test_stream(val.source, count=per_test, seed=seed, format=unit_test_format)
                 found.append(made)
             elif description is IMAGENET_C and places.find(description) is None:

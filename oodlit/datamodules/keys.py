@@ -1,12 +1,14 @@
 """Keys: from a file's path to a name that WebDataset takes whole, and back without loss."""
 
 import hashlib
+import unicodedata
 from urllib.parse import quote, unquote_to_bytes
 
 from oodlit.errors import InvalidArgumentError
 
 __all__ = ["escape_key", "key_digest", "printable", "unescape_key"]
 
+_ODD = ("Cc", "Cs", "Zl", "Zp")  # control characters, halves of surrogate pairs, Unicode's own line breaks
 _KEPT = "/ !#$&'()+,;=@[]^{}"  # besides letters, digits and "_.-~"
 
 
@@ -60,10 +62,16 @@ def key_digest(key: str) -> int:
 
 
 def printable(name: str) -> str:
-    r"""A name that any file can hold: bytes that are no UTF-8, as Python reads them from old archives, are spelt out.
+    r"""A name of one line that any file can hold: control characters and bytes that are no UTF-8 are spelt out.
 
     Example:
-        >>> printable("caf\udce9"), printable("café")
-        ('caf\\xe9', 'café')
+        >>> printable("caf\udce9"), printable("two\nlines"), printable("café")
+        ('caf\\xe9', 'two\\nlines', 'café')
     """
-    return name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    if name.isascii() and name.isprintable():
+        return name
+    text = name.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+    return "".join(
+        character.encode("unicode_escape").decode() if unicodedata.category(character) in _ODD else character
+        for character in text
+    )

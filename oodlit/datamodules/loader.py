@@ -252,6 +252,10 @@ class _Batches(IterableDataset[Any]):
             return sample.error, None
         if self.stream.role is Role.TRAIN and sample.label < 0:
             return "no label; training images need one (field .cls)", None
+        names, by_label = len(self.stream.class_names), self.stream.role in (Role.TRAIN, Role.ID)
+        index = sample.label if by_label else sample.group
+        if names and not (-1 if by_label else 0) <= index < names:
+            return f"{'label' if by_label else 'group'} {index}, but the stream has {names} class names", None
         if isinstance(sample.image, Tensor):
             return "", sample.image
         try:

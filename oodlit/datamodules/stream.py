@@ -1,16 +1,17 @@
 """A stream of images: its name, its role in a run, and an exact source of samples."""
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from PIL import Image
 from torch import Tensor
 
+from oodlit.datamodules.keys import printable
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 
-__all__ = ["LookupSource", "Sample", "Source", "Stream", "check_name", "find_samples"]
+__all__ = ["LookupSource", "Sample", "Source", "Stream", "check_class_names", "check_name", "find_samples"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,7 +76,7 @@ class Stream:
             are left out for images of that size.
 
     Raises:
-        InvalidArgumentError: The name cannot be part of a key.
+        InvalidArgumentError: The name cannot be part of a key, or a class name cannot be shown or occurs twice.
 
     Example:
         >>> from oodlit.datamodules.sources import MemorySource
@@ -93,6 +94,7 @@ class Stream:
     def __post_init__(self) -> None:
         """Check the name."""
         check_name(self.name)
+        check_class_names(self.name, self.role, self.class_names)
 
     def __len__(self) -> int:
         """Exact number of samples."""
@@ -118,6 +120,21 @@ def check_name(name: str) -> None:
         raise InvalidArgumentError(
             f"name {name!r} of a data set: printable characters without '/' and without blanks at the ends are needed"
         )
+
+
+def check_class_names(name: str, role: Role, class_names: Sequence[str]) -> None:
+    """Whether tables and files can show the names of classes: known before a run, not at its end.
+
+    Raises:
+        InvalidArgumentError: One is empty, has control characters, or names two groups.
+    """
+    for odd in (text for text in class_names if not text.strip() or printable(text) != text):
+        raise InvalidArgumentError(
+            f"{name!r}: class name {odd!r}; text without line breaks and other control characters is needed"
+        )
+    if role not in (Role.TRAIN, Role.ID) and len(set(class_names)) < len(class_names):
+        twice = max(class_names, key=list(class_names).count)
+        raise InvalidArgumentError(f"{name!r}: two classes are called {twice!r}; rename one")
 
 
 def find_samples(source: Source, keys: Collection[str]) -> dict[str, Sample]:

@@ -126,6 +126,27 @@ def test_training_images_need_labels() -> None:
         list(loader)
 
 
+@pytest.mark.parametrize(
+    ("role", "label", "group", "message"),
+    [
+        (Role.OOD, -1, 2, "group 2, but the stream has 2 class names"),
+        (Role.SHIFT, 0, -1, "group -1, but the stream has 2 class names"),
+        (Role.ID, 2, -1, "label 2, but the stream has 2 class names"),
+    ],
+)
+def test_indices_without_a_name_are_unusable(role: Role, label: int, group: int, message: str) -> None:
+    stream = Stream("s", role, MemorySource([Sample("0", torch.zeros(1, 2, 2), label, group)]), ("a", "b"))
+    with pytest.raises(DataError, match=f"stream 's': key '0': {message}"):
+        list(StreamLoader(stream))
+    assert [batch["skipped"] for batch in StreamLoader(stream, on_error="skip")] == [[("s/0", message)]]
+
+
+@pytest.mark.parametrize("names", [("a", "two\nlines"), ("a", ""), ("a", "a"), ("a", "caf\udce9")])
+def test_class_names_that_no_table_can_show(names: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"'s': (class name|two classes are called)"):
+        Stream("s", Role.OOD, MemorySource([]), names)
+
+
 def test_images_without_transform_are_an_error() -> None:
     with pytest.raises(InvalidArgumentError, match="no transform is set; pass transform"):
         list(StreamLoader(bad_stream()))

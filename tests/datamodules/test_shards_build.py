@@ -354,6 +354,24 @@ def test_names_that_no_stream_can_have(tmp_path: Path, name: str) -> None:
         build_shards(entries_of(["a.png"]), tmp_path, name=name, role=Role.OOD)
 
 
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (("a", "two\nlines"), r"class name 'two\\nlines'; text without line breaks"),
+        (("a", " "), "class name ' '"),
+        (("a", "a"), "two classes are called 'a'"),
+    ],
+)
+def test_class_names_that_no_table_can_show(tmp_path: Path, names: tuple[str, ...], message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        build_shards(entries_of(["a.png"]), tmp_path, name="s", role=Role.OOD, class_names=names)
+
+
+def test_images_without_a_group_in_a_set_with_groups(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"'a\.png' has no group, but 2 are named"):
+        build_shards([Entry("a.png", lambda: PNG)], tmp_path, name="s", role=Role.OOD, class_names=("a", "b"))
+
+
 def test_the_count_of_a_finished_shard_follows_from_its_listing(tmp_path: Path) -> None:
     build_shards(entries_of(["a.png", "b.png"]), tmp_path, name="s", role=Role.OOD)
     path = tmp_path / "_info.json"
@@ -484,6 +502,15 @@ class TestListings:
         assert (listing.class_names, sorted(entry.path for entry in listing)) == ((), ["1.png", "2.png"])
         with pytest.raises(DataError, match="all images lie in one folder"):
             class_listing(source, Role.ID)
+
+    def test_folders_of_a_shifted_set_are_labels_not_groups(self, tmp_path: Path) -> None:
+        listing = class_listing(self.tree(tmp_path, "a/1.png", "b/2.png"), Role.SHIFT)
+        assert listing.class_names == ()
+        assert [(entry.label, entry.group) for entry in listing] == [(0, -1), (1, -1)]
+
+    def test_control_characters_in_folder_names_are_spelt_out(self, tmp_path: Path) -> None:
+        listing = class_listing(self.tree(tmp_path, "two\nlines/1.png", "b/2.png"), Role.OOD)
+        assert listing.class_names == ("b", r"two\nlines")
 
     def test_folder_names_that_are_no_utf8_can_be_written_anywhere(self, tmp_path: Path) -> None:
         listing = class_listing(write_source("tar", tmp_path, {"caf\udce9/1.png": PNG, "b/2.png": PNG}), Role.OOD)

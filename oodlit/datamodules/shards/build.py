@@ -23,7 +23,7 @@ from oodlit.datamodules.shards.manifest import (
     write_info,
 )
 from oodlit.datamodules.shards.writer import Entry, ShardWriter, listing_digest
-from oodlit.datamodules.stream import check_name
+from oodlit.datamodules.stream import check_class_names, check_name
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 
@@ -88,6 +88,7 @@ def build_shards(
     if isinstance(entries, Sized) and expected not in (None, len(entries)):
         raise DataError(f"{name}: the source has {len(entries)} images of this set, {expected} are expected")
     check_name(name)
+    check_class_names(name, role, class_names)
     split = split or default_split(role)
     out, counts = Path(out), _Counts()
     try:
@@ -134,6 +135,10 @@ def _checked(entries: Iterable[Entry], role: Role, class_names: Sequence[str], c
         if class_names and index >= len(class_names):
             kind = "label" if by_label else "group"
             raise InvalidArgumentError(f"{entry.path!r}: {kind} {index}, but there are {len(class_names)} class names")
+        if class_names and not by_label and index == -1:
+            raise DataError(
+                f"{entry.path!r} has no group, but {len(class_names)} are named; give every image one, or name none"
+            )
         if role is Role.TRAIN and entry.label < 0:
             raise DataError(f"{entry.path!r} has no label; training images need one")
         digest = key_digest(entry.key)

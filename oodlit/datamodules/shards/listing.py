@@ -93,8 +93,8 @@ def class_listing(
 
     The class is the path of the folder below the deepest folder that all images share. Its index is the position among
     `class_names`, by default the sorted names; names that are the numbers 0, 1, ..., n - 1 are their own index.
-    The index becomes the label for TRAIN, ID and SHIFT sets and the group for OOD and UNIT_TEST sets. Files without
-    an image's extension are left out with one warning.
+    The index becomes the label for TRAIN, ID and SHIFT sets and the group for OOD and UNIT_TEST sets; a SHIFT set has
+    no groups. Files without an image's extension are left out with one warning.
 
     Args:
         source: What `open_files` reads.
@@ -132,7 +132,8 @@ def class_listing(
     def place(path: str) -> Place | None:
         return index[classes[folders[path]]] if is_image(path) else None
 
-    return map_files(files, place, class_names=names)
+    # class names of a SHIFT set are those of its groups, and folders are labels there
+    return map_files(files, place, class_names=() if role is Role.SHIFT else names)
 
 
 def _class_names(folders: set[str]) -> dict[str, str]:
