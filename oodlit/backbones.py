@@ -3,10 +3,12 @@
 The features are the input of the final linear layer, so that head(features) == logits holds by construction.
 """
 
+import copy
 import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import torch
 from PIL import Image
@@ -17,6 +19,7 @@ from oodlit.outputs import Head
 
 __all__ = [
     "capture",
+    "class_name",
     "default_transform",
     "describe",
     "find_head_layers",
@@ -25,7 +28,11 @@ __all__ = [
     "load_network",
     "normalisation_std",
     "to_vectors",
+    "unwrapped",
 ]
+
+MAX_CANDIDATES = 8
+"""Linear layers of a plain module that are tried as its head, from the last one on."""
 
 
 def load_network(name: str, weights: str | Path | None = "hub") -> nn.Module:
@@ -66,6 +73,24 @@ def load_network(name: str, weights: str | Path | None = "hub") -> nn.Module:
     return network.eval()
 
 
+def unwrapped(network: nn.Module) -> nn.Module:
+    """The network behind `DataParallel` or `DistributedDataParallel`, with parameters that autograd can use.
+
+    The Trainer spreads the work itself; the wrapper would only change names of layers and of weights. Parameters made
+    under `torch.inference_mode()` would fail in detectors that take gradients, so such a network is copied.
+    """
+    while isinstance(network, nn.DataParallel | nn.parallel.DistributedDataParallel):
+        network = network.module
+    if any(tensor.is_inference() for tensor in (*network.parameters(), *network.buffers())):
+        network = copy.deepcopy(network)
+    return network
+
+
+def class_name(network: nn.Module) -> str:
+    """Name of the class, also of a compiled network."""
+    return type(getattr(network, "_orig_mod", network)).__name__
+
+
 def default_transform(network: nn.Module) -> Callable[[Image.Image], Tensor] | None:
     """The evaluation transform of timm at the network's test size; None for networks that are not timm's."""
     if not hasattr(network, "pretrained_cfg"):
@@ -93,7 +118,8 @@ def find_head_layers(network: nn.Module, head: str | None) -> tuple[tuple[str, .
 
     Args:
         network: The classifier.
-        head: Name of the final layer, or None to ask the network: timm's `get_classifier`, else the last linear layer.
+        head: Name of the final layer, or None to ask the network: timm's `get_classifier`, else the last
+            linear layer that gives the logits.
 
     Returns:
         Candidates; which of them is right shows in the first forward pass.
@@ -158,18 +184,21 @@ def capture(network: nn.Module, inputs: tuple[str, ...], outputs: tuple[str, ...
     """Collect, during one forward pass, the inputs and outputs of layers by name; the network is left as it was."""
     kept: dict[str, Tensor] = {}
     handles = []
+    # A compiled network would freeze the first hook into its graph: the graph is broken where a hook is called.
+    is_compiled = any(getattr(network, name, None) is not None for name in ("_orig_mod", "_compiled_call_impl"))
+    guard: Callable[[Any], Any] = torch.compiler.disable if is_compiled else _as_it_is
     for name in inputs:
 
-        def keep_input(_module: nn.Module, args: tuple[Tensor, ...], name: str = name) -> None:
-            kept[name] = args[0]
+        def keep_input(_m: nn.Module, args: tuple[Tensor, ...], named: dict[str, Tensor], name: str = name) -> None:
+            kept[name] = args[0] if args else next(iter(named.values()))
 
-        handles.append(network.get_submodule(name).register_forward_pre_hook(keep_input))
+        handles.append(network.get_submodule(name).register_forward_pre_hook(guard(keep_input), with_kwargs=True))
     for name in outputs:
 
         def keep_output(_module: nn.Module, _args: object, output: Tensor, name: str = name) -> None:
             kept[f"output:{name}"] = output
 
-        handles.append(network.get_submodule(name).register_forward_hook(keep_output))
+        handles.append(network.get_submodule(name).register_forward_hook(guard(keep_output)))
     try:
         yield kept
     finally:
@@ -177,10 +206,16 @@ def capture(network: nn.Module, inputs: tuple[str, ...], outputs: tuple[str, ...
             handle.remove()
 
 
+def _as_it_is(hook: Any) -> Any:
+    return hook
+
+
 def fingerprint(network: nn.Module, transform: object) -> str:
     """Hash of all weights, buffers and the transform: fitted detectors belong to exactly this backbone."""
     digest = hashlib.blake2b(digest_size=16)
-    for name, value in sorted(network.state_dict().items()):
+    # The name that `torch.compile` puts around a network says nothing about its weights.
+    state = {name.replace("_orig_mod.", ""): value for name, value in network.state_dict().items()}
+    for name, value in sorted(state.items()):
         digest.update(f"{name}:{value.dtype}:{tuple(value.shape)}".encode())
         data = value.detach().cpu().contiguous().flatten()
         digest.update(data.view(torch.uint8).numpy() if data.numel() else b"")
@@ -221,4 +256,4 @@ def _classifier_candidates(network: nn.Module) -> list[list[nn.Module]]:
         parts = classifier if isinstance(classifier, tuple | list) else [classifier]
         return _candidates(*(part for part in parts if isinstance(part, nn.Module)))
     linear: list[nn.Module] = [m for m in network.modules() if isinstance(m, nn.Linear)]
-    return [linear[-1:]] if linear else []
+    return [[layer] for layer in linear[: -1 - MAX_CANDIDATES : -1]]

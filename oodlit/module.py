@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from oodlit.backbones import (
     capture,
+    class_name,
     default_transform,
     find_head_layers,
     fingerprint,
@@ -19,6 +20,7 @@ from oodlit.backbones import (
     load_network,
     normalisation_std,
     to_vectors,
+    unwrapped,
 )
 from oodlit.detectors import BackboneFacts
 from oodlit.errors import InvalidArgumentError, OodlitError, RequirementError
@@ -46,7 +48,7 @@ class OODModule(pl.LightningModule):
 
     Raises:
         UnknownNameError: timm knows no such model; names the nearest.
-        InvalidArgumentError: The head cannot be found, or the weights cannot be loaded.
+        InvalidArgumentError: The head cannot be found, or the weights cannot be loaded or are not there (meta device).
 
     Example:
         >>> network = nn.Sequential(nn.Flatten(), nn.Linear(12, 8), nn.ReLU(), nn.Linear(8, 3))
@@ -72,8 +74,15 @@ class OODModule(pl.LightningModule):
             raise InvalidArgumentError(
                 f"OODModule: backbone is a {type(backbone).__name__}; a timm name or an nn.Module is needed"
             )
-        self.name = name or (backbone if isinstance(backbone, str) else type(backbone).__name__)
+        if isinstance(backbone, nn.Module):
+            backbone = unwrapped(backbone)
+        self.name = name or (backbone if isinstance(backbone, str) else class_name(backbone))
         self.network = load_network(backbone, weights) if isinstance(backbone, str) else backbone.eval()
+        if empty := [parameter for parameter, value in self.network.named_parameters() if value.is_meta]:
+            raise InvalidArgumentError(
+                f"{self.name}: {len(empty)} parameters lie on the meta device and have no values, first {empty[0]!r};"
+                " load the weights first"
+            )
         self.transform = default_transform(self.network) if transform is None else transform
         self._candidates = find_head_layers(self.network, head)
         self.head_layers = self._candidates[0]
@@ -108,6 +117,11 @@ class OODModule(pl.LightningModule):
             self._fingerprint = fingerprint(self.network, self.transform)
         return self._fingerprint
 
+    def use_transform(self, transform: Callable[[Image.Image], Tensor] | None) -> None:
+        """Replace the transform; whatever is known of the former one is forgotten."""
+        self.transform = transform
+        self._fingerprint = None
+
     @property
     def std(self) -> Tensor:
         """Normalisation standard deviation of the transform, shape (channels,)."""
@@ -115,12 +129,12 @@ class OODModule(pl.LightningModule):
 
     def logits(self, images: Tensor) -> Tensor:
         """One more forward pass: logits (batch, classes), in float32 at least."""
-        return self._as_logits(self.network(images))
+        return self._as_logits(self.network(images), len(images))
 
     def logits_from_map(self, feature_map: Tensor) -> Tensor:
         """Logits (batch, classes) from the last block's map of a timm network."""
         forward_head = self._timm_method("forward_head")
-        return self._as_logits(forward_head(feature_map))
+        return self._as_logits(forward_head(feature_map), len(feature_map))
 
     def forward(self, images: Tensor) -> Outputs:
         """Logits and features of a batch of transformed images, in one forward pass."""
@@ -134,7 +148,7 @@ class OODModule(pl.LightningModule):
             else:
                 raw = self.network(images)
         hidden |= {n: kept[f"output:{n}"] for n in layers}
-        logits = self._as_logits(raw)
+        logits = self._as_logits(raw, len(images))
         if self._head_problem is None:
             self._choose_head(logits, kept)
         features = self._features(kept)
@@ -155,8 +169,8 @@ class OODModule(pl.LightningModule):
         return Outputs(
             made.logits,
             made.features,
-            labels=fields.get("label"),
-            groups=fields.get("group"),
+            labels=_as_tensor(fields.get("label"), made.device),
+            groups=_as_tensor(fields.get("group"), made.device),
             keys=fields.get("key"),
             images=fields["image"] if "images" in self.give else None,
             hidden=made.hidden,
@@ -170,6 +184,9 @@ class OODModule(pl.LightningModule):
         Args:
             images: A few transformed images, shape (batch, channels, height, width).
             num_train: Number of training images of the run.
+
+        Raises:
+            InvalidArgumentError: The network cannot take these images, or gives no logits or NaN.
         """
         was_training = self.network.training
         self.network.eval()
@@ -177,12 +194,16 @@ class OODModule(pl.LightningModule):
         self.give, self.hidden_layers, self._head_problem = frozenset(), (), None
         self._fingerprint = None
         try:
-            made = self(images.to(next(self.network.parameters()).device))
+            made = self._first_pass(images.to(next(self.network.parameters()).device))
             has_map = self._has_feature_map(images, made)
         finally:
             self.give, self.hidden_layers = give, hidden_layers
             self.network.train(was_training)
         logits, features, problem = made.require("logits"), made.features, self.head_problem
+        if bool(logits.isnan().any()):
+            raise InvalidArgumentError(
+                f"{self.name} gives NaN for the first images; look at its weights, the precision, the transform"
+            )
         if bool((logits == logits[:, :1]).all()):
             warnings.warn(
                 f"{self.name} gives the same logits for all classes; is it trained, are the right weights loaded?",
@@ -202,18 +223,35 @@ class OODModule(pl.LightningModule):
             | (set() if problem else {"head"}),
         )
 
+    def _first_pass(self, images: Tensor) -> Outputs:
+        try:
+            made: Outputs = self(images)
+        except OodlitError:
+            raise
+        except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:  # networks fail with any
+            dtype, reason = next(self.network.parameters()).dtype, (str(error).splitlines() or [repr(error)])[0]
+            raise InvalidArgumentError(
+                f"{self.name}: the network cannot take a batch of shape {tuple(images.shape)} and dtype {images.dtype}"
+                f" (its weights are {dtype}): {reason};"
+                " the transform must give one float tensor (channels, height, width) per image, as the network needs it"
+            ) from error
+        return made
+
     def _join_heads(self) -> Head:
         return join_heads([self.network.get_submodule(n) for n in self.head_layers])
 
-    def _as_logits(self, raw: object) -> Tensor:
+    def _as_logits(self, raw: object, batch: int) -> Tensor:
         if isinstance(raw, tuple | list) and raw and all(isinstance(r, Tensor) and r.ndim == 2 for r in raw):
             # Distilled networks give one tensor per head; their prediction is the mean.
             raw = torch.stack([r.float() for r in raw]).mean(dim=0)
-        if not isinstance(raw, Tensor) or raw.ndim != 2:
-            shape = tuple(raw.shape) if isinstance(raw, Tensor) else type(raw).__name__
+        if not isinstance(raw, Tensor) or raw.ndim != 2 or not raw.dtype.is_floating_point:
             raise InvalidArgumentError(
-                f"{self.name}: the network gives {shape} instead of logits (batch, classes);"
+                f"{self.name}: the network gives {_kind(raw)} instead of logits (batch, classes);"
                 " wrap it in a module that returns logits, or use a network with a classifier"
+            )
+        if len(raw) != batch:
+            raise InvalidArgumentError(
+                f"{self.name}: the network gives {len(raw)} rows of logits for {batch} images; one per image is needed"
             )
         return raw
 
@@ -235,7 +273,10 @@ class OODModule(pl.LightningModule):
             parts = [to_vectors(kept[n], self._width(n)) for n in self.head_layers]
         except (KeyError, OodlitError):
             return None  # the reason is in the head problem
-        return torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
+        features = torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
+        # A view on the tokens of an image would keep all of them alive in whoever keeps the features.
+        is_view = features.untyped_storage().nbytes() > features.nbytes
+        return features.clone() if is_view else features
 
     def _width(self, layer: str) -> int:
         weight = self.network.get_submodule(layer).weight
@@ -293,6 +334,21 @@ def _fields(batch: Any) -> Mapping[str, Any]:
         f"OODModule: a batch is a {type(batch).__name__}; a mapping with 'image' (and 'label', 'group', 'key'),"
         " a pair (image, label) or a tensor is needed"
     )
+
+
+def _as_tensor(values: Any, device: torch.device) -> Tensor | None:
+    return values if values is None or isinstance(values, Tensor) else torch.as_tensor(values, device=device)
+
+
+def _kind(raw: object) -> str:
+    """What a network gave, in the words of a message."""
+    if isinstance(raw, Tensor):
+        return f"a tensor of shape {tuple(raw.shape)} and dtype {raw.dtype}"
+    if isinstance(raw, Mapping):
+        return f"a {type(raw).__name__} with {', '.join(map(repr, raw))}"
+    if isinstance(raw, tuple | list):
+        return f"a {type(raw).__name__} of {len(raw)} ({', '.join(type(r).__name__ for r in raw[:4])})"
+    return f"a {type(raw).__name__}"
 
 
 def _flatten(candidates: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:

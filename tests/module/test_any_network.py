@@ -1,0 +1,191 @@
+"""Networks as people have them: wrapped, compiled, frozen, with other outputs, or not usable at all."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from oodlit import OODModule
+from oodlit.errors import InvalidArgumentError
+from oodlit.testing.backbones import TinyConvNet
+
+IMAGES = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
+
+
+class Flat(nn.Module):
+    """One linear layer; `give` decides what comes out."""
+
+    def __init__(self, give=lambda logits: logits) -> None:
+        super().__init__()
+        self.fc, self.give = nn.Linear(192, 4), give
+
+    def forward(self, images):
+        return self.give(self.fc(images.flatten(1)))
+
+
+def plain() -> nn.Module:
+    """Without the shape checks of the test networks, which speak before the network does."""
+    return nn.Sequential(nn.Conv2d(3, 8, 4), nn.ReLU(), nn.Flatten(), nn.Linear(200, 4))
+
+
+class ByKeyword(Flat):
+    """Calls its head by keyword."""
+
+    def forward(self, images):
+        return self.fc(input=images.flatten(1))
+
+
+class Nested(nn.Module):
+    """The head lies within others, and a layer that only training uses comes after it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = nn.ModuleDict({"body": nn.Flatten(), "top": nn.Sequential(nn.Dropout(0.1), nn.Linear(192, 4))})
+        self.auxiliary = nn.Linear(192, 3)
+
+    def forward(self, images):
+        return self.model["top"](self.model["body"](images))
+
+
+@pytest.mark.parametrize("wrap", [nn.DataParallel, lambda network: nn.DataParallel(nn.DataParallel(network))])
+def test_wrapper_of_data_parallel_is_removed(wrap):
+    """FAULTS: hard-coded attribute names, wrapper removed: names, fingerprint and head are those of the network."""
+    network = TinyConvNet(6)
+    module, plain = OODModule(wrap(copy.deepcopy(network)), head="head"), OODModule(network)
+    assert module.name == plain.name
+    assert module.head_layers == plain.head_layers == ("head",)
+    assert module.fingerprint == plain.fingerprint
+
+
+def test_wrapper_of_distributed_data_parallel_is_removed():
+    """FAULTS: hard-coded attribute names, DDP wrapper removed."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    try:
+        module = OODModule(nn.parallel.DistributedDataParallel(TinyConvNet(6)))
+        assert isinstance(module.network, TinyConvNet)
+        assert module.head_layers == ("head",)
+    finally:
+        torch.distributed.destroy_process_group()
+
+
+@torch.no_grad()  # as in a run; Dynamo itself warns of gradients otherwise
+def test_compiled_network_is_the_same_backbone():
+    network = plain()
+    module, eager = OODModule(torch.compile(network, backend="eager")), OODModule(network)
+    assert module.name == eager.name
+    assert module.fingerprint == eager.fingerprint
+    for _ in range(3):
+        images = torch.rand(2, 3, 8, 8)
+        ours, theirs = module(images), eager(images)
+        assert torch.equal(ours.features, theirs.features)
+    assert not module.head_problem
+
+
+def test_head_that_is_called_by_keyword():
+    module = OODModule(ByKeyword())
+    made = module(IMAGES)
+    assert torch.equal(made.features, IMAGES.flatten(1))
+    assert not module.head_problem
+
+
+@pytest.mark.parametrize("head", [None, "model.top.1", "model.top"])
+def test_head_within_nested_modules_before_an_unused_layer(head):
+    module = OODModule(Nested(), head=head)
+    assert module(IMAGES).features.shape == (2, 192)
+    assert module.head_layers == ("model.top.1",)
+    assert not module.head_problem
+
+
+def test_layer_that_is_used_twice_is_taken_where_the_logits_come_from():
+    class Twice(Flat):
+        def forward(self, images):
+            self.fc(images.flatten(1) * 0.5)
+            return self.fc(images.flatten(1))
+
+    module = OODModule(Twice())
+    assert torch.equal(module(IMAGES).features, IMAGES.flatten(1))
+    assert not module.head_problem
+
+
+def test_one_layer_under_two_names():
+    network = Flat()
+    network.alias = network.fc
+    module = OODModule(network, head="alias")
+    module(IMAGES)
+    assert not module.head_problem
+
+
+@pytest.mark.parametrize(
+    ("give", "message"),
+    [
+        (lambda y: {"logits": y, "loss": None}, "gives a dict with 'logits', 'loss' instead of logits"),
+        (lambda y: (y, {"attention": y}), r"gives a tuple of 2 \(Tensor, dict\) instead of logits"),
+        (lambda y: y[:, 0], r"shape \(2,\)"),
+        (lambda y: y.argmax(dim=1, keepdim=True), "dtype torch.int64 instead of logits"),
+        (lambda y: y.repeat(2, 1), "gives 4 rows of logits for 2 images"),
+        (lambda _: None, "gives a NoneType instead of logits"),
+    ],
+)
+def test_network_without_plain_logits_says_what_it_gives(give, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        OODModule(Flat(give))(IMAGES)
+
+
+def test_nan_logits_are_noticed_by_the_probe():
+    with pytest.raises(InvalidArgumentError, match="Flat gives NaN for the first images"):
+        OODModule(Flat(lambda y: y * torch.nan)).probe(IMAGES)
+
+
+@pytest.mark.parametrize(
+    "images", [IMAGES.byte(), IMAGES.double(), IMAGES.permute(0, 2, 3, 1), IMAGES[:, :1], IMAGES[None]]
+)
+def test_images_that_the_network_cannot_take_are_named(images):
+    with pytest.raises(InvalidArgumentError, match=r"cannot take a batch of shape .* and dtype .* the transform must"):
+        OODModule(plain()).probe(images)
+
+
+def test_meta_device_has_no_values():
+    with torch.device("meta"):
+        network = TinyConvNet(6)
+    with pytest.raises(InvalidArgumentError, match="parameters lie on the meta device and have no values"):
+        OODModule(network)
+
+
+def test_parameters_of_inference_mode_can_be_differentiated():
+    with torch.inference_mode():
+        network = TinyConvNet(6)
+    module = OODModule(network)
+    images = IMAGES.clone().requires_grad_(True)
+    module.logits(images).sum().backward()
+    assert images.grad is not None
+    assert module.fingerprint == OODModule(TinyConvNet(6)).fingerprint
+
+
+def test_channels_last_is_the_same_backbone():
+    assert (
+        OODModule(TinyConvNet(6).to(memory_format=torch.channels_last)).fingerprint
+        == OODModule(TinyConvNet(6)).fingerprint
+    )
+
+
+def test_kept_features_do_not_keep_the_tokens_alive():
+    """FAULTS: unbounded memory: the class token is a view on all tokens of all images."""
+
+    class Tokens(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.fc = nn.Linear(8, 4)
+
+        def forward(self, images):
+            return self.fc(images.flatten(1).reshape(len(images), -1, 8)[:, 0])
+
+    features = OODModule(Tokens())(IMAGES).features
+    assert features.untyped_storage().nbytes() == features.nbytes
+
+
+def test_labels_of_any_kind():
+    module = OODModule(TinyConvNet(6))
+    assert module.predict_step((IMAGES, [1, 2]), 0).labels.tolist() == [1, 2]
+    with pytest.raises(InvalidArgumentError, match=r"labels has shape \(2,\) and dtype torch.float32; integers"):
+        module.predict_step((IMAGES, torch.tensor([1.0, 2.0])), 0)
