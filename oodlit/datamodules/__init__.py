@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from oodlit.datamodules.benchmark import ImageNetBenchmark
+    from oodlit.datamodules.corruption_error import mean_corruption_error
     from oodlit.datamodules.corruptions import CorruptedSource, corrupted_stream
     from oodlit.datamodules.datamodule import OODDataModule
     from oodlit.datamodules.decode import decode_image
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
     from oodlit.datamodules.protocols import subset_predictions
     from oodlit.datamodules.published import build_set, set_stream, verify_set
     from oodlit.datamodules.sets import describe, descriptions
+    from oodlit.datamodules.sets.imagenet_shift import CORRUPTIONS
     from oodlit.datamodules.shards import ShardSource, shard_stream
     from oodlit.datamodules.sources import DatasetSource, FileSource, MemorySource
     from oodlit.datamodules.stream import Sample, Source, Stream
     from oodlit.datamodules.unit_tests import UNIT_TESTS, UnitTestSource, unit_test_stream
 
 __all__ = [
+    "CORRUPTIONS",
     "UNIT_TESTS",
     "CorruptedSource",
     "DatasetDescription",
@@ -46,6 +49,7 @@ __all__ = [
     "decode_image",
     "describe",
     "descriptions",
+    "mean_corruption_error",
     "pooled_stream",
     "set_stream",
     "shard_stream",
@@ -55,6 +59,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "CORRUPTIONS": "sets.imagenet_shift",
     "CorruptedSource": "corruptions",
     "DatasetDescription": "description",
     "DatasetSource": "sources",
@@ -74,6 +79,7 @@ _HOME = {
     "build_set": "published",
     "corrupted_stream": "corruptions",
     "decode_image": "decode",
+    "mean_corruption_error": "corruption_error",
     "pooled_stream": "pool",
     "subset_predictions": "protocols",
     "describe": "sets",
