@@ -5,14 +5,14 @@ from dataclasses import asdict, dataclass, field
 from operator import index
 from typing import Any
 
-from oodlit.errors import InvalidArgumentError
+from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics.intervals import check_confidence
 from oodlit.metrics.ranking import exact_share
 from oodlit.metrics.threshold import check_rule
 from oodlit.results.names import check_name
 from oodlit.roles import Role
 
-__all__ = ["DatasetInfo", "Settings", "id_dataset", "percent"]
+__all__ = ["DatasetInfo", "Settings", "check_classes", "id_dataset", "percent"]
 
 
 @dataclass(frozen=True)
@@ -168,3 +168,20 @@ def id_dataset(datasets: Sequence[DatasetInfo]) -> DatasetInfo:
             f" {', '.join(f'{i.name} ({i.role})' for i in datasets)}"
         )
     return found[0]
+
+
+def check_classes(settings: Settings, datasets: Sequence[DatasetInfo]) -> None:
+    """Raise unless every class chosen in the settings is a group of its data set."""
+    known = {info.name: info for info in datasets}
+    for name, classes in settings.classes.items():
+        if name not in known:
+            raise UnknownNameError.of("data set in classes=", name, known)
+        if not classes:
+            raise InvalidArgumentError(f"classes={{{name!r}: []}}: at least one class is needed")
+        if known[name].role in (Role.ID, Role.TRAIN):
+            raise InvalidArgumentError(
+                f"classes={{{name!r}: ...}}: its role is {known[name].role}; only groups can be chosen"
+            )
+        for chosen in classes:
+            if chosen not in known[name].class_names:
+                raise UnknownNameError.of(f"class of {name!r}", chosen, known[name].class_names)

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
-from oodlit.results import export, storage
+from oodlit.results import export, storage, views
 from oodlit.results.comparison import compare
 from oodlit.results.evaluate import MODEL, evaluate
-from oodlit.results.info import DatasetInfo, Settings, id_dataset, percent
+from oodlit.results.info import DatasetInfo, Settings, check_classes, id_dataset
 from oodlit.results.names import metric_names
-from oodlit.results.scores import checked
-from oodlit.roles import Role
+from oodlit.results.scores import checked, count_notes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -96,7 +95,7 @@ class Results:
         """
         settings = Settings(tpr, rule, unit_test_limit, bootstrap, seed, confidence, der, classes or {})
         id_dataset(datasets)
-        _check_classes(settings, datasets)
+        check_classes(settings, datasets)
         frame = checked(scores, datasets, detectors)
         evaluation = evaluate(frame, datasets, detectors, settings)
         own = {
@@ -106,7 +105,7 @@ class Results:
             "counts": {info.name: int((frame["dataset"] == info.name).sum()) for info in datasets},
             "thresholds": evaluation.thresholds,
             "undefined": evaluation.undefined,
-            "notes": evaluation.notes + _count_notes(frame, datasets),
+            "notes": evaluation.notes + count_notes(frame, datasets),
         }
         return cls(frame, evaluation.table, {**(run or {}), **own})
 
@@ -226,28 +225,7 @@ class Results:
         Returns:
             One row per detector, columns (data set, metric).
         """
-        fpr = self.settings.fpr_name
-        der = [f"der{percent(share)}" for share in self.settings.der]
-        chosen: list[tuple[str, str]] = []
-        for info in self.datasets:
-            present = set(
-                self.table.loc[(self.table["dataset"] == info.name) & (self.table["ood_class"] == ""), "metric"]
-            )
-            if metrics is not None:
-                wanted = list(metrics)
-            elif info.role is Role.OOD:
-                wanted = [f"mean_{fpr}", "mean_auroc"] if info.class_names else [fpr, "auroc"]
-            elif info.role is Role.UNIT_TEST:
-                wanted = ["unit_test_failures"]
-            elif info.role is Role.SHIFT:
-                wanted = der[:1]
-            else:
-                wanted = ["id_auroc"] if info.role is Role.ID else []
-            chosen += [(info.name, metric) for metric in wanted if metric in present]
-        columns = pd.MultiIndex.from_tuples(chosen, names=["dataset", "metric"])
-        rows = self.table[(self.table["ood_class"] == "") & (self.table["detector"] != MODEL)]
-        wide = rows.pivot(index="detector", columns=["dataset", "metric"], values="value")
-        return wide.reindex(index=pd.Index(self.detectors, name="detector"), columns=columns)
+        return views.summary(self, metrics)
 
     def per_class(self, dataset: str, metric: str | None = None) -> pd.DataFrame:
         """One metric of every OOD class (unit test, kind of shift) of a data set.
@@ -262,35 +240,11 @@ class Results:
         Raises:
             UnknownNameError: The data set or metric is not in the table.
         """
-        info = self.dataset(dataset)
-        metric = metric or (f"accepted{self.settings.fpr_name[3:]}" if info.role is Role.SHIFT else None)
-        metric = metric or self.settings.fpr_name
-        rows = self.table[(self.table["dataset"] == dataset) & (self.table["ood_class"] != "")]
-        if metric not in set(rows["metric"]):
-            raise UnknownNameError.of(f"metric per class of {dataset!r}", metric, map(str, rows["metric"].unique()))
-        rows = rows[rows["metric"] == metric]
-        wide = rows.pivot(index="ood_class", columns="detector", values="value")
-        order = [name for name in info.class_names if name in wide.index]
-        counts = rows.drop_duplicates("ood_class").set_index("ood_class")
-        n = counts["n_ood"] if info.role in (Role.OOD, Role.UNIT_TEST) else counts["n_id"]
-        wide = wide.reindex(index=pd.Index(order, name="ood_class"))
-        wide = wide[[name for name in (MODEL, *self.detectors) if name in wide.columns]]
-        wide.columns.name = None
-        wide.insert(0, "n", n.reindex(order).astype("int64"))
-        return wide
+        return views.per_class(self, dataset, metric)
 
     def unit_tests(self) -> pd.DataFrame:
         """FPR of every unit test of all unit-test sets: rows (data set, test), one column per detector."""
-        names = [info.name for info in self.datasets if info.role is Role.UNIT_TEST]
-        rows = self.table[self.table["dataset"].isin(names) & (self.table["metric"] == self.settings.fpr_name)]
-        wide = rows.pivot(index=["dataset", "ood_class"], columns="detector", values="value")
-        order = list(dict.fromkeys(zip(rows["dataset"], rows["ood_class"], strict=True)))
-        index = pd.MultiIndex.from_tuples(order, names=["dataset", "test"])
-        return pd.DataFrame(
-            wide.reindex(index=pd.MultiIndex.from_tuples(order)).reindex(columns=list(self.detectors)).to_numpy(),
-            index=index,
-            columns=list(self.detectors),
-        )
+        return views.unit_tests(self)
 
     def compare(self, detector: str, *others: str, **options: Any) -> pd.DataFrame:
         """Paired comparison over OOD classes; see `oodlit.results.compare`."""
@@ -366,28 +320,3 @@ class Results:
         if path is not None:
             storage.write_text(path, text)
         return text
-
-
-def _check_classes(settings: Settings, datasets: Sequence[DatasetInfo]) -> None:
-    known = {info.name: info for info in datasets}
-    for name, classes in settings.classes.items():
-        if name not in known:
-            raise UnknownNameError.of("data set in classes=", name, known)
-        if not classes:
-            raise InvalidArgumentError(f"classes={{{name!r}: []}}: at least one class is needed")
-        if known[name].role in (Role.ID, Role.TRAIN):
-            raise InvalidArgumentError(
-                f"classes={{{name!r}: ...}}: its role is {known[name].role}; only groups can be chosen"
-            )
-        for chosen in classes:
-            if chosen not in known[name].class_names:
-                raise UnknownNameError.of(f"class of {name!r}", chosen, known[name].class_names)
-
-
-def _count_notes(frame: pd.DataFrame, datasets: Sequence[DatasetInfo]) -> list[str]:
-    counts = frame["dataset"].value_counts()
-    return [
-        f"data set {info.name!r}: {int(counts.get(info.name, 0))} images were scored, {info.num_samples} are stated"
-        for info in datasets
-        if info.num_samples is not None and info.num_samples != counts.get(info.name, 0)
-    ]

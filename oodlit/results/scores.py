@@ -11,7 +11,7 @@ from oodlit.results.info import DatasetInfo
 from oodlit.results.names import check_name
 from oodlit.roles import Role
 
-__all__ = ["IDENTITY", "Scores", "checked"]
+__all__ = ["IDENTITY", "Scores", "checked", "count_notes"]
 
 IDENTITY = ("key", "dataset", "group", "label", "prediction")
 """Columns of the per-image table that are not scores."""
@@ -138,6 +138,16 @@ def checked(scores: pd.DataFrame, datasets: Sequence[DatasetInfo], detectors: Se
     for info in datasets:
         _check_groups(frame, info)
     return frame
+
+
+def count_notes(frame: pd.DataFrame, datasets: Sequence[DatasetInfo]) -> list[str]:
+    """One note per data set of which more or fewer images were scored than stated."""
+    counts = frame["dataset"].value_counts()
+    return [
+        f"data set {info.name!r}: {int(counts.get(info.name, 0))} images were scored, {info.num_samples} are stated"
+        for info in datasets
+        if info.num_samples is not None and info.num_samples != counts.get(info.name, 0)
+    ]
 
 
 def _text_column(frame: pd.DataFrame, name: str) -> pd.Series:

@@ -1,0 +1,76 @@
+"""Views of the tidy table: detectors against data sets, classes, or unit tests."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from oodlit.errors import UnknownNameError
+from oodlit.results.info import percent
+from oodlit.results.rows import MODEL
+from oodlit.roles import Role
+
+if TYPE_CHECKING:
+    from oodlit.results.results import Results
+
+__all__ = ["per_class", "summary", "unit_tests"]
+
+
+def summary(results: "Results", metrics: Sequence[str] | None = None) -> pd.DataFrame:
+    """See `Results.summary`."""
+    fpr = results.settings.fpr_name
+    der = [f"der{percent(share)}" for share in results.settings.der]
+    chosen: list[tuple[str, str]] = []
+    for info in results.datasets:
+        present = set(
+            results.table.loc[(results.table["dataset"] == info.name) & (results.table["ood_class"] == ""), "metric"]
+        )
+        if metrics is not None:
+            wanted = list(metrics)
+        elif info.role is Role.OOD:
+            wanted = [f"mean_{fpr}", "mean_auroc"] if info.class_names else [fpr, "auroc"]
+        elif info.role is Role.UNIT_TEST:
+            wanted = ["unit_test_failures"]
+        elif info.role is Role.SHIFT:
+            wanted = der[:1]
+        else:
+            wanted = ["id_auroc"] if info.role is Role.ID else []
+        chosen += [(info.name, metric) for metric in wanted if metric in present]
+    columns = pd.MultiIndex.from_tuples(chosen, names=["dataset", "metric"])
+    rows = results.table[(results.table["ood_class"] == "") & (results.table["detector"] != MODEL)]
+    wide = rows.pivot(index="detector", columns=["dataset", "metric"], values="value")
+    return wide.reindex(index=pd.Index(results.detectors, name="detector"), columns=columns)
+
+
+def per_class(results: "Results", dataset: str, metric: str | None = None) -> pd.DataFrame:
+    """See `Results.per_class`."""
+    info = results.dataset(dataset)
+    metric = metric or (f"accepted{results.settings.fpr_name[3:]}" if info.role is Role.SHIFT else None)
+    metric = metric or results.settings.fpr_name
+    rows = results.table[(results.table["dataset"] == dataset) & (results.table["ood_class"] != "")]
+    if metric not in set(rows["metric"]):
+        raise UnknownNameError.of(f"metric per class of {dataset!r}", metric, map(str, rows["metric"].unique()))
+    rows = rows[rows["metric"] == metric]
+    wide = rows.pivot(index="ood_class", columns="detector", values="value")
+    order = [name for name in info.class_names if name in wide.index]
+    counts = rows.drop_duplicates("ood_class").set_index("ood_class")
+    n = counts["n_ood"] if info.role in (Role.OOD, Role.UNIT_TEST) else counts["n_id"]
+    wide = wide.reindex(index=pd.Index(order, name="ood_class"))
+    wide = wide[[name for name in (MODEL, *results.detectors) if name in wide.columns]]
+    wide.columns.name = None
+    wide.insert(0, "n", n.reindex(order).astype("int64"))
+    return wide
+
+
+def unit_tests(results: "Results") -> pd.DataFrame:
+    """See `Results.unit_tests`."""
+    names = [info.name for info in results.datasets if info.role is Role.UNIT_TEST]
+    rows = results.table[results.table["dataset"].isin(names) & (results.table["metric"] == results.settings.fpr_name)]
+    wide = rows.pivot(index=["dataset", "ood_class"], columns="detector", values="value")
+    order = list(dict.fromkeys(zip(rows["dataset"], rows["ood_class"], strict=True)))
+    index = pd.MultiIndex.from_tuples(order, names=["dataset", "test"])
+    return pd.DataFrame(
+        wide.reindex(index=pd.MultiIndex.from_tuples(order)).reindex(columns=list(results.detectors)).to_numpy(),
+        index=index,
+        columns=list(results.detectors),
+    )
