@@ -26,6 +26,7 @@ class Server(ThreadingHTTPServer):
     def __init__(self, root: Path) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
         self.root, self.faults, self.requests = root, list[str](), 0
+        self.refusals: list[int] = []  # status of the next requests, whatever they ask for
         self.url = f"http://127.0.0.1:{self.server_address[1]}/"
 
     def handle_error(self, request: object, client_address: object) -> None:
@@ -42,7 +43,10 @@ class Handler(BaseHTTPRequestHandler):
         self.answer(body=True)
 
     def answer(self, *, body: bool) -> None:
-        path = self.server.root / self.path.lstrip("/")
+        path = self.server.root / self.path.lstrip("/").partition("?")[0]
+        if self.server.refusals:
+            self.send_error(self.server.refusals.pop(0))
+            return
         if not path.is_file():
             self.send_error(404)
             return
@@ -149,6 +153,44 @@ def test_missing_files_are_not_retried(tmp_path: Path, server: Server) -> None:
         ShardSource(server.url + "none.tar", cache=cache)
     with pytest.raises(DataError, match=r"nowhere/_info\.json does not exist"):
         ShardSource(server.url + "nowhere/", cache=cache)
+
+
+def test_a_server_that_is_busy_for_all_requests_is_asked_again(tmp_path: Path, server: Server) -> None:
+    keys = write_tiny_shards(tmp_path / "remote", [3])
+    server.refusals = [503, 500, 429, 503]  # also those that only ask for the length
+    source = ShardSource(server.url, cache=Cache(tmp_path / "cache", attempts=4, backoff_s=0.001))
+    assert [sample.key for sample in source.read(0, 3)] == keys
+    server.refusals = [503] * 99
+    with pytest.raises(DataError, match=r"cannot be read after 2 attempts: ClientResponseError 503"):
+        ShardSource(server.url, cache=Cache(tmp_path / "other", attempts=2, backoff_s=0.001))
+
+
+def test_a_server_that_is_not_there_is_no_missing_file(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="after 2 attempts: ClientConnectorError"):
+        ShardSource("http://127.0.0.1:1/", cache=Cache(tmp_path, attempts=2, backoff_s=0.001))
+
+
+def test_refused_access_is_said_and_not_retried(tmp_path: Path, server: Server) -> None:
+    server.refusals = [403] * 4
+    with pytest.raises(DataError, match=r"may not be read .*403.*; check the access rights"):
+        ShardSource(server.url, cache=Cache(tmp_path / "cache", attempts=50, backoff_s=10.0))
+
+
+def test_signed_addresses_are_read_and_find_their_manifest(tmp_path: Path, server: Server) -> None:
+    keys = write_tiny_shards(tmp_path / "remote", [3, 4])
+    cache = Cache(tmp_path / "cache")
+    source = ShardSource(server.url + "tiny-{000000..000001}.tar?signature=a/b&c=d", cache=cache)
+    assert (len(source), server.requests) == (7, 1)  # counted without fetching the shards
+    assert [sample.key for sample in source.read(0, 7)] == keys
+    assert {path.name for path in (tmp_path / "cache").rglob("*.tar")} == {"tiny-000000.tar", "tiny-000001.tar"}
+
+
+def test_a_cut_copy_is_fetched_again_where_no_manifest_knows_its_length(tmp_path: Path, server: Server) -> None:
+    keys = write_tiny_shards(tmp_path / "remote", [3], manifest=False)
+    url, cache = server.url + "tiny-000000.tar", Cache(tmp_path / "cache")
+    copy = cache.fetch(url)
+    copy.write_bytes(copy.read_bytes()[:700])
+    assert [sample.key for sample in ShardSource(url, cache=cache).read(0, 3)] == keys
 
 
 @pytest.mark.parametrize(("context", "num_workers"), [("fork", 2), ("spawn", 1)])

@@ -34,7 +34,7 @@ from oodlit.datamodules.shards.members import (
     ShardDamageError,
     raw_samples,
 )
-from oodlit.datamodules.shards.remote import Cache, is_url, retried
+from oodlit.datamodules.shards.remote import Cache, is_url, retried, split_url
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
@@ -290,7 +290,7 @@ def _from_paths(paths: list[str], split: str | None, cache: Cache) -> ShardInfo:
     known: dict[str, dict[str, ShardRecord]] = {}
     records = []
     for path in paths:
-        folder, _, name = path.rpartition("/")
+        folder, name = split_url(path)[:2] if is_url(path) else path.rpartition("/")[::2]
         if folder not in known:
             infos = _remote_info(folder, cache) if is_url(path) else _local_info(folder or ".")
             known[folder] = {record.file: record for info in infos.values() for record in info.shards}

@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import re
 import tarfile
 import time
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from filelock import FileLock
 
 from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError
 
-__all__ = ["PROTOCOLS", "Cache", "is_url", "retried"]
+__all__ = ["PROTOCOLS", "Cache", "is_url", "retried", "split_url"]
 
 PROTOCOLS = ("http", "https", "s3", "gs", "gcs", "hf", "az", "abfs")
 """URL schemes that are read. There is no "pipe:" and no chaining with "::": nothing in a name starts a program."""
@@ -65,6 +66,46 @@ def retried(action: Callable[[], _T], what: str, *, attempts: int, backoff_s: fl
     raise AssertionError("unreachable: attempts >= 1")
 
 
+def split_url(url: str) -> tuple[str, str, str]:
+    """Folder, file name, and the query behind it ("?..." or "").
+
+    Example:
+        >>> split_url("https://example.org/set/a.tar?token=b/c")
+        ('https://example.org/set', 'a.tar', '?token=b/c')
+    """
+    path = re.split(r"[?#]", url, maxsplit=1)[0]
+    folder, _, name = path.rstrip("/").rpartition("/")
+    return folder, name, url[len(path) :]
+
+
+def _info(system: Any, name: str) -> dict[str, Any]:
+    """What the file system says of a file. fsspec's HTTP takes every failure for a missing file: told apart here."""
+    try:
+        return dict(system.info(name))
+    except FileNotFoundError as error:
+        cause = error.__cause__
+        if cause is None or isinstance(cause, FileNotFoundError):
+            raise
+        status = getattr(cause, "status", None)
+        reason = f"{type(cause).__name__} {status or cause}"
+        if status in (401, 403):
+            raise PermissionError(reason) from cause
+        if status in (404, 410):
+            raise
+        raise OSError(reason) from cause  # such as a busy server: tried again
+
+
+def _is_whole(path: Path, size: int | None) -> bool:
+    """Whether a copy in the cache can be used: of the right length, or, if that is unknown, a tar with its end."""
+    if not path.is_file():
+        return False
+    if size is not None or path.suffix != ".tar":
+        return size in (None, path.stat().st_size)
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - 2 * tarfile.BLOCKSIZE))
+        return file.read() == bytes(2 * tarfile.BLOCKSIZE)
+
+
 @dataclass(frozen=True)
 class Cache:
     """Local copies of remote files, and how often reading is tried, of local shards too.
@@ -99,7 +140,7 @@ class Cache:
         """Where the copy of `url` lies or will lie."""
         home = self.folder or os.environ.get("OODLIT_CACHE") or Path.home() / ".cache" / "oodlit"
         digest = hashlib.sha256(url.encode()).hexdigest()[:16]
-        return Path(home) / digest / url.rstrip("/").rpartition("/")[2].partition("?")[0]
+        return Path(home) / digest / split_url(url)[1]
 
     def fetch(self, url: str, *, size: int | None = None, sha256: str | None = None, fresh: bool = False) -> Path:
         """The local copy of `url`, downloaded if it is not there, or in any case if `fresh`.
@@ -111,11 +152,11 @@ class Cache:
             DataError: Every attempt failed.
         """
         path = self.path(url)
-        if not fresh and path.is_file() and size in (None, path.stat().st_size):
+        if not fresh and _is_whole(path, size):
             return path
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_name(f".{path.name}.lock")):  # readers of one machine share one download
-            if not fresh and path.is_file() and size in (None, path.stat().st_size):
+            if not fresh and _is_whole(path, size):
                 return path
             return retried(
                 lambda: self._download(url, path, size, sha256), url, attempts=self.attempts, backoff_s=self.backoff_s
@@ -136,7 +177,7 @@ class Cache:
         tail = b""
         try:
             system, name = fsspec.core.url_to_fs(url, **self._options(url))
-            announced = system.info(name).get("size")
+            announced = _info(system, name).get("size")
             with system.open(name, "rb", cache_type="none", block_size=0) as source, temporary.open("wb") as file:
                 while chunk := source.read(_CHUNK):
                     file.write(chunk)
