@@ -9,7 +9,7 @@ from oodlit.metrics.detection_error import detection_error
 from oodlit.metrics.detection_error_rate import detection_error_rate
 from oodlit.metrics.fpr import fpr_at_tpr, fpr_at_tprs
 from oodlit.metrics.id_auroc import id_auroc
-from oodlit.metrics.intervals import auroc_interval, wilson_interval
+from oodlit.metrics.intervals import augrc_interval, auroc_interval, wilson_interval
 from oodlit.metrics.oscr import oscr
 from oodlit.metrics.threshold import acceptance_threshold
 from oodlit.metrics.unit_tests import unit_test_failures
@@ -18,6 +18,7 @@ __all__ = [
     "acceptance_threshold",
     "accuracy",
     "augrc",
+    "augrc_interval",
     "aupr_error",
     "aupr_success",
     "aurc",

@@ -1,16 +1,18 @@
 """Intervals for shares and AUROC: how far a value can be from the truth."""
 
+from collections.abc import Sequence
 from functools import lru_cache
 from numbers import Real
 from operator import index
 
 import numpy as np
+import torch
 from scipy.stats import norm
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.metrics.ranking import Ranking, ScoreLike, rank
+from oodlit.metrics.ranking import ArrayConvertible, Ranking, ScoreLike, as_flags, as_scores, rank
 
-__all__ = ["auroc_interval", "wilson_interval"]
+__all__ = ["augrc_interval", "auroc_interval", "wilson_interval"]
 
 
 def wilson_interval(successes: int, total: int, *, confidence: float = 0.95) -> tuple[float, float]:
@@ -93,6 +95,49 @@ def auroc_interval_of(ranking: Ranking, confidence: float) -> tuple[float, float
     variance = (float(above.var()) / m if m > 1 else 0.0) + (float(below.var()) / n if n > 1 else 0.0)
     cap = 3.0 * min(n, m)
     return _wilson(area, min(area * (1 - area) / variance, cap) if variance > 0 else cap, confidence)
+
+
+def augrc_interval(
+    scores: ScoreLike, is_correct: ArrayConvertible | Sequence[bool], *, confidence: float = 0.95
+) -> tuple[float, float]:
+    r"""Interval for the AUGRC: Wilson's formula with an effective number of images.
+
+    Twice the AUGRC is the mean of :math:`\phi(i, j)` over all pairs of images: :math:`\phi` is 1 if both are wrong, 2 if
+    i is right, j is wrong and :math:`s_j > s_i` (1 if they tie), else 0. With V the variance of that mean
+    :math:`\theta`, from the means of the single images, :math:`n_e = \theta (1 - \theta) / V`, at most three times the
+    number of images.
+
+    Args:
+        scores: Higher = accepted earlier, shape (n,).
+        is_correct: Whether the prediction is right, boolean, shape (n,).
+        confidence: Nominal coverage, in (0, 1).
+
+    Returns:
+        Lower and upper end. (NaN, NaN) if there is no image.
+
+    Raises:
+        InvalidArgumentError: Shapes or types do not fit, or the confidence is outside its range.
+        NonFiniteScoreError: NaN among the scores.
+
+    Example:
+        >>> [round(end, 3) for end in augrc_interval([0.9, 0.8, 0.7, 0.6], [True, False, True, True])]
+        [0.021, 0.411]
+    """
+    check_confidence(confidence)
+    values = as_scores(scores)
+    correct = as_flags(is_correct, "is_correct", like=values)
+    n = len(values)
+    if n == 0:
+        return float("nan"), float("nan")
+    ranking = rank(values[correct], values[~correct])
+    wrong = ranking.n_ood
+    share = (int((ranking.id_below + ranking.id_at_most).sum()) + wrong**2) / n**2
+    of_wrong = (ranking.id_below + ranking.id_at_most).double() + 2 * wrong
+    of_correct = (ranking.ood_at_or_above_id + ranking.ood_above_id).double()
+    variance = float((torch.cat([of_wrong, of_correct]) / n).var()) / n if n > 1 else 0.0
+    total = min(share * (1 - share) / variance, 3.0 * n) if variance > 0 else float(n)
+    low, high = _wilson(share, total, confidence)
+    return low / 2, high / 2
 
 
 def _wilson(share: float, total: float | int, confidence: float) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from oodlit.metrics.auroc import auroc_of
 from oodlit.metrics.detection_error import detection_error_of
 from oodlit.metrics.fpr import accepted_count
 from oodlit.metrics.id_auroc import id_auroc
-from oodlit.metrics.intervals import auroc_interval, auroc_interval_of
+from oodlit.metrics.intervals import augrc_interval, auroc_interval, auroc_interval_of
 from oodlit.metrics.ranking import Ranking, SortedScores, as_sorted, rank
 from oodlit.metrics.threshold import acceptance_threshold
 from oodlit.metrics.undefined import UndefinedMetricWarning
@@ -184,8 +184,10 @@ class _DetectorRun:
         reason = "all predictions are right, or all are wrong" if n else "there is no image"
         self.rows.add(place, "id_auroc", value, n_id=n, n_ood=0, interval=interval, reason=reason)
         for name, function in (("aurc", aurc), ("augrc", augrc)):
-            value = function(values, correct) if n else math.nan
-            self.rows.add(place, name, value, n_id=n, n_ood=0, reason=reason)
+            value, interval = function(values, correct) if n else math.nan, _NO_INTERVAL
+            if function is augrc:
+                interval = augrc_interval(values, correct, confidence=self.settings.confidence)
+            self.rows.add(place, name, value, n_id=n, n_ood=0, interval=interval, reason=reason)
         self._add_der(place, values, part.is_correct, n_id=n, n_ood=0)
 
     def _add_shift(self, part: Part) -> None:

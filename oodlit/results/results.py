@@ -224,6 +224,9 @@ class Results:
 
         Returns:
             One row per detector, columns (data set, metric).
+
+        Raises:
+            UnknownNameError: No data set has a metric of that name.
         """
         return views.summary(self, metrics)
 

@@ -36,6 +36,10 @@ def summary(results: "Results", metrics: Sequence[str] | None = None) -> pd.Data
         else:
             wanted = ["id_auroc"] if info.role is Role.ID else []
         chosen += [(info.name, metric) for metric in wanted if metric in present]
+    for metric in metrics or ():
+        if metric not in {name for _, name in chosen}:
+            known = results.table.loc[results.table["ood_class"] == "", "metric"].unique()
+            raise UnknownNameError.of("metric of a data set", metric, map(str, known))
     columns = pd.MultiIndex.from_tuples(chosen, names=["dataset", "metric"])
     rows = results.table[(results.table["ood_class"] == "") & (results.table["detector"] != MODEL)]
     wide = rows.pivot(index="detector", columns=["dataset", "metric"], values="value")

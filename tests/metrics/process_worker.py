@@ -8,6 +8,7 @@ from pathlib import Path
 
 import torch
 import torch.distributed as dist
+from torchmetrics import MetricCollection
 
 import oodlit.metrics as m
 from oodlit.errors import NonFiniteScoreError
@@ -60,6 +61,21 @@ def values(rows):
     return found
 
 
+def collected(rows):
+    """The same values from one collection, whose metrics share their states."""
+    groups = {"scores": ("scores", "is_ood", "is_correct", "groups"), "predictions": ("predictions", "labels")}
+    found = {}
+    for first, names in groups.items():
+        chosen = {k: make() for k, (make, needs) in METRICS.items() if needs[0] == first and k != "MeanOverClasses"}
+        collection = MetricCollection(chosen)
+        for start in range(0, len(rows), 2):
+            batch = {k: data()[k][rows[start : start + 2]] for k in names}
+            collection.update(batch[first], **{k: batch[k] for k in names[1:]})
+        collection.compute()
+        found |= {name: repr(value.item()) for name, value in collection.compute().items()}
+    return found
+
+
 def main(rank, world_size, rendezvous, out):
     dist.init_process_group(
         "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world_size, timeout=timedelta(seconds=60)
@@ -69,6 +85,7 @@ def main(rank, world_size, rendezvous, out):
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             found[name] = values(cut[rank])
+            found[f"{name} collected"] = collected(cut[rank])
         found[f"{name} warnings"] = sorted({w.category.__name__ for w in caught})
     metric = m.AUROC()  # NaN on one rank: every rank raises, none waits for ever
     metric.update(torch.tensor([float("nan") if rank else 1.0]), is_ood=torch.tensor([bool(rank)]))

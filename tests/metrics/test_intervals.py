@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.stats import binom, binomtest, norm
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.metrics import auroc, auroc_interval, fpr_at_tpr, wilson_interval
+from oodlit.metrics import augrc, augrc_interval, auroc, auroc_interval, fpr_at_tpr, wilson_interval
 from oodlit.metrics.bootstrap import percentile_interval, stratified_bootstrap
 from tests.metrics import support as ref
 
@@ -168,3 +168,33 @@ def test_coverage_of_the_auroc_interval_of_a_class(n):
         covered, truth = simulate(n, rate, classes=1, n_id=2000, simulations=2000, rule_of_class=True)
         print(f"auroc_interval, n={n}, true value {truth['auroc']:.3f}: {100 * covered['auroc']:.1f} %")
         assert covered["auroc"] >= 0.93
+
+
+@given(ref.score_lists(), st.data())
+def test_the_interval_of_augrc_holds_its_value(scores, data):
+    correct = data.draw(st.lists(st.booleans(), min_size=len(scores), max_size=len(scores)))
+    low, high = augrc_interval(scores, correct)
+    assert 0 <= low <= augrc(scores, correct) + 1e-12
+    assert augrc(scores, correct) - 1e-12 <= high <= 0.5
+    narrow = augrc_interval(scores * 50, correct * 50)
+    assert narrow[1] - narrow[0] < high - low
+
+
+def test_the_interval_of_augrc_is_undefined_without_images():
+    assert all(math.isnan(end) for end in augrc_interval([], []))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n", [100, 1000, 10_000])
+def test_coverage_of_the_augrc_interval(n):
+    generator = np.random.default_rng(0)
+    for share, distance in ((0.8, 1.5), (0.8, 0.0), (0.98, 1.5), (0.6, 3.0)):
+        area = norm.cdf(distance / math.sqrt(2))
+        truth = share * (1 - share) * (1 - area) + (1 - share) ** 2 / 2
+        covered = 0
+        for _ in range(2000):
+            correct = generator.random(n) < share
+            low, high = augrc_interval(generator.normal(size=n) + distance * correct, correct)
+            covered += low <= truth <= high
+        print(f"augrc_interval, n={n}, accuracy {share}, d={distance}: {covered / 20:.1f} %")
+        assert 0.92 <= covered / 2000 <= 0.98

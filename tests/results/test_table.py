@@ -135,6 +135,8 @@ def test_columns_counts_and_rules(results):
         "pooled_fpr95",
         "mean_fs_auroc",
         "accuracy",
+        "id_auroc",
+        "augrc",
         "der95",
         "mean_der99",
     ):
