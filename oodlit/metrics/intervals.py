@@ -102,8 +102,8 @@ def augrc_interval(
 ) -> tuple[float, float]:
     r"""Interval for the AUGRC: Wilson's formula with an effective number of images.
 
-    Twice the AUGRC is the mean of :math:`\phi(i, j)` over all pairs of images: :math:`\phi` is 1 if both are wrong, 2 if
-    i is right, j is wrong and :math:`s_j > s_i` (1 if they tie), else 0. With V the variance of that mean
+    Twice the AUGRC is the mean of :math:`\phi(i, j)` over all pairs of images: :math:`\phi` is 1 if both are wrong, 2
+    if i is right, j is wrong and :math:`s_j > s_i` (1 if they tie), else 0. With V the variance of that mean
     :math:`\theta`, from the means of the single images, :math:`n_e = \theta (1 - \theta) / V`, at most three times the
     number of images.
 

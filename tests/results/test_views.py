@@ -241,6 +241,38 @@ def test_figures_need_their_data():
             only.plot(kind)
 
 
+def test_figures_refuse_what_they_would_mislabel(results):
+    for kind, dataset, message in (
+        ("class_distribution", "shifted", "'shifted' has role shift; this figure needs a set of role ood"),
+        ("fpr_per_class", "tests", "'tests' has role unit_test"),
+        ("fpr_per_class", "far", "'far' has no classes"),
+        ("unit_tests", "near", "'near' has role ood"),
+        ("roc", "val", "'val' has role id; this figure needs an OOD set"),
+        ("score_histograms", "train", "'train' has role train"),
+        ("accuracy_fpr", "tests", "'tests' has role unit_test"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=message):
+            results.plot(kind, dataset=dataset)
+    for kind in plots.FIGURES:
+        with pytest.raises(InvalidArgumentError, match="at least one is needed"):
+            results.plot(kind, detectors=[])
+    with pytest.raises(InvalidArgumentError, match="bins=0; at least one"):
+        results.plot("score_histograms", bins=0)
+    results.plot("roc", dataset="tests")
+
+
+def test_figures_show_the_chosen_classes(results):
+    some = results.recompute(classes={"near": ["sky"]}, bootstrap=0)
+    titles = [panel.get_title(loc="left") for panel in some.plot("score_histograms").axes]
+    expected = some.value("pooled_fpr95", dataset="near", detector="good")
+    assert titles[0].endswith(f"{100 * expected:.1f} % of OOD accepted")
+
+
+def test_a_summary_of_no_known_metric_is_refused(results):
+    with pytest.raises(UnknownNameError, match="metric of a data set 'fpr96'; did you mean"):
+        results.summary(["fpr95", "fpr96"])
+
+
 def test_neither_results_nor_metrics_name_lightning():
     package = Path(storage.__file__).parents[1]
     files = [*(package / "results").glob("*.py"), *(package / "metrics").glob("*.py")]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
+from oodlit.errors import InvalidArgumentError
 from oodlit.report.plots.select import chosen_detectors, samples
 from oodlit.report.plots.style import COLOURS, shown
 
@@ -33,8 +34,10 @@ def score_histograms(
 
     Raises:
         UnknownNameError: A name is not in the results.
-        InvalidArgumentError: There is no OOD set, or no image.
+        InvalidArgumentError: There is no OOD set, no image, no detector or no bin.
     """
+    if bins < 1:
+        raise InvalidArgumentError(f"score_histograms: bins={bins}; at least one is needed")
     info, id_scores, ood_scores = samples(results, dataset, None)
     names = chosen_detectors(results, detectors)
     columns = min(4, len(names))
