@@ -8,11 +8,13 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from oodlit.datamodules.stream import Stream
 from oodlit.detectors.distributed import Group, gather_objects, gather_rows
-from oodlit.errors import NonFiniteScoreError
+from oodlit.errors import DataError, NonFiniteScoreError
 from oodlit.outputs import Outputs
+from oodlit.roles import Role
 
-__all__ = ["Rows", "check_scores", "gather"]
+__all__ = ["Rows", "check_labels", "check_scores", "gather"]
 
 NONE = -1
 
@@ -54,6 +56,24 @@ class Rows:
         self.keys += outputs.keys
         self.integers.append(torch.stack(columns, dim=1).cpu())
         self.scores.append(values)
+
+
+def check_labels(outputs: Outputs, stream: Stream) -> None:
+    """Refuse labels that the network has no logit for, at the first batch that has them.
+
+    Raises:
+        DataError: Names stream, key, value and range.
+    """
+    if stream.role not in (Role.TRAIN, Role.ID, Role.SHIFT) or outputs.labels is None or outputs.logits is None:
+        return
+    classes = outputs.logits.shape[1]
+    bad = (outputs.labels >= classes).nonzero().flatten().tolist()
+    if bad:
+        key = bad[0] if outputs.keys is None else outputs.keys[bad[0]]
+        raise DataError(
+            f"stream {stream.name!r}: label {int(outputs.labels[bad[0]])} of {key!r}, but the network has {classes}"
+            f" classes, 0..{classes - 1}; check the order of classes of the data, or take its own network"
+        )
 
 
 def check_scores(values: Tensor, detectors: Sequence[str], dataset: str, keys: Sequence[str]) -> None:

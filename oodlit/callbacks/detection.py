@@ -8,21 +8,32 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-from oodlit.callbacks.preparation import check_packages, select_detectors, take_facts
+from oodlit.callbacks.preparation import (
+    check_alone,
+    check_packages,
+    predictions_bytes,
+    select_detectors,
+    take_facts,
+)
 from oodlit.callbacks.run import Run
+from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import Detector, FitOrigin, load, save
 from oodlit.detectors.fitting import name_detectors
 from oodlit.errors import InvalidArgumentError
+from oodlit.module import OODModule
 from oodlit.results import Results, Settings
 
 __all__ = ["OODDetection"]
+
+MANY_BYTES = 1_000_000_000
+"""Outputs kept by `trainer.predict(return_predictions=True)` beyond which there is a warning."""
 
 
 class OODDetection(pl.Callback):
     """Fit detectors on the train stream, score every other stream, evaluate at the end; one forward pass per image.
 
     Before the first batch a probe of two ID images goes through the backbone: it tells which detectors apply.
-    Hooks used: setup, on_predict_batch_end, on_predict_end, teardown, on_exception.
+    Hooks used: setup, on_predict_batch_start, on_predict_batch_end, on_predict_end, teardown, on_exception.
     Collectives: one exchange when the fit ends, one when the run ends.
 
     Args:
@@ -69,19 +80,21 @@ class OODDetection(pl.Callback):
         if (detectors is None) == (fitted is None):
             raise InvalidArgumentError("OODDetection: give either detectors=[...] or fitted=FOLDER of an earlier fit")
         self._origin: FitOrigin | None = None
-        self._is_saved_fit = fitted is not None
+        self._saved_fit = None if fitted is None else Path(fitted).absolute()
         if fitted is not None:
             self.detectors, self._origin = load(fitted)
         else:
             assert detectors is not None  # checked above
             self.detectors = name_detectors(detectors)
-        self.output_dir = None if output_dir is None else Path(output_dir)
+        # Absolute at once: a change of the working directory during the run must not move the results.
+        self.output_dir = None if output_dir is None else Path(output_dir).expanduser().absolute()
         self.strict = strict
         self.train_thresholds = train_thresholds
         self.evaluation = Settings(tpr=tpr, rule=rule, unit_test_limit=unit_test_limit)
         self.num_thumbnails = num_thumbnails
         self.results: Results | None = None
         self._run: Run | None = None
+        self._borrowed: _Borrowed | None = None
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Check everything that can be wrong, before the first batch."""
@@ -90,23 +103,43 @@ class OODDetection(pl.Callback):
         trainer, module, datamodule = check_packages(
             "OODDetection", trainer, pl_module, getattr(trainer, "datamodule", None)
         )
-        if datamodule.transform is None:
-            datamodule.transform = module.transform
-        module.give, module.hidden_layers = frozenset(), ()
-        facts = take_facts(module, datamodule)
+        check_alone(self, trainer)
+        self._borrowed = _Borrowed(module, datamodule)
+        facts, images = take_facts(module, datamodule)
         applicable = select_detectors(self.detectors, facts, strict=self.strict)
         for name, reason in applicable.not_applicable.items():
             warnings.warn(f"detector {name!r} is left out: it {reason}", stacklevel=2)
-        # Detectors are fitted anew wherever there are training images: a fit belongs to one backbone.
-        keeps_fit = self._is_saved_fit or facts.num_train == 0
-        if keeps_fit and self._origin is not None:
-            source = "the saved fit" if self._is_saved_fit else "what was fitted in an earlier run"
+        # Detectors are fitted anew wherever that is possible: a fit belongs to one backbone.
+        kept = {n for n, d in applicable.detectors.items() if self._keeps_fit(d, has_train=facts.num_train > 0)}
+        if kept and self._origin is not None:
+            source = "what was fitted in an earlier run" if self._saved_fit is None else "the saved fit"
             self._origin.check(FitOrigin(module.fingerprint, facts.width, facts.num_classes), source=source)
         if self.output_dir is not None:
             _make_folder(self.output_dir)
         self.results = None
-        self._run = Run(trainer, module, datamodule, facts, applicable.detectors, applicable.not_applicable)
-        self._run.prepare(train_thresholds=self.train_thresholds, keeps_fit=keeps_fit)
+        self._run = Run(
+            trainer, module, datamodule, facts, images, applicable.detectors, applicable.not_applicable, frozenset(kept)
+        )
+        self._run.prepare(train_thresholds=self.train_thresholds)
+        if trainer.predict_loop.return_predictions:
+            kept_bytes = predictions_bytes(datamodule, facts, processes=trainer.world_size)
+            if kept_bytes > MANY_BYTES:
+                warnings.warn(
+                    f"trainer.predict keeps the outputs of all images, {kept_bytes / 1e9:.1f} GB per process;"
+                    " pass return_predictions=False, the results need none of them",
+                    stacklevel=2,
+                )
+
+    def _keeps_fit(self, detector: Detector, *, has_train: bool) -> bool:
+        if self._saved_fit is not None:
+            return True
+        return bool(detector.required_statistics) and detector.is_fitted and not has_train
+
+    def on_predict_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """See that the images are of the kind that the probe was made with."""
+        self._current().check(batch, dataloader_idx)
 
     def on_predict_batch_end(
         self,
@@ -129,21 +162,40 @@ class OODDetection(pl.Callback):
         self._finish()
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Drop the state of the broken run."""
-        self._run = None
+        """Drop the state of the broken run; module and data module are as before it."""
+        run, self._run = self._run, None
+        if run is not None and run.is_fitted:
+            self._remember_origin(run)
+        elif (
+            run is not None and run.fitting_done
+        ):  # broken within the fit: some are of this run, some of an earlier one
+            for detector in run.to_fit:
+                detector._fitted = False
+            self._origin = None
+        self._give_back()
 
     def _current(self) -> Run:
         assert self._run is not None, "setup runs first"
         return self._run
 
+    def _remember_origin(self, run: Run) -> None:
+        if not run.kept:
+            self._origin = run.origin
+
+    def _give_back(self) -> None:
+        borrowed, self._borrowed = self._borrowed, None
+        if borrowed is not None:
+            borrowed.give_back()
+
     def _finish(self) -> None:
         if self._run is None:
             return
-        run, self._run = self._run, None
+        run = self._run
         self.results = run.finish(self.evaluation, rescue=self.output_dir)
-        if run.to_fit:
-            self._origin = run.origin
-        run.module.give, run.module.hidden_layers = frozenset(), ()
+        if self._saved_fit is not None:
+            self.results.run["fitted_from"] = str(self._saved_fit)
+        self._remember_origin(run)
+        self._run = None
         if run.trainer.is_global_zero:
             if self.output_dir is not None:
                 self._write(run, self.results, self.output_dir)
@@ -151,20 +203,56 @@ class OODDetection(pl.Callback):
             for logger in run.trainer.loggers:
                 logger.log_metrics(values, step=0)
                 logger.save()
+        self._give_back()
 
     def _write(self, run: Run, results: Results, folder: Path) -> None:
         from oodlit.report import save_thumbnails, write_report  # noqa: PLC0415  # drawing is only needed here
 
+        self._clear(folder)
         results.save(folder)
-        if run.to_fit:
-            save(run.detectors, folder / "fitted", run.origin)
+        if self._saved_fit is None:
+            save(run.detectors, folder / "fitted", self._origin)
         if self.num_thumbnails > 0:
             save_thumbnails(results, folder, run.datamodule.read_images, per_detector=self.num_thumbnails)
         write_report(results, folder / "report.html")
 
+    def _clear(self, folder: Path) -> None:
+        """Remove what an earlier run left beside its results and this one may not replace."""
+        from oodlit.report import clear_thumbnails  # noqa: PLC0415
+
+        clear_thumbnails(folder)
+        if (folder / "fitted") != self._saved_fit:
+            for name in ("detectors.json", "detectors.safetensors"):
+                (folder / "fitted" / name).unlink(missing_ok=True)
+        (folder / "unevaluated-scores.parquet").unlink(missing_ok=True)
+
     def __repr__(self) -> str:
         """Names of the detectors."""
         return f"OODDetection({', '.join(self.detectors)})"
+
+
+class _Borrowed:
+    """What a run sets in module and data module, and gives back when it ends.
+
+    Both have the transform that is used: that of the data module, or the backbone's own where it has none. The next
+    backbone on the same data must not find the transform of this one.
+    """
+
+    def __init__(self, module: OODModule, datamodule: OODDataModule) -> None:
+        self.module, self.datamodule = module, datamodule
+        self.before = module.transform, datamodule.transform, datamodule.use_train
+        used = module.transform if datamodule.transform is None else datamodule.transform
+        self._set(used, used)
+
+    def give_back(self) -> None:
+        """As before the run."""
+        module_transform, data_transform, self.datamodule.use_train = self.before
+        self._set(module_transform, data_transform)
+
+    def _set(self, module_transform: Any, data_transform: Any) -> None:
+        self.module.use_transform(module_transform)
+        self.datamodule.transform = data_transform
+        self.module.give, self.module.hidden_layers = frozenset(), ()
 
 
 def _make_folder(folder: Path) -> None:

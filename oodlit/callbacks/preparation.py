@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 
 import pytorch_lightning as pl
+from torch import Tensor
 
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.loader import StreamLoader
@@ -16,7 +16,15 @@ from oodlit.errors import DataError, InvalidArgumentError, RequirementError
 from oodlit.module import OODModule
 from oodlit.roles import Role
 
-__all__ = ["Applicable", "check_memory", "check_packages", "select_detectors", "take_facts"]
+__all__ = [
+    "Applicable",
+    "check_alone",
+    "check_memory",
+    "check_packages",
+    "predictions_bytes",
+    "select_detectors",
+    "take_facts",
+]
 
 PROBE_IMAGES = 2
 
@@ -63,8 +71,16 @@ def check_packages(
     return trainer, module, datamodule
 
 
-def take_facts(module: OODModule, datamodule: OODDataModule) -> BackboneFacts:
-    """Facts about the backbone from the first ID images: also shows early that data and transform work together."""
+def take_facts(module: OODModule, datamodule: OODDataModule) -> tuple[BackboneFacts, Tensor]:
+    """Facts about the backbone from the first ID images: also shows early that data and transform work together.
+
+    Returns:
+        The facts, and the images.
+
+    Raises:
+        DataError: No ID image can be used.
+        InvalidArgumentError: The network cannot take the images.
+    """
     stream = next(s for s in datamodule.streams if s.role is Role.ID)
     loader = StreamLoader(
         stream,
@@ -73,11 +89,18 @@ def take_facts(module: OODModule, datamodule: OODDataModule) -> BackboneFacts:
         on_error=datamodule.on_error,
         decode=datamodule.decode,
     )
-    batch = next((b for b in islice(loader, 8) if b["key"]), None)
-    if batch is None:
-        raise DataError(f"stream {stream.name!r}: none of its first images can be used; look at them before the run")
+    skipped: list[tuple[str, str]] = []
+    for batch in loader:
+        if batch["key"]:
+            break
+        skipped += batch["skipped"]
+    else:
+        raise DataError(
+            f"stream {stream.name!r}: none of its {len(stream)} images can be used,"
+            f" first {skipped[0][0]}: {skipped[0][1]}"
+        )
     num_train = sum(len(s) for s in datamodule.streams if s.role is Role.TRAIN)
-    return module.probe(batch["image"], num_train=num_train)
+    return module.probe(batch["image"], num_train=num_train), batch["image"]
 
 
 def select_detectors(detectors: Mapping[str, Detector], facts: BackboneFacts, *, strict: bool) -> Applicable:
@@ -94,22 +117,50 @@ def select_detectors(detectors: Mapping[str, Detector], facts: BackboneFacts, *,
     return Applicable({n: d for n, d in detectors.items() if n not in reasons}, reasons)
 
 
-def check_memory(statistics: Statistics, facts: BackboneFacts) -> int:
-    """Bytes that the training statistics will take.
+def check_memory(statistics: Statistics, facts: BackboneFacts, *, processes: int = 1) -> int:
+    """Bytes that the training statistics will take in each process.
+
+    Args:
+        statistics: What is accumulated; in the end every process holds the union.
+        facts: Width, classes and number of training images.
+        processes: Processes of the run on this machine; they share its memory.
 
     Raises:
-        RequirementError: More than this machine has.
+        RequirementError: All processes together need more than this machine has.
     """
     needed, available = estimate_bytes(statistics, facts), _available_bytes()
-    if available is not None and needed > available:
+    if available is not None and needed * processes > available:
         sizes = ", ".join(
             f"{type(s).__name__} {estimate_bytes(Statistics([s]), facts) / 1e9:.2f} GB" for s in statistics.values()
         )
+        shared = f" in each of {processes} processes on this machine" if processes > 1 else ""
+        fewer = ", or use fewer processes" if processes > 1 else ""
         raise RequirementError(
-            f"the training statistics need {needed / 1e9:.2f} GB ({sizes}) and {available / 1e9:.2f} GB are free;"
-            " give KNN a bank_size, or leave the detector out"
+            f"the training statistics need {needed / 1e9:.2f} GB{shared} ({sizes})"
+            f" and {available / 1e9:.2f} GB are free; give KNN a bank_size, or leave the detector out{fewer}"
         )
     return needed
+
+
+def check_alone(owner: pl.Callback, trainer: pl.Trainer) -> None:
+    """Refuse a second callback of the same kind: both would set what the module gives and which streams are read.
+
+    Raises:
+        InvalidArgumentError: There are several.
+    """
+    others = [callback for callback in trainer.callbacks if isinstance(callback, type(owner))]  # type: ignore[attr-defined]
+    if len(others) > 1:
+        name = type(owner).__name__
+        raise InvalidArgumentError(
+            f"the Trainer has {len(others)} {name} callbacks, one is possible; give all detectors to one {name},"
+            " and use results.recompute(...) for other settings of the metrics"
+        )
+
+
+def predictions_bytes(datamodule: OODDataModule, facts: BackboneFacts, *, processes: int) -> int:
+    """Memory that `trainer.predict(return_predictions=True)` fills with logits and features in each process."""
+    images = sum(len(stream) for stream in datamodule.active_streams)
+    return -(-images // processes) * 4 * (facts.width + facts.num_classes)
 
 
 def _available_bytes() -> int | None:

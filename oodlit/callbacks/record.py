@@ -2,6 +2,7 @@
 
 import platform
 import sys
+from dataclasses import asdict
 from importlib import metadata
 from typing import Any
 
@@ -27,6 +28,7 @@ def run_record(
     *,
     facts: BackboneFacts,
     detectors: dict[str, Detector],
+    fingerprint: str,
 ) -> dict[str, Any]:
     """Versions, command line, backbone, data, settings: plain JSON values."""
     return {
@@ -34,7 +36,7 @@ def run_record(
         "argv": sys.argv,
         "backbone": {
             "name": module.name,
-            "fingerprint": module.fingerprint,
+            "fingerprint": fingerprint,
             "width": facts.width,
             "num_classes": facts.num_classes,
             "head": " + ".join(module.head_layers),
@@ -42,6 +44,8 @@ def run_record(
             "transform": describe(datamodule.transform),
         },
         "detector_settings": {name: detector_to_config(detector) for name, detector in detectors.items()},
+        # Beside the settings, so that a page of these results needs no import of anybody's detector.
+        "references": {name: asdict(detector.reference) for name, detector in detectors.items()},
         "data": {
             "batch_size": datamodule.batch_size,
             "num_workers": datamodule.num_workers,

@@ -11,7 +11,7 @@ import torch
 from pytorch_lightning.utilities import rank_zero_info
 from torch import Tensor
 
-from oodlit.callbacks.collection import Rows, gather
+from oodlit.callbacks.collection import Rows, check_labels, gather
 from oodlit.callbacks.preparation import check_memory
 from oodlit.callbacks.record import run_record
 from oodlit.datamodules.datamodule import OODDataModule
@@ -20,7 +20,7 @@ from oodlit.detectors import BackboneFacts, Detector, FitOrigin
 from oodlit.detectors.distributed import Group, cpu_group, gather_objects
 from oodlit.detectors.fitting import make_statistics
 from oodlit.detectors.statistics import Statistics, TrainSample, synchronize
-from oodlit.errors import OodlitError
+from oodlit.errors import DataError, OodlitError
 from oodlit.module import OODModule
 from oodlit.outputs import Outputs
 from oodlit.results import DatasetInfo, Results, Settings
@@ -41,15 +41,31 @@ class Run:
         module: OODModule,
         datamodule: OODDataModule,
         facts: BackboneFacts,
+        images: Tensor,
         detectors: dict[str, Detector],
         not_applicable: dict[str, str],
+        kept: frozenset[str] = frozenset(),
     ) -> None:
-        """Keep the parts of the run; `prepare` follows."""
+        """Keep the parts of the run; `prepare` follows.
+
+        Args:
+            trainer: Lightning's Trainer.
+            module: The backbone.
+            datamodule: The streams.
+            facts: What the probe told.
+            images: What the probe was made with.
+            detectors: Those that apply, by name.
+            not_applicable: The others, with the reason.
+            kept: Names of detectors whose fit is kept.
+        """
         self.trainer, self.module, self.datamodule = trainer, module, datamodule
         self.facts, self.detectors, self.not_applicable = facts, detectors, not_applicable
+        self.kept, self.like = kept, images
+        # Taken before the strategy converts or moves the weights: a fit belongs to them as they were given.
+        self.fingerprint = module.fingerprint
         self.statistics = Statistics()
-        self.fitting_done = False
-        self.to_fit: list[Detector] = []
+        self.fitting_done = self.is_fitted = False
+        self.to_fit: list[Detector] = [d for name, d in detectors.items() if name not in kept]
         self.group: Group = None
         self.skipped: list[tuple[str, str]] = []
         self.float64: set[str] = set()
@@ -59,9 +75,8 @@ class Run:
         self.streams: tuple[Stream, ...] = ()
         self.rows: dict[str, Rows] = {}
 
-    def prepare(self, *, train_thresholds: bool, keeps_fit: bool) -> None:
+    def prepare(self, *, train_thresholds: bool) -> None:
         """Decide whether the train stream is needed, what the module must give, and how much memory it takes."""
-        self.to_fit = [d for d in self.detectors.values() if not (keeps_fit and d.is_fitted)]
         needs_train = train_thresholds or any(d.required_statistics for d in self.to_fit)
         self.datamodule.use_train = self.facts.num_train > 0 and needs_train
         needs = frozenset().union(*(d.required_needs for d in self.detectors.values()))
@@ -72,7 +87,7 @@ class Run:
         self.rows = {s.name: Rows(s.name, list(self.detectors)) for s in self.streams if s.role is not Role.TRAIN}
         if self.datamodule.use_train:
             self.statistics = make_statistics(self.to_fit, extra=(TrainSample,))
-            needed = check_memory(self.statistics, self.facts)
+            needed = check_memory(self.statistics, self.facts, processes=self.trainer.num_devices)
             rank_zero_info(
                 f"oodlit: statistics of {self.facts.num_train} training images take up to {needed / 1e6:.1f} MB"
                 " per process"
@@ -81,7 +96,27 @@ class Run:
     @property
     def origin(self) -> FitOrigin:
         """What the fit belongs to."""
-        return FitOrigin(self.module.fingerprint, self.facts.width, self.facts.num_classes, self.statistics.num_samples)
+        return FitOrigin(self.fingerprint, self.facts.width, self.facts.num_classes, self.statistics.num_samples)
+
+    @property
+    def train_name(self) -> str:
+        """Name of the training images in results: what is kept of them does not tell several streams apart."""
+        return "+".join(s.name for s in self.streams if s.role is Role.TRAIN)
+
+    def check(self, batch: Any, index: int) -> None:
+        """Refuse images of another kind than those of the ID stream, before they reach the network.
+
+        Raises:
+            DataError: Number of axes or channels differs, or integers stand for floating-point values.
+        """
+        images, like = batch["image"], self.like
+        kinds = [(i.ndim, tuple(i.shape[1:-2]), i.is_floating_point()) for i in (images, like)]
+        if len(images) and kinds[0] != kinds[1]:
+            raise DataError(
+                f"stream {self.streams[index].name!r}: the images from {batch['key'][0]!r} on have shape"
+                f" {tuple(images.shape[1:])} and dtype {images.dtype}, those of the ID stream {tuple(like.shape[1:])}"
+                f" and {like.dtype}; all streams must go through the same transform"
+            )
 
     def take(self, outputs: Outputs, batch: Any, index: int) -> None:
         """One batch of stream number `index`."""
@@ -89,6 +124,7 @@ class Run:
         self.skipped += batch.get("skipped", [])
         if len(outputs) == 0:
             return
+        check_labels(outputs, stream)
         if stream.role is Role.TRAIN:
             self.statistics.update(outputs)
             return
@@ -109,10 +145,23 @@ class Run:
         self._lap("train")
         self.group = cpu_group()
         synchronize(self.statistics.values(), self.group)
+        if self.statistics and self.statistics.num_samples == 0:
+            self._refuse_without_training()
         head = None if self.facts.head_problem else self.module.head
         for detector in self.to_fit:
             detector.fit(self.statistics, head)
+        self.is_fitted = True
         self._lap("fit")
+
+    def _refuse_without_training(self) -> None:
+        """A message with the reason, where detectors wait for training images and none came."""
+        if not any(d.required_statistics for d in self.to_fit):
+            return
+        first = f", first {self.skipped[0][0]}: {self.skipped[0][1]}" if self.skipped else ""
+        raise DataError(
+            f"none of the {self.facts.num_train} training images of {self.train_name!r} could be used"
+            f" ({len(self.skipped)} were skipped on this process{first}); detectors cannot be fitted"
+        )
 
     def finish(self, evaluation: Settings, *, rescue: Path | None) -> Results:
         """The second point where processes meet: join the rows and evaluate.
@@ -128,14 +177,21 @@ class Run:
         float32 = set(self.detectors).difference(*wide)
         tables = [gather(rows, self.group, float32=sorted(float32)) for rows in self._all_rows()]
         skipped = sorted({tuple(s) for part in gather_objects(self.group, self.skipped) for s in part})
-        record = run_record(self.trainer, self.module, self.datamodule, facts=self.facts, detectors=self.detectors)
+        record = run_record(
+            self.trainer,
+            self.module,
+            self.datamodule,
+            facts=self.facts,
+            detectors=self.detectors,
+            fingerprint=self.fingerprint,
+        )
         scores = pd.concat(tables, ignore_index=True)
         record |= {
             "not_applicable": self.not_applicable,
             "fit_notes": {name: list(d.notes) for name, d in self.detectors.items() if d.notes},
             "skipped": [{"key": key, "reason": reason} for key, reason in skipped],
         }
-        datasets = [DatasetInfo(s.name, s.role, s.class_names, len(s)) for s in self.streams]
+        datasets = self._datasets()
         try:
             results = Results.from_scores(scores, datasets, list(self.detectors), run=record, **evaluation.to_json())
         except OodlitError as error:
@@ -154,6 +210,13 @@ class Run:
             )
         return results
 
+    def _datasets(self) -> list[DatasetInfo]:
+        """All streams, training streams as one."""
+        train = [s for s in self.streams if s.role is Role.TRAIN]
+        joined = [DatasetInfo(self.train_name, Role.TRAIN, train[0].class_names, sum(map(len, train)))] if train else []
+        others = (s for s in self.streams if s.role is not Role.TRAIN)
+        return [*joined, *(DatasetInfo(s.name, s.role, s.class_names, len(s)) for s in others)]
+
     def _all_rows(self) -> list[Rows]:
         return [*([] if self.sample_rows is None else [self.sample_rows]), *self.rows.values()]
 
@@ -161,8 +224,7 @@ class Run:
         """Score this process's share of the training sample: thresholds of the detection error rate."""
         if TrainSample not in self.statistics or self.statistics.num_samples == 0:
             return
-        name = next(s.name for s in self.streams if s.role is Role.TRAIN)
-        sample = self.statistics[TrainSample]
+        name, sample = self.train_name, self.statistics[TrainSample]
         # Detectors that read images cannot score kept outputs; their thresholds stay undefined.
         able = [n for n, d in self.detectors.items() if not d.required_needs & {"images", "hidden", "model"}]
         self.sample_rows = Rows(name, able)

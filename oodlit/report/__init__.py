@@ -1,6 +1,6 @@
 """What a run leaves to look at: one HTML page that needs nothing else, and figures (`oodlit.report.plots`)."""
 
 from oodlit.report.page import render, write_report
-from oodlit.report.thumbnails import keys_to_show, save_thumbnails
+from oodlit.report.thumbnails import clear_thumbnails, keys_to_show, save_thumbnails
 
-__all__ = ["keys_to_show", "render", "save_thumbnails", "write_report"]
+__all__ = ["clear_thumbnails", "keys_to_show", "render", "save_thumbnails", "write_report"]

@@ -28,6 +28,7 @@ _KNOWN = frozenset(
         "skipped",
         "config",
         "detector_settings",
+        "references",
     }
 )
 
@@ -60,7 +61,8 @@ def _skipped(results: Results) -> list[tuple[str, str]]:
 def catalogue_row(results: Results, name: str) -> dict[str, Any]:
     """Settings, threshold and paper of one detector."""
     config = dict((results.run.get("detector_settings") or {}).get(name) or {})
-    reference = _reference(str(config.get("class_path") or name))
+    recorded = (results.run.get("references") or {}).get(name)
+    reference = Reference(**recorded) if recorded else _reference(str(config.get("class_path") or name))
     threshold = threshold_of(results, name)
     return {
         "name": name,
@@ -77,7 +79,7 @@ def _cited(reference: Reference) -> tuple[object, ...]:
 
 
 def _reference(path: str) -> Reference | None:
-    """The paper of a detector of ours, by its class path or key; a page imports no code of others."""
+    """The paper of a detector of ours, by its class path or key, for results that do not hold it themselves."""
     for key, kind in known_detectors().items():
         if path == f"{kind.__module__}.{kind.__qualname__}" or path.split("[", maxsplit=1)[0] == key:
             return kind.reference

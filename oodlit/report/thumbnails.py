@@ -17,7 +17,7 @@ from oodlit.errors import DataError
 from oodlit.results import Results
 from oodlit.roles import Role
 
-__all__ = ["accepted_images", "keys_to_show", "load_thumbnails", "save_thumbnails", "threshold_of"]
+__all__ = ["accepted_images", "clear_thumbnails", "keys_to_show", "load_thumbnails", "save_thumbnails", "threshold_of"]
 
 SIDE = 128
 """Longest side of a thumbnail, in pixels; smaller images are kept as they are."""
@@ -82,6 +82,20 @@ def save_thumbnails(
         write_bytes(target / name, data)
         index[key] = name
     write_bytes(target / "index.json", json.dumps(index, indent=1, sort_keys=True).encode())
+
+
+def clear_thumbnails(folder: Path) -> None:
+    """Remove the thumbnails of an earlier run from `folder`, and nothing else."""
+    target = folder / "thumbnails"
+    index = target / "index.json"
+    if not index.is_file():
+        return
+    names = json.loads(index.read_text(encoding="utf-8")).values()
+    index.unlink()  # first: an index never names a file that is gone
+    for name in names:
+        (target / Path(str(name)).name).unlink(missing_ok=True)
+    if not any(target.iterdir()):
+        target.rmdir()
 
 
 def load_thumbnails(folder: Path | None, keys: Iterable[str]) -> dict[str, str]:

@@ -13,21 +13,19 @@ from oodlit import Results
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.xdist_group("processes")
-CASES = ("full-0", "full-2", "few-0", "train-free-0")
+CASES = ("full-0", "full-2", "few-0", "train-free-0", "seven-0", "shards-0", "shards-2")
+
+
+def start(command: list[str], *, timeout: int) -> "subprocess.CompletedProcess[str]":
+    environment = {k: v for k, v in os.environ.items() if k not in ("LOCAL_RANK", "RANK", "WORLD_SIZE", "NODE_RANK")}
+    environment |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout, check=False
+    )
 
 
 def launch(devices: int, out: Path) -> None:
-    environment = {k: v for k, v in os.environ.items() if k not in ("LOCAL_RANK", "RANK", "WORLD_SIZE", "NODE_RANK")}
-    environment |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.callbacks.process_script", str(devices), str(out)],
-        cwd=ROOT,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
+    done = start([sys.executable, "-m", "tests.callbacks.process_script", str(devices), str(out)], timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
 
 
@@ -64,6 +62,24 @@ def test_several_processes_give_what_one_gives(single, several_processes, case):
             atol=1e-6,
             err_msg=f"{case} {name}",
         )
+
+
+@pytest.mark.ddp
+@pytest.mark.parametrize("case", ["seven-0", "shards-0", "shards-2"])
+def test_samples_duplicated_to_even_out_ranks(single, several_processes, case):
+    """FAULTS: 7 samples, batch 2, 1, 2 and 3 processes; 3 shards of 5, 1 and 1 samples: every key exactly once."""
+    for out in (single, several_processes[1]):
+        keys = Results.load(out / case).scores.groupby("dataset")["key"]
+        assert keys.count().to_dict() == keys.nunique().to_dict() == {"val": 7, "far": 7}
+
+
+@pytest.mark.ddp
+@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
+def test_an_error_in_one_process_ends_them_all(rank):
+    """No process waits for one that is gone; the error of that one is told."""
+    done = start([sys.executable, "-m", "tests.callbacks.broken_script", str(rank)], timeout=240)
+    assert done.returncode != 0
+    assert "DataError: stream 'far': key" in done.stderr
 
 
 @pytest.mark.ddp
