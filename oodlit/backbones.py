@@ -35,40 +35,37 @@ MAX_CANDIDATES = 8
 """Linear layers of a plain module that are tried as its head, from the last one on."""
 
 
-def load_network(name: str, weights: str | Path | None = "hub") -> nn.Module:
-    """A timm network in eval mode.
+def load_network(backbone: str | nn.Module, weights: str | Path | None = "hub") -> nn.Module:
+    """A network in eval mode, with its weights.
 
     Args:
-        name: timm model name, with or without pretrained tag, such as "resnet50.a1_in1k".
-        weights: "hub" (timm's published weights), a local file (.safetensors, or a state dict that loads with
-            `weights_only=True`), or None for random weights.
+        backbone: timm model name, with or without pretrained tag, such as "resnet50.a1_in1k"; or a network.
+        weights: A local file (.safetensors, or a state dict that loads with `weights_only=True`); "hub" (timm's
+            published weights) or None (random weights) for a name. A network keeps its own unless a file is given.
 
     Raises:
         UnknownNameError: timm knows no such model; names the nearest.
         InvalidArgumentError: The weights cannot be loaded.
     """
-    import timm  # noqa: PLC0415  # a second of import that nobody pays who brings an nn.Module
+    named = isinstance(backbone, str)
+    name = backbone if isinstance(backbone, str) else class_name(backbone)
+    from_file = weights is not None and weights != "hub"
+    if from_file and not Path(str(weights)).is_file():
+        raise InvalidArgumentError(f"backbone {name!r}: weights file {str(weights)!r} does not exist")
+    if not isinstance(backbone, str) and not from_file:
+        return backbone.eval()
+    import timm  # noqa: PLC0415  # a second of import that nobody pays who brings a network with its weights
 
-    if not timm.is_model(name):
+    if named and not timm.is_model(name):
         raise UnknownNameError.of("backbone", name, timm.list_models())
-    if weights is None:
-        network: nn.Module = timm.create_model(name, pretrained=False)
-        return network.eval()
     try:
-        if weights == "hub":
-            network = timm.create_model(name, pretrained=True)
-        else:
-            file = Path(weights)
-            if not file.is_file():
-                raise InvalidArgumentError(f"backbone {name!r}: weights file {str(file)!r} does not exist")  # noqa: TRY301
-            network = timm.create_model(name, pretrained=False)
-            timm.models.load_checkpoint(network, str(file), strict=True, weights_only=True)
-    except InvalidArgumentError:
-        raise
+        network = timm.create_model(backbone, pretrained=weights == "hub") if isinstance(backbone, str) else backbone
+        if from_file:
+            timm.models.load_checkpoint(network, str(weights), strict=True, weights_only=True)
     except Exception as error:  # the hub, the file format and the shapes each fail with a type of their own
+        way_out = "; give weights=PATH of a local checkpoint, or weights=None for random weights" if named else ""
         raise InvalidArgumentError(
-            f"backbone {name!r}: weights {str(weights)!r} cannot be loaded ({type(error).__name__}: {error});"
-            " give weights=PATH of a local checkpoint, or weights=None for random weights"
+            f"backbone {name!r}: weights {str(weights)!r} cannot be loaded ({type(error).__name__}: {error}){way_out}"
         ) from error
     return network.eval()
 

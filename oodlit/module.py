@@ -7,7 +7,6 @@ from typing import Any
 
 import pytorch_lightning as pl
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
 from oodlit.backbones import (
@@ -43,7 +42,8 @@ class OODModule(pl.LightningModule):
         backbone: A timm name, or any nn.Module that maps images to logits.
         head: Name of the final linear layer, such as "fc"; found by itself for timm networks and where it is the last.
         transform: From a PIL image to a tensor; timm's own test transform by default.
-        weights: For a timm name: "hub", a local checkpoint file, or None for random weights.
+        weights: A local checkpoint file; or, for a timm name, "hub" (default) or None for random weights. A network
+            keeps its own weights unless a file is given.
         name: How results call the backbone; the timm name or the class by default.
 
     Raises:
@@ -63,7 +63,7 @@ class OODModule(pl.LightningModule):
         self,
         backbone: str | nn.Module,
         head: str | None = None,
-        transform: Callable[[Image.Image], Tensor] | None = None,
+        transform: Callable[..., Any] | None = None,
         *,
         weights: str | Path | None = "hub",
         name: str | None = None,
@@ -77,7 +77,7 @@ class OODModule(pl.LightningModule):
         if isinstance(backbone, nn.Module):
             backbone = unwrapped(backbone)
         self.name = name or (backbone if isinstance(backbone, str) else class_name(backbone))
-        self.network = load_network(backbone, weights) if isinstance(backbone, str) else backbone.eval()
+        self.network = load_network(backbone, weights)
         if empty := [parameter for parameter, value in self.network.named_parameters() if value.is_meta]:
             raise InvalidArgumentError(
                 f"{self.name}: {len(empty)} parameters lie on the meta device and have no values, first {empty[0]!r};"
@@ -117,7 +117,7 @@ class OODModule(pl.LightningModule):
             self._fingerprint = fingerprint(self.network, self.transform)
         return self._fingerprint
 
-    def use_transform(self, transform: Callable[[Image.Image], Tensor] | None) -> None:
+    def use_transform(self, transform: Callable[..., Any] | None) -> None:
         """Replace the transform; whatever is known of the former one is forgotten."""
         self.transform = transform
         self._fingerprint = None

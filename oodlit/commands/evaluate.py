@@ -38,7 +38,7 @@ def evaluate(
         detectors: a list of detectors: names, or class_path and init_args
         out: folder for results, scores, fitted detectors and the page
         head: name of the final linear layer; found by itself for timm's networks
-        weights: for a timm name: "hub", a checkpoint file, or "none" for random weights
+        weights: a checkpoint file; for a timm name also "hub" or "none" (random weights)
         accelerator: auto, cpu or gpu
         devices: number of processes, one per device
         precision: of the forward pass; scores are formed in float32 at least

@@ -1,5 +1,6 @@
 """From a stream to batches: every sample exactly once, for any number of workers and processes."""
 
+import math
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
-from torch.utils.data import DataLoader, IterableDataset, default_collate, get_worker_info
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.keys import key_digest
@@ -20,7 +21,9 @@ from oodlit.roles import Role
 __all__ = ["Batch", "OnError", "StreamLoader", "Transform", "reader_range"]
 
 OnError = Literal["raise", "skip"]
-Transform = Callable[[Image.Image], Tensor]
+Transform = Callable[..., Any]
+"""From a decoded image to a tensor. Said loosely: torchvision's transforms carry no annotations, and a configuration
+file takes a stricter type for "a class that makes tensors"."""
 Decode = Callable[[bytes], Image.Image]
 
 
@@ -220,17 +223,17 @@ class _Batches(IterableDataset[Any]):
             yield _Failure(str(error))
 
     def _read(self, positions: range) -> Iterator[Batch]:
-        rows: list[tuple[Sample, Tensor]] = []
-        skipped: list[tuple[str, str]] = []
-        count, shape = 0, None
+        rows = self._rows(len(positions))
+        like: Tensor | None = None
+        count = 0
         for sample in self.stream.source.read(positions.start, positions.stop):
             count += 1
             reason, image = self._image(sample)
             if image is not None:
-                rows.append((sample, image))
-                shape = image
+                rows.add(sample, image)
+                like = image
             elif self.on_error == "skip":
-                skipped.append((self.stream.full_key(sample.key), reason))
+                rows.skipped.append((self.stream.full_key(sample.key), reason))
             else:
                 place = f"{sample.origin}, " if sample.origin else ""
                 raise DataError(
@@ -238,13 +241,16 @@ class _Batches(IterableDataset[Any]):
                     " - repair the data, or set on_error='skip' to go on and have such samples listed"
                 )
             if count % self.batch_size == 0 or count == len(positions):
-                yield self._collate(rows, skipped, shape)
-                rows, skipped = [], []
+                yield self._batch(rows, like)
+                rows = self._rows(len(positions) - count)
         if count != len(positions):
             raise DataError(
                 f"stream {self.stream.name!r}: the source gave {count} samples for positions"
                 f" {positions.start}..{positions.stop - 1}; {len(positions)} are needed"
             )
+
+    def _rows(self, remaining: int) -> "_Rows":
+        return _Rows(self.stream.name, min(self.batch_size, remaining))
 
     def _image(self, sample: Sample) -> tuple[str, Tensor | None]:
         """The network's input, or None and the reason."""
@@ -276,23 +282,62 @@ class _Batches(IterableDataset[Any]):
             )
         return transformed
 
-    def _collate(self, rows: list[tuple[Sample, Tensor]], skipped: list[tuple[str, str]], like: Tensor | None) -> Batch:
-        if rows:
-            shapes = {tuple(image.shape) for _, image in rows}
-            if len(shapes) > 1:
-                raise InvalidArgumentError(
-                    f"stream {self.stream.name!r}: images of one batch have shapes {sorted(shapes)};"
-                    " the transform must give one shape"
-                )
-            images = default_collate([image for _, image in rows])  # straight into shared memory in a worker
-        else:
+    def _batch(self, rows: "_Rows", like: Tensor | None) -> Batch:
+        images = rows.images
+        if images is None:
             if like is None:
                 like = torch.zeros(3, 1, 1) if self.transform is None else self._transformed(Image.new("RGB", (64, 64)))
             images = like.new_empty((0, *like.shape))
         return Batch(
             image=images,
-            label=torch.tensor([sample.label for sample, _ in rows], dtype=torch.int64),
-            group=torch.tensor([sample.group for sample, _ in rows], dtype=torch.int64),
-            key=[self.stream.full_key(sample.key) for sample, _ in rows],
-            skipped=skipped,
+            label=torch.tensor([sample.label for sample in rows.samples], dtype=torch.int64),
+            group=torch.tensor([sample.group for sample in rows.samples], dtype=torch.int64),
+            key=[self.stream.full_key(sample.key) for sample in rows.samples],
+            skipped=rows.skipped,
         )
+
+
+class _Rows:
+    """One batch as it grows. An image is copied to its place at once, while the processor has it at hand.
+
+    In a worker the place is in shared memory, so that nothing is copied on the way to the main process.
+    """
+
+    def __init__(self, stream: str, capacity: int) -> None:
+        self._stream, self._capacity = stream, capacity
+        self._space: Tensor | None = None
+        self.samples: list[Sample] = []
+        self.skipped: list[tuple[str, str]] = []
+
+    def add(self, sample: Sample, image: Tensor) -> None:
+        """Append a row.
+
+        Raises:
+            InvalidArgumentError: The image is of another shape or type than the first.
+        """
+        if self._space is None:
+            self._space = _space(self._capacity, image)
+        if image.shape != self._space.shape[1:] or image.dtype != self._space.dtype:
+            kinds = sorted((tuple(one.shape), str(one.dtype)) for one in (self._space[0], image))
+            found = " and ".join(f"{shape} of {dtype}" for shape, dtype in kinds)
+            raise InvalidArgumentError(
+                f"stream {self._stream!r}: images of one batch have shapes {found};"
+                " the transform must give one shape and one type"
+            )
+        self._space[len(self.samples)] = image
+        self.samples.append(sample)
+
+    @property
+    def images(self) -> Tensor | None:
+        """Shape (rows, ...); None while there is no row."""
+        return None if self._space is None else self._space[: len(self.samples)]
+
+
+def _space(rows: int, like: Tensor) -> Tensor:
+    """Room for a batch, not initialised; in shared memory where a worker fills it."""
+    shape = (rows, *like.shape)
+    if get_worker_info() is None or like.device.type != "cpu":
+        return like.new_empty(shape)
+    size = math.prod(shape) * like.element_size()
+    storage = torch.UntypedStorage._new_shared(size)  # type: ignore[no-untyped-call] # as PyTorch's own collation
+    return torch.empty(0, dtype=like.dtype).set_(storage).view(shape)

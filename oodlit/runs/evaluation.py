@@ -89,7 +89,7 @@ def run_evaluation(
         detectors: What scores.
         out: Folder of the results.
         head: Name of the final linear layer, for a network.
-        weights: For a timm name; see `OODModule`.
+        weights: See `OODModule`.
         trainer: Arguments of Lightning's Trainer.
         loading: "batch_size" and "num_workers" in place of the data's own; None keeps those.
         evaluation: Arguments of `OODDetection`.
@@ -109,6 +109,8 @@ def run_evaluation(
     if isinstance(backbone, OODModule):
         if head is not None:
             raise InvalidArgumentError(f"head={head!r}: give it to the OODModule that is the backbone")
+        if weights != "hub":
+            raise InvalidArgumentError(f"weights={weights!r}: give them to the OODModule that is the backbone")
         module = backbone
     else:
         with torch.random.fork_rng():

@@ -222,3 +222,17 @@ def test_eval_mode_and_no_training_statistics():
     assert not module.network.training
     outputs = module(torch.tensor([[10.0, 0.0], [12.0, 4.0]]))
     torch.testing.assert_close(outputs.features, torch.tensor([[10.0, 0.0], [12.0, 4.0]]), rtol=1e-4, atol=1e-4)
+
+
+def test_weights_of_a_plain_network_are_loaded_or_refused(tmp_path):
+    """A file that is named is never passed over: results would come from another network."""
+    trained = TinyConvNet(6)
+    with torch.no_grad():
+        trained.conv.weight.add_(1.0)
+    torch.save(trained.state_dict(), tmp_path / "net.pt")
+    module = OODModule(TinyConvNet(6), weights=tmp_path / "net.pt")
+    assert module.fingerprint == OODModule(trained).fingerprint != OODModule(TinyConvNet(6)).fingerprint
+    with pytest.raises(InvalidArgumentError, match=r"'TinyConvNet': weights file 'nowhere\.pt' does not exist"):
+        OODModule(TinyConvNet(6), weights="nowhere.pt")
+    with pytest.raises(InvalidArgumentError, match=r"'TinyConvNet': weights .*net\.pt' cannot be loaded"):
+        OODModule(TinyConvNet(5), weights=tmp_path / "net.pt")
