@@ -154,8 +154,28 @@ def test_images_without_transform_are_an_error() -> None:
 
 def test_images_of_different_shape_are_an_error() -> None:
     stream = Stream("s", Role.OOD, MemorySource([Sample("0", torch.zeros(3, 2, 2)), Sample("1", torch.zeros(3, 2, 3))]))
-    with pytest.raises(InvalidArgumentError, match=r"shapes \[\(3, 2, 2\), \(3, 2, 3\)\]"):
+    with pytest.raises(InvalidArgumentError, match=r"shapes \(3, 2, 2\) of torch\.float32 and \(3, 2, 3\) of torch"):
         list(StreamLoader(stream))
+
+
+def test_images_of_different_type_are_an_error() -> None:
+    images = torch.zeros(3, 2, 2), torch.zeros(3, 2, 2, dtype=torch.float64)
+    stream = Stream("s", Role.OOD, MemorySource([Sample(str(i), image) for i, image in enumerate(images)]))
+    with pytest.raises(InvalidArgumentError, match=r"torch\.float32 and \(3, 2, 2\) of torch\.float64"):
+        list(StreamLoader(stream))
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("workers", [0, 1])
+def test_batches_hold_the_images_and_their_type(dtype: torch.dtype, workers: int) -> None:
+    images = [torch.arange(6).view(1, 2, 3).add(i).to(dtype).transpose(1, 2) for i in range(5)]
+    stream = Stream("s", Role.OOD, MemorySource([Sample(str(i), image) for i, image in enumerate(images)]))
+    batches = [batch["image"] for batch in StreamLoader(stream, batch_size=2, num_workers=workers)]
+    assert [len(batch) for batch in batches] == [2, 2, 1]
+    assert torch.equal(torch.cat(batches), torch.stack(images))
+    assert {batch.dtype for batch in batches} == {dtype}
+    assert all(batch.is_contiguous() for batch in batches)
+    assert {batch.is_shared() for batch in batches} == {bool(workers)}
 
 
 class Liar:
