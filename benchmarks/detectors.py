@@ -13,7 +13,7 @@ import os
 import platform
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from scipy.stats import spearmanr
@@ -144,7 +144,8 @@ def compare(data: Data, only: set[str]) -> None:
         fit, score = methods(other, kind, data)
 
         def fit_ours(detector: ours.Detector = mine) -> None:
-            ours.fit([detector], batches, data.head)
+            # Copies: nothing is remembered from an earlier fit.
+            ours.fit([detector], map(replace, batches), data.head)
 
         def score_ours(detector: ours.Detector = mine) -> Tensor:
             return detector.score(data.outputs())
@@ -176,7 +177,7 @@ def yardsticks(data: Data) -> None:
         for statistic in statistics.values():
             statistic.reset()
         for outputs in batches:
-            statistics.update(outputs)
+            statistics.update(replace(outputs))
 
     double = data.train.double()
     product = seconds(lambda: double.T @ double)

@@ -6,13 +6,14 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from types import MappingProxyType
 from typing import Any, ClassVar, TypeAlias, TypeVar, final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from oodlit.detectors.inputs import check_finite, check_shapes, plain_mode, shapes_of
 from oodlit.detectors.reference import Reference
 from oodlit.detectors.statistics import Statistic, Statistics
 from oodlit.errors import InvalidArgumentError, NotFittedError, RequirementError, UnknownNameError
@@ -93,12 +94,16 @@ class Detector(nn.Module, ABC):
     """Buffers too large to follow the device of the outputs; `_score` moves their parts itself."""
     layers: tuple[str, ...] = ()
     """Names of the hidden activations that are read, where `needs` has "hidden"."""
+    min_train: int = 0
+    """Fewest training images that a fit can do with; known from the settings, so that a run is refused at its start."""
     extra_passes: int = 0
     """Forward passes per image beyond the one that every run makes."""
     notes: tuple[str, ...] = ()
     """What the last fit found worth telling, for example classes without an image. Also logged as warnings."""
 
     _fitted: bool = False
+    _shapes: Mapping[str, int] = MappingProxyType({})
+    """Number of logits and features that the fit belongs to, where they are known."""
 
     @abstractmethod
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
@@ -127,11 +132,18 @@ class Detector(nn.Module, ABC):
             raise RequirementError(f"{self!r} must be fitted on training images; missing: {', '.join(missing)}")
         self._fitted = False
         self.notes = ()
-        with torch.no_grad():
+        needs = self.required_needs
+        shapes = {name: size for name, size in given.shapes.items() if name in needs}
+        if head is not None and "head" in needs:
+            of_head = {"logits": head.num_classes, "features": head.width}
+            check_shapes(self, of_head, given.shapes, "the head is for", "the training images have")
+            shapes |= {name: size for name, size in of_head.items() if name in needs}
+        with plain_mode():
             for child in self._children():
                 child.fit(given, head)
                 self.notes += child.notes
             self._fit(given, head)
+        self._shapes = shapes
         self._fitted = True
 
     @final
@@ -146,15 +158,15 @@ class Detector(nn.Module, ABC):
 
         Raises:
             NotFittedError: The detector needs a fit and has none.
-            InvalidArgumentError: A needed field is missing, or holds NaN.
+            InvalidArgumentError: A needed field is missing, holds NaN or infinities, or is not as wide as in the fit.
         """
         if not self.is_fitted:
             raise NotFittedError(
                 f"{self!r} is not fitted; call oodlit.detectors.fit([...], batches, head) or load a saved fit first"
             )
-        self._check_inputs(outputs)
-        self._follow(outputs.device)
-        with torch.no_grad(), torch.autocast(outputs.device.type, enabled=False):
+        with plain_mode(), torch.autocast(outputs.device.type, enabled=False):
+            self._check_inputs(outputs)
+            self._follow(outputs.device)
             scores = self._score(outputs)
         if scores.shape != (len(outputs),):
             raise InvalidArgumentError(
@@ -247,28 +259,18 @@ class Detector(nn.Module, ABC):
         super().__setattr__(name, value)
 
     def _check_inputs(self, outputs: Outputs) -> None:
-        """Every needed field is there and holds no NaN; looked up once per batch whatever the number of detectors."""
+        """Every needed field is there, finite, and as wide as in the fit."""
         needs = self.required_needs
-        fields: dict[str, Tensor] = {
-            name: outputs.require(name) for name in ("logits", "features", "images") if name in needs
-        }
+        for name in sorted(needs & {"logits", "features", "images"}):
+            outputs.require(name)
         for name in ("hidden", "model"):
             if name in needs and getattr(outputs, name) is None:
                 raise InvalidArgumentError(f"{self!r} needs Outputs.{name}, but this backbone gives none")
         for layer in self.layers:
             if layer not in (outputs.hidden or {}):
                 raise InvalidArgumentError(f"{self!r} needs the hidden activation {layer!r}, which was not captured")
-        if "hidden" in needs:
-            fields |= {f"hidden[{name!r}]": value for name, value in (outputs.hidden or {}).items()}
-        for name, value in fields.items():
-            if not outputs.memo(("holds_nan", name), partial(_holds_nan, value)):
-                continue
-            rows = value.isnan().flatten(1).any(dim=1).nonzero().flatten().tolist()
-            named = "" if outputs.keys is None else f" (first: {', '.join(outputs.keys[i] for i in rows[:3])})"
-            raise InvalidArgumentError(
-                f"{self!r}: {len(rows)} of {len(outputs)} images have NaN in {name}{named};"
-                " look at these images, the weights and the precision of the backbone"
-            )
+        check_finite(self, outputs, needs)
+        check_shapes(self, shapes_of(outputs, needs), self._shapes, "outputs have", "the fit was made on")
 
     def note(self, message: str) -> None:
         """Tell what a fit found: kept in `notes` and logged as a warning."""
@@ -302,12 +304,6 @@ def snake_case(name: str) -> str:
     """
     acronym = re.sub(r"([A-Z])([A-Z][a-z]{2,})", r"\1_\2", name)
     return re.sub(r"([a-z]{2,})([A-Z])", r"\1_\2", acronym).lower()
-
-
-def _holds_nan(value: Tensor) -> Tensor:
-    # The largest value is NaN if any is; on the CPU, so that the device is waited for once per batch.
-    largest = value.amax() if value.numel() else value.new_zeros(())
-    return largest.isnan().cpu()
 
 
 def _parameters(kind: type) -> Mapping[str, Any]:

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from oodlit.detectors.base import BackboneFacts, Detector
 from oodlit.detectors.gaussian import RELATIVE_FLOOR, within_whitening
+from oodlit.detectors.inputs import check_whole
 from oodlit.detectors.reference import Reference
 from oodlit.detectors.statistics import ClassCovariances, ClassMoments, ClassVariances, Statistic, Statistics
 from oodlit.errors import InvalidArgumentError
@@ -81,8 +82,7 @@ class DDU(Detector):
         super().__init__()
         if covariance not in STATISTICS:
             raise InvalidArgumentError(f"DDU: covariance={covariance!r}; 'full', 'tied' or 'diagonal' is needed")
-        if max_bytes < 1:
-            raise InvalidArgumentError(f"DDU: max_bytes={max_bytes}; at least 1 is needed")
+        check_whole("DDU", "max_bytes", max_bytes)
         self.covariance = covariance
         self.max_bytes = max_bytes
         self.statistics = (STATISTICS[covariance],)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from oodlit.detectors.base import Detector
 from oodlit.detectors.reference import Reference
+from oodlit.detectors.softmax import gaps
 from oodlit.detectors.statistics import FeatureMean, Statistics
 from oodlit.outputs import Head, Outputs
 
@@ -62,7 +63,6 @@ class FDBD(Detector):
         self.register_buffer("mean", statistics[FeatureMean].mean.clone())
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
-        gaps = outputs.max_logits[:, None] - outputs.require("logits")
-        distances = (gaps * self.inverse_distances[outputs.predictions]).sum(dim=1)
+        distances = -(gaps(outputs) * self.inverse_distances[outputs.predictions]).sum(dim=1)
         norms: Tensor = torch.linalg.vector_norm(outputs.require("features").double() - self.mean, dim=1)
         return distances / norms.clamp(min=torch.finfo(norms.dtype).tiny)

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from oodlit.detectors.inputs import identity
 from oodlit.detectors.statistics import ClassMoments, Statistics
 from oodlit.outputs import Outputs
 
@@ -12,6 +13,9 @@ __all__ = ["class_distances", "squared_norms", "total_whitening", "whitening", "
 RELATIVE_FLOOR = 1e-12
 """Smallest eigenvalue of a covariance relative to its largest. A direction that training never used has variance zero;
 bounding it (not dropping it) makes every deviation along it cost more than along a used one, at any scale."""
+
+SAFE = 1e-8
+"""Smallest eigenvalue relative to the largest from which on a Cholesky factor is as exact as eigenvectors."""
 
 
 def whitening(
@@ -27,11 +31,20 @@ def whitening(
         >>> whitening(torch.diag(torch.tensor([4.0, 1.0], dtype=torch.float64))).abs().sum(dim=1).tolist()
         [0.5, 1.0]
     """
+    lower, failed = torch.linalg.cholesky_ex(covariance.double())
+    if not failed:
+        identity = torch.eye(len(lower), dtype=lower.dtype, device=lower.device)
+        inverse = torch.linalg.solve_triangular(lower, identity, upper=False)
+        # |L^-1|^2 bounds the inverse of the smallest eigenvalue, the trace the largest: far from the floor, no
+        # eigenvalue needs to be known.
+        if 1 / float(inverse.square().sum()) > SAFE * float(covariance.diagonal().sum()):
+            factor: Tensor = inverse.T.contiguous()
+            return factor
     values, vectors = torch.linalg.eigh(covariance.double())
     largest = float(values[-1])
     scale = largest if largest > RELATIVE_FLOOR * fallback_scale else fallback_scale
     floor = RELATIVE_FLOOR * (scale if scale > 0 else 1.0)
-    whiten: Tensor = vectors / values.clamp(min=floor).sqrt()
+    whiten: Tensor = (vectors / values.clamp(min=floor).sqrt()).contiguous()  # as it comes back from a file
     return whiten
 
 
@@ -74,7 +87,7 @@ def class_distances(
         squares = white.square().sum(dim=1, keepdim=True) + whitened_means.square().sum(dim=1)
         return torch.addmm(squares, white, whitened_means.T, alpha=-2).clamp_(min=0)
 
-    return outputs.memo(("class_distances", whiten.data_ptr(), whitened_means.data_ptr()), compute)
+    return outputs.memo(("class_distances", identity(origin, whiten, whitened_means)), compute)
 
 
 def squared_norms(

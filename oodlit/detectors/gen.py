@@ -6,6 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.detectors.base import TrainFreeDetector
+from oodlit.detectors.inputs import check_whole
 from oodlit.detectors.reference import Reference
 from oodlit.detectors.softmax import log_complements, log_softmax
 from oodlit.errors import InvalidArgumentError
@@ -51,8 +52,7 @@ class GEN(TrainFreeDetector):
         super().__init__()
         if not 0 < gamma <= 1:
             raise InvalidArgumentError(f"GEN: gamma={gamma}; a number in (0, 1] is needed")
-        if top < 1:
-            raise InvalidArgumentError(f"GEN: top={top}; at least 1 is needed")
+        check_whole("GEN", "top", top)
         self.gamma = gamma
         self.top = top
 

@@ -2,6 +2,7 @@
 
 from typing import final
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -39,4 +40,4 @@ class GradNorm(TrainFreeDetector):
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
         p = log_softmax(outputs).exp()
         gradient = (p * p.shape[1] - 1).abs().sum(dim=1)
-        return outputs.require("features").abs().sum(dim=1) * gradient
+        return outputs.require("features").abs().sum(dim=1, dtype=torch.float64) * gradient

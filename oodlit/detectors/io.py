@@ -4,19 +4,21 @@ A folder holds `detectors.json` (version, settings, what the fit belongs to) and
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from safetensors import SafetensorError
 from safetensors.torch import load_file
 from safetensors.torch import save as to_bytes
+from torch import Tensor
 
 from oodlit._version import __version__
 from oodlit.atomic import write_bytes
 from oodlit.detectors.base import Detector
-from oodlit.errors import FingerprintError, InvalidArgumentError, NotFittedError
+from oodlit.errors import FingerprintError, InvalidArgumentError, NotFittedError, OodlitError
 
 __all__ = [
     "FORMAT",
@@ -97,7 +99,16 @@ def save(detectors: Mapping[str, Detector], directory: str | Path, origin: FitOr
         "format": FORMAT,
         "oodlit": __version__,
         "origin": asdict(origin or FitOrigin()),
-        "detectors": [{"name": name, "notes": d.notes, **detector_to_config(d)} for name, d in detectors.items()],
+        "detectors": [
+            {
+                "name": name,
+                "notes": d.notes,
+                "shapes": dict(d._shapes),
+                "buffers": sorted(n for n, _ in d.named_buffers()),
+                **detector_to_config(d),
+            }
+            for name, d in detectors.items()
+        ],
     }
     # The description goes into the tensor file as well: two files of different fits are noticed when loading.
     text = json.dumps(description, indent=1, sort_keys=True)
@@ -112,37 +123,53 @@ def load(directory: str | Path) -> tuple[dict[str, Detector], FitOrigin]:
         Detectors by name, and what the fit belongs to.
 
     Raises:
-        InvalidArgumentError: A file is missing, of another format, or the two files do not belong together.
+        InvalidArgumentError: A file is missing, damaged, of another format, or the two files do not belong together.
     """
     folder = Path(directory)
     text_file, tensor_file = folder / "detectors.json", folder / "detectors.safetensors"
     for file in (text_file, tensor_file):
         if not file.is_file():
             raise InvalidArgumentError(f"{folder} holds no saved detectors: {file.name} is missing")
-    text = text_file.read_text()
-    if _metadata(tensor_file).get("description") != text:
-        raise InvalidArgumentError(f"{folder}: {text_file.name} and {tensor_file.name} belong to different fits")
-    description = json.loads(text)
-    if description["format"] != FORMAT:
+    text = text_file.read_text(encoding="utf-8")
+    try:
+        metadata = _metadata(tensor_file)
+        if metadata.get("description") != text:
+            raise InvalidArgumentError(f"{folder}: {text_file.name} and {tensor_file.name} belong to different fits")
+        description = json.loads(text)
+        if description["format"] != FORMAT:
+            raise InvalidArgumentError(
+                f"{folder}: format {description['format']} was written by oodlit {description['oodlit']};"
+                f" this version reads format {FORMAT} - fit again"
+            )
+        return _detectors(description["detectors"], load_file(tensor_file)), FitOrigin(**description["origin"])
+    except OodlitError:
+        raise
+    except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise InvalidArgumentError(
-            f"{folder}: format {description['format']} was written by oodlit {description['oodlit']};"
-            f" this version reads format {FORMAT} - fit again"
-        )
-    tensors = load_file(tensor_file)
+            f"{folder}: the saved detectors are damaged ({type(error).__name__}: {error}); fit again"
+        ) from error
+
+
+def _detectors(entries: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tensor]) -> dict[str, Detector]:
+    """Detectors by name, from their descriptions and from buffers named `number.path`."""
     detectors: dict[str, Detector] = {}
-    for i, entry in enumerate(description["detectors"]):
+    for i, entry in enumerate(entries):
         detector = detector_from_config(entry)
         for key, value in tensors.items():
             number, _, path = key.partition(".")
             if int(number) == i:
                 owner, _, buffer = path.rpartition(".")
                 detector.get_submodule(owner).register_buffer(buffer, value)
+        missing = sorted(set(entry.get("buffers", ())) - {n for n, _ in detector.named_buffers()})
+        if missing:
+            raise KeyError(f"{entry['name']}: no tensor {missing[0]}")
         for part in detector.modules():
             if isinstance(part, Detector):
                 part._fitted = True
         detector.notes = tuple(entry.get("notes", ()))
+        detector._shapes = dict(entry.get("shapes", {}))
         detectors[entry["name"]] = detector
-    return detectors, FitOrigin(**description["origin"])
+    return detectors
 
 
 def detector_to_config(detector: Detector) -> dict[str, Any]:

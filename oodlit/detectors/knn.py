@@ -7,6 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.detectors.base import Detector
+from oodlit.detectors.inputs import check_whole
 from oodlit.detectors.neighbours import exact_scaling, kth_distances
 from oodlit.detectors.reference import Reference
 from oodlit.detectors.statistics import FeatureBank, Statistics
@@ -58,11 +59,12 @@ class KNN(Detector):
     def __init__(self, k: int = 1000, bank_size: int | None = None) -> None:
         """Set the neighbour and the size of the bank."""
         super().__init__()
-        if k < 1:
-            raise InvalidArgumentError(f"KNN: k={k}; at least 1 is needed")
+        check_whole("KNN", "k", k)
+        if bank_size is not None:
+            check_whole("KNN", "bank_size", bank_size)
         if bank_size is not None and k > bank_size:
             raise InvalidArgumentError(f"KNN: k={k} is above bank_size={bank_size}; use k <= {bank_size}")
-        self.k = k
+        self.k = self.min_train = k
         self.bank_size = bank_size
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from oodlit.detectors.base import Detector
 from oodlit.detectors.gaussian import class_distances, within_whitening
+from oodlit.detectors.inputs import check_whole
 from oodlit.detectors.neighbours import exact_scaling, kth_distances
 from oodlit.detectors.reference import Reference
 from oodlit.detectors.statistics import ClassMoments, HiddenSample, Statistics, channel_means, train_labels
@@ -85,8 +86,8 @@ class LaRD(Detector):
         if density not in ("mahalanobis", "knn", "gmm"):
             raise InvalidArgumentError(f"LaRD: density={density!r}; 'mahalanobis', 'knn' or 'gmm' is needed")
         for name, value in {"dim": dim, "k": k, "components": components}.items():
-            if value is not None and value < 1:
-                raise InvalidArgumentError(f"LaRD: {name}={value}; at least 1 is needed")
+            if value is not None:
+                check_whole("LaRD", name, value)
         self.layer = layer
         self.density = density
         self.dim = dim

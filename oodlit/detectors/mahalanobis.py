@@ -49,7 +49,7 @@ class Mahalanobis(Detector):
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         moments = statistics[ClassMoments]
         whiten = within_whitening(statistics)
-        self.register_buffer("origin", moments.mean.clone())
+        self.register_buffer("origin", statistics.memo("feature_mean", moments.mean.clone))
         self.register_buffer("whiten", whiten)
         self.register_buffer(
             "whitened_means",

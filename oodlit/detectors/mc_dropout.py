@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from oodlit.detectors.base import BackboneFacts, TrainFreeDetector
+from oodlit.detectors.inputs import check_whole
 from oodlit.detectors.reference import Reference
 from oodlit.detectors.statistics import hash_strings
 from oodlit.errors import InvalidArgumentError, RequirementError
@@ -58,8 +59,7 @@ class MCDropout(TrainFreeDetector):
     def __init__(self, passes: int = 30, measure: Literal["entropy", "max"] = "entropy", seed: int = 0) -> None:
         """Set the number of passes and the measure of their mean."""
         super().__init__()
-        if passes < 1:
-            raise InvalidArgumentError(f"MCDropout: passes={passes}; at least 1 is needed")
+        check_whole("MCDropout", "passes", passes)
         if measure not in ("entropy", "max"):
             raise InvalidArgumentError(f"MCDropout: measure={measure!r}; 'entropy' or 'max' is needed")
         self.passes = passes

@@ -24,9 +24,11 @@ def exact_scaling(vectors: Float[Tensor, "rows features"]) -> Float[Tensor, "row
         tensor([0.7889, 0.0000])
     """
     exponents = torch.frexp(vectors.abs().amax(dim=1, keepdim=True)).exponent
-    # Two steps: 2^149, which the smallest numbers need, is not a float32.
-    half = exponents // 2
-    return torch.ldexp(torch.ldexp(vectors, -half), half - exponents)
+    one = torch.ones_like(exponents, dtype=vectors.dtype)
+    # Two steps where a row is tiny: 2^149, which the smallest numbers need, is not a float32.
+    half = exponents.clamp(min=-100)
+    scaled = vectors * torch.ldexp(one, -half)
+    return scaled if torch.equal(half, exponents) else scaled * torch.ldexp(one, half - exponents)
 
 
 def chunks(num_queries: int, num_rows: int, *, at_least: int) -> Iterator[slice]:

@@ -2,10 +2,12 @@
 
 from typing import final
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.detectors.base import Detector
+from oodlit.detectors.inputs import check_whole
 from oodlit.detectors.neighbours import largest_products
 from oodlit.detectors.reference import Reference
 from oodlit.detectors.statistics import Statistics, TrainSample
@@ -55,13 +57,13 @@ class NNGuide(Detector):
     def __init__(self, k: int = 10, bank_size: int = 12_811) -> None:
         """Set the number of neighbours and the size of the bank."""
         super().__init__()
-        if k < 1:
-            raise InvalidArgumentError(f"NNGuide: k={k}; at least 1 is needed")
+        check_whole("NNGuide", "k", k)
+        check_whole("NNGuide", "bank_size", bank_size)
         if not k <= bank_size <= TrainSample.default_rows:
             raise InvalidArgumentError(
                 f"NNGuide: bank_size={bank_size}; k={k} <= bank_size <= {TrainSample.default_rows} is needed"
             )
-        self.k = k
+        self.k = self.min_train = k
         self.bank_size = bank_size
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
@@ -76,4 +78,4 @@ class NNGuide(Detector):
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
         values, _ = largest_products(outputs.unit_features.to(self.bank.dtype), self.bank, self.k)
-        return outputs.logsumexp * values.mean(dim=1)
+        return outputs.logsumexp.double() * values.mean(dim=1, dtype=torch.float64)

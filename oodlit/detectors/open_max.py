@@ -7,9 +7,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from oodlit.detectors.base import Detector
+from oodlit.detectors.inputs import check_whole
 from oodlit.detectors.reference import Reference
 from oodlit.detectors.statistics import Statistics, TrainSample, train_labels
-from oodlit.errors import InvalidArgumentError, RequirementError
+from oodlit.errors import RequirementError
 from oodlit.outputs import Head, Outputs
 
 __all__ = ["OpenMax", "weibull_fit"]
@@ -63,16 +64,14 @@ class OpenMax(Detector):
     def __init__(self, tail: int = 20, alpha: int = 10) -> None:
         """Set the size of the tail and the number of revised logits."""
         super().__init__()
-        if tail < 2:
-            raise InvalidArgumentError(f"OpenMax: tail={tail}; at least 2 is needed")
-        if alpha < 1:
-            raise InvalidArgumentError(f"OpenMax: alpha={alpha}; at least 1 is needed")
+        check_whole("OpenMax", "tail", tail, at_least=2)
+        check_whole("OpenMax", "alpha", alpha)
         self.tail = tail
         self.alpha = alpha
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         sample = statistics[TrainSample].outputs
-        labels = train_labels(sample)
+        labels = train_labels(sample, sample.require("logits").shape[1])
         right = sample.predictions == labels
         if not right.any():
             raise RequirementError(f"{self!r}: none of {len(labels)} training images is classified correctly")

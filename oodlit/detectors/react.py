@@ -1,5 +1,6 @@
 """ReAct: clipped activations."""
 
+import math
 from typing import ClassVar, final
 
 import torch
@@ -11,6 +12,7 @@ from oodlit.detectors.percentile import check_percentile, percentile
 from oodlit.detectors.reference import Reference
 from oodlit.detectors.shaping import Shaping
 from oodlit.detectors.statistics import Statistic, Statistics, TrainSample
+from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head
 
 __all__ = ["ReAct"]
@@ -68,6 +70,8 @@ class ReAct(Shaping):
         """Set the clipping and what follows it."""
         super().__init__()
         check_percentile("ReAct", percentile)
+        if threshold is not None and math.isnan(threshold):
+            raise InvalidArgumentError("ReAct: threshold=nan; a number is needed, or None for the percentile")
         self.percentile = percentile
         self.threshold = threshold
         self.then = self._check_then(then)

@@ -4,6 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from oodlit.detectors.inputs import check_whole, identity
 from oodlit.detectors.statistics import ClassMoments, Statistics
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs
@@ -25,8 +26,8 @@ def default_dim(width: int) -> int:
 
 def check_dim(owner: str, dim: int | None) -> int | None:
     """`dim` itself, or an error that names its owner."""
-    if dim is not None and dim < 1:
-        raise InvalidArgumentError(f"{owner}: dim={dim}; at least 1 is needed, or None for a default by width")
+    if dim is not None:
+        check_whole(owner, "dim", dim)
     return dim
 
 
@@ -73,4 +74,4 @@ def residual_norms(
         norms: Tensor = torch.linalg.vector_norm((outputs.require("features").double() - origin) @ residual, dim=1)
         return norms
 
-    return outputs.memo(("residual_norms", residual.data_ptr(), origin.data_ptr()), compute)
+    return outputs.memo(("residual_norms", identity(origin, residual)), compute)

@@ -56,17 +56,22 @@ class Shaping(Detector):
         if isinstance(then, Shaping):  # it forms its own logits
             then._follow(features.device)
             return then._score(Outputs(features=shaped))
-        logits = self._product(features)
-        logits = logits if factors is None else logits * factors
-        return then.score(Outputs(logits + self.bias, shaped))
+        if factors is None:
+            return then.score(Outputs(self._affine(features, self.bias), shaped))
+        return then.score(Outputs(self._affine(features) * factors + self.bias, shaped))
 
     @final
-    def _product(self, features: Float[Tensor, "batch features"]) -> Float[Tensor, "batch classes"]:
+    def _affine(
+        self, features: Float[Tensor, "batch features"], bias: Float[Tensor, " classes"] | None = None
+    ) -> Float[Tensor, "batch classes"]:
         dtype = torch.promote_types(features.dtype, self.weight.dtype)
-        product = features.to(dtype) @ self.weight.T.to(dtype)
+        offset = self.weight.new_zeros(()) if bias is None else bias
+        logits = torch.addmm(offset.to(dtype), features.to(dtype), self.weight.T.to(dtype))
         # Features near the end of float32 overflow in a sum that float64 holds.
-        low, high = product.aminmax() if product.numel() else (product.new_zeros(()),) * 2
-        return product if low.isfinite() and high.isfinite() else features.double() @ self.weight.T.double()
+        low, high = logits.aminmax() if logits.numel() else (logits.new_zeros(()),) * 2
+        if low.isfinite() and high.isfinite():
+            return logits
+        return torch.addmm(offset.double(), features.double(), self.weight.T.double())
 
     @final
     def _check_then(self, then: Detector | None) -> Detector | None:

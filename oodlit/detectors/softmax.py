@@ -10,7 +10,7 @@ from torch import Tensor
 
 from oodlit.outputs import Outputs
 
-__all__ = ["log_complements", "log_max_probability", "log_softmax", "negative_entropy", "odds_against"]
+__all__ = ["gaps", "log_complements", "log_max_probability", "log_softmax", "negative_entropy", "odds_against"]
 
 
 def log_max_probability(logits: Float[Tensor, "batch classes"]) -> Float[Tensor, " batch"]:

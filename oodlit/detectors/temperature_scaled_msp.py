@@ -50,7 +50,8 @@ class TemperatureScaledMSP(Detector):
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         sample = statistics[TrainSample].outputs
-        temperature = calibrated_temperature(sample.require("logits"), train_labels(sample))
+        logits = sample.require("logits")
+        temperature = calibrated_temperature(logits, train_labels(sample, logits.shape[1]))
         if temperature in LIMITS:
             self.note(f"the likelihood has no optimum within {LIMITS}: temperature {temperature} is a limit")
         self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float64))

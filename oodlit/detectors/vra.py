@@ -64,6 +64,8 @@ class VRA(Shaping):
 
     def _prepare(self, statistics: Statistics, head: Head) -> None:
         features = statistics[TrainSample].outputs.require("features")
+        if float(features.amin()) < 0:
+            self.note("features have negative values; VRA was proposed for non-negative ones")
         for name, percent in (("floor", self.low), ("cap", self.high)):
             value = statistics.memo(("feature_percentile", percent), partial(percentile, features, percent))
             self.register_buffer(name, torch.tensor(value, dtype=torch.float64, device=head.weight.device))

@@ -8,6 +8,7 @@ import torch
 from torchmetrics import Metric
 
 from oodlit.detectors.distributed import Group
+from oodlit.detectors.inputs import check_finite, check_shapes, plain_mode, shapes_of
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 
@@ -59,8 +60,18 @@ class Statistic(Metric):
         """Take in one batch."""
         if len(outputs) == 0:
             return
-        with torch.no_grad(), torch.autocast(outputs.device.type, enabled=False):
+        with plain_mode(), torch.autocast(outputs.device.type, enabled=False):
+            check_finite(self, outputs, self.needs)
+            self._leave_inference_mode()
             self.accumulate(outputs)
+
+    @final
+    def _leave_inference_mode(self) -> None:
+        """Make states that were created or reset in inference mode, as within `trainer.predict`, writable anywhere."""
+        for name in self._defaults:
+            state = getattr(self, name)
+            if isinstance(state, torch.Tensor) and state.is_inference():
+                setattr(self, name, state.clone())
 
     @final
     def compute(self) -> "Statistic":
@@ -83,6 +94,8 @@ class Statistics(Mapping[type[Statistic], Statistic]):
         """Keep `statistics`, at most one of each type."""
         self._by_type = {type(s): s for s in statistics}
         self._memo: dict[Hashable, object] = {}
+        self.shapes: dict[str, int] = {}
+        """Number of logits and features of the batches seen so far, where they are read."""
 
     def __getitem__(self, kind: type[S]) -> S:
         """The statistic of type `kind`."""
@@ -107,6 +120,10 @@ class Statistics(Mapping[type[Statistic], Statistic]):
         """Number of statistics."""
         return len(self._by_type)
 
+    def __repr__(self) -> str:
+        """Names of the statistics."""
+        return f"Statistics({', '.join(kind.__name__ for kind in self)})"
+
     @property
     def num_samples(self) -> int:
         """Number of training images seen; 0 where no statistic was needed."""
@@ -121,11 +138,17 @@ class Statistics(Mapping[type[Statistic], Statistic]):
     def update(self, outputs: Outputs) -> None:
         """Take in one batch."""
         self._memo.clear()
+        if len(outputs):
+            found = shapes_of(outputs, frozenset().union(*(s.needs for s in self.values())))
+            check_shapes(self, found, self.shapes, "a training batch has", "the batches before have")
+            self.shapes |= found
         for statistic in self.values():
             statistic.update(outputs)
 
 
 def synchronize(statistics: Iterable[Statistic], group: Group = None) -> None:
     """Union over all processes of `group`. Every process calls it exactly once, also one without batches."""
-    for statistic in statistics:
-        statistic.synchronize(group)
+    with plain_mode():
+        for statistic in statistics:
+            statistic._leave_inference_mode()
+            statistic.synchronize(group)

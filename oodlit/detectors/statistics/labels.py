@@ -8,11 +8,15 @@ from oodlit.outputs import Outputs
 __all__ = ["train_labels"]
 
 
-def train_labels(outputs: Outputs) -> Tensor:
+def train_labels(outputs: Outputs, num_classes: int | None = None) -> Tensor:
     """Labels of a training batch.
 
+    Args:
+        outputs: A batch.
+        num_classes: Number of logits, where labels are compared with them.
+
     Raises:
-        InvalidArgumentError: There are none, or one is negative; names the first keys.
+        InvalidArgumentError: There are none, one is negative, or one is no logit; names the first keys.
     """
     labels = outputs.require("labels")
     bad = (labels < 0).nonzero().flatten().tolist()
@@ -20,5 +24,10 @@ def train_labels(outputs: Outputs) -> Tensor:
         named = "" if outputs.keys is None else f" (first: {', '.join(outputs.keys[i] for i in bad[:3])})"
         raise InvalidArgumentError(
             f"{len(bad)} of {len(labels)} training images have no label{named}; the train stream needs labels >= 0"
+        )
+    if num_classes is not None and len(labels) and int(labels.max()) >= num_classes:
+        raise InvalidArgumentError(
+            f"a training image has label {int(labels.max())}, but there are {num_classes} logits;"
+            f" labels from 0 to {num_classes - 1} are needed"
         )
     return labels

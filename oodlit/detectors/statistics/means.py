@@ -41,8 +41,8 @@ class FeatureMean(Statistic):
             raise InvalidArgumentError(
                 f"FeatureMean: a batch has {features.shape[1]} features after batches with {len(self.sum)}"
             )
-        self.sum += features.sum(dim=0, dtype=torch.float64)
-        self.count += len(features)
+        self.sum.add_(features.sum(dim=0, dtype=torch.float64))
+        self.count.add_(len(features))
 
     def merge(self, other: "FeatureMean") -> None:
         """Take in what `other` has seen."""
@@ -106,12 +106,8 @@ class CorrectMeans(Statistic):
 
     def accumulate(self, outputs: Outputs) -> None:
         """Take in one batch."""
-        features, labels = outputs.require("features").double(), train_labels(outputs)
         num_classes = outputs.require("logits").shape[1]
-        if int(labels.max()) >= num_classes:
-            raise InvalidArgumentError(
-                f"CorrectMeans: a training image has label {int(labels.max())}, but there are {num_classes} logits"
-            )
+        features, labels = outputs.require("features").double(), train_labels(outputs, num_classes)
         self._allocate(num_classes, features.shape[1], features.device)
         right = outputs.predictions == labels
         self.seen += len(labels)

@@ -36,6 +36,7 @@ class _SmallestHashes(Statistic):
     def _reset_blocks(self) -> None:
         self._blocks: list[dict[str, Tensor]] = []
         self._held = 0
+        self._sorted = False
 
     def reset(self) -> None:
         """Forget everything."""
@@ -62,6 +63,7 @@ class _SmallestHashes(Statistic):
 
     def _append(self, block: dict[str, Tensor]) -> None:
         self._blocks.append(block)
+        self._sorted = False
         self._held += len(block["hash"])
         if self.rows is not None and self._held >= 2 * self.rows:
             self._compact()
@@ -75,13 +77,23 @@ class _SmallestHashes(Statistic):
 
     def _compact(self) -> None:
         """Merge the blocks into one, sorted by hash and cut to `rows`; frees each part as soon as it is copied."""
-        if len(self._blocks) == 0:
+        if len(self._blocks) == 0 or (len(self._blocks) == 1 and self._sorted):
             return
-        order = torch.cat([b["hash"] for b in self._blocks]).sort(stable=True).indices[: self.rows]
+        hashes = torch.cat([b["hash"] for b in self._blocks])
+        order = hashes.sort(stable=True).indices
+        place = torch.empty_like(order)
+        place[order] = torch.arange(len(order))  # of every row in the sorted block
+        places = torch.split(place, [len(b["hash"]) for b in self._blocks])
+        self._held = len(order) if self.rows is None else min(self.rows, len(order))
         merged = {}
         for name in list(self._blocks[0]):
-            merged[name] = torch.cat([b.pop(name) for b in self._blocks])[order]
-        self._blocks, self._held = [merged], len(order)
+            parts = [block.pop(name) for block in self._blocks]
+            column = parts[0].new_empty((self._held, *parts[0].shape[1:]))
+            for at in places:
+                part, kept = parts.pop(0), at < self._held
+                column[at[kept]] = part if bool(kept.all()) else part[kept]
+            merged[name] = column
+        self._blocks, self._sorted = [merged], True
 
     def synchronize(self, group: Group) -> None:
         """Union of the rows of all processes, cut to `rows` again."""
@@ -267,6 +279,7 @@ def hash_rows(outputs: Outputs) -> Tensor:
 
 def hash_strings(contents: Sequence[str | bytes]) -> Tensor:
     """63-bit hashes, int64; the same in every process and version."""
-    plain = (content.encode() if isinstance(content, str) else content for content in contents)
+    # Names of files that are no valid text carry lone surrogates.
+    plain = (content.encode(errors="surrogatepass") if isinstance(content, str) else content for content in contents)
     digests = (hashlib.blake2b(content, digest_size=8).digest() for content in plain)
     return torch.tensor([int.from_bytes(d, "big") >> 1 for d in digests], dtype=torch.int64)

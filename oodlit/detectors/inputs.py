@@ -1,0 +1,102 @@
+"""Checks of what a detector or a statistic is given: finite values, known widths, whole numbers as settings."""
+
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from oodlit.errors import InvalidArgumentError
+from oodlit.outputs import Outputs
+
+__all__ = ["check_finite", "check_shapes", "check_whole", "identity", "plain_mode", "shapes_of"]
+
+_CHECKED = ("logits", "features", "images")
+
+
+def check_finite(owner: object, outputs: Outputs, needs: Iterable[str]) -> None:
+    """Every field that is read holds finite numbers; looked up once per batch, whatever the number of detectors.
+
+    A logit of minus infinity stands for a class that is masked, and is allowed beside a finite one.
+
+    Args:
+        owner: Named in the error.
+        outputs: A batch.
+        needs: Fields that are read; others are not looked at.
+
+    Raises:
+        InvalidArgumentError: A field that is read holds NaN or infinities; names the first keys.
+    """
+    needs = frozenset(needs)
+    fields = {name: value for name in _CHECKED if name in needs and (value := getattr(outputs, name)) is not None}
+    if "hidden" in needs:
+        fields |= {f"hidden[{name!r}]": value for name, value in (outputs.hidden or {}).items()}
+    for name, value in fields.items():
+        # The largest logits are needed anyway; they are NaN or infinite where a logit is.
+        looked_at = outputs.max_logits if name == "logits" else value
+        if outputs.memo(("finite", name), partial(_is_finite, looked_at)):
+            continue
+        bad = ~looked_at.reshape(len(outputs), -1).isfinite().all(dim=1)
+        rows = bad.nonzero().flatten().tolist()
+        kind = "NaN" if value[bad].isnan().any() else "infinite values"
+        named = "" if outputs.keys is None else f" (first: {', '.join(outputs.keys[i] for i in rows[:3])})"
+        raise InvalidArgumentError(
+            f"{owner!r}: {len(rows)} of {len(outputs)} images have {kind} in {name}{named};"
+            " look at these images, the weights and the precision of the backbone"
+        )
+
+
+def shapes_of(outputs: Outputs, needs: Iterable[str]) -> dict[str, int]:
+    """Number of logits and of features, where they are read and there.
+
+    Example:
+        >>> shapes_of(Outputs(torch.ones(2, 3), torch.ones(2, 5)), {"features"})
+        {'features': 5}
+    """
+    fields = {name: getattr(outputs, name) for name in ("logits", "features") if name in needs}
+    return {name: value.shape[1] for name, value in fields.items() if value is not None}
+
+
+def check_shapes(owner: object, found: Mapping[str, int], known: Mapping[str, int], what: str, source: str) -> None:
+    """Numbers of logits and features are those that are known.
+
+    Raises:
+        InvalidArgumentError: One differs.
+    """
+    for name in found.keys() & known.keys():
+        if found[name] != known[name]:
+            raise InvalidArgumentError(f"{owner!r}: {what} {found[name]} {name} per image, but {source} {known[name]}")
+
+
+def check_whole(owner: str, name: str, value: object, *, at_least: int = 1) -> None:
+    """A setting is a whole number.
+
+    Raises:
+        InvalidArgumentError: It is none, or too small.
+    """
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise InvalidArgumentError(f"{owner}: {name}={value!r}; a whole number, at least {at_least}, is needed")
+    if value < at_least:
+        raise InvalidArgumentError(f"{owner}: {name}={value}; at least {at_least} is needed")
+
+
+def identity(*tensors: Tensor) -> Hashable:
+    """What tells tensors, and their content, from others: a key for `Outputs.memo`.
+
+    The tensors are part of the key, which keeps them alive: an address alone may belong to other tensors after a refit.
+    """
+    return tuple((t, None if t.is_inference() else t._version) for t in tensors)
+
+
+@contextmanager
+def plain_mode() -> Iterator[None]:
+    """No gradients and no inference mode: tensors made in that mode could not be written to outside of it."""
+    with torch.inference_mode(mode=False), torch.no_grad():
+        yield
+
+
+def _is_finite(value: Tensor) -> Tensor:
+    # Extremes are NaN if any value is; on the CPU, so that the device is waited for once per batch.
+    low, high = value.aminmax() if value.numel() else (value.new_zeros(()),) * 2
+    return (low.isfinite() & high.isfinite()).cpu()
