@@ -47,9 +47,13 @@ def add_mean_intervals(parts: Parts, part: Part, detectors: Sequence[str], rows:
         for kind, metric in (("fpr", variant + settings.fpr_name), ("auroc", f"{variant}auroc")):
             for prefix in ("mean", "pooled"):
                 low, high = percentile_interval(getattr(replicates, prefix)(kind), confidence=settings.confidence)
+                weights = np.full(len(sizes), 1 / len(sizes)) if prefix == "mean" else sizes / sizes.sum()
                 for index, detector in enumerate(detectors):
                     place = Place(detector, info.name)
-                    rows.set_interval(place, f"{prefix}_{metric}", float(low[index]), float(high[index]))
+                    ends = float(low[index]), float(high[index])
+                    if ends[0] == ends[1]:
+                        ends = _from_classes(rows, place, groups, metric, weights)
+                    rows.set_interval(place, f"{prefix}_{metric}", *ends)
     for detector in detectors:
         for metric in parts.der_names:
             found = [rows.value(Place(detector, info.name, name), metric) for _, name in groups]
@@ -57,5 +61,24 @@ def add_mean_intervals(parts: Parts, part: Part, detectors: Sequence[str], rows:
             if len(shares) == len(groups) and not np.isnan(shares).any():
                 # The threshold is fixed by the training images: drawing a class anew is a binomial draw.
                 draws = np.random.default_rng(seed).binomial(sizes, shares, (settings.bootstrap, len(sizes))) / sizes
-                low, high = percentile_interval(draws.mean(axis=1), confidence=settings.confidence)
-                rows.set_interval(Place(detector, info.name), f"mean_{metric}", float(low), float(high))
+                bounds = percentile_interval(draws.mean(axis=1), confidence=settings.confidence)
+                place, ends = Place(detector, info.name), (float(bounds[0]), float(bounds[1]))
+                if ends[0] == ends[1]:
+                    ends = _from_classes(rows, place, groups, metric, np.full(len(sizes), 1 / len(sizes)))
+                rows.set_interval(place, f"mean_{metric}", *ends)
+
+
+def _from_classes(
+    rows: Rows, place: Place, groups: Sequence[tuple[int, str]], metric: str, weights: np.ndarray
+) -> tuple[float, float]:
+    """Interval of a weighted mean from the intervals of its classes (MOVER, Zou and Donner 2008).
+
+    Where no image of any class is accepted, or every one, all bootstrap draws agree: they would claim certainty that
+    the classes, each with an interval of its own, do not have.
+    """
+    found = [rows.row(Place(place.detector, place.dataset, name), metric) for _, name in groups]
+    values, lows, highs = np.array([(row.value, row.ci_low, row.ci_high) for row in found]).T
+    mean = float((weights * values).sum())
+    below = float(np.sqrt(np.square(weights * (values - lows)).sum()))
+    above = float(np.sqrt(np.square(weights * (highs - values)).sum()))
+    return max(0.0, mean - below), min(1.0, mean + above)

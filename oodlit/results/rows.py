@@ -113,6 +113,10 @@ class Rows:
         position = self._position.get((*place, metric))
         return None if position is None else self.rows[position].value
 
+    def row(self, place: Place, metric: str) -> Row:
+        """A row that exists."""
+        return self.rows[self._position[(*place, metric)]]
+
     def set_interval(self, place: Place, metric: str, low: float, high: float) -> None:
         """Give an interval to a row that exists."""
         position = self._position[(*place, metric)]
