@@ -105,11 +105,12 @@ def remarks(results: Results) -> list[dict[str, Any]]:
         f"{e['metric']} of {e['detector']} on {'/'.join(filter(None, (e['dataset'], e['ood_class'])))}: {e['reason']}"
         for e in results.run.get("undefined") or []
     ]
+    fit_notes = {name: [str(line) for line in lines] for name, lines in (results.run.get("fit_notes") or {}).items()}
+    noted = tuple(line for lines in fit_notes.values() for line in lines)
     groups = {
-        "Warnings": [str(line) for line in results.run.get("warnings") or []],
-        "Notes of the fit": [
-            f"{name}: {line}" for name, lines in (results.run.get("fit_notes") or {}).items() for line in lines
-        ],
+        # Detectors also log their notes, which makes warnings of them; they have a heading of their own.
+        "Warnings": [str(w) for w in results.run.get("warnings") or [] if not (noted and str(w).endswith(noted))],
+        "Notes of the fit": [f"{name}: {line}" for name, lines in fit_notes.items() for line in lines],
         "Not computed": [str(line) for line in results.run.get("notes") or []],
         "Undefined values": undefined,
         "Skipped images": [f"{key}: {reason}" for key, reason in _skipped(results)],

@@ -193,9 +193,11 @@ def test_nan_scores_name_detector_set_count_and_keys():
         run({"bad": _BadNaN(), "msp": MSP()})
 
 
-def test_wrong_threshold_of_knn_is_refused_at_the_fit():
-    with pytest.raises((InvalidArgumentError, RequirementError), match=r"k=1000.*150"):
-        run([KNN(k=1000)])
+def test_a_bank_too_small_for_k_is_refused_before_the_pass_over_the_training_images():
+    module = OODModule(CountingNet(6))
+    with pytest.raises(RequirementError, match=r"KNN\(\) needs at least 1000 training images, .* has 150"):
+        run([KNN(k=1000)], module=module)
+    assert len(module.network.seen) == PROBE_IMAGES
 
 
 def test_unknown_backbone_names_the_nearest():

@@ -10,10 +10,21 @@ import pandas as pd
 import pytest
 
 from oodlit import Results
+from oodlit.detectors import KNN, Mahalanobis
+from tests.callbacks.support import run
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.xdist_group("processes")
 CASES = ("full-0", "full-2", "few-0", "train-free-0", "seven-0", "shards-0", "shards-2")
+
+AGAIN = """
+import sys
+from pathlib import Path
+from tests.callbacks.support import make_streams, run
+folder = Path(sys.argv[1])
+streams = make_streams(with_train=False)
+run(None, fitted=folder / "first" / "fitted", output_dir=folder / "again", streams=streams, num_thumbnails=0)
+"""
 
 
 def start(command: list[str], *, timeout: int) -> "subprocess.CompletedProcess[str]":
@@ -80,6 +91,17 @@ def test_an_error_in_one_process_ends_them_all(rank):
     done = start([sys.executable, "-m", "tests.callbacks.broken_script", str(rank)], timeout=240)
     assert done.returncode != 0
     assert "DataError: stream 'far': key" in done.stderr
+
+
+def test_fit_save_new_process_load(tmp_path):
+    """FAULTS: callback order and lifecycle: a fit is found again by a process that knows its folder alone."""
+    first = run([Mahalanobis(), KNN(k=5)], output_dir=tmp_path / "first", num_thumbnails=0).results
+    done = start([sys.executable, "-c", AGAIN, str(tmp_path)], timeout=120)
+    assert done.returncode == 0, done.stderr[-4000:]
+    again = Results.load(tmp_path / "again")
+    for name in ("mahalanobis", "knn"):
+        expected = first.scores.query("dataset == 'far'")[name].to_numpy()
+        np.testing.assert_allclose(again.scores.query("dataset == 'far'")[name].to_numpy(), expected, rtol=1e-6)
 
 
 @pytest.mark.ddp

@@ -167,6 +167,33 @@ def test_detectors_are_described_by_settings_and_paper() -> None:
     assert "Nearest Neighbors" not in text  # a class of the same name by somebody else has another paper
 
 
+def test_paper_of_somebody_s_own_detector_comes_from_the_record() -> None:
+    """A page imports no code of others: what it cites lies beside the results."""
+    paper = {"title": "Mine", "authors": "me", "venue": "here", "year": 2026, "url": "https://e.org", "deviations": "d"}
+    run = {"references": {"mine": paper}, "detector_settings": {"mine": {"class_path": "their.Mine", "init_args": {}}}}
+    page = Parsed(render({"run": make_results(("mine", "msp"), run=run)}))
+    assert "me, Mine, here, 2026" in page.text
+    assert "D. Hendrycks" in "".join(page.text)  # results without references still have those of oodlit's own
+
+
+def test_notes_skipped_images_and_left_out_detectors_are_on_the_page() -> None:
+    run = {
+        "warnings": ["KLMatching(): one class is left out", "something else"],
+        "fit_notes": {"kl_matching": ["one class is left out"]},
+        "skipped": [{"key": "near/7", "reason": "image file is truncated"}],
+        "not_applicable": {"vim": "needs the linear head"},
+    }
+    text = Parsed(render({"run": make_results(run=run)})).text
+    for line in (
+        "kl_matching: one class is left out",
+        "something else",
+        "near/7: image file is truncated",
+        "needs the linear head",
+    ):
+        assert line in {part.strip() for part in text}, line
+    assert "KLMatching(): one class is left out" not in {part.strip() for part in text}  # said once
+
+
 def test_lowest_fpr_is_the_mean_over_the_sets(results: Results) -> None:
     means = {
         name: (
