@@ -116,9 +116,10 @@ def _flat_val(labels: Path, *, any_count: bool) -> "DatasetDescription":
 
 def _listing(source: Path, role: object, *, file_list: Path | None, class_names: Path | None, flat: bool) -> "Listing":
     from oodlit.datamodules.shards import class_listing, listed_listing
+    from oodlit.datamodules.shards.listing import read_text
     from oodlit.roles import Role
 
-    names = None if class_names is None else class_names.read_text(encoding="utf-8").split("\n")
+    names = None if class_names is None else read_text(class_names).split("\n")
     names = None if names is None else [line.strip() for line in names if line.strip()]
     if file_list is not None:
         return listed_listing(file_list, source)

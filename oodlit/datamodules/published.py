@@ -14,7 +14,7 @@ from oodlit.datamodules.description import DatasetDescription, Selection, differ
 from oodlit.datamodules.sets import IMAGENET_C, UNIT_TEST_SET, descriptions
 from oodlit.datamodules.shards.build import Progress, build_shards
 from oodlit.datamodules.shards.files import open_files
-from oodlit.datamodules.shards.listing import Listing, Place
+from oodlit.datamodules.shards.listing import Listing, Place, read_text
 from oodlit.datamodules.shards.manifest import INFO_NAMES, ShardInfo, read_info
 from oodlit.datamodules.shards.reader import ShardSource
 from oodlit.datamodules.shards.verify import Problem, Verification, verify_shards
@@ -211,7 +211,7 @@ def read_file_list(path: str | Path) -> list[str]:
         DataError: The list is empty.
     """
     names = []
-    for line in Path(path).read_text(encoding="utf-8").splitlines():
+    for line in read_text(path).splitlines():
         head, _, tail = line.strip().rpartition(" ")
         name = head if head and tail.lstrip("-").isdecimal() else line.strip()
         if name:

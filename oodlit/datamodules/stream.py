@@ -71,7 +71,8 @@ class Stream:
         role: What the images are for.
         source: The samples.
         class_names: Names by index: of the labels for TRAIN and ID streams, of the groups (OOD classes, unit tests,
-            kinds of shift) for the others. Empty = unknown.
+            kinds of shift) for the others. Empty (default): those of the manifest where the source is shards that were
+            made for such a role; else unknown.
         prepared: The images have the size of the network's input already (ImageNet-C): the transform's resize and crop
             are left out for images of that size.
 
@@ -92,8 +93,10 @@ class Stream:
     prepared: bool = False
 
     def __post_init__(self) -> None:
-        """Check the name."""
+        """Check the name, complete the class names."""
         check_name(self.name)
+        if not self.class_names:
+            object.__setattr__(self, "class_names", _names_in_manifest(self.source, self.role))
         check_class_names(self.name, self.role, self.class_names)
 
     def __len__(self) -> int:
@@ -108,6 +111,18 @@ class Stream:
     def full_key(self, key: str) -> str:
         """`dataset/key`: the identity of a sample in a run."""
         return f"{self.name}/{key}"
+
+
+def _names_in_manifest(source: Source, role: Role) -> tuple[str, ...]:
+    """Class names that shards bring along: without them a set with classes would be one without, and its headline
+    another number.
+    """
+    info = getattr(source, "info", None)
+    made_for = getattr(info, "role", None)
+    labelled = (Role.TRAIN, Role.ID)  # of these the names belong to labels, of others to groups
+    if made_for is None or (made_for in labelled) != (role in labelled):
+        return ()
+    return tuple(getattr(info, "class_names", ()))
 
 
 def check_name(name: str) -> None:

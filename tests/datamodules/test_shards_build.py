@@ -503,6 +503,29 @@ class TestListings:
         with pytest.raises(DataError, match="all images lie in one folder"):
             class_listing(source, Role.ID)
 
+    @pytest.mark.parametrize(
+        ("name", "content", "message"),
+        [
+            ("l.txt", "a/1.png\n".encode("utf-16"), r"l\.txt is not UTF-8 .*; save it as UTF-8"),
+            ("l.csv", "path,group\na/1.png,é\n".encode("latin-1"), r"l\.csv is not UTF-8"),
+            ("l.csv", b"path,label\na/1.png\n", "line 2: another number of columns than the header"),
+            ("l.csv", b"path,label\na/1.png,1,2\n", "line 2: another number of columns than the header"),
+            ("l.csv", b"path,label\na/1.png,9999999999\n", "has label '9999999999'; a class index"),
+            ("l.csv", b"path;label\na/1.png;1\n", "a header with the column 'path' is needed"),
+        ],
+    )
+    def test_lists_with_faults(self, tmp_path: Path, name: str, content: bytes, message: str) -> None:
+        source = self.tree(tmp_path / "images", "a/1.png")
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(DataError, match=message):
+            listed_listing(tmp_path / name, source)
+
+    @pytest.mark.parametrize("line", ["./a/1.png 3\r\n", "\ufeffa/1.png 3", "a/1.png 3\n\n"])
+    def test_lists_as_programs_write_them(self, tmp_path: Path, line: str) -> None:
+        (tmp_path / "l.txt").write_bytes(line.encode())
+        found = listed_listing(tmp_path / "l.txt", self.tree(tmp_path / "images", "a/1.png"))
+        assert [(entry.path, entry.label) for entry in found] == [("a/1.png", 3)]
+
     def test_folders_of_a_shifted_set_are_labels_not_groups(self, tmp_path: Path) -> None:
         listing = class_listing(self.tree(tmp_path, "a/1.png", "b/2.png"), Role.SHIFT)
         assert listing.class_names == ()

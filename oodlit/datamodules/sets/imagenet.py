@@ -11,6 +11,7 @@ import scipy.io
 
 from oodlit.datamodules.description import DatasetDescription, Membership, Placement
 from oodlit.datamodules.imagenet_classes import labels_from_ground_truth, wnid_labels
+from oodlit.datamodules.shards.listing import read_text
 from oodlit.errors import DataError
 from oodlit.roles import Role
 
@@ -134,7 +135,7 @@ def _from_devkit(folder: Path) -> dict[str, int]:
 
 
 def _from_list(path: Path) -> dict[str, int]:
-    text = path.read_text(encoding="utf-8")
+    text = read_text(path)
     known = wnid_labels()
     try:
         if "PredictionString" in text[:200]:

@@ -1,6 +1,7 @@
 """From files to entries: labels and groups from folders, from a list, or by a rule."""
 
 import csv
+import io
 import os.path
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,9 @@ from oodlit.datamodules.shards.writer import Entry
 from oodlit.errors import DataError
 from oodlit.roles import Role
 
-__all__ = ["Listing", "Place", "class_listing", "is_image", "listed_listing", "map_files"]
+__all__ = ["Listing", "Place", "class_listing", "is_image", "listed_listing", "map_files", "read_text"]
+
+_DIGITS = 9  # of an index, as shards hold it
 
 
 @dataclass(frozen=True)
@@ -194,25 +197,39 @@ def listed_listing(list_file: str | Path, source: str | Path | Files | None = No
     return map_files(files, places.get, class_names=groups)
 
 
+def read_text(path: str | Path) -> str:
+    """A list as text, without a byte order mark.
+
+    Raises:
+        DataError: It is not UTF-8.
+    """
+    try:
+        return Path(path).read_text("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8") from error
+
+
 def _is_index(text: str) -> bool:
-    return text in ("", "-1") or (text.isascii() and text.isdigit())
+    return text in ("", "-1") or (text.isascii() and text.isdigit() and len(text) <= _DIGITS)
 
 
 def _csv_rows(path: Path) -> list[tuple[int, str, str, str]]:
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.DictReader(file)
-        if "path" not in (reader.fieldnames or ()):
-            raise DataError(f"{path}: columns {reader.fieldnames}; a header with the column 'path' is needed")
-        return [
-            (reader.line_num, row["path"], (row.get("label") or "").strip(), (row.get("group") or "").strip())
-            for row in reader
-        ]
+    reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
+    if "path" not in (reader.fieldnames or ()):
+        raise DataError(f"{path}: columns {reader.fieldnames}; a header with the column 'path' is needed")
+    rows = []
+    for row in reader:
+        if None in row or None in row.values():
+            raise DataError(f"{path}, line {reader.line_num}: another number of columns than the header; repair it")
+        label, group = (row.get("label") or "").strip(), (row.get("group") or "").strip()
+        rows.append((reader.line_num, row["path"].removeprefix("./"), label, group))
+    return rows
 
 
 def _plain_rows(path: Path, known: set[str]) -> list[tuple[int, str, str, str]]:
     rows = []
-    for number, line in enumerate(path.read_text("utf-8-sig").splitlines(), 1):
-        text = line.strip()
+    for number, line in enumerate(read_text(path).splitlines(), 1):
+        text = line.strip().removeprefix("./")
         if not text:
             continue
         name, _, label = text.rpartition(" ") if text not in known else (text, "", "")

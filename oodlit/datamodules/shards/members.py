@@ -15,6 +15,7 @@ from oodlit.errors import DataError
 __all__ = [
     "IMAGE_FIELDS",
     "LABEL_FIELD",
+    "MAX_INDEX",
     "MAX_MEMBER_BYTES",
     "META_FIELD",
     "Member",
@@ -29,6 +30,8 @@ LABEL_FIELD = "cls"
 """The class index as decimal text."""
 META_FIELD = "json"
 """JSON object; "group", "path" and, if there is no label field, "label" are read from it."""
+MAX_INDEX = 10**9
+"""Labels and groups are below it: nine digits in .cls, far below int64."""
 MAX_MEMBER_BYTES = 256 * 2**20
 """Largest file within a shard or archive that is read into memory."""
 

@@ -27,6 +27,7 @@ from oodlit.datamodules.shards.manifest import (
 )
 from oodlit.datamodules.shards.members import (
     LABEL_FIELD,
+    MAX_INDEX,
     MAX_MEMBER_BYTES,
     META_FIELD,
     Member,
@@ -43,7 +44,6 @@ __all__ = ["ShardSource", "read_sample", "shard_stream"]
 
 Damaged = Literal["raise", "mark"]
 _LABEL = re.compile(rb"\s*(-1|[0-9]{1,9})\s*")
-_MAX_INDEX = 10**9  # nine digits in .cls, and far below int64
 
 
 class ShardSource:
@@ -356,8 +356,8 @@ def _intact_sample(file: BinaryIO, raw: RawSample, where: str) -> Sample:
     meta = _meta(file, raw, where)
     label = _label(file, raw, meta, where)
     group = meta.get("group", -1)
-    if type(group) is not int or not -1 <= group < _MAX_INDEX:
-        raise _SampleError(f"group {repr(group)[:20]} in .json; an index from 0 to {_MAX_INDEX - 1}, or -1, is needed")
+    if type(group) is not int or not -1 <= group < MAX_INDEX:
+        raise _SampleError(f"group {repr(group)[:20]} in .json; an index from 0 to {MAX_INDEX - 1}, or -1, is needed")
     image = _bytes(file, raw.fields[str(raw.image_field)], where)
     return Sample(raw.key, image, label, group, origin=f"shard {where}")
 
@@ -396,8 +396,8 @@ def _label(file: BinaryIO, raw: RawSample, meta: dict[str, Any], where: str) -> 
     label = meta.get("label", -1)
     if type(label) is not int:  # other programs write names there
         return -1
-    if not -1 <= label < _MAX_INDEX:
-        raise _SampleError(f"label {repr(label)[:20]} in .json; an index from 0 to {_MAX_INDEX - 1}, or -1, is needed")
+    if not -1 <= label < MAX_INDEX:
+        raise _SampleError(f"label {repr(label)[:20]} in .json; an index from 0 to {MAX_INDEX - 1}, or -1, is needed")
     return label
 
 

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, cast
 
 from oodlit.datamodules.keys import escape_key
 from oodlit.datamodules.shards.manifest import ShardRecord
-from oodlit.datamodules.shards.members import IMAGE_FIELDS, LABEL_FIELD, MAX_MEMBER_BYTES, META_FIELD
+from oodlit.datamodules.shards.members import IMAGE_FIELDS, LABEL_FIELD, MAX_INDEX, MAX_MEMBER_BYTES, META_FIELD
 from oodlit.errors import DataError
 
 __all__ = ["Entry", "image_field", "listing_digest", "write_shard"]
@@ -116,8 +116,11 @@ class ShardWriter:
                 raise DataError(
                     f"{entry.path!r}: {error} - repair the source, or leave the file out of the listing"
                 ) from error
-        if entry.label < -1 or entry.group < -1:
-            raise DataError(f"{entry.path!r}: label {entry.label}, group {entry.group}; indices >= 0, or -1 for none")
+        if not (-1 <= entry.label < MAX_INDEX and -1 <= entry.group < MAX_INDEX):
+            raise DataError(
+                f"{entry.path!r}: label {entry.label}, group {entry.group}; indices from 0 to {MAX_INDEX - 1}, or -1"
+                " for none, are needed"
+            )
         meta: dict[str, Any] = {"group": entry.group, "label": entry.label, "path": entry.path, "size": len(data)}
         self._write(f"{entry.key}.{LABEL_FIELD}", str(entry.label).encode())
         self._write(f"{entry.key}.{image_field(entry.path)}", data)
