@@ -86,6 +86,8 @@ def _metrics(verbose: bool) -> _Listing:
     def rows() -> Iterable[tuple[str, ...]]:
         for name in sorted(metrics.__all__, key=str.lower):
             item = getattr(metrics, name)
+            if inspect.isclass(item) and issubclass(item, Warning):
+                continue  # part of the package, but nothing that measures
             paragraphs = (inspect.getdoc(item) or "").split("\n\n")
             what = "metric" if inspect.isclass(item) else "function"
             row: tuple[str, ...] = (name, what, " ".join(paragraphs[0].split()))

@@ -16,7 +16,7 @@ from oodlit.callbacks import detection as detection_file
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
-from oodlit.detectors import KNN, MSP, ODIN, BackboneFacts, Energy, Mahalanobis, TrainFreeDetector, ViM
+from oodlit.detectors import KNN, MSP, ODIN, BackboneFacts, Detector, Energy, Mahalanobis, TrainFreeDetector, ViM
 from oodlit.detectors.reference import Reference
 from oodlit.detectors.statistics import FeatureBank, Statistics
 from oodlit.errors import DataError, InvalidArgumentError, RequirementError
@@ -246,16 +246,31 @@ def test_interrupt_leaves_nothing_behind(tmp_path):
     assert not list((tmp_path / "out").iterdir())
 
 
-def test_a_fit_that_breaks_half_way_is_not_taken_for_the_earlier_one():
+class Fragile(Detector):
+    """Its fit breaks when it is told to."""
+
+    needs = frozenset({"features"})
+    statistics = (FeatureBank,)
+    reference = Reference("t", "a", "v", 2024, "https://example.org")
+    breaks = False
+
+    def _fit(self, statistics, head):
+        if Fragile.breaks:
+            raise RuntimeError("the fit breaks")
+
+    def _score(self, outputs):
+        return outputs.require("features").sum(dim=1)
+
+
+def test_a_fit_that_breaks_half_way_is_not_taken_for_the_earlier_one(monkeypatch):
     """After a good run and one that broke within the fit, no detector counts as fitted."""
-    detectors = {"mahalanobis": Mahalanobis(), "knn": KNN(k=100)}
-    detection = OODDetection(detectors)
+    detection = OODDetection([Mahalanobis(), Fragile()])
     make_trainer(detection).predict(make_module(), OODDataModule(make_streams()), return_predictions=False)
-    few = [stream("train", Role.TRAIN, 60), *make_streams(with_train=False)]
-    with pytest.raises(InvalidArgumentError, match="k=100"):
-        make_trainer(detection).predict(make_module(), OODDataModule(few), return_predictions=False)
+    monkeypatch.setattr(Fragile, "breaks", True)
+    with pytest.raises(RuntimeError, match="the fit breaks"):
+        make_trainer(detection).predict(make_module(), OODDataModule(make_streams()), return_predictions=False)
     data = OODDataModule(make_streams(with_train=False))
-    with pytest.raises(RequirementError, match="needs a train stream"):
+    with pytest.raises(RequirementError, match="mahalanobis: needs a train stream"):
         make_trainer(detection).predict(make_module(), data, return_predictions=False)
 
 
