@@ -114,8 +114,9 @@ class Stream:
 
 
 def _names_in_manifest(source: Source, role: Role) -> tuple[str, ...]:
-    """Class names that shards bring along: without them a set with classes would be one without, and its headline
-    another number.
+    """Class names that shards bring along.
+
+    Without them a set with classes would be one without, and its headline another number.
     """
     info = getattr(source, "info", None)
     made_for = getattr(info, "role", None)
