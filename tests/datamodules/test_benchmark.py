@@ -180,6 +180,7 @@ def fifty_thousand(folder: Path) -> Path:
 def test_public_names_exist():
     assert set(public._HOME) == set(public.__all__)
     for name in public.__all__:
-        assert getattr(public, name).__name__ if name != "UNIT_TESTS" else len(public.UNIT_TESTS) == 17
+        assert getattr(public, name).__name__ if name not in ("CORRUPTIONS", "UNIT_TESTS") else getattr(public, name)
+    assert (len(public.CORRUPTIONS), len(public.UNIT_TESTS)) == (19, 17)
     with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
         _ = public.Nothing
