@@ -154,6 +154,15 @@ class OODModule(pl.LightningModule):
         features = self._features(kept)
         return Outputs(logits, features, hidden=hidden if "hidden" in self.give else None)
 
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Refuse weights that come after the backbone was examined, as with `trainer.predict(ckpt_path=...)`."""
+        if self._fingerprint is not None:
+            raise InvalidArgumentError(
+                f"{self.name}: Lightning loads ckpt_path after the detectors were checked against the network; load the"
+                " weights first - OODModule(network, weights=FILE), or OODModule.load_from_checkpoint - and leave"
+                " ckpt_path out"
+            )
+
     def predict_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Outputs:
         """Outputs of one batch, with labels, groups and keys where the data gives them.
 

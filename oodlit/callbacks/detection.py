@@ -197,21 +197,26 @@ class OODDetection(pl.Callback):
         self._remember_origin(run)
         self._run = None
         if run.trainer.is_global_zero:
+            # What cost the most comes first: a picture or a logger that fails loses none of the numbers.
             if self.output_dir is not None:
-                self._write(run, self.results, self.output_dir)
+                self._save(run, self.results, self.output_dir)
             values = self.results.metrics_by_name()
             for logger in run.trainer.loggers:
                 logger.log_metrics(values, step=0)
                 logger.save()
+            if self.output_dir is not None:
+                self._draw(run, self.results, self.output_dir)
         self._give_back()
 
-    def _write(self, run: Run, results: Results, folder: Path) -> None:
-        from oodlit.report import save_thumbnails, write_report  # noqa: PLC0415  # drawing is only needed here
-
+    def _save(self, run: Run, results: Results, folder: Path) -> None:
         self._clear(folder)
         results.save(folder)
         if self._saved_fit is None:
             save(run.detectors, folder / "fitted", self._origin)
+
+    def _draw(self, run: Run, results: Results, folder: Path) -> None:
+        from oodlit.report import save_thumbnails, write_report  # noqa: PLC0415  # drawing is only needed here
+
         if self.num_thumbnails > 0:
             save_thumbnails(results, folder, run.datamodule.read_images, per_detector=self.num_thumbnails)
         write_report(results, folder / "report.html")
