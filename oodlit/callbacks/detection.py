@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
+from pytorch_lightning.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy
 
 from oodlit.callbacks.preparation import (
     check_alone,
@@ -25,6 +26,7 @@ from oodlit.results import Results, Settings
 
 __all__ = ["OODDetection"]
 
+SHARDED = (DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy)
 MANY_BYTES = 1_000_000_000
 """Outputs kept by `trainer.predict(return_predictions=True)` beyond which there is a warning."""
 
@@ -104,6 +106,7 @@ class OODDetection(pl.Callback):
             "OODDetection", trainer, pl_module, getattr(trainer, "datamodule", None)
         )
         check_alone(self, trainer)
+        _check_strategy(trainer.strategy)
         self._borrowed = _Borrowed(module, datamodule)
         facts, images = take_facts(module, datamodule)
         applicable = select_detectors(self.detectors, facts, strict=self.strict)
@@ -258,6 +261,15 @@ class _Borrowed:
         self.module.use_transform(module_transform)
         self.datamodule.transform = data_transform
         self.module.give, self.module.hidden_layers = frozenset(), ()
+
+
+def _check_strategy(strategy: object) -> None:
+    """Refuse strategies that cut the weights into parts: no process would see the head, or the weights to tell by."""
+    if isinstance(strategy, SHARDED):
+        raise InvalidArgumentError(
+            f"strategy {type(strategy).__name__} shards the weights; OODDetection needs the whole network in every"
+            " process - use strategy='ddp', or 'auto' with one device"
+        )
 
 
 def _make_folder(folder: Path) -> None:

@@ -303,6 +303,14 @@ def test_two_callbacks_are_refused():
         make_trainer(*callbacks).predict(make_module(), OODDataModule(make_streams()), return_predictions=False)
 
 
+def test_strategies_that_shard_the_weights_are_refused():
+    from pytorch_lightning.strategies import FSDPStrategy
+
+    with pytest.raises(InvalidArgumentError, match="strategy FSDPStrategy shards the weights"):
+        detection_file._check_strategy(FSDPStrategy())
+    detection_file._check_strategy(make_trainer().strategy)
+
+
 def test_a_trainer_predicts_other_data_next():
     detection = OODDetection([MSP(), Mahalanobis()])
     trainer, module = make_trainer(detection), make_module()
