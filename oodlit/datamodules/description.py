@@ -57,6 +57,7 @@ class DatasetDescription:
             fixed. Empty = the groups are the ones that are found, in sorted order.
         n_groups: Number of groups where the names are found; None = not fixed.
         per_group: Number of images of every group that is there; None = not fixed.
+        per_label: Number of images of every class index that occurs; None = not fixed.
         label_subset: Class indices that occur, for sets that cover a part of the classes; empty = all.
         labelled: The images have class indices of the classifier.
         prepared: Images have the network's input size already (224 pixels) and are neither resized nor cropped.
@@ -75,6 +76,7 @@ class DatasetDescription:
     classes: Mapping[str, int | None] = field(default_factory=dict)
     n_groups: int | None = None
     per_group: int | None = None
+    per_label: int | None = None
     label_subset: tuple[int, ...] = ()
     labelled: bool = False
     prepared: bool = False

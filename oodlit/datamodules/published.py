@@ -200,7 +200,8 @@ def verify_set(folder: str | Path, *, decode: bool = True, progress: Progress | 
             classes = dict.fromkeys(info.class_names, description.per_group)
         numbers = {name: count for name, count in classes.items() if count is not None}
         found = verify_shards(folder, split=split or None, expected=numbers or None, decode=decode, progress=progress)
-        reports += [_with_total(report, total) for report in found]
+        per_label = None if description is None else description.per_label
+        reports += [_with_labels(_with_total(report, total), per_label) for report in found]
     return reports
 
 
@@ -234,6 +235,17 @@ def _with_total(report: Verification, expected: int | None) -> Verification:
     if expected in (None, report.num_samples):
         return report
     problem = Problem("", "", f"{report.num_samples} images, {expected} are expected")
+    return replace(report, problems=(*report.problems, problem))
+
+
+def _with_labels(report: Verification, expected: int | None) -> Verification:
+    if expected is None:
+        return report
+    wrong = {label: count for label, count in sorted(report.label_counts.items()) if count != expected}
+    if not wrong:
+        return report
+    shown = ", ".join(f"label {label}: {count}" for label, count in list(wrong.items())[:5])
+    problem = Problem("", "", f"{len(wrong)} labels do not have the expected {expected} images ({shown})")
     return replace(report, problems=(*report.problems, problem))
 
 

@@ -22,11 +22,13 @@ from oodlit.datamodules.imagenet_classes import (
     wnids,
 )
 from oodlit.datamodules.keys import unescape_key
-from oodlit.datamodules.published import build_set, list_set, read_file_list, set_stream
+from oodlit.datamodules.published import build_set, list_set, read_file_list, set_stream, verify_set
 from oodlit.datamodules.sets import IMAGENET_C, IMAGENET_TRAIN, IMAGENET_VAL, describe, descriptions
 from oodlit.datamodules.sets import imagenet as imagenet_module
 from oodlit.datamodules.sets.imagenet import flat_val, read_val_labels
 from oodlit.datamodules.sets.imagenet_shift import CORRUPTIONS, by_corruption, by_number
+from oodlit.datamodules.shards import shard_info
+from oodlit.datamodules.shards.manifest import write_info
 from oodlit.datamodules.unit_tests import encode
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.roles import Role
@@ -340,3 +342,15 @@ def test_bytes_of_archive_members(tmp_path):
         archive.addfile(info, io.BytesIO(PNG))
     (entry,) = list_set(small(), tmp_path / "s.tar")
     assert entry.read() == PNG
+
+
+def test_verification_knows_the_number_of_images_of_every_label(tmp_path):
+    paths = [f"imagenetv2-matched-frequency-format-val/{c}/{i}.jpeg" for c in range(3) for i in range(9 + (c > 0))]
+    build_set(describe("imagenet_v2"), tree(tmp_path / "source", paths), tmp_path / "shards", complete=False)
+    info = next(iter(shard_info(tmp_path / "shards").values()))
+    write_info(tmp_path / "shards", replace(info, extra={}))  # now it claims to be the whole set
+    (report,) = verify_set(tmp_path / "shards")
+    assert [str(problem) for problem in report.problems] == [
+        "29 images, 10000 are expected",
+        "1 labels do not have the expected 10 images (label 0: 9)",
+    ]

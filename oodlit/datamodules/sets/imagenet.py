@@ -64,6 +64,7 @@ IMAGENET_VAL = DatasetDescription(
     layout="val/<wnid>/<file>.JPEG (flat, with a list of labels: see flat_val, --labels)",
     place=split("val"),
     expected_count=_N_VAL,
+    per_label=50,
     labelled=True,
     licence=_LICENCE,
     source=_SOURCE,

@@ -75,6 +75,7 @@ IMAGENET_V2 = DatasetDescription(
     layout="imagenetv2-matched-frequency-format-val/<class index>/<file>.jpeg",
     place=by_number,
     expected_count=10_000,
+    per_label=10,
     labelled=True,
     licence="MIT (code)",
     source="https://github.com/modestyachts/ImageNetV2",
