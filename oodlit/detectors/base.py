@@ -164,9 +164,9 @@ class Detector(nn.Module, ABC):
             raise NotFittedError(
                 f"{self!r} is not fitted; call oodlit.detectors.fit([...], batches, head) or load a saved fit first"
             )
-        with plain_mode(), torch.autocast(outputs.device.type, enabled=False):
+        self._follow(outputs.device)
+        with torch.no_grad(), torch.autocast(outputs.device.type, enabled=False):
             self._check_inputs(outputs)
-            self._follow(outputs.device)
             scores = self._score(outputs)
         if scores.shape != (len(outputs),):
             raise InvalidArgumentError(
@@ -279,9 +279,10 @@ class Detector(nn.Module, ABC):
 
     def _follow(self, device: torch.device) -> None:
         """Move the buffers to where the outputs are: a fit may have been made, or loaded, elsewhere."""
-        for name, buffer in self._buffers.items():
-            if buffer is not None and buffer.device != device and name not in self.host_buffers:
-                self._buffers[name] = buffer.to(device)
+        with plain_mode():
+            for name, buffer in self._buffers.items():
+                if buffer is not None and buffer.device != device and name not in self.host_buffers:
+                    self._buffers[name] = buffer.to(device)
 
     def _children(self) -> list["Detector"]:
         return [child for child in self.children() if isinstance(child, Detector)]

@@ -173,7 +173,9 @@ def test_values_that_are_not_finite_are_refused(make: Callable[[], Detector], va
     for field in sorted(detector.required_needs & {"logits", "features"}):
         spoilt = {"logits": train.logits.clone(), "features": train.features.clone()}
         spoilt[field][1, 2] = value
-        outputs = Outputs(**spoilt, labels=train.labels, keys=[f"set/{i}" for i in range(len(train))])
+        outputs = Outputs(
+            spoilt["logits"], spoilt["features"], train.labels, keys=[f"set/{i}" for i in range(len(train))]
+        )
         message = rf"1 of {len(train)} images have {kind} in {field} \(first: set/1\)"
         with pytest.raises(InvalidArgumentError, match=message):
             detector.score(outputs)
@@ -270,7 +272,7 @@ def test_the_bank_is_the_sorted_head(sizes: list[int], rows: int | None, looked_
     whole = FeatureBank(None)
     whole.update(Outputs(features=values, keys=[str(i) for i in range(total)]))
     bank = FeatureBank(rows)
-    for i, part in enumerate(order.split(sizes)):
+    for i, part in enumerate(torch.split(order, sizes)):
         bank.update(Outputs(features=values[part], keys=[str(int(j)) for j in part]))
         if i == looked_at:
             assert bank.num_kept == len(bank.features())
