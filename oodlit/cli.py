@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import os
 import re
 import sys
 import traceback
@@ -13,6 +14,7 @@ import jsonargparse
 
 from oodlit._version import __version__
 from oodlit.commands import UsageError
+from oodlit.commands.configuration import explain, search_current_folder, use_short_names
 from oodlit.errors import InvalidArgumentError, OodlitError, UnknownNameError
 
 __all__ = ["COMMANDS", "Command", "main"]
@@ -93,7 +95,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         argv: Arguments; None = those of the process.
 
     Returns:
-        Exit code: 0 = done, 1 = the run failed, 2 = the command line cannot be understood, 130 = interrupted.
+        Exit code: 0 = done; 2 = what was asked for cannot be done as it is written (an option, value, name, class or
+        folder, whenever it is noticed); 1 = everything else that fails, and what `check` and `verify` find wrong;
+        130 = interrupted.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
@@ -106,11 +110,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             return int(end.code or 0)
         _say(f"{_prog(progress.words)}: interrupted")  # Lightning turns an interrupt into an exit
         return INTERRUPTED
+    except BrokenPipeError:  # whoever reads has seen enough: `oodlit list detectors | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to say at exit
+        return 0
     except Exception as error:
-        usage = isinstance(error, (UsageError, UnknownNameError))
-        usage |= isinstance(error, InvalidArgumentError) and not progress.running
         _report(error, progress.words, debug=debug)
-        return USAGE if usage else FAILED
+        return USAGE if isinstance(error, (InvalidArgumentError, UnknownNameError)) else FAILED
 
 
 @dataclass
@@ -154,11 +159,16 @@ def _parse(name: str, arguments: list[str]) -> _Call:
     """The function of a command and its arguments, instances of classes included."""
     command = COMMANDS[name]
     function: Callable[..., int | None] = _load(command.target)
+    if command.config:
+        search_current_folder()
     parser = _parser(name, command, function, helping=bool({"-h", "--help"} & set(arguments)))
     try:
         namespace = parser.parse_args(arguments)
     except jsonargparse.ArgumentError as error:
-        raise _usage(error, command) from error
+        options = [
+            action.dest for action in parser._actions if not _is_help(action) and action.dest not in command.positional
+        ]
+        raise explain(error, positional=tuple(command.positional), options=options) from error
     instantiate = getattr(parser, "instantiate", None) or parser.instantiate_classes
     given = instantiate(namespace).as_dict()
     given = {key: value for key, value in given.items() if key not in ("config", "debug") and key[:2] != "__"}
@@ -175,6 +185,7 @@ def _parser(name: str, command: Command, function: Callable[..., Any], *, helpin
         description=document.summary,
         formatter_class=_HelpFormatter,
         exit_on_error=False,
+        parser_mode=use_short_names(),
         usage=_usage_line(name, command, function),
     )
     types = {} if command.typed is None or helping else _load(command.typed)()
@@ -198,7 +209,9 @@ def _parser(name: str, command: Command, function: Callable[..., Any], *, helpin
         elif parameter.annotation is Any:
             options = {} if needed else {"default": parameter.default}
             kind = types.get(parameter.name, str)
-            parser.add_argument(f"--{parameter.name}", type=kind, required=needed, help=described, **options)
+            made = parser.add_argument(f"--{parameter.name}", type=kind, required=needed, help=described, **options)
+            # classes of others have parameters without types, such as the size of torchvision's Resize
+            made.sub_add_kwargs = {"fail_untyped": False}
             ours.add(parameter.name)
     parser.add_function_arguments(function, as_group=False, skip=set(ours), fail_untyped=False)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
@@ -227,7 +240,12 @@ def _usage_line(name: str, command: Command, function: Callable[..., Any]) -> st
         word = "|".join(map(str, choices)) if choices and all(isinstance(c, str) for c in choices) else parameter
         word = word if "|" in word else word.upper()
         shown.append({None: word, "?": f"[{word}]", "+": f"{word} [{word} ...]"}[nargs])
-    return " ".join(["oodlit", name, *(["--config RUN.yaml"] if command.config else []), *shown, "[options]"])
+    needed = [
+        f"--{p.name} {p.name.upper()}"
+        for p in inspect.signature(function).parameters.values()
+        if p.default is p.empty and p.name not in command.positional and not command.config
+    ]
+    return " ".join(["oodlit", name, *(["--config RUN.yaml"] if command.config else []), *shown, *needed, "[options]"])
 
 
 class _HelpFormatter(jsonargparse.DefaultHelpFormatter):
@@ -244,45 +262,9 @@ class _HelpFormatter(jsonargparse.DefaultHelpFormatter):
         return f"usage: {usage}\n\n" if usage else super()._format_usage(usage, actions, groups, prefix)
 
 
-def _usage(error: Exception, command: Command) -> UsageError | UnknownNameError:
-    """What jsonargparse says over several lines, in one; an unknown class gets its nearest names."""
-    lines = [line.strip(" -") for line in str(error).splitlines() if line.strip(" -")]
-    key = re.match(r'Parser key "(\w+)', lines[0])
-    for line in lines:
-        if match := re.search(
-            r"(?:Expected a dot import path string:|No module named|Unable to import.*) '?([\w.]+)", line
-        ):
-            return _unknown_class(match[1], key[1] if key else "") or UsageError(" ".join(lines))
-    text = " ".join(lines)
-    for pattern, plain in _PLAIN:
-        text = re.sub(pattern, plain, text)
-    for name in command.positional:
-        text = text.replace(f"--{name}: ", f"{name.upper()}: ")
-    return UsageError(text)
-
-
-_PLAIN = (
-    (r'Parser key "([\w.]+)": ?', r"--\1: "),
-    (r"Expected an? <class '([\w.]+)'>\. Got value: (.*)", r"\2 is not of type \1"),
-    (r"the following arguments are required: (.*)", r"needed but not given: \1"),
-    (r"unrecognized arguments: (.*)", r"unknown option: \1"),
-    (r"Expected a typing\.Literal\[(.*)\]\. Got value: (.*)", r"\2 is none of \1"),
-    (r"Problem with given class_path ('[\w.]+'):", r"\1:"),
-)
-
-
-def _unknown_class(name: str, parameter: str) -> UnknownNameError | None:
-    """The nearest of the names that may be written without their module."""
-    if "." in name:
-        return None
-    from oodlit.datamodules import OODDataModule
-    from oodlit.detectors import detectors
-
-    if parameter == "detectors":
-        return UnknownNameError.of("detector", name, [kind.__name__ for kind in detectors().values()])
-    if parameter == "data":
-        return UnknownNameError.of("data module", name, [kind.__name__ for kind in OODDataModule.__subclasses__()])
-    return None
+def _is_help(action: Any) -> bool:
+    """Options that print something and end the command."""
+    return action.dest.partition(".")[2] == "help" or action.dest in ("help", "print_config", "print_shtab")
 
 
 def _overview(words: tuple[str, ...], rest: Sequence[str]) -> int:

@@ -10,6 +10,14 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 __all__ = ["console", "progress", "status"]
 
 
+class _Console(Console):
+    """A console that lets the command end where nobody reads on."""
+
+    def on_broken_pipe(self) -> None:
+        """Leave the end to the command line; rich would exit as if the run had failed."""
+        raise BrokenPipeError
+
+
 @cache
 def _err() -> Console:
     return Console(stderr=True)
@@ -17,8 +25,8 @@ def _err() -> Console:
 
 def console() -> Console:
     """The console of standard output, made anew so that a redirected stream is respected; wide where it is a file."""
-    made = Console()
-    return made if made.is_terminal else Console(width=200)
+    made = _Console()
+    return made if made.is_terminal else _Console(width=200)
 
 
 @contextmanager
@@ -28,12 +36,17 @@ def status(text: str) -> Iterator[None]:
         yield
 
 
-def progress() -> Progress:
-    """Progress bars for work of known length, on standard error; one line each at the end where it is no terminal."""
+def progress(*, shown: bool = True) -> Progress:
+    """Progress bars for work of known length, on standard error; one line each at the end where it is no terminal.
+
+    Args:
+        shown: False = nothing is printed, such as on all processes but the first.
+    """
     return Progress(
         TextColumn("{task.description}", markup=False),
         BarColumn(bar_width=30),
         MofNCompleteColumn(),
         TimeRemainingColumn(elapsed_when_finished=True),
         console=_err(),
+        disable=not shown,
     )

@@ -69,7 +69,9 @@ class MissingExtraError(OodlitError, ImportError):
         """Build the error for a `feature` that the optional `extra` brings.
 
         Example:
-            >>> str(MissingExtraError.of("ImageNet-C on the fly", "corruptions"))
-            "ImageNet-C on the fly needs an optional dependency: pip install 'oodlit[corruptions]'"
+            >>> str(MissingExtraError.of("this", "corruptions"))
+            "this needs an optional dependency: pip install 'oodlit[corruptions]', or '.[corruptions]' in a checkout"
         """
-        return cls(f"{feature} needs an optional dependency: pip install 'oodlit[{extra}]'")
+        return cls(
+            f"{feature} needs an optional dependency: pip install 'oodlit[{extra}]', or '.[{extra}]' in a checkout"
+        )

@@ -11,8 +11,9 @@ __all__ = ["evaluate", "types"]
 def evaluate(
     backbone: Any,
     data: Any,
-    detectors: Any,
+    detectors: Any = None,
     *,
+    fitted: Path | None = None,
     out: Path = Path("oodlit-results"),
     head: str | None = None,
     weights: str = "hub",
@@ -36,7 +37,9 @@ def evaluate(
         backbone: a timm name such as resnet50, or class_path and init_args of an nn.Module or OODModule
         data: class_path and init_args of an OODDataModule, such as ImageNetBenchmark
         detectors: a list of detectors: names, or class_path and init_args
-        out: folder for results, scores, fitted detectors and the page
+        fitted: folder with fitted detectors of an earlier run (its out/fitted), in place of detectors; no training
+            images are read then
+        out: folder for results, scores, fitted detectors and the page; results of an earlier run there are replaced
         head: name of the final linear layer; found by itself for timm's networks
         weights: a checkpoint file; for a timm name also "hub" or "none" (random weights)
         accelerator: auto, cpu or gpu
@@ -59,6 +62,8 @@ def evaluate(
     ):
         if value is not None and value < least:
             raise UsageError(f"--{name} {value}: at least {least} is needed")
+    if (detectors is None) == (fitted is None):
+        raise UsageError("either detectors or --fitted is needed" + (", not both" if fitted is not None else ""))
     from oodlit.console import console
     from oodlit.runs.evaluation import run_evaluation
 
@@ -77,7 +82,7 @@ def evaluate(
             "limit_predict_batches": 1.0 if max_batches is None else max_batches,
         },
         loading={"batch_size": batch_size, "num_workers": num_workers},
-        evaluation={"tpr": tpr, "rule": rule, "strict": strict},
+        evaluation={"tpr": tpr, "rule": rule, "strict": strict, "fitted": fitted},
         seed=seed,
         config=resolved_config,
         console=console(),
@@ -94,4 +99,4 @@ def types() -> dict[str, Any]:
     from oodlit.datamodules import DigitsBenchmark, ImageNetBenchmark, OODDataModule  # noqa: F401 - likewise
     from oodlit.detectors import Detector
 
-    return {"backbone": str | nn.Module, "data": OODDataModule, "detectors": list[Detector]}
+    return {"backbone": str | nn.Module, "data": OODDataModule, "detectors": list[Detector] | None}

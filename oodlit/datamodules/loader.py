@@ -273,7 +273,8 @@ class _Batches(IterableDataset[Any]):
     def _transformed(self, image: Image.Image) -> Tensor:
         if self.transform is None:
             raise InvalidArgumentError(
-                f"stream {self.stream.name!r} gives images, but no transform is set; pass transform=module.transform"
+                f"stream {self.stream.name!r} gives images, but no transform is set; give the backbone or the data"
+                " one: transform=..., or in a configuration `transform: {class_path: ...}` below init_args of OODModule"
             )
         transformed = self.transform(image if image.mode == "RGB" else image.convert("RGB"))
         if not isinstance(transformed, Tensor):

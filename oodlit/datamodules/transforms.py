@@ -1,6 +1,6 @@
 """The 224-pixel protocol of ImageNet-C: a transform without its resize and crop."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from PIL import Image
@@ -8,9 +8,26 @@ from torch import Tensor
 
 from oodlit.errors import InvalidArgumentError
 
-__all__ = ["PreparedTransform", "without_resize"]
+__all__ = ["PreparedTransform", "compose", "without_resize"]
 
 _SHAPING = ("Resize", "CenterCrop", "CenterCropOrPad", "ResizeKeepRatio")
+
+
+def compose(transforms: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
+    """Compose of torchvision with a type, so that its steps can be given by class_path in a configuration.
+
+    Args:
+        transforms: The steps, the first one first.
+
+    Example:
+        >>> from torchvision.transforms import CenterCrop, ToTensor
+        >>> compose([CenterCrop(4), ToTensor()])(Image.new("RGB", (8, 8))).shape
+        torch.Size([3, 4, 4])
+    """
+    from torchvision.transforms import Compose  # noqa: PLC0415
+
+    made: Callable[[Any], Any] = Compose(list(transforms))
+    return made
 
 
 class PreparedTransform:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import pytorch_lightning as pl
 import torch
 from rich.console import Console
+from rich.text import Text
 from torch import nn
 
 from oodlit.callbacks import OODDetection
@@ -16,8 +17,8 @@ from oodlit.detectors import Detector
 from oodlit.errors import InvalidArgumentError
 from oodlit.module import OODModule
 from oodlit.results import Results
-from oodlit.runs.outcome import present
-from oodlit.runs.quiet import RunProgress, quiet
+from oodlit.runs.outcome import check_folder, is_first_process, present
+from oodlit.runs.quiet import RunProgress, quiet, quiet_hub
 
 __all__ = ["Run", "predict", "run_evaluation"]
 
@@ -34,7 +35,7 @@ class Run(NamedTuple):
 def predict(
     module: OODModule,
     data: OODDataModule,
-    detectors: Sequence[Detector] | Mapping[str, Detector],
+    detectors: Sequence[Detector] | Mapping[str, Detector] | None,
     *,
     out: Path,
     seed: int = 0,
@@ -46,7 +47,7 @@ def predict(
     Args:
         module: The backbone.
         data: The streams.
-        detectors: What scores.
+        detectors: What scores; None = the fitted ones of `evaluation["fitted"]`.
         out: Folder of the results.
         seed: Of everything random during the prediction; the caller's random state is left as it was.
         trainer: Arguments of Lightning's Trainer.
@@ -56,7 +57,7 @@ def predict(
         Results and warnings.
     """
     detection = OODDetection(detectors, output_dir=out, **evaluation)
-    with quiet() as warned, torch.random.fork_rng(), progress() as bars:
+    with quiet() as warned, torch.random.fork_rng(), progress(shown=is_first_process()) as bars:
         torch.manual_seed(seed)
         runner = pl.Trainer(
             callbacks=[detection, RunProgress(bars)], logger=False, enable_progress_bar=False, **dict(trainer)
@@ -69,7 +70,7 @@ def predict(
 def run_evaluation(
     backbone: str | nn.Module,
     data: OODDataModule,
-    detectors: Sequence[Detector],
+    detectors: Sequence[Detector] | None,
     *,
     out: Path,
     head: str | None = None,
@@ -86,7 +87,7 @@ def run_evaluation(
     Args:
         backbone: A timm name, a network, or an OODModule.
         data: The streams.
-        detectors: What scores.
+        detectors: What scores; None = the fitted ones of `evaluation["fitted"]`.
         out: Folder of the results.
         head: Name of the final linear layer, for a network.
         weights: See `OODModule`.
@@ -101,8 +102,11 @@ def run_evaluation(
         The HTML page; None on other processes than the first.
 
     Raises:
-        InvalidArgumentError: `head` is given for an OODModule.
+        InvalidArgumentError: `head` is given for an OODModule, or `out` holds something that no run wrote.
     """
+    replaced = check_folder(out)
+    if replaced and console is not None and is_first_process():
+        console.print(Text(f"{out}: the results of an earlier run are replaced", style="dim"), soft_wrap=True)
     for name, value in loading.items():
         if value is not None:
             setattr(data, name, value)
@@ -113,7 +117,7 @@ def run_evaluation(
             raise InvalidArgumentError(f"weights={weights!r}: give them to the OODModule that is the backbone")
         module = backbone
     else:
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(), quiet_hub():
             torch.manual_seed(seed)  # random weights belong to what is random
             module = OODModule(backbone, head=head, weights=weights)
     run = predict(module, data, detectors, out=out, seed=seed, trainer=trainer, **evaluation)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from pytorch_lightning.utilities import rank_zero_only
 from rich.console import Console
 from rich.text import Text
 
@@ -14,19 +15,36 @@ from oodlit.report.summary import summary_table
 from oodlit.results import Results
 from oodlit.roles import Role
 
-__all__ = ["check_folder", "present"]
+__all__ = ["check_folder", "is_first_process", "present"]
 
 
-def check_folder(out: Path) -> None:
+_WRITTEN = {"run.json", "table.csv", "scores.parquet", "report.html", "fitted", "thumbnails", "shards"}
+
+
+def check_folder(out: Path) -> bool:
     """Refuse to write into a folder that holds something else.
+
+    A folder belongs to oodlit if it is empty, holds the `run.json` of a run, or nothing but what a run writes.
+
+    Returns:
+        Whether results of an earlier run lie there; they will be replaced.
 
     Raises:
         InvalidArgumentError: `out` is a file, or a folder with content that no run of oodlit wrote.
     """
     if not out.exists():
-        return
-    if not out.is_dir() or (any(out.iterdir()) and not ((out / "run.json").is_file() or (out / "shards").is_dir())):
-        raise InvalidArgumentError(f"--out {out}: it exists and was not written by oodlit; name a new folder")
+        return False
+    names = {path.name for path in out.iterdir() if not path.name.startswith(".")} if out.is_dir() else {"a file"}
+    if "run.json" not in names and (foreign := sorted(names - _WRITTEN)):
+        raise InvalidArgumentError(
+            f"--out {out}: it holds {foreign[0]!r}, which was not written by oodlit; name a new folder"
+        )
+    return "run.json" in names
+
+
+def is_first_process() -> bool:
+    """Whether this is the process that prints and writes."""
+    return int(getattr(rank_zero_only, "rank", None) or 0) == 0
 
 
 def present(

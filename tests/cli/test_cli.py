@@ -88,9 +88,11 @@ def test_module_can_be_run() -> None:
         ("shards bild", "unknown command of 'oodlit shards' 'bild'; did you mean 'build'"),
         ("demo cifar", "NAME: cifar is none of 'digits', 'imagenet'"),
         ("demo --seed x", "--seed: x is not of type int"),
-        ("demo --bogus", "unknown option: --bogus"),
+        ("demo --bogus", "unknown option 'bogus'; did you mean 'out'? Known: accelerator, debug, out, seed"),
+        ("demo --sed=1", "unknown option 'sed'; did you mean 'seed'"),
+        ("shards build a b --out c --role odd", "--role: odd is none of 'train', 'id', 'ood', 'shift', 'unit_test'"),
         ("list", "needed but not given: kind"),
-        ("evaluate", "needed but not given: backbone, data, detectors"),
+        ("evaluate", "needed but not given: backbone, data"),
         ("evaluate --config /nowhere/run.yaml", "--config: File does not exist"),
         ("--bogus", "unknown option: --bogus"),
     ],
@@ -111,7 +113,16 @@ def test_no_command_shows_the_list_and_is_a_usage_error(capsys: pytest.CaptureFi
     ("option", "message"),
     [
         ("--detectors=[MSPP]", "unknown detector 'MSPP'; did you mean 'MSP'"),
-        ("--data=DigitBenchmark", "unknown data module 'DigitBenchmark'; did you mean 'DigitsBenchmark'"),
+        ("--data=DigitBenchmark", "unknown data class 'DigitBenchmark'; did you mean 'DigitsBenchmark'"),
+        ("--detectors=Mahalanobiss", "unknown detector 'Mahalanobiss'; did you mean 'Mahalanobis'"),
+        ("--detectors=MSP", "--detectors: MSP is no list; write --detectors=[MSP], or a list in the file"),
+        (
+            "--data.init_args.per_tst=3",
+            "unknown argument of oodlit.datamodules.DigitsBenchmark 'per_tst'; did you mean",
+        ),
+        ("--tpr=95", "tpr"),
+        ("--backbone=test_resnet_typo", "unknown backbone 'test_resnet_typo'; did you mean"),
+        ("--head=zapp", "zapp"),
         ("--max_batches=x", "--max_batches"),
     ],
 )
@@ -127,8 +138,7 @@ def test_wrong_argument_of_a_detector_names_class_and_option(
     wrong.write_text(config.read_text().replace("k: 5", "kk: 5"))
     assert main(["evaluate", "--config", str(wrong)]) == 2
     line = one_line(capsys.readouterr().err)
-    assert "oodlit.detectors.KNN" in line
-    assert "kk" in line
+    assert "unknown argument of oodlit.detectors.KNN 'kk'; did you mean 'k'" in line
 
 
 def test_failed_run_is_one_line_with_exit_code_1_and_a_traceback_on_demand(
@@ -261,8 +271,35 @@ def test_check_runs_the_conformance_kit(
     assert main(["check", "oodlit.detectors.MSP", "--only", "higher"]) == 0
     assert main(["check", "mine_for_check.Backwards", "--only", "higher"]) == 1
     assert "fail" in capsys.readouterr().out.lower()
-    assert main(["check", "mine_for_check.Nothing"]) == 1
+    assert main(["check", "mine_for_check.Nothing"]) == 2
     assert "Nothing" in one_line(capsys.readouterr().err)
+    assert main(["check", "margin"]) == 2
+    assert "write module.ClassName" in one_line(capsys.readouterr().err)
+    assert main(["check", "oodlit.detectors.MSP", "--only", "nothing"]) == 2
+    assert "nothing" in one_line(capsys.readouterr().err)
+
+
+def test_check_without_its_extra_says_so_before_torch_is_imported() -> None:
+    code = (
+        "import sys\n"
+        "sys.modules['hypothesis'] = None\n"
+        "from oodlit.cli import main\n"
+        "assert main(['check', 'oodlit.detectors.MSP']) == 1\n"
+        "print('torch' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+    assert "pip install 'oodlit[testing]', or '.[testing]' in a checkout" in one_line(done.stderr)
+
+
+def test_reader_that_has_seen_enough_is_no_interruption() -> None:
+    code = "import sys; from oodlit.cli import main; sys.exit(main(['list', 'datasets', '--verbose']))"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 0
 
 
 def test_run_json_holds_the_command_line(config: Path, tmp_path: Path) -> None:

@@ -1,0 +1,222 @@
+"""A run of one's own network, transform and shards from a file: dotted paths, short names, roles, folders."""
+
+import copy
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from PIL import Image
+
+from oodlit.cli import main
+from oodlit.datamodules import ShardSource, Stream
+from oodlit.results import Results
+from oodlit.roles import Role
+
+MODULE = """
+import torch
+from torch import nn
+from torchvision import transforms
+
+class Net(nn.Module):
+    def __init__(self, width: int = 4):
+        super().__init__()
+        self.fc = nn.Linear(3 * 8 * 8, 2)
+    def forward(self, images):
+        return self.fc(images.flatten(1))
+
+def to_tensor(image):
+    return transforms.functional.to_tensor(image)
+
+def make_transform(size: int):
+    return transforms.Compose([transforms.Resize((size, size)), transforms.ToTensor()])
+"""
+
+RUN = """
+backbone:
+  class_path: OODModule
+  init_args:
+    backbone: {class_path: own_of_test.Net}
+    transform: {class_path: torchvision.transforms.ToTensor}
+data:
+  class_path: OODDataModule
+  init_args:
+    streams:
+      - {class_path: shard_stream, init_args: {shards: shards/my_val}}
+      - {class_path: shard_stream, init_args: {shards: shards/my_ood}}
+detectors: [MSP]
+accelerator: cpu
+"""
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Shards of an ID set and an OOD set with two classes each, and a module of one's own."""
+    folder = tmp_path_factory.mktemp("own")
+    rng = np.random.default_rng(0)
+    for name, role, classes in (("my_val", "id", ("cat", "dog")), ("my_ood", "ood", ("ant", "bee"))):
+        for kind in classes:
+            (folder / name / kind).mkdir(parents=True)
+            for index in range(6):
+                pixels = rng.integers(0, 255, (8, 8, 3), dtype=np.uint8)
+                Image.fromarray(pixels).save(folder / name / kind / f"{index}.png")
+        shards = str(folder / "shards" / name)
+        assert main(["shards", "build", name, str(folder / name), "--out", shards, "--role", role]) == 0
+    (folder / "own_of_test.py").write_text(MODULE)
+    return folder
+
+
+@pytest.fixture
+def run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    """Evaluate the configuration above, changed, in the folder."""
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+
+    def evaluate(change: Any = None, *options: str) -> int:
+        config = copy.deepcopy(yaml.safe_load(RUN))
+        if change:
+            change(config)
+        file = tmp_path / "run.yaml"
+        file.write_text(yaml.safe_dump(config))
+        return main(["evaluate", "--config", str(file), "--out", str(tmp_path / "out"), *options])
+
+    yield evaluate
+    sys.modules.pop("own_of_test", None)
+
+
+@pytest.mark.parametrize(
+    "transform",
+    [
+        {"class_path": "torchvision.transforms.ToTensor"},
+        {
+            "class_path": "torchvision.transforms.Compose",
+            "init_args": {
+                "transforms": [
+                    {"class_path": "torchvision.transforms.Resize", "init_args": {"size": 8}},
+                    {"class_path": "torchvision.transforms.ToTensor"},
+                ]
+            },
+        },
+        "own_of_test.to_tensor",
+        {"class_path": "own_of_test.make_transform", "init_args": {"size": 8}},
+    ],
+)
+def test_transforms_from_a_file(transform: object, run: Any, tmp_path: Path) -> None:
+    assert run(lambda config: config["backbone"]["init_args"].update(transform=transform)) == 0
+    results = Results.load(tmp_path / "out")
+    assert results.run["counts"] == {"my_val": 12, "my_ood": 12}
+    assert results.dataset("my_ood").class_names == ("ant", "bee")
+
+
+def test_missing_transform_is_told_in_the_words_of_the_file(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(lambda config: config["backbone"]["init_args"].pop("transform")) == 2
+    assert "`transform: {class_path: ...}` below init_args of OODModule" in capsys.readouterr().err
+
+
+def test_streams_by_hand_take_roles_as_shown_and_class_names_of_the_manifest(run: Any, tmp_path: Path) -> None:
+    def change(config: Any) -> None:
+        config["data"]["init_args"]["streams"] = [
+            {
+                "class_path": "Stream",
+                "init_args": {
+                    "name": name,
+                    "role": role,
+                    "source": {"class_path": "ShardSource", "init_args": {"shards": f"shards/{name}"}},
+                },
+            }
+            for name, role in (("my_val", "id"), ("my_ood", "ood"))
+        ]
+
+    assert run(change) == 0
+    results = Results.load(tmp_path / "out")
+    assert results.dataset("my_ood").class_names == ("ant", "bee")
+    again = tmp_path / "again.yaml"
+    again.write_text(results.run["config"])
+    assert main(["evaluate", "--config", str(again), "--out", str(tmp_path / "again")]) == 0
+    assert Results.load(tmp_path / "again").datasets == results.datasets
+
+
+def test_class_names_of_a_manifest_stay_with_their_kind_of_role(folder: Path) -> None:
+    """Names of labels are no names of OOD classes."""
+    shards = folder / "shards"
+    assert Stream("a", Role.OOD, ShardSource(shards / "my_ood")).class_names == ("ant", "bee")
+    assert Stream("a", Role.TRAIN, ShardSource(shards / "my_val")).class_names == ("cat", "dog")
+    assert Stream("a", Role.OOD, ShardSource(shards / "my_val")).class_names == ()
+    assert Stream("a", Role.OOD, ShardSource(shards / "my_ood"), ("x", "y")).class_names == ("x", "y")
+
+
+def _streams(value: Any) -> Any:
+    return lambda config: config["data"]["init_args"].update(streams=value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: c.update(zapp=1), "unknown option 'zapp'"),
+        (lambda c: c["backbone"].update(class_path="own_of_test.Nett"), "has no attribute 'Nett'"),
+        (lambda c: c["backbone"].update(class_path="own_of_tset.Net"), "No module named 'own_of_tset'"),
+        (
+            lambda c: c.update(backbone={"class_path": "own_of_test.Net", "init_args": {"widht": 1}}),
+            "unknown argument of own_of_test.Net 'widht'; did you mean 'width'",
+        ),
+        (
+            lambda c: c.update(backbone={"class_path": "own_of_test.Net", "init_args": {"width": "x"}}),
+            "--backbone: 'own_of_test.Net': width: x is not of type int",
+        ),
+        (
+            lambda c: c.update(backbone={"class_path": "own_of_test.Net", "init_arg": {}}),
+            "own_of_test.Net, 'init_arg'; did you mean 'init_args'",
+        ),
+        (lambda c: c.update(backbone=3), "--backbone: 3 is not of type str or class_path and init_args"),
+        (_streams([{"class_path": "shard_strem"}]), "'shard_strem'; did you mean 'shard_stream'"),
+        (
+            _streams([{"class_path": "shard_stream", "init_args": {"shards": "s", "role": "odd"}}]),
+            "unknown role 'odd'; did you mean 'ood'",
+        ),
+        (
+            lambda c: c["data"]["init_args"].update(transform="own_of_test.nope"),
+            "transform: module 'own_of_test' has no",
+        ),
+    ],
+)
+def test_mistakes_in_the_file_are_one_line(
+    change: Any, message: str, run: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(change) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert "Union" not in error
+
+
+def test_out_is_never_somebody_elses_folder(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "thesis.txt").write_text("keep me")
+    assert run() == 2
+    assert "holds 'thesis.txt', which was not written by oodlit" in capsys.readouterr().err
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.txt"]
+
+
+def test_earlier_results_are_replaced_and_that_is_said(
+    run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run() == 0
+    assert "are replaced" not in capsys.readouterr().out
+    assert run(lambda config: config.update(detectors=["Energy"])) == 0
+    assert "the results of an earlier run are replaced" in capsys.readouterr().out
+    assert Results.load(tmp_path / "out").detectors == ("energy",)
+
+
+def test_fitted_detectors_are_used_again(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run() == 0
+    first = Results.load(tmp_path / "out")
+    fitted = tmp_path / "fitted"
+    (tmp_path / "out" / "fitted").rename(fitted)
+    assert run(lambda config: config.pop("detectors")) == 2
+    assert "either detectors or --fitted is needed" in capsys.readouterr().err
+    assert run(None, "--fitted", str(fitted)) == 2
+    assert "not both" in capsys.readouterr().err
+    assert first.detectors == ("msp",)
