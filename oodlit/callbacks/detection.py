@@ -22,6 +22,7 @@ from oodlit.detectors import Detector, FitOrigin, load, save
 from oodlit.detectors.fitting import name_detectors
 from oodlit.errors import InvalidArgumentError
 from oodlit.module import OODModule
+from oodlit.outputs import Outputs
 from oodlit.results import Results, Settings
 
 __all__ = ["OODDetection"]
@@ -53,7 +54,8 @@ class OODDetection(pl.Callback):
         num_thumbnails: Accepted OOD images kept per detector for the report; default 12.
 
     Attributes:
-        results: The `Results` of the last run, on every process.
+        results: The `Results` of the last run, on every process of the run. Processes that a notebook starts take it
+            with them; read `output_dir` there.
 
     Raises:
         InvalidArgumentError: No detector, two of one name, neither `detectors` nor `fitted`, or a number out of range.
@@ -81,6 +83,9 @@ class OODDetection(pl.Callback):
         super().__init__()
         if (detectors is None) == (fitted is None):
             raise InvalidArgumentError("OODDetection: give either detectors=[...] or fitted=FOLDER of an earlier fit")
+        _check_several(detectors)
+        if num_thumbnails < 0:
+            raise InvalidArgumentError(f"num_thumbnails={num_thumbnails}; at least 0 is needed, 0 for none")
         self._origin: FitOrigin | None = None
         self._saved_fit = None if fitted is None else Path(fitted).absolute()
         if fitted is not None:
@@ -117,8 +122,16 @@ class OODDetection(pl.Callback):
         if kept and self._origin is not None:
             source = "what was fitted in an earlier run" if self._saved_fit is None else "the saved fit"
             self._origin.check(FitOrigin(module.fingerprint, facts.width, facts.num_classes), source=source)
+        for name in kept:  # fitted in a run of another callback
+            fingerprint = self.detectors[name].fitted_on
+            FitOrigin(fingerprint).check(FitOrigin(module.fingerprint), source=f"detector {name!r}")
         if self.output_dir is not None:
             _make_folder(self.output_dir)
+        elif "MultiProcessing" in type(trainer.strategy.launcher).__name__:
+            raise InvalidArgumentError(
+                "the strategy starts processes whose memory is gone when they end (ddp_spawn, ddp_fork, ddp_notebook):"
+                " give OODDetection an output_dir, and read the results with Results.load"
+            )
         self.results = None
         self._run = Run(
             trainer, module, datamodule, facts, images, applicable.detectors, applicable.not_applicable, frozenset(kept)
@@ -154,6 +167,11 @@ class OODDetection(pl.Callback):
         dataloader_idx: int = 0,
     ) -> None:
         """Feed the statistics, or score."""
+        if not isinstance(outputs, Outputs):
+            raise InvalidArgumentError(
+                f"predict_step of {type(pl_module).__name__} gave a {type(outputs).__name__}; OODDetection needs the"
+                " Outputs that OODModule.predict_step returns"
+            )
         self._current().take(outputs, batch, dataloader_idx)
 
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -182,6 +200,8 @@ class OODDetection(pl.Callback):
         return self._run
 
     def _remember_origin(self, run: Run) -> None:
+        for detector in run.to_fit:
+            detector.fitted_on = run.fingerprint
         if not run.kept:
             self._origin = run.origin
 
@@ -261,6 +281,11 @@ class _Borrowed:
         self.module.use_transform(module_transform)
         self.datamodule.transform = data_transform
         self.module.give, self.module.hidden_layers = frozenset(), ()
+
+
+def _check_several(detectors: object) -> None:
+    if isinstance(detectors, Detector | str):
+        raise InvalidArgumentError(f"OODDetection: detectors={detectors!r}; a list of detectors is needed")
 
 
 def _check_strategy(strategy: object) -> None:

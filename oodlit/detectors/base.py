@@ -101,6 +101,9 @@ class Detector(nn.Module, ABC):
     notes: tuple[str, ...] = ()
     """What the last fit found worth telling, for example classes without an image. Also logged as warnings."""
 
+    fitted_on: str = ""
+    """Fingerprint of the backbone that the fit belongs to; set by whoever knows it, empty after a fit by hand."""
+
     _fitted: bool = False
     _shapes: Mapping[str, int] = MappingProxyType({})
     """Number of logits and features that the fit belongs to, where they are known."""
@@ -131,7 +134,7 @@ class Detector(nn.Module, ABC):
         if missing:
             raise RequirementError(f"{self!r} must be fitted on training images; missing: {', '.join(missing)}")
         self._fitted = False
-        self.notes = ()
+        self.notes, self.fitted_on = (), ""
         needs = self.required_needs
         shapes = {name: size for name, size in given.shapes.items() if name in needs}
         if head is not None and "head" in needs:

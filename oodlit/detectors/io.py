@@ -141,7 +141,11 @@ def load(directory: str | Path) -> tuple[dict[str, Detector], FitOrigin]:
                 f"{folder}: format {description['format']} was written by oodlit {description['oodlit']};"
                 f" this version reads format {FORMAT} - fit again"
             )
-        return _detectors(description["detectors"], load_file(tensor_file)), FitOrigin(**description["origin"])
+        origin = FitOrigin(**description["origin"])
+        detectors = _detectors(description["detectors"], load_file(tensor_file))
+        for detector in detectors.values():
+            detector.fitted_on = origin.fingerprint
+        return detectors, origin  # noqa: TRY300
     except OodlitError:
         raise
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:

@@ -16,11 +16,24 @@ from oodlit.callbacks import detection as detection_file
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
-from oodlit.detectors import KNN, MSP, ODIN, BackboneFacts, Detector, Energy, Mahalanobis, TrainFreeDetector, ViM
+from oodlit.detectors import (
+    KNN,
+    MSP,
+    ODIN,
+    BackboneFacts,
+    Detector,
+    Energy,
+    Mahalanobis,
+    TrainFreeDetector,
+    ViM,
+    fit,
+    load,
+)
 from oodlit.detectors.reference import Reference
 from oodlit.detectors.statistics import FeatureBank, Statistics
-from oodlit.errors import DataError, InvalidArgumentError, RequirementError
+from oodlit.errors import DataError, FingerprintError, InvalidArgumentError, RequirementError
 from oodlit.testing.backbones import TinyConvNet
+from oodlit.testing.problems import separated_problem
 from tests.callbacks.support import make_module, make_streams, make_trainer, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*values are undefined")
@@ -288,6 +301,56 @@ def test_the_head_of_another_backbone_is_taken_without_training_images():
         make_trainer(detection).predict(module, data, return_predictions=False)
         scores.append(detection.results.scores["grad_norm"])
     assert not np.allclose(*scores)
+
+
+def test_a_fitted_detector_in_a_new_callback_still_belongs_to_its_backbone(tmp_path):
+    """FAULTS: stored without what it belongs to: the detector itself knows its backbone."""
+    detector, other = KNN(k=3), make_module()
+    with torch.no_grad():
+        other.network.conv.weight.mul_(2)
+    run([detector], output_dir=tmp_path, num_thumbnails=0)
+    without = {"streams": make_streams(with_train=False)}
+    run([detector], **without)
+    for known in (detector, load(tmp_path / "fitted")[0]["knn"]):
+        with pytest.raises(FingerprintError, match="detector 'knn' was fitted on a backbone with fingerprint"):
+            run([known], module=other, **without)
+    fit([detector], [separated_problem().train])  # by hand: nobody knows to what it belongs
+    assert run([detector], module=other, **without).results is not None
+
+
+def test_output_of_somebody_s_own_predict_step_is_named():
+    class Own(OODModule):
+        def predict_step(self, batch, batch_idx, dataloader_idx=0):
+            return super().predict_step(batch, batch_idx, dataloader_idx).logits
+
+    with pytest.raises(InvalidArgumentError, match="predict_step of Own gave a Tensor"):
+        run([MSP()], module=Own(TinyConvNet(6)))
+
+
+def test_processes_that_take_the_results_with_them_need_a_folder():
+    """FAULTS: API not available: with ddp_spawn, `results` of the starting process would be None."""
+    trainer = make_trainer(OODDetection([MSP()]))
+    trainer.strategy._launcher = type("_MultiProcessingLauncher", (), {"launch": lambda _, f, *a, **k: f(*a)})()
+    with pytest.raises(InvalidArgumentError, match=r"memory is gone when they end .* give OODDetection an output_dir"):
+        trainer.predict(make_module(), OODDataModule(make_streams()), return_predictions=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"num_thumbnails": -1}, "num_thumbnails=-1"),
+        ({"fitted": "folder"}, r"give either detectors=\[...\] or fitted=FOLDER"),
+    ],
+)
+def test_options_are_checked(options, message):
+    with pytest.raises(InvalidArgumentError, match=message):
+        OODDetection(**({"detectors": [MSP()]} | options))
+
+
+@pytest.mark.parametrize("single", [MSP(), "msp"])
+def test_one_detector_is_no_list(single):
+    with pytest.raises(InvalidArgumentError, match="a list of detectors is needed"):
+        detection_file._check_several(single)  # the suite checks the types of public functions before they run
 
 
 def test_list_of_detectors_is_copied():
