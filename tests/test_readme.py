@@ -2,12 +2,16 @@
 
 import re
 import shlex
+import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
+from PIL import Image
 
 from oodlit.cli import COMMANDS, main
+from oodlit.results.glossary import GLOSSARY, PREFIXES
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "tests" / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
@@ -30,6 +34,52 @@ def test_readme_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
         exec(compile(body, "README.md", "exec"), namespace)
     assert (tmp_path / "digits-results" / "report.html").is_file()
     assert "digits_near" in capsys.readouterr().out
+
+
+def test_code_of_the_page_on_results_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {"__name__": "results"}
+    for _, body in _blocks(ROOT / "docs" / "results.md", "python"):
+        exec(compile(body, "results.md", "exec"), namespace)
+    assert (tmp_path / "table.tex").is_file()
+    assert (tmp_path / "second" / "report.html").is_file()
+    assert "p_corrected" in capsys.readouterr().out
+
+
+def test_page_on_results_explains_the_names_that_the_command_prints() -> None:
+    text = (ROOT / "docs" / "results.md").read_text("utf-8")
+    for name, entry in GLOSSARY.items():
+        assert f"| `{name}` | {entry.rows} | {entry.better or '-'} | {entry.text} |" in text
+    for name, meaning in PREFIXES.items():
+        assert f"| `{name}NAME` | {meaning} |" in text
+
+
+def test_own_network_of_the_command_line_page_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The files and commands between the marks, as they stand, on small pictures."""
+    page = (ROOT / "docs" / "cli.md").read_text("utf-8")
+    part = page[page.index("## A network and data of your own") :]
+    part = part[: part.index("\n## ", 5)]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    (body,) = re.findall(r"```python\n(.*?)```", part, flags=re.DOTALL)
+    Path("my_network.py").write_text(body)
+    (body,) = re.findall(r"```yaml\n(.*?)```", part, flags=re.DOTALL)
+    Path("own.yaml").write_text(body)
+    rng = np.random.default_rng(0)
+    for folder in ("train/cat", "train/dog", "val/cat", "val/dog", "other/ant", "other/bee"):
+        Path("photos", folder).mkdir(parents=True)
+        for index in range(6):
+            pixels = rng.integers(0, 255, (40, 40, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(Path("photos", folder, f"{index}.png"))
+    (body,) = re.findall(r"```bash\n(.*?)```", part, flags=re.DOTALL)
+    for line in body.splitlines():
+        assert main(shlex.split(line, comments=True)[1:]) == 0, line
+    assert "my_other" in capsys.readouterr().out
+    assert (tmp_path / "results" / "own" / "report.html").is_file()
 
 
 def test_code_that_is_not_run_compiles() -> None:

@@ -1,7 +1,6 @@
 """`oodlit list`: what there is."""
 
 import inspect
-import re
 from collections.abc import Iterable
 from typing import Literal
 
@@ -81,17 +80,10 @@ def _datasets(verbose: bool) -> _Listing:
 
 
 def _metrics(verbose: bool) -> _Listing:
-    from oodlit import metrics
+    from oodlit.results.glossary import GLOSSARY, PREFIXES
 
-    def rows() -> Iterable[tuple[str, ...]]:
-        for name in sorted(metrics.__all__, key=str.lower):
-            item = getattr(metrics, name)
-            if inspect.isclass(item) and issubclass(item, Warning):
-                continue  # part of the package, but nothing that measures
-            paragraphs = (inspect.getdoc(item) or "").split("\n\n")
-            what = "metric" if inspect.isclass(item) else "function"
-            row: tuple[str, ...] = (name, what, " ".join(paragraphs[0].split()))
-            more = paragraphs[1] if len(paragraphs) > 1 and not re.match(r"\w+:\n", paragraphs[1]) else ""
-            yield (*row, " ".join(more.split())) if verbose else row
-
-    return ("name", "kind", "what it is", *(("more",) if verbose else ())), rows()
+    rows = [(name, e.rows, e.better, *((e.function,) if verbose else ()), e.text) for name, e in GLOSSARY.items()]
+    rows += [
+        (f"{prefix}NAME", "OOD", "as NAME", *(("",) if verbose else ()), text) for prefix, text in PREFIXES.items()
+    ]
+    return ("name in the table", "of sets", "better", *(("oodlit.metrics",) if verbose else ()), "what it is"), rows
