@@ -95,6 +95,12 @@ class _SmallestHashes(Statistic):
             merged[name] = column
         self._blocks, self._sorted = [merged], True
 
+    def _rows_at_peak(self, num_train: int) -> int:
+        """Rows in memory while they are sorted: those that came in, at most twice what is kept, and their copy."""
+        if self.rows is None:
+            return 2 * num_train
+        return min(2 * self.rows, num_train) + min(self.rows, num_train)
+
     def synchronize(self, group: Group) -> None:
         """Union of the rows of all processes, cut to `rows` again."""
         self._compact()
@@ -166,10 +172,9 @@ class TrainSample(_SmallestHashes):
         return kept | ({"predictions": outputs.predictions} if "logits" in kept else {})
 
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
-        """Memory of the state: twice the rows, since they are cut only now and then."""
-        assert self.rows is not None  # given in __init__
+        """Memory of the state at its peak."""
         floats = num_classes * ("logits" in self.fields) + width * ("features" in self.fields)
-        return min(2 * self.rows, num_train) * (4 * floats + 24)
+        return self._rows_at_peak(num_train) * (4 * floats + 24)
 
     @property
     def outputs(self) -> Outputs:
@@ -205,9 +210,8 @@ class FeatureBank(_SmallestHashes):
         return {"features": outputs.require("features")}
 
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
-        """Twice the rows: they are copied when they are sorted, and into the detector."""
-        rows = num_train if self.rows is None else min(self.rows, num_train)
-        return 2 * rows * (4 * width + 8)
+        """Memory of the state at its peak; not above it while the rows are copied into the detector."""
+        return self._rows_at_peak(num_train) * (4 * width + 8)
 
     def features(self, rows: int | None = None) -> Tensor:
         """The first `rows` features in the order of their hashes (None = all), on the CPU."""
@@ -241,9 +245,8 @@ class HiddenSample(_SmallestHashes):
         return means if outputs.labels is None else means | {"labels": outputs.labels}
 
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
-        """Memory of the state, if a layer has as many channels as there are features."""
-        assert self.rows is not None  # given in __init__
-        return min(2 * self.rows, num_train) * (4 * width * len(self.layers) + 16)
+        """Memory of the state at its peak, if a layer has as many channels as there are features."""
+        return self._rows_at_peak(num_train) * (4 * width * len(self.layers) + 16)
 
 
 def channel_means(outputs: Outputs, layer: str) -> Tensor:
