@@ -5,6 +5,7 @@ The features are the input of the final linear layer, so that head(features) == 
 
 import copy
 import hashlib
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,6 +28,7 @@ __all__ = [
     "join_heads",
     "load_network",
     "normalisation_std",
+    "quiet_hub",
     "to_vectors",
     "unwrapped",
 ]
@@ -59,11 +61,15 @@ def load_network(backbone: str | nn.Module, weights: str | Path | None = "hub") 
     if named and not timm.is_model(name):
         raise UnknownNameError.of("backbone", name, timm.list_models())
     try:
-        network = timm.create_model(backbone, pretrained=weights == "hub") if isinstance(backbone, str) else backbone
+        with quiet_hub():
+            network = (
+                timm.create_model(backbone, pretrained=weights == "hub") if isinstance(backbone, str) else backbone
+            )
         if from_file:
             timm.models.load_checkpoint(network, str(weights), strict=True, weights_only=True)
     except Exception as error:  # the hub, the file format and the shapes each fail with a type of their own
-        way_out = "; give weights=PATH of a local checkpoint, or weights=None for random weights" if named else ""
+        choices = "; give weights=PATH of a local checkpoint, or weights=None (--weights none) for random weights"
+        way_out = choices if named else ""
         raise InvalidArgumentError(
             f"backbone {name!r}: weights {str(weights)!r} cannot be loaded ({type(error).__name__}: {error}){way_out}"
         ) from error
@@ -86,6 +92,22 @@ def unwrapped(network: nn.Module) -> nn.Module:
 def class_name(network: nn.Module) -> str:
     """Name of the class, also of a compiled network."""
     return type(getattr(network, "_orig_mod", network)).__name__
+
+
+@contextmanager
+def quiet_hub() -> Iterator[None]:
+    """Without a line for every attempt to reach the hub; the error that ends them says what failed."""
+    import huggingface_hub.utils  # noqa: F401, PLC0415 - sets the level of its logger once, when it is imported
+
+    loggers = [logging.getLogger(name) for name in ("huggingface_hub", "timm")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def default_transform(network: nn.Module) -> Callable[[Image.Image], Tensor] | None:

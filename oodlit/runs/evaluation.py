@@ -11,14 +11,14 @@ from rich.text import Text
 from torch import nn
 
 from oodlit.callbacks import OODDetection
-from oodlit.console import progress
+from oodlit.console import progress, status
 from oodlit.datamodules import OODDataModule
 from oodlit.detectors import Detector
 from oodlit.errors import InvalidArgumentError
 from oodlit.module import OODModule
 from oodlit.results import Results
 from oodlit.runs.outcome import check_folder, is_first_process, present
-from oodlit.runs.quiet import RunProgress, quiet, quiet_hub
+from oodlit.runs.quiet import RunProgress, quiet
 
 __all__ = ["Run", "predict", "run_evaluation"]
 
@@ -117,7 +117,8 @@ def run_evaluation(
             raise InvalidArgumentError(f"weights={weights!r}: give them to the OODModule that is the backbone")
         module = backbone
     else:
-        with torch.random.fork_rng(), quiet_hub():
+        loading_it = f"loading {backbone}" if isinstance(backbone, str) else "preparing the network"
+        with torch.random.fork_rng(), status(loading_it):
             torch.manual_seed(seed)  # random weights belong to what is random
             module = OODModule(backbone, head=head, weights=weights)
     run = predict(module, data, detectors, out=out, seed=seed, trainer=trainer, **evaluation)

@@ -11,7 +11,7 @@ import pytorch_lightning as pl
 import torch
 from rich.progress import Progress
 
-__all__ = ["RunProgress", "one_thread", "quiet", "quiet_hub"]
+__all__ = ["RunProgress", "one_thread", "quiet"]
 
 _HINTS = re.compile(r"many workers|LeafSpec|logging interval|`?Trainer`? already configured|GPU available|torch\.jit")
 
@@ -108,20 +108,6 @@ def quiet() -> Iterator[list[str]]:
             ours.removeHandler(collector)
             texts = [*(str(entry.message) for entry in caught), *collector.texts]
             collected += dict.fromkeys(text for text in texts if not _HINTS.search(text))
-
-
-@contextmanager
-def quiet_hub() -> Iterator[None]:
-    """Without a line for every attempt to reach the hub; the error that ends them says what failed."""
-    loggers = [logging.getLogger(name) for name in ("huggingface_hub", "timm")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 @contextmanager
