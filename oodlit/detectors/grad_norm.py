@@ -23,7 +23,7 @@ class GradNorm(TrainFreeDetector):
     Example:
         >>> import torch
         >>> GradNorm().score(Outputs(torch.tensor([[0.0, 0.0], [50.0, 0.0]]), torch.tensor([[1.0, -2.0], [1.0, -2.0]])))
-        tensor([0., 6.])
+        tensor([0., 6.], dtype=torch.float64)
     """
 
     needs = frozenset({"logits", "features"})
