@@ -18,7 +18,7 @@ def streams_of(case: str, out: Path):
     if case == "seven":  # FAULTS: 7 samples, batch 2
         return [make_stream("val", Role.ID, 7), make_stream("far", Role.OOD, 7)]
     if case == "shards":  # FAULTS: a collective inside the data loop; one process may get a single shard
-        return [make_shards(out / "shards" / name, name, role) for name, role in (("val", Role.ID), ("far", Role.OOD))]
+        return [read_shards(out / "shards" / name, name, role) for name, role in (("val", Role.ID), ("far", Role.OOD))]
     streams = make_streams(with_train=case != "train-free", num_ood=1 if case != "full" else None)
     if case == "train-free":  # two images in all: with three processes one gets no batch of anything
         streams = [s for s in streams if s.role is Role.OOD] + make_tiny_id()
@@ -33,13 +33,10 @@ def make_stream(name: str, role: Role, count: int):
     return Stream(name, role, MemorySource(list(samples)))
 
 
-def make_shards(folder: Path, name: str, role: Role):
+def read_shards(folder: Path, name: str, role: Role):
     from oodlit.datamodules.shards.reader import ShardSource
     from oodlit.datamodules.stream import Stream
-    from oodlit.testing.shards import write_tiny_shards
 
-    if not folder.is_dir():
-        write_tiny_shards(folder, (5, 1, 1), name=name, role=role)
     return Stream(name, role, ShardSource(folder))
 
 
