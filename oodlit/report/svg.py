@@ -136,17 +136,17 @@ def score_histogram(inside: Series, others: Sequence[Series], threshold: float, 
     out.append(
         Markup(
             '<line x1="0" x2="{w}" y1="{h}" y2="{h}" stroke="var(--soft)"/>'
-            '<text x="0" y="{t}" class="soft">{low:.4g}</text>'
-            '<text x="{w}" y="{t}" text-anchor="end" class="soft">{high:.4g}</text>'
+            '<text x="0" y="{t}" class="soft">{low}</text>'
+            '<text x="{w}" y="{t}" text-anchor="end" class="soft">{high}</text>'
             '<text x="{m}" y="{t}" text-anchor="middle" class="soft">{note}</text></svg>'
         ).format(
             m=width / 2,
-            note="compressed axis" if axis.scale else "",
+            note=("compressed axis" if axis.scale else "") if axis.first is None else f"all at {_label(axis.first)}",
             w=width,
             h=height,
             t=height + 14,
-            low=axis.low,
-            high=axis.high,
+            low=_label(axis.low) if axis.first is None else "",
+            high=_label(axis.high) if axis.first is None else "",
         )
     )
     return Markup("").join(out)
@@ -160,6 +160,8 @@ class _Axis:
     high: float
     centre: float = 0.0
     scale: float = 0.0
+    first: float | None = None
+    """The only value, where all are equal."""
 
     @classmethod
     def fitting(cls, scores: Sequence[np.ndarray], threshold: float) -> "_Axis":
@@ -170,12 +172,16 @@ class _Axis:
         low, high = (min(points), max(points)) if points else (0.0, 1.0)
         if not high > low:
             pad = max(abs(low), 1.0) * 0.5
-            return cls(low - pad, high + pad)
+            same = all(bool((values == low).all()) for values in scores)
+            return cls(low - pad, high + pad, first=low if points and same else None)
         pad = 0.02 * (high - low)
+        # the ends of the axis are shown as numbers: a probability must not seem to be able to be negative
+        ends = [low, high, *(float(end) for values in finite for end in (values.min(), values.max()))]
+        low, high = max(low - pad, min(ends)), min(high + pad, max(ends))
         middle = max((float(np.subtract(*np.quantile(values, (0.75, 0.25)))) for values in finite), default=0.0)
         compressed = 0 < middle < (high - low) / 25
         centre = threshold if math.isfinite(threshold) else (low + high) / 2
-        return cls(low - pad, high + pad, centre, middle) if compressed else cls(low - pad, high + pad)
+        return cls(low, high, centre, middle) if compressed else cls(low, high)
 
     def positions(self, values: np.ndarray) -> np.ndarray:
         inside = np.clip(values.astype(float), self.low, self.high)
@@ -185,6 +191,10 @@ class _Axis:
 
     def _moved(self, values: np.ndarray) -> np.ndarray:
         return np.arcsinh((values - self.centre) / self.scale) if self.scale else values
+
+
+def _label(value: float) -> str:
+    return f"{value:.4g}"
 
 
 def _shorten(name: str, limit: int) -> str:

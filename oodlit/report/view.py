@@ -56,13 +56,13 @@ def view(title: str, results: Results, shots: Shots) -> dict[str, Any]:
     detectors = ranked_detectors(results, columns)
     sets = [d for d in results.datasets if d.role is Role.OOD]
     colours = {info.name: _COLOURS[index % len(_COLOURS)] for index, info in enumerate(sets)}
-    unit_test_limit = results.settings.unit_test_limit
     inside = next(d for d in results.datasets if d.role is Role.ID)
     shown = sets[: len(_COLOURS)]
     return {
         "title": _name_of(results.run.get("backbone")) or title,
         "subtitle": _subtitle(results, inside),
         "alert": partial_text(results),
+        "caveat": str(results.run.get("caveat") or ""),
         "tpr": share_text(results.settings.tpr),
         "confidence": share_text(results.settings.confidence),
         "facts": _facts(results, lookup, columns, detectors, inside),
@@ -90,7 +90,7 @@ def view(title: str, results: Results, shots: Shots) -> dict[str, Any]:
         "about": about(results),
         "raw": json.dumps(results.run, indent=1, default=str, ensure_ascii=False),
         "rule_text": _RULES.get(results.settings.rule, f"Threshold rule: {results.settings.rule}."),
-        "unit_test_rule": f"A test fails if its FPR is above {share_text(unit_test_limit)}.",
+        "interval_text": _interval_text(results),
     }
 
 
@@ -98,6 +98,25 @@ _RULES = {
     "attained": "The threshold is the largest observed ID score that keeps at least this share of the ID images.",
     "interpolated": "The threshold is a linearly interpolated quantile of the ID scores (the rule of NINCO's tables).",
 }
+
+
+def _interval_text(results: Results) -> str:
+    """How the intervals on the page are made; exactly that, and no others."""
+    boot = results.settings.bootstrap
+    means = (
+        "For means over classes and pooled values: a bootstrap in which the ID images and the images of every class are"
+        f" drawn anew {boot} times, with the threshold found anew each time; where all repetitions agree, the intervals"
+        " of the classes are combined."
+        if boot
+        else "Means over classes have none: the run was made without bootstrap."
+    )
+    return (
+        f"Nominal {share_text(results.settings.confidence)}. For shares of images (FPR of one class or of a set without"
+        " classes, accuracy, accepted shifted images): Wilson, with the threshold taken as given. For the AUROC of one"
+        " class or of a set without classes, and ID-AUROC: Wilson's formula with an effective number of images from"
+        f" DeLong's variance. {means} They tell how far the number of images determines a value, not how the detector"
+        " does on other classes."
+    )
 
 
 def _headline(results: Results, columns: Sequence[Column], detectors: Sequence[str]) -> dict[str, Any]:
@@ -108,9 +127,19 @@ def _headline(results: Results, columns: Sequence[Column], detectors: Sequence[s
         info, n = results.dataset(name), results.run["counts"].get(name, 0)
         kind = {Role.OOD: "classes", Role.UNIT_TEST: "tests", Role.SHIFT: "shifts"}.get(info.role, "")
         detail = f"{n} images" + (f", {len(info.class_names)} {kind}" if kind and info.class_names else "")
+        detail += _right_and_wrong(results, info)
         sets.append({"name": name, "detail": detail, "columns": sum(c.dataset == name for c in columns)})
     rows = [{"detector": name, "cells": [column.cells[position[name]] for column in columns]} for name in detectors]
     return {"sets": sets, "columns": columns, "rows": rows}
+
+
+def _right_and_wrong(results: Results, info: DatasetInfo) -> str:
+    """Numbers behind the ID-AUROC: the smaller of the two decides how much it can say."""
+    row = Lookup(results)(MODEL, info.name, "accuracy")
+    if info.role is not Role.ID or row is None or math.isnan(row.value):
+        return ""
+    right = round(row.value * row.n_id)
+    return f", {right} right, {row.n_id - right} wrong"
 
 
 def _facts(
@@ -181,7 +210,18 @@ def _class_set(results: Results, lookup: Lookup, info: DatasetInfo, detectors: S
         {"detector": d, "svg": interval_bars([_bar(found[n][i], n, d) for n in order])} for i, d in enumerate(detectors)
     ]
     count = results.run["counts"].get(info.name, 0)
-    return {"name": info.name, "detail": f"{count} images, {len(present)} classes", "rows": rows, "charts": charts}
+    detail = f"{count} images, {len(present)} classes"
+    return {"name": info.name, "detail": detail, "sizes": _sizes(rows[:-1]), "rows": rows, "charts": charts}
+
+
+def _sizes(rows: Sequence[Mapping[str, Any]]) -> str:
+    """What the sizes of the classes mean for their values."""
+    sizes = sorted(row["n"] for row in rows)
+    if not sizes or not sizes[0]:
+        return ""
+    span = f"{sizes[0]} images" if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]} images"
+    step = percent_text(1 / sizes[0])
+    return f"Classes have {span}: one image is {step} of the smallest, so see the intervals."
 
 
 def _heat(row: Any, detector: str) -> Cell:

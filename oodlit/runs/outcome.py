@@ -15,7 +15,7 @@ from oodlit.report.summary import summary_table
 from oodlit.results import Results
 from oodlit.roles import Role
 
-__all__ = ["check_folder", "is_first_process", "present"]
+__all__ = ["check_folder", "is_first_process", "not_applicable_lines", "present"]
 
 
 _WRITTEN = {"run.json", "table.csv", "scores.parquet", "report.html", "fitted", "thumbnails", "shards"}
@@ -54,6 +54,7 @@ def present(
     left_out: Mapping[str, str],
     warned: Sequence[str],
     console: Console | None,
+    caveat: str = "",
 ) -> Path:
     """Complete the record of a run, write its page, print its table.
 
@@ -63,10 +64,13 @@ def present(
         left_out: Detectors that were not even tried, with the reason.
         warned: Warnings of the run.
         console: Where to print. None = nowhere.
+        caveat: What must be kept in mind with these numbers; shown on the page and the terminal.
 
     Returns:
         The HTML page.
     """
+    if caveat:
+        results.run["caveat"] = caveat
     results.run["not_applicable"] = {**left_out, **results.run.get("not_applicable", {})}
     results.run["warnings"] = [text for text in warned if "is left out" not in text]
     results.save(out)
@@ -75,6 +79,10 @@ def present(
     if console is not None:
         console.print(summary_table(results))
         console.print(Text(_counts(results), style="dim"))
+        for line in not_applicable_lines(results.run["not_applicable"]):
+            console.print(Text(line, style="dim"))
+        if caveat:
+            console.print(Text(caveat, style="yellow"))
         if partial := partial_text(results):
             console.print(Text(partial, style="yellow"))
     return page
@@ -84,9 +92,21 @@ def _counts(results: Results) -> str:
     inside = next(info for info in results.datasets if info.role is Role.ID)
     rows = results.table[(results.table["dataset"] == inside.name) & (results.table["metric"] == "accuracy")]
     accuracy = f", classified with accuracy {100 * rows['value'].iloc[0]:.1f} %" if len(rows) else ""
-    text = (
+    return (
         f"Thresholds keep {100 * results.settings.tpr:g} % of the {results.run['counts'][inside.name]} images of"
         f" {inside.name}{accuracy}. In brackets {100 * results.settings.confidence:g} % intervals; the best in green."
     )
-    missing = results.run.get("not_applicable") or {}
-    return text + (f" Not applicable (the report says why): {', '.join(sorted(missing))}." if missing else "")
+
+
+def not_applicable_lines(reasons: Mapping[str, str]) -> list[str]:
+    """Detectors without scores by their reason, the most frequent one first; a reason that many share is said once.
+
+    Example:
+        >>> not_applicable_lines({"vim": "no training images", "knn": "no training images"})
+        ['Not applicable: knn, vim - no training images']
+    """
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in sorted(reasons.items()):
+        by_reason.setdefault(reason, []).append(name)
+    shared = sorted(by_reason.items(), key=lambda item: -len(item[1]))
+    return [f"Not applicable: {', '.join(names)} - {reason}" for reason, names in shared]

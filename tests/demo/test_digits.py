@@ -61,7 +61,7 @@ def test_second_run_may_replace_the_first_but_nothing_else(
     demo: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "thesis.txt").write_text("keep me")
-    assert main(["demo", "--out", str(tmp_path)]) == 1
+    assert main(["demo", "--out", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert "was not written by oodlit" in error
     assert error.count("\n") == 1

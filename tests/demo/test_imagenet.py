@@ -1,6 +1,8 @@
 """`oodlit demo imagenet`: a clear message without the extra, real predictions with it."""
 
 import importlib.metadata
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -45,9 +47,26 @@ def test_package_without_weights_is_an_error(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.slow
 @needs_extra
-def test_photos_are_recognised_and_noise_is_not(tmp_path: Path) -> None:
+def test_photos_are_recognised_and_noise_is_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "imagenet", "--out", str(tmp_path / "out")]) == 0
     results = Results.load(tmp_path / "out")
     assert results.value("accuracy", dataset="imagenet_photos") == pytest.approx(18 / 20)
     assert results.value("mean_auroc", dataset="other_pictures", detector="msp") > 0.8
-    assert (tmp_path / "out" / "report.html").is_file()
+    assert "one photo decides the threshold" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
+    text = capsys.readouterr().out
+    assert "one photo decides the threshold" in text
+    assert text.count("must be fitted on training images; this demo has none") == 1
+
+
+def test_missing_extra_is_said_before_torch_is_imported() -> None:
+    code = (
+        "import importlib.metadata, sys\n"
+        "def absent(name): raise importlib.metadata.PackageNotFoundError(name)\n"
+        "importlib.metadata.distribution = absent\n"
+        "from oodlit.cli import main\n"
+        "assert main(['demo', 'imagenet']) == 1\n"
+        "print('torch' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+    assert "or '.[imagenet-demo]' in a checkout" in done.stderr

@@ -242,3 +242,22 @@ def test_infinite_scores_and_thresholds_are_shown() -> None:
     frame["msp"] = np.where(frame["dataset"] == "val", -np.inf, frame["msp"])
     results = Results.from_scores(frame, make_results().datasets, ["msp", "knn"], bootstrap=0)
     assert "threshold -inf" in render({"run": results})
+
+
+def test_page_names_the_real_sizes_and_how_intervals_are_made() -> None:
+    text = " ".join(Parsed(render({"run": make_results(run={"caveat": "Few photos."})})).text)
+    assert "Few photos." in text
+    assert "Classes have 20 images: one image is 5.0 % of the smallest" in text
+    assert "drawn anew 20 times" in text
+    assert "100 images, 90 right, 10 wrong" in text
+    assert "the run was made without bootstrap" in " ".join(Parsed(render({"run": make_results(bootstrap=0)})).text)
+
+
+def test_no_sentence_stands_twice_on_a_page() -> None:
+    results = make_results()
+    only = [info for info in results.datasets if info.role is not Role.OOD or info.class_names]
+    frame = results.scores[results.scores["dataset"] != "far"]
+    page = render({"run": Results.from_scores(frame, only, list(results.detectors), bootstrap=20)})
+    prose = " ".join(re.findall(r"<(?:p|dd)[^>]*>(.*?)</(?:p|dd)>", page, flags=re.DOTALL))
+    sentences = Counter(s.strip() for s in re.split(r"(?<=[.;:])\s+", " ".join(prose.split())) if len(s.split()) > 4)
+    assert [sentence for sentence, count in sentences.items() if count > 1] == []

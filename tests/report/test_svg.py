@@ -43,3 +43,12 @@ def test_bars_show_value_interval_and_count() -> None:
     texts = ["".join(text.itertext()) for text in root.iter("text")]
     assert {"sea (31)", "25.0 %", "<sky> (5)", "undefined"} <= set(texts)
     assert [rect.get("width") for rect in root.iter("rect")] == ["160.0"]
+
+
+def test_ends_of_the_axis_are_no_impossible_scores() -> None:
+    """A probability is never below 0 or above 1, on the axis neither."""
+    scores = np.linspace(0.0, 1.0, 101)
+    root = ET.fromstring(str(score_histogram(Series("val", scores, "--s0"), [], 0.05)))
+    assert [text.text for text in root.iter("text")][:2] == ["0", "1"]
+    root = ET.fromstring(str(score_histogram(Series("val", np.ones(5), "--s0"), [], 1.0)))
+    assert [text.text for text in root.iter("text")] == [None, None, "all at 1"]
