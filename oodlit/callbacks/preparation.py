@@ -1,6 +1,6 @@
 """What is checked before the first batch: packages, data, and which detectors apply to this backbone."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -21,6 +21,7 @@ __all__ = [
     "check_alone",
     "check_memory",
     "check_packages",
+    "check_train_size",
     "predictions_bytes",
     "select_detectors",
     "take_facts",
@@ -115,6 +116,20 @@ def select_detectors(detectors: Mapping[str, Detector], facts: BackboneFacts, *,
         way_out = "leave them out, or pass strict=False" if strict else "choose others"
         raise RequirementError(f"{len(reasons)} of {len(detectors)} detectors do not apply ({listing}); {way_out}")
     return Applicable({n: d for n, d in detectors.items() if n not in reasons}, reasons)
+
+
+def check_train_size(detectors: Sequence[Detector], num_train: int) -> None:
+    """Refuse, before the pass over the training images, what they are too few for.
+
+    Raises:
+        RequirementError: Names the detector and both numbers.
+    """
+    for detector in (part for d in detectors for part in d.modules() if isinstance(part, Detector)):
+        if detector.min_train > num_train:
+            raise RequirementError(
+                f"{detector!r} needs at least {detector.min_train} training images, the train stream has {num_train};"
+                " use smaller settings, or more images"
+            )
 
 
 def check_memory(statistics: Statistics, facts: BackboneFacts, *, processes: int = 1) -> int:

@@ -12,7 +12,7 @@ from pytorch_lightning.utilities import rank_zero_info
 from torch import Tensor
 
 from oodlit.callbacks.collection import Rows, check_labels, gather
-from oodlit.callbacks.preparation import check_memory
+from oodlit.callbacks.preparation import check_memory, check_train_size
 from oodlit.callbacks.record import run_record
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream import Stream
@@ -86,6 +86,7 @@ class Run:
         self.streams = self.datamodule.active_streams
         self.rows = {s.name: Rows(s.name, list(self.detectors)) for s in self.streams if s.role is not Role.TRAIN}
         if self.datamodule.use_train:
+            check_train_size(self.to_fit, self.facts.num_train)
             self.statistics = make_statistics(self.to_fit, extra=(TrainSample,))
             needed = check_memory(self.statistics, self.facts, processes=self.trainer.num_devices)
             rank_zero_info(
