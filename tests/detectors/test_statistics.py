@@ -28,6 +28,7 @@ from oodlit.detectors.statistics import (
     TrainSample,
     synchronize,
 )
+from oodlit.detectors.statistics.samples import hash_contents
 from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.outputs import Outputs
 
@@ -225,3 +226,14 @@ def test_three_processes_equal_one(tmp_path: Path) -> None:
         found = load_file(tmp_path / f"{rank}.safetensors")
         assert found.keys() == expected.keys()
         assert_same(found, expected)
+
+
+def test_content_hashes_tell_rows_apart_and_spread_evenly():
+    rows = torch.cat([torch.randn(20_000, 4), torch.randn(20_000, 4).round(), torch.eye(4), torch.zeros(1, 4)])
+    distinct = torch.unique(rows + 0.0, dim=0)  # -0.0 and 0.0 have different bits, and are made one here
+    hashes = hash_contents(distinct)
+    assert len(torch.unique(hashes)) == len(distinct)
+    assert (hashes >= 0).all()
+    assert abs(float((hashes < 2**62).double().mean()) - 0.5) < 0.02
+    assert torch.equal(hash_contents(distinct.double())[:3] == hash_contents(distinct)[:3], torch.zeros(3).bool())
+    assert torch.equal(hash_contents(distinct.T.contiguous().T), hashes)
