@@ -7,6 +7,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -14,7 +15,7 @@ import jsonargparse
 
 from oodlit._version import __version__
 from oodlit.commands import UsageError
-from oodlit.commands.configuration import explain, search_current_folder, use_short_names
+from oodlit.commands.configuration import explain, search_current_folder, seeded, use_short_names
 from oodlit.errors import InvalidArgumentError, OodlitError, UnknownNameError
 
 __all__ = ["COMMANDS", "Command", "main"]
@@ -170,7 +171,8 @@ def _parse(name: str, arguments: list[str]) -> _Call:
         ]
         raise explain(error, positional=tuple(command.positional), options=options) from error
     instantiate = getattr(parser, "instantiate", None) or parser.instantiate_classes
-    given = instantiate(namespace).as_dict()
+    with seeded(namespace.get("seed")) if command.typed else nullcontext():
+        given = instantiate(namespace).as_dict()
     given = {key: value for key, value in given.items() if key not in ("config", "debug") and key[:2] != "__"}
     if "resolved_config" in inspect.signature(function).parameters:
         given["resolved_config"] = parser.dump(namespace)

@@ -7,7 +7,8 @@ import importlib
 import inspect
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import jsonargparse
 from oodlit.commands import UsageError
 from oodlit.errors import UnknownNameError
 
-__all__ = ["MODE", "explain", "search_current_folder", "use_short_names"]
+__all__ = ["MODE", "explain", "search_current_folder", "seeded", "use_short_names"]
 
 MODE = "oodlit"
 """Name of the parser mode that `use_short_names` adds."""
@@ -90,6 +91,17 @@ def search_current_folder() -> None:
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
         sys.path.append(here)
+
+
+@contextmanager
+def seeded(seed: int | None) -> Iterator[None]:
+    """Objects of a configuration are made from its seed: a network with random weights is the same in every run."""
+    import torch
+
+    with torch.random.fork_rng():
+        if seed is not None:
+            torch.manual_seed(seed)
+        yield
 
 
 def explain(error: Exception, *, positional: Sequence[str], options: Sequence[str]) -> UsageError | UnknownNameError:

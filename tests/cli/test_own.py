@@ -52,12 +52,15 @@ accelerator: cpu
 """
 
 
+SETS = (("my_train", "train", ("cat", "dog")), ("my_val", "id", ("cat", "dog")), ("my_ood", "ood", ("ant", "bee")))
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Shards of an ID set and an OOD set with two classes each, and a module of one's own."""
     folder = tmp_path_factory.mktemp("own")
     rng = np.random.default_rng(0)
-    for name, role, classes in (("my_val", "id", ("cat", "dog")), ("my_ood", "ood", ("ant", "bee"))):
+    for name, role, classes in SETS:
         for kind in classes:
             (folder / name / kind).mkdir(parents=True)
             for index in range(6):
@@ -211,7 +214,12 @@ def test_earlier_results_are_replaced_and_that_is_said(
 
 
 def test_fitted_detectors_are_used_again(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run() == 0
+    def with_train(config: Any) -> None:
+        streams = config["data"]["init_args"]["streams"]
+        streams.append({"class_path": "shard_stream", "init_args": {"shards": "shards/my_train"}})
+        config["detectors"] = [{"class_path": "KNN", "init_args": {"k": 2}}]
+
+    assert run(with_train, "--seed", "3") == 0
     first = Results.load(tmp_path / "out")
     fitted = tmp_path / "fitted"
     (tmp_path / "out" / "fitted").rename(fitted)
@@ -219,4 +227,10 @@ def test_fitted_detectors_are_used_again(run: Any, tmp_path: Path, capsys: pytes
     assert "either detectors or --fitted is needed" in capsys.readouterr().err
     assert run(None, "--fitted", str(fitted)) == 2
     assert "not both" in capsys.readouterr().err
-    assert first.detectors == ("msp",)
+    capsys.readouterr()
+    assert run(lambda config: config.pop("detectors"), "--fitted", str(fitted), "--seed", "3") == 0
+    again = Results.load(tmp_path / "out")
+    assert "my_train" not in again.run["counts"]
+    assert again.detectors == first.detectors == ("knn",)
+    kept = first.scores[first.scores["dataset"] != "my_train"].reset_index(drop=True)
+    assert kept["knn"].tolist() == again.scores["knn"].tolist()
