@@ -3,6 +3,7 @@
 A folder holds `detectors.json` (version, settings, what the fit belongs to) and `detectors.safetensors` (the buffers).
 """
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,6 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 from safetensors.torch import save as to_bytes
@@ -99,6 +101,7 @@ def save(detectors: Mapping[str, Detector], directory: str | Path, origin: FitOr
         "format": FORMAT,
         "oodlit": __version__,
         "origin": asdict(origin or FitOrigin()),
+        "checksum": _checksum(tensors),
         "detectors": [
             {
                 "name": name,
@@ -142,7 +145,12 @@ def load(directory: str | Path) -> tuple[dict[str, Detector], FitOrigin]:
                 f" this version reads format {FORMAT} - fit again"
             )
         origin = FitOrigin(**description["origin"])
-        detectors = _detectors(description["detectors"], load_file(tensor_file))
+        tensors = load_file(tensor_file)
+        if description["checksum"] != _checksum(tensors):
+            raise InvalidArgumentError(
+                f"{folder}: the saved detectors are damaged (the checksum of the tensors differs); fit again"
+            )
+        detectors = _detectors(description["detectors"], tensors)
         for detector in detectors.values():
             detector.fitted_on = origin.fingerprint
         return detectors, origin  # noqa: TRY300
@@ -152,6 +160,16 @@ def load(directory: str | Path) -> tuple[dict[str, Detector], FitOrigin]:
         raise InvalidArgumentError(
             f"{folder}: the saved detectors are damaged ({type(error).__name__}: {error}); fit again"
         ) from error
+
+
+def _checksum(tensors: Mapping[str, Tensor]) -> str:
+    """Of the bits of all tensors, by name: a flipped bit in the file would only change scores."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, value in sorted(tensors.items()):
+        digest.update(name.encode())
+        if value.numel():
+            digest.update(value.contiguous().flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _detectors(entries: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tensor]) -> dict[str, Detector]:

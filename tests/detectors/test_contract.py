@@ -264,3 +264,16 @@ def test_the_sample_keeps_what_is_read() -> None:
         assert ", ".join(make_statistics(named)[TrainSample].fields) == expected
     assert make_statistics([ReAct()], extra=(TrainSample,))[TrainSample].fields == ("logits", "features")
     assert make_statistics([MSP()], extra=(TrainSample,))[TrainSample].fields == ("logits", "features")
+
+
+def test_a_flipped_bit_in_a_saved_fit_is_noticed(tmp_path: Path) -> None:
+    detector = Mahalanobis()
+    fit([detector], [Outputs(features=torch.randn(40, 4), labels=torch.arange(40) % 3)])
+    save({"m": detector}, tmp_path)
+    assert load(tmp_path)[0]["m"].is_fitted
+    file = tmp_path / "detectors.safetensors"
+    data = bytearray(file.read_bytes())
+    data[-3] ^= 1
+    file.write_bytes(bytes(data))
+    with pytest.raises(InvalidArgumentError, match="the checksum of the tensors differs"):
+        load(tmp_path)
