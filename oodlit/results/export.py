@@ -52,7 +52,8 @@ def to_markdown_text(summary: pd.DataFrame) -> str:
     header = ["detector", *(_in_markdown(_title(column)) for column in text.columns)]
     lines = [header, ["---", *["---:"] * len(text.columns)]]
     lines += [[_in_markdown(str(name)), *map(str, row)] for name, row in zip(text.index, text.to_numpy(), strict=True)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+    note = f"\n{_in_markdown(summary.attrs['note'])}\n" if "note" in summary.attrs else ""
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n" + note
 
 
 def to_latex_text(summary: pd.DataFrame) -> str:
@@ -73,7 +74,8 @@ def to_latex_text(summary: pd.DataFrame) -> str:
     lines.append(r"\midrule")
     for name, row in zip(text.index, text.to_numpy(), strict=True):
         lines.append(" & ".join([_escaped(str(name)), *map(str, row)]) + r" \\")
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
+    note = [f"% {summary.attrs['note']}"] if "note" in summary.attrs else []
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *note]) + "\n"
 
 
 def to_json_text(table: pd.DataFrame) -> str:

@@ -37,6 +37,7 @@ class Results:
             `undefined` (one entry with its reason for every NaN value) and `notes` (what was not computed, and why).
 
     Example:
+        >>> from oodlit import Role
         >>> frame = pd.DataFrame({"key": ["val/0", "val/1", "near/0"], "dataset": ["val", "val", "near"],
         ...     "group": [-1, -1, 0], "label": [0, 1, -1], "prediction": [0, 0, 1], "msp": [0.9, 0.5, 0.7]})
         >>> datasets = [DatasetInfo("val", Role.ID), DatasetInfo("near", Role.OOD, ("seven",))]
@@ -223,7 +224,7 @@ class Results:
                 classes), failed unit tests, and DER of shifted sets.
 
         Returns:
-            One row per detector, columns (data set, metric).
+            One row per detector, columns (data set, metric); `attrs["note"]` says numbers of images and threshold rule.
 
         Raises:
             UnknownNameError: No data set has a metric of that name.
@@ -288,11 +289,11 @@ class Results:
         return self._written(export.to_json_text(self.table), path)
 
     def to_latex(self, path: str | os.PathLike[str] | None = None, *, metrics: Sequence[str] | None = None) -> str:
-        """The summary as a booktabs table, in percent, the best of each column in bold."""
+        """The summary as a booktabs table, in percent, the best of each column in bold; its note is a comment."""
         return self._written(export.to_latex_text(self.summary(metrics)), path)
 
     def to_markdown(self, path: str | os.PathLike[str] | None = None, *, metrics: Sequence[str] | None = None) -> str:
-        """The summary as a Markdown table, in percent, the best of each column in bold."""
+        """The summary as a Markdown table, in percent, the best of each column in bold, with its note below."""
         return self._written(export.to_markdown_text(self.summary(metrics)), path)
 
     def plot(self, kind: str = "fpr_per_class", **options: Any) -> "Figure":

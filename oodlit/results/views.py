@@ -43,7 +43,20 @@ def summary(results: "Results", metrics: Sequence[str] | None = None) -> pd.Data
     columns = pd.MultiIndex.from_tuples(chosen, names=["dataset", "metric"])
     rows = results.table[(results.table["ood_class"] == "") & (results.table["detector"] != MODEL)]
     wide = rows.pivot(index="detector", columns=["dataset", "metric"], values="value")
-    return wide.reindex(index=pd.Index(results.detectors, name="detector"), columns=columns)
+    shown = wide.reindex(index=pd.Index(results.detectors, name="detector"), columns=columns)
+    shown.attrs["note"] = _note(results, list(dict.fromkeys(name for name, _ in chosen)))
+    return shown
+
+
+def _note(results: "Results", datasets: Sequence[str]) -> str:
+    """How many images the values rest on, and by which rule: what a table must not be shown without."""
+    inside = next(info.name for info in results.datasets if info.role is Role.ID)
+    counts, settings = results.run["counts"], results.settings
+    others = ", ".join(f"{name} n = {counts.get(name, 0)}" for name in datasets if name != inside)
+    text = (
+        f"Thresholds keep {100 * settings.tpr:.4g} % of {inside} (n = {counts.get(inside, 0)}), rule {settings.rule!r}"
+    )
+    return f"{text}; {others}." if others else f"{text}."
 
 
 def per_class(results: "Results", dataset: str, metric: str | None = None) -> pd.DataFrame:
