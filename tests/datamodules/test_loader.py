@@ -148,7 +148,7 @@ def test_class_names_that_no_table_can_show(names: tuple[str, ...]) -> None:
 
 
 def test_images_without_transform_are_an_error() -> None:
-    with pytest.raises(InvalidArgumentError, match="no transform is set; give the backbone or the data one: transform="):
+    with pytest.raises(InvalidArgumentError, match="no transform is set; give the backbone or the data one"):
         list(StreamLoader(bad_stream()))
 
 
