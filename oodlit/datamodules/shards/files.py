@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast, runtime_checkable
 
-from oodlit.datamodules.shards.members import MAX_MEMBER_BYTES
+from oodlit.datamodules.shards.members import MAX_MEMBER_BYTES, next_member
 from oodlit.errors import DataError
 
 __all__ = ["File", "Files", "open_files"]
@@ -226,7 +226,7 @@ def _regular(file: _Readable, where: Path) -> Iterator[tuple[str, tarfile.TarInf
     reads = _LastRead(file)
     try:
         with tarfile.open(fileobj=cast(BinaryIO, reads), mode="r:") as tar:
-            while (info := tar.next()) is not None:
+            while (info := next_member(tar)) is not None:
                 tar.members = []  # type: ignore[attr-defined]
                 if info.isdir():
                     continue

@@ -21,6 +21,7 @@ __all__ = [
     "Member",
     "RawSample",
     "ShardDamageError",
+    "next_member",
     "raw_samples",
 ]
 
@@ -131,10 +132,17 @@ def _finished(sample: RawSample, on_stray: Callable[[str], None]) -> Iterator[Ra
         yield sample
 
 
+def next_member(tar: tarfile.TarFile) -> tarfile.TarInfo | None:
+    """`tar.next()`, also of an archive without members, where Python 3.10 seeks to before its start."""
+    if tar.offset == 0 and getattr(tar, "firstmember", None) is None:
+        return None
+    return tar.next()
+
+
 def _headers(file: BinaryIO, where: str) -> Iterator[tarfile.TarInfo]:
     try:
         with tarfile.open(fileobj=file, mode="r:") as tar:
-            while (info := tar.next()) is not None:
+            while (info := next_member(tar)) is not None:
                 tar.members = []  # type: ignore[attr-defined] # tarfile keeps every header otherwise
                 if not info.isdir():
                     yield info
