@@ -215,11 +215,15 @@ class TestErrorsHiddenByHandlersOrPipes:
 
 
 def test_unsafe_decoders(tmp_path: Path) -> None:
-    bomb = b"cposix\nsystem\n(S'touch /tmp/oodlit_was_here'\ntR."
+    mark = tmp_path / "exploded"
+    bomb = f"cposix\nsystem\n(S'touch {mark}'\ntR.".encode()
+    pickle.loads(bomb)
+    assert mark.exists()  # it would be seen
+    mark.unlink()
     write_raw_tar(tmp_path / "a.tar", {"0.pyd": bomb, "0.pkl": bomb, "0.pt": bomb, "0.png": PNG, "0.cls": b"2"})
     (sample,) = ShardSource(tmp_path).read(0, 1)
     assert (sample.key, sample.image, sample.label) == ("0", PNG, 2)
-    assert not Path("/tmp/oodlit_was_here").exists()
+    assert not mark.exists()
 
 
 class TestDamage:
