@@ -8,6 +8,7 @@ OodlitError
  ├── FingerprintError       (ValueError)       fitted state belongs to another backbone
  ├── NonFiniteScoreError    (ValueError)       NaN where a ranking is formed
  ├── DataError              (RuntimeError)     a shard, sample or label is missing or unreadable
+ ├── LoggingError           (RuntimeError)     loggers failed; every other logger has its values
  └── MissingExtraError      (ImportError)      an optional dependency is not installed
 """
 
@@ -59,6 +60,10 @@ class NonFiniteScoreError(OodlitError, ValueError):
 
 class DataError(OodlitError, RuntimeError):
     """A shard, sample, image or label is missing, repeated or unreadable; names shard and key."""
+
+
+class LoggingError(OodlitError, RuntimeError):
+    """One or more loggers could not take the metrics; the others have them, and the results are complete."""
 
 
 class MissingExtraError(OodlitError, ImportError):

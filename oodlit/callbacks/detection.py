@@ -9,6 +9,7 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy
 
+from oodlit.callbacks.loggers import log_to_all
 from oodlit.callbacks.preparation import (
     check_alone,
     check_packages,
@@ -223,12 +224,11 @@ class OODDetection(pl.Callback):
             # What cost the most comes first: a picture or a logger that fails loses none of the numbers.
             if self.output_dir is not None:
                 self._save(run, self.results, self.output_dir)
-            values = self.results.metrics_by_name()
-            for logger in run.trainer.loggers:
-                logger.log_metrics(values, step=0)
-                logger.save()
-            if self.output_dir is not None:
-                self._draw(run, self.results, self.output_dir)
+            try:
+                log_to_all(run.trainer.loggers, self.results.metrics_by_name())
+            finally:
+                if self.output_dir is not None:
+                    self._draw(run, self.results, self.output_dir)
         self._give_back()
 
     def _save(self, run: Run, results: Results, folder: Path) -> None:

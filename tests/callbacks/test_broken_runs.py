@@ -34,7 +34,7 @@ from oodlit.detectors.statistics import FeatureBank, Statistics
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError, RequirementError
 from oodlit.testing.backbones import TinyConvNet
 from oodlit.testing.problems import separated_problem
-from tests.callbacks.support import make_module, make_streams, make_trainer, run
+from tests.callbacks.support import Recorder, make_module, make_streams, make_trainer, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*values are undefined")
 
@@ -450,26 +450,6 @@ def test_kept_predictions_hold_no_intermediate_results():
 
 
 # --- loggers, names, folders ------------------------------------------------------------------------------------------
-
-
-class Recorder(pl.loggers.Logger):
-    """Has the interface of W&B's logger and keeps what it is given."""
-
-    name, version = "recorder", "0"
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.logged: list[tuple[dict[str, float], int]] = []
-        self.saved = 0
-
-    def log_hyperparams(self, *_args, **_kwargs) -> None:
-        """Nothing is kept."""
-
-    def log_metrics(self, metrics, step=None) -> None:
-        self.logged.append((dict(metrics), step))
-
-    def save(self) -> None:
-        self.saved += 1
 
 
 def test_names_with_blanks_colons_and_slashes_reach_every_logger(tmp_path):
