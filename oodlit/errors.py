@@ -8,6 +8,7 @@ OodlitError
  ├── FingerprintError       (ValueError)       fitted state belongs to another backbone
  ├── NonFiniteScoreError    (ValueError)       NaN where a ranking is formed
  ├── DataError              (RuntimeError)     a shard, sample or label is missing or unreadable
+ ├── PreprocessingError     (RuntimeError)     a transform, decoder or data set of the user's fails on a sample
  ├── LoggingError           (RuntimeError)     loggers failed; every other logger has its values
  └── MissingExtraError      (ImportError)      an optional dependency is not installed
 """
@@ -60,6 +61,13 @@ class NonFiniteScoreError(OodlitError, ValueError):
 
 class DataError(OodlitError, RuntimeError):
     """A shard, sample, image or label is missing, repeated or unreadable; names shard and key."""
+
+
+class PreprocessingError(OodlitError, RuntimeError):
+    """A transform, decoder or data set of the user's raised; names the sample, its cause is what was raised.
+
+    A fault of code, not of data: it is never skipped.
+    """
 
 
 class LoggingError(OodlitError, RuntimeError):

@@ -13,9 +13,10 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from oodlit.datamodules.decode import decode_image
+from oodlit.datamodules.failures import Failure, said
 from oodlit.datamodules.keys import key_digest
 from oodlit.datamodules.stream import Sample, Stream
-from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.errors import DataError, InvalidArgumentError, OodlitError, PreprocessingError
 from oodlit.roles import Role
 
 __all__ = ["Batch", "OnError", "StreamLoader", "Transform", "reader_range"]
@@ -137,6 +138,8 @@ class StreamLoader:
 
         Raises:
             DataError: By `on_error`; always for damaged shards and for keys that occur twice.
+            PreprocessingError: The transform, the decoder or the source raised something else; names the sample, and
+                what was raised is its cause, from a worker process too.
         """
         if not self.num_samples:
             return
@@ -147,8 +150,8 @@ class StreamLoader:
         digests = array("Q")  # 8 bytes per sample
         count = 0
         for batch in self._alive(loader):
-            if isinstance(batch, _Failure):
-                raise DataError(batch.message)
+            if isinstance(batch, Failure):
+                raise batch.error
             keys = batch["key"] + [key for key, _ in batch["skipped"]]
             digests.extend(key_digest(key) for key in keys)
             count += len(keys)
@@ -189,13 +192,6 @@ def _as_it_is(batch: Any) -> Any:
     return batch
 
 
-class _Failure:
-    """An error on its way from a worker, so that the main process raises it with its one clear message."""
-
-    def __init__(self, message: str) -> None:
-        self.message = message
-
-
 @dataclass(eq=False)
 class _Batches(IterableDataset[Any]):
     """Collated batches of the range of one reader. Pickled to the workers."""
@@ -219,14 +215,14 @@ class _Batches(IterableDataset[Any]):
         positions = self.positions(info.id, info.num_workers) if info else self.positions(0, 1)
         try:
             yield from self._read(positions)
-        except DataError as error:
-            yield _Failure(str(error))
+        except Exception as error:  # as an item: PyTorch would make another error of it on its way
+            yield Failure(error)
 
     def _read(self, positions: range) -> Iterator[Batch]:
         rows = self._rows(len(positions))
         like: Tensor | None = None
         count = 0
-        for sample in self.stream.source.read(positions.start, positions.stop):
+        for sample in self._samples(positions):
             count += 1
             reason, image = self._image(sample)
             if image is not None:
@@ -249,6 +245,22 @@ class _Batches(IterableDataset[Any]):
                 f" {positions.start}..{positions.stop - 1}; {len(positions)} are needed"
             )
 
+    def _samples(self, positions: range) -> Iterator[Sample]:
+        """The samples of the source; where its code fails, the stream and the place are named."""
+        place = f"the first of positions {positions.start}..{positions.stop - 1}"
+        try:
+            for sample in self.stream.source.read(positions.start, positions.stop):
+                yield sample
+                place = f"the sample after {self.stream.full_key(sample.key)!r}"
+        except PreprocessingError as error:  # the source knows the sample
+            raise PreprocessingError(f"stream {self.stream.name!r}: {error}") from error.__cause__
+        except OodlitError:
+            raise
+        except Exception as error:
+            raise PreprocessingError(
+                f"stream {self.stream.name!r}: {type(self.stream.source).__name__} failed at {place}: {said(error)}"
+            ) from error
+
     def _rows(self, remaining: int) -> "_Rows":
         return _Rows(self.stream.name, min(self.batch_size, remaining))
 
@@ -268,26 +280,36 @@ class _Batches(IterableDataset[Any]):
             image = self.decode(sample.image) if isinstance(sample.image, bytes) else sample.image
         except DataError as error:
             return str(error), None
-        return "", self._transformed(image)
+        except Exception as error:
+            raise PreprocessingError(f"{self._place(sample)}: the decoder failed: {said(error)}") from error
+        return "", self._transformed(image, self._place(sample))
 
-    def _transformed(self, image: Image.Image) -> Tensor:
+    def _place(self, sample: Sample) -> str:
+        return repr(self.stream.full_key(sample.key)) + (f" ({sample.origin})" if sample.origin else "")
+
+    def _transformed(self, image: Image.Image, what: str) -> Tensor:
         if self.transform is None:
             raise InvalidArgumentError(
                 f"stream {self.stream.name!r} gives images, but no transform is set; give the backbone or the data"
                 " one: transform=..., or in a configuration `transform: {class_path: ...}` below init_args of OODModule"
             )
-        transformed = self.transform(image if image.mode == "RGB" else image.convert("RGB"))
+        try:
+            transformed = self.transform(image if image.mode == "RGB" else image.convert("RGB"))
+        except Exception as error:
+            raise PreprocessingError(f"{what}: the transform failed: {said(error)}") from error
         if not isinstance(transformed, Tensor):
-            raise InvalidArgumentError(
-                f"stream {self.stream.name!r}: the transform gives {type(transformed).__name__}; a tensor is needed"
-            )
+            raise InvalidArgumentError(f"{what}: the transform gives {type(transformed).__name__}; a tensor is needed")
         return transformed
+
+    def _blank(self) -> Tensor:
+        what = f"stream {self.stream.name!r}, a black image of 64 x 64 in place of unusable ones"
+        return self._transformed(Image.new("RGB", (64, 64)), what)
 
     def _batch(self, rows: "_Rows", like: Tensor | None) -> Batch:
         images = rows.images
         if images is None:
             if like is None:
-                like = torch.zeros(3, 1, 1) if self.transform is None else self._transformed(Image.new("RGB", (64, 64)))
+                like = torch.zeros(3, 1, 1) if self.transform is None else self._blank()
             images = like.new_empty((0, *like.shape))
         return Batch(
             image=images,
@@ -322,7 +344,7 @@ class _Rows:
             kinds = sorted((tuple(one.shape), str(one.dtype)) for one in (self._space[0], image))
             found = " and ".join(f"{shape} of {dtype}" for shape, dtype in kinds)
             raise InvalidArgumentError(
-                f"stream {self._stream!r}: images of one batch have shapes {found};"
+                f"stream {self._stream!r}: images of one batch have shapes {found}, first at key {sample.key!r};"
                 " the transform must give one shape and one type"
             )
         self._space[len(self.samples)] = image

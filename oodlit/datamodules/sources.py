@@ -8,9 +8,10 @@ from typing import Any, Protocol, runtime_checkable
 from PIL import Image
 from torch import Tensor
 
+from oodlit.datamodules.failures import said
 from oodlit.datamodules.keys import escape_key
 from oodlit.datamodules.stream import Sample
-from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.errors import DataError, InvalidArgumentError, PreprocessingError
 
 __all__ = ["DatasetSource", "FileSource", "MemorySource"]
 
@@ -58,7 +59,8 @@ class DatasetSource:
     """Samples from a map-style data set of (image, label), such as those of torchvision.
 
     Images are PIL images or tensors; a tensor is used as it is, without a transform. Items that fail with `OSError` or
-    `DataError` count as unreadable samples; other errors are faults of the data set's code and pass through.
+    `DataError` count as unreadable samples; other errors are faults of the data set's code, a `PreprocessingError` that
+    names the item.
 
     Args:
         dataset: The data set; pickled to the workers.
@@ -113,6 +115,10 @@ class DatasetSource:
             item = self.dataset[index]
         except (OSError, DataError) as error:
             return Sample(self._key(index), b"", group=group, error=str(error) or type(error).__name__, origin=origin)
+        except Exception as error:
+            raise PreprocessingError(
+                f"{origin}, key {self._key(index)!r}: the data set failed: {said(error)}"
+            ) from error
         if not isinstance(item, tuple | list) or len(item) < 2 or not isinstance(item[0], Image.Image | Tensor):
             raise InvalidArgumentError(
                 f"{origin} is {type(item).__name__}; a pair (image, label) with a PIL image or a tensor is needed"

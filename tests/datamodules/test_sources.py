@@ -11,7 +11,7 @@ from torch import Tensor
 from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.sources import DatasetSource, FileSource, MemorySource
 from oodlit.datamodules.stream import Sample, Stream, find_samples
-from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.errors import DataError, InvalidArgumentError, PreprocessingError
 from oodlit.roles import Role
 from oodlit.testing.shards import tiny_image
 
@@ -83,7 +83,9 @@ class TestDatasetSource:
         batch = next(loader)
         assert batch["label"].tolist() == [-1]
         assert batch["skipped"] == [("s/000001", "cannot identify image file")]
-        with pytest.raises(KeyError, match="a fault in its code"):
+        with pytest.raises(
+            PreprocessingError, match=r"stream 's': item 2 of Faulty, key '000002': the data set failed: KeyError"
+        ):
             next(loader)
 
     def test_items_must_be_pairs(self) -> None:
