@@ -1,6 +1,8 @@
 """Remote shards: a server that drops connections and cuts bodies never costs a sample."""
 
+import hashlib
 import importlib.util
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ import pytest
 import torch
 
 from oodlit.datamodules.loader import StreamLoader
-from oodlit.datamodules.shards import Cache, ShardSource, shard_stream
+from oodlit.datamodules.shards import Cache, ShardSource, copies, shard_stream
 from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError
 from oodlit.testing.shards import write_tiny_shards
 
@@ -215,6 +217,121 @@ def test_a_stale_copy_of_another_size_is_fetched_again(tmp_path: Path, server: S
     copy.parent.mkdir(parents=True)
     copy.write_bytes(b"x")
     assert [sample.key for sample in source.read(0, 3)] == keys
+
+
+def flip(path: Path) -> bytes:
+    """Another byte at the place of a byte of the image; gives the content as it was."""
+    data = path.read_bytes()
+    place = data.index(b"IDAT") + 6
+    path.write_bytes(data[:place] + bytes([data[place] ^ 1]) + data[place + 1 :])
+    return data
+
+
+@pytest.fixture
+def no_margin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files are taken as settled when 20 ms old: more than the resolution of time stamps, less than a test waits."""
+    monkeypatch.setattr(copies, "MARGIN_NS", 20 * 10**6)
+
+
+@pytest.mark.usefixtures("no_margin")
+@pytest.mark.parametrize("checked_before", [False, True])
+def test_a_damaged_copy_of_the_right_length_is_fetched_again(
+    tmp_path: Path, server: Server, checked_before: bool
+) -> None:
+    write_tiny_shards(tmp_path / "remote", [3])
+    source = ShardSource(server.url, cache=Cache(tmp_path / "cache"))
+    images = [sample.image for sample in source.read(0, 3)]
+    copy = source.cache.path(server.url + "tiny-000000.tar")
+    if checked_before:
+        time.sleep(0.05)
+        list(source.read(0, 3))
+        assert copy.with_name(f".{copy.name}.checked").is_file()
+    state = copy.stat()
+    whole = flip(copy)
+    os.utime(copy, ns=(state.st_atime_ns, state.st_mtime_ns))  # as a program that hides its change
+    before = server.requests
+    assert [sample.image for sample in source.read(0, 3)] == images
+    assert (server.requests - before, copy.read_bytes() == whole) == (1, True)
+
+
+def test_a_copy_of_an_earlier_build_is_fetched_again(tmp_path: Path, server: Server) -> None:
+    write_tiny_shards(tmp_path / "remote", [3])
+    cache = Cache(tmp_path / "cache")
+    list(ShardSource(server.url, cache=cache).read(0, 3))
+    shard = tmp_path / "remote" / "tiny-000000.tar"
+    earlier = hashlib.sha256(shard.read_bytes()).hexdigest()
+    flip(shard)
+    manifest = tmp_path / "remote" / "_info.json"
+    manifest.write_text(manifest.read_text().replace(earlier, hashlib.sha256(shard.read_bytes()).hexdigest()))
+    source = ShardSource(server.url, cache=cache)
+    list(source.read(0, 3))
+    assert cache.path(server.url + shard.name).read_bytes() == shard.read_bytes()
+
+
+def test_a_damaged_copy_without_a_server_is_refused(tmp_path: Path, server: Server) -> None:
+    write_tiny_shards(tmp_path / "remote", [3])
+    cache = Cache(tmp_path / "cache", attempts=2, backoff_s=0.001)
+    source = ShardSource(server.url, cache=cache)
+    list(source.read(0, 3))
+    flip(cache.path(server.url + "tiny-000000.tar"))
+    server.refusals = [503] * 99
+    with pytest.raises(
+        DataError, match=r"the copy .*tiny-000000\.tar is damaged or outdated: its checksum .* 2 attempts"
+    ):
+        list(source.read(0, 3))
+
+
+@pytest.mark.usefixtures("no_margin")
+def test_a_copy_is_read_for_its_checksum_once(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    keys = write_tiny_shards(tmp_path / "remote", [3])
+    source = ShardSource(server.url, cache=Cache(tmp_path / "cache"))
+    list(source.read(0, 3))  # downloaded, and its checksum taken on the way
+    checks = []
+    real = copies.sha256_of
+    monkeypatch.setattr(copies, "sha256_of", lambda file: checks.append(file) or real(file))
+    time.sleep(0.05)
+    for _ in range(3):
+        assert [sample.key for sample in source.read(0, 3)] == keys
+    assert len(checks) == 1
+    copy = source.cache.path(server.url + "tiny-000000.tar")
+    copy.with_name(f".{copy.name}.checked").write_text("no JSON")
+    list(source.read(0, 3))
+    assert len(checks) == 2
+
+
+def test_a_copy_that_just_came_is_not_noted(tmp_path: Path, server: Server) -> None:
+    """Time stamps are coarse: a change within the same tick would go unseen."""
+    write_tiny_shards(tmp_path / "remote", [3])
+    source = ShardSource(server.url, cache=Cache(tmp_path / "cache"))
+    for _ in range(2):
+        list(source.read(0, 3))
+    assert not list((tmp_path / "cache").rglob("*.checked"))
+
+
+def test_a_cache_that_cannot_be_written_is_read_and_checked(tmp_path: Path, server: Server) -> None:
+    keys = write_tiny_shards(tmp_path / "remote", [3])
+    source = ShardSource(server.url, cache=Cache(tmp_path / "cache"))
+    list(source.read(0, 3))
+    copy = source.cache.path(server.url + "tiny-000000.tar")
+    lock = copy.with_name(f".{copy.name}.lock")
+    lock.unlink(missing_ok=True)
+    lock.mkdir()  # no lock can be had, whoever runs the test
+    assert [sample.key for sample in source.read(0, 3)] == keys
+    flip(copy)
+    with pytest.raises(DataError, match=r"is damaged or outdated: .* cannot be written; name a folder that can"):
+        list(source.read(0, 3))
+
+
+def test_leftovers_of_killed_downloads_are_removed(tmp_path: Path, server: Server) -> None:
+    write_tiny_shards(tmp_path / "remote", [3])
+    cache = Cache(tmp_path / "cache")
+    copy = cache.path(server.url + "tiny-000000.tar")
+    copy.parent.mkdir(parents=True)
+    left, other = copy.with_name(f".{copy.name}.123.tmp"), copy.with_name(".mine.123.tmp")
+    for path in (left, other):
+        path.write_bytes(b"half a shard")
+    list(ShardSource(server.url, cache=cache).read(0, 3))
+    assert (left.exists(), other.exists()) == (False, True)
 
 
 def test_settings_are_checked() -> None:

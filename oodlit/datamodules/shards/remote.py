@@ -1,11 +1,13 @@
 """Shards behind a URL: fetched whole into a local cache, checked, retried, never silently short."""
 
+import contextlib
+import glob
 import hashlib
 import os
 import re
 import tarfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,6 +15,7 @@ from typing import Any, TypeVar
 import fsspec
 from filelock import FileLock
 
+from oodlit.datamodules.shards.copies import CHUNK, has_checksum, is_known, is_whole
 from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError
 
 __all__ = ["PROTOCOLS", "Cache", "is_url", "retried", "split_url"]
@@ -21,7 +24,6 @@ PROTOCOLS = ("http", "https", "s3", "gs", "gcs", "hf", "az", "abfs")
 """URL schemes that are read. There is no "pipe:" and no chaining with "::": nothing in a name starts a program."""
 
 _T = TypeVar("_T")
-_CHUNK = 2**20
 
 
 def is_url(path: str) -> bool:
@@ -95,15 +97,16 @@ def _info(system: Any, name: str) -> dict[str, Any]:
         raise OSError(reason) from cause  # such as a busy server: tried again
 
 
-def _is_whole(path: Path, size: int | None) -> bool:
-    """Whether a copy in the cache can be used: of the right length, or, if that is unknown, a tar with its end."""
-    if not path.is_file():
-        return False
-    if size is not None or path.suffix != ".tar":
-        return size in (None, path.stat().st_size)
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - 2 * tarfile.BLOCKSIZE))
-        return file.read() == bytes(2 * tarfile.BLOCKSIZE)
+@contextlib.contextmanager
+def _lock(path: Path) -> Iterator[bool]:
+    """Hold the lock of a copy; False if its folder cannot be written, so that nobody else changes the copy either."""
+    lock = FileLock(path.with_name(f".{path.name}.lock"))
+    with contextlib.suppress(OSError):
+        lock.acquire()
+    try:
+        yield lock.is_locked
+    finally:
+        lock.release()
 
 
 @dataclass(frozen=True)
@@ -146,20 +149,28 @@ class Cache:
         """The local copy of `url`, downloaded if it is not there, or in any case if `fresh`.
 
         A download counts only if it has the announced length and, where the manifest knows them, the right size and
-        checksum; a tar must also have its end mark. Otherwise it is tried again.
+        checksum; a tar must also have its end mark. Otherwise it is tried again. A copy that is there counts by the
+        same rules: its checksum is taken when it is first opened, which reads the file once more (half a second per
+        gigabyte where the processor has SHA instructions, 2 to 3 s without), and again after something touched it.
+        A copy of another checksum is fetched anew.
 
         Raises:
-            DataError: Every attempt failed.
+            DataError: Every attempt failed, or the copy is another file and cannot be replaced.
         """
         path = self.path(url)
-        if not fresh and _is_whole(path, size):
+        if not fresh and is_whole(path, size) and is_known(path, sha256):
             return path
         path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(path.with_name(f".{path.name}.lock")):  # readers of one machine share one download
-            if not fresh and _is_whole(path, size):
-                return path
+        what = url
+        with _lock(path) as is_writable:  # readers of one machine share one download and one check
+            if not fresh and is_whole(path, size):
+                if sha256 is None or is_known(path, sha256) or has_checksum(path, sha256):
+                    return path
+                what = f"{url} (the copy {path} is damaged or outdated: its checksum differs from the manifest's)"
+            if not is_writable:
+                raise DataError(f"{what}: {path.parent} cannot be written; name a folder that can: Cache(folder=...)")
             return retried(
-                lambda: self._download(url, path, size, sha256), url, attempts=self.attempts, backoff_s=self.backoff_s
+                lambda: self._download(url, path, size, sha256), what, attempts=self.attempts, backoff_s=self.backoff_s
             )
 
     def _options(self, url: str) -> dict[str, Any]:
@@ -172,6 +183,8 @@ class Cache:
         return options
 
     def _download(self, url: str, path: Path, size: int | None, sha256: str | None) -> Path:
+        for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):  # of a killed download: the lock is ours
+            leftover.unlink(missing_ok=True)
         temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         digest = hashlib.sha256()
         tail = b""
@@ -179,7 +192,7 @@ class Cache:
             system, name = fsspec.core.url_to_fs(url, **self._options(url))
             announced = _info(system, name).get("size")
             with system.open(name, "rb", cache_type="none", block_size=0) as source, temporary.open("wb") as file:
-                while chunk := source.read(_CHUNK):
+                while chunk := source.read(CHUNK):
                     file.write(chunk)
                     digest.update(chunk)
                     tail = (tail + chunk)[-2 * tarfile.BLOCKSIZE :]

@@ -6,13 +6,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import BinaryIO
 
 import numpy as np
 
 from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.keys import key_digest
 from oodlit.datamodules.shards.build import Progress
+from oodlit.datamodules.shards.copies import sha256_of
 from oodlit.datamodules.shards.manifest import ShardInfo, ShardRecord, check_finished, read_info
 from oodlit.datamodules.shards.members import raw_samples
 from oodlit.datamodules.shards.reader import ShardSource, read_sample
@@ -197,8 +197,9 @@ class _Verifier:
         if record.size not in (None, size):
             raise DataError(f"has {size} bytes, the manifest states {record.size}")
         with path.open("rb") as file:
-            if record.sha256 is not None and _sha256(file) != record.sha256:
+            if record.sha256 is not None and sha256_of(file) != record.sha256:
                 self.problems.append(Problem(record.file, "", "the checksum differs from the manifest's"))
+            file.seek(0)
             count = 0
             for raw in raw_samples(file, record.file, lambda name: self.strays.append(f"{record.file}: {name}")):
                 count += 1
@@ -250,11 +251,3 @@ class _Verifier:
 
     def _count_problem(self, what: str, number: int, wanted: str) -> None:
         self.problems.append(Problem("", "", f"{what}: {number} samples, {wanted}"))
-
-
-def _sha256(file: BinaryIO) -> str:
-    digest = hashlib.sha256()
-    while chunk := file.read(2**20):
-        digest.update(chunk)
-    file.seek(0)
-    return digest.hexdigest()
