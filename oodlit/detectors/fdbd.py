@@ -20,7 +20,7 @@ class FDBD(Detector):
     """S = sum over c != y of |z_y - z_c| / |w_y - w_c| / |x - mean|: y the prediction, mean over the training images.
 
     |w_i - w_j| comes from the Gram matrix of the head; memory C x C. Classes with equal weights have no boundary
-    between them and add nothing; they are noted.
+    between them and add nothing; they are noted. Nor does a masked class, with a logit of minus infinity.
 
     Example:
         >>> import torch
@@ -63,6 +63,9 @@ class FDBD(Detector):
         self.register_buffer("mean", statistics[FeatureMean].mean.clone())
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
-        distances = -(gaps(outputs) * self.inverse_distances[outputs.predictions]).sum(dim=1)
+        below, lowest = gaps(outputs), torch.finfo(outputs.require("logits").dtype).min
+        if len(outputs) and float(below.amin()) <= lowest:  # a masked class, with a logit of minus infinity
+            below = below.where(below > lowest, torch.zeros_like(below))
+        distances = -(below * self.inverse_distances[outputs.predictions]).sum(dim=1)
         norms: Tensor = torch.linalg.vector_norm(outputs.require("features").double() - self.mean, dim=1)
         return distances / norms.clamp(min=torch.finfo(norms.dtype).tiny)

@@ -23,7 +23,8 @@ class OpenMax(Detector):
     Per class the mean logit vector of the correctly classified training images, and a Weibull distribution of the
     `tail` largest distances to it. The `alpha` largest logits are revised, v_c = z_c (1 - w_c (alpha - rank_c) / alpha)
     with rank 0 for the largest and w_c the Weibull probability of the distance to class c; v_0 sums what they lose.
-    A class without a correctly classified image is never revised, and noted.
+    A class without a correctly classified image is never revised, and noted. A masked class, with a logit of minus
+    infinity, adds to no distance and loses nothing.
 
     Args:
         tail: Number of largest distances per class, at least 2, default 20; all of them where there are fewer.
@@ -75,7 +76,7 @@ class OpenMax(Detector):
         right = sample.predictions == labels
         if not right.any():
             raise RequirementError(f"{self!r}: none of {len(labels)} training images is classified correctly")
-        logits, labels = sample.require("logits")[right].double(), labels[right]
+        logits, labels = _unmasked(sample.require("logits")[right].double()), labels[right]
         num_classes = logits.shape[1]
         counts = torch.bincount(labels, minlength=num_classes)
         means = logits.new_zeros(num_classes, num_classes).index_add_(0, labels, logits)
@@ -95,14 +96,14 @@ class OpenMax(Detector):
         logits = outputs.require("logits").double()
         alpha = min(self.alpha, logits.shape[1])
         top, classes = logits.topk(alpha, dim=1)
-        revised, unknown = logits, logits.new_zeros(len(logits))
+        revised, unknown, unmasked = logits, logits.new_zeros(len(logits)), _unmasked(logits)
         for rank in range(alpha):
             label = classes[:, rank]
-            distance = torch.linalg.vector_norm(logits - self.means[label], dim=1)
+            distance = torch.linalg.vector_norm(unmasked - self.means[label], dim=1)
             # An absent class starts at infinity: its excess is minus infinity, its probability 0.
             excess = (distance - self.starts[label] + 1).clamp(min=0)
             outside = -torch.expm1(-((excess / self.scales[label]) ** self.shapes[label]))
-            loss = top[:, rank] * outside * (alpha - rank) / alpha
+            loss = _unmasked(top[:, rank]) * outside * (alpha - rank) / alpha
             revised = revised.scatter(1, label[:, None], (top[:, rank] - loss)[:, None])
             unknown = unknown + loss
         return revised.logsumexp(dim=1) - unknown
@@ -133,9 +134,14 @@ def weibull_fit(
         above = (weights * logs).sum(dim=1) - 1 / shape > mean
         low, high = low.where(above, middle), middle.where(above, high)
     shape = ((low + high) / 2).exp()
-    scale = (((shape[:, None] * logs + outside).logsumexp(dim=1) - counts.log()) / shape).exp()
+    scale = (((shape[:, None] * logs + outside).logsumexp(dim=1) - counts.double().log()) / shape).exp()
     one = torch.ones_like(shape)
     return shape.where(~empty, one), scale.where(~empty, one)
+
+
+def _unmasked(logits: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
+    """Zero in place of minus infinity: a masked class adds to no distance, and loses nothing."""
+    return logits.where(logits > -float("inf"), torch.zeros_like(logits))
 
 
 def _largest_per_class(
