@@ -25,6 +25,7 @@ from oodlit.errors import InvalidArgumentError
 from oodlit.module import OODModule
 from oodlit.outputs import Outputs
 from oodlit.results import Results, Settings
+from oodlit.results.storage import UNEVALUATED, check_replaceable
 
 __all__ = ["OODDetection"]
 
@@ -44,8 +45,9 @@ class OODDetection(pl.Callback):
         detectors: Detectors, or a mapping of names to detectors.
         fitted: Folder with fitted detectors (written by an earlier run, or by `oodlit.detectors.save`), in place of
             `detectors`; their backbone must be this one.
-        output_dir: Folder for results, per-image scores, fitted detectors, thumbnails and the HTML page. None (default)
-            keeps the results in memory.
+        output_dir: Folder for results, per-image scores, fitted detectors, thumbnails and the HTML page; those of an
+            earlier run are replaced, parts of results without their `run.json` are refused. None (default) keeps the
+            results in memory.
         strict: True stops the run if a detector does not apply; False (default) leaves it out and reports the reason.
         train_thresholds: True passes over the training images for the thresholds of the detection error rate even
             if no detector has to be fitted. By default they are taken whenever the pass is made anyway.
@@ -127,6 +129,7 @@ class OODDetection(pl.Callback):
             fingerprint = self.detectors[name].fitted_on
             FitOrigin(fingerprint).check(FitOrigin(module.fingerprint), source=f"detector {name!r}")
         if self.output_dir is not None:
+            check_replaceable(self.output_dir, keep=self._saved_fit)
             _make_folder(self.output_dir)
         elif "MultiProcessing" in type(trainer.strategy.launcher).__name__:
             raise InvalidArgumentError(
@@ -252,7 +255,7 @@ class OODDetection(pl.Callback):
         if (folder / "fitted") != self._saved_fit:
             for name in ("detectors.json", "detectors.safetensors"):
                 (folder / "fitted" / name).unlink(missing_ok=True)
-        (folder / "unevaluated-scores.parquet").unlink(missing_ok=True)
+        (folder / UNEVALUATED).unlink(missing_ok=True)
 
     def __repr__(self) -> str:
         """Names of the detectors."""

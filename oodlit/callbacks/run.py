@@ -24,6 +24,7 @@ from oodlit.errors import DataError, OodlitError
 from oodlit.module import OODModule
 from oodlit.outputs import Outputs
 from oodlit.results import DatasetInfo, Results, Settings
+from oodlit.results.storage import UNEVALUATED, write_bytes
 from oodlit.roles import Role
 
 __all__ = ["Run"]
@@ -198,8 +199,8 @@ class Run:
         except OodlitError as error:
             if rescue is None or not self.trainer.is_global_zero:
                 raise
-            file = rescue / "unevaluated-scores.parquet"
-            scores.to_parquet(file, index=False)
+            file = rescue / UNEVALUATED
+            write_bytes(file, scores.to_parquet(index=False))
             raise type(error)(f"{error} - the scores of this run are kept in {file}") from error
         self._lap("evaluate")
         results.run["seconds"] = dict(self.seconds)

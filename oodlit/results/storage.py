@@ -6,8 +6,6 @@ import io
 import json
 import math
 import os
-import shutil
-import uuid
 from collections.abc import Mapping
 from enum import Enum
 from pathlib import Path
@@ -16,12 +14,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from oodlit.errors import DataError
+from oodlit import atomic
+from oodlit.atomic import temporary_folder
+from oodlit.errors import DataError, InvalidArgumentError
 
-__all__ = ["read", "to_plain", "write", "write_bytes", "write_text"]
+__all__ = ["UNEVALUATED", "check_replaceable", "read", "to_plain", "write", "write_bytes", "write_text"]
 
 TABLE, SCORES, RUN, PENDING = "table.csv", "scores.parquet", "run.json", ".pending"
+UNEVALUATED = "unevaluated-scores.parquet"
+"""Scores of a run whose metrics could not be formed."""
 FILES = (RUN, TABLE, SCORES)
+PARTS = (TABLE, SCORES, UNEVALUATED, "report.html", "thumbnails", "fitted")
+"""What a run leaves beside its record."""
 _ATTEMPTS = 20
 _ENTRIES = ("checksums", "datasets", "detectors", "settings", "thresholds")
 _NUMBERS = ("value", "ci_low", "ci_high")
@@ -33,8 +37,8 @@ def write(directory: str | os.PathLike[str], *, table: pd.DataFrame, scores: pd.
 
     A new directory appears by one rename. In a directory that exists, the new files are completed in a folder of their
     own; its rename to `.pending` is the moment at which they replace the old ones, and only then are they moved to
-    their places. `read` looks into `.pending` first, and the next `write` ends a move that was interrupted. Other files
-    stay. Processes that write at once leave the result of one of them.
+    their places. `read` looks into `.pending` first, and the next `write` ends a move that was interrupted and removes
+    what killed writers left. Other files stay. Processes that write at once leave the result of one of them.
 
     Args:
         directory: Where to; parents are made.
@@ -49,9 +53,7 @@ def write(directory: str | os.PathLike[str], *, table: pd.DataFrame, scores: pd.
     target.parent.mkdir(parents=True, exist_ok=True)
     # Inside a directory that exists: it may be a mount point, and a rename must not leave its file system.
     inside = target.is_dir()
-    temporary = (target if inside else target.parent) / f".{target.name}.{uuid.uuid4().hex[:8]}.tmp"
-    temporary.mkdir()
-    try:
+    with temporary_folder(target, inside=inside) as temporary:
         table.to_csv(temporary / TABLE, index=False, lineterminator="\n")
         scores.to_parquet(temporary / SCORES, index=False)
         checksums = {name: _checksum(temporary / name) for name in (TABLE, SCORES)}
@@ -63,9 +65,34 @@ def write(directory: str | os.PathLike[str], *, table: pd.DataFrame, scores: pd.
         if inside or not _renamed(temporary, target):
             _replace(temporary, target)
         _fsync(target.parent)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
     return target
+
+
+def check_replaceable(directory: str | os.PathLike[str], *, keep: Path | None = None) -> bool:
+    """Refuse a folder with parts of results but without the record that says which run they are of.
+
+    A run writes its record first. Where it is missing, somebody has removed it, or the parts are of something else.
+
+    Args:
+        directory: Where results are to be written; need not exist.
+        keep: A path within that the run does not replace, such as the fitted detectors that it uses.
+
+    Returns:
+        Whether the results of an earlier run lie there; they will be replaced.
+
+    Raises:
+        InvalidArgumentError: Parts of results without `run.json`.
+    """
+    target = Path(directory)
+    if any((target / place / RUN).is_file() for place in ("", PENDING)):
+        return True
+    kept = None if keep is None else keep.resolve()
+    if parts := [name for name in PARTS if (target / name).exists() and (target / name).resolve() != kept]:
+        raise InvalidArgumentError(
+            f"{target} holds {', '.join(parts)} but no {RUN}: it is unknown of which run, and a run would replace it"
+            " - move it away, or name another folder"
+        )
+    return False
 
 
 def read(directory: str | os.PathLike[str]) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
@@ -169,17 +196,8 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write one file atomically: temporary sibling, fsync, rename."""
-    target = Path(path)
-    temporary = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(target)
-    finally:
-        temporary.unlink(missing_ok=True)
+    """Write one file atomically."""
+    atomic.write_bytes(Path(path), content)
 
 
 def to_plain(value: object) -> Any:  # noqa: PLR0911

@@ -104,7 +104,7 @@ def run_evaluation(
     Raises:
         InvalidArgumentError: `head` is given for an OODModule, or `out` holds something that no run wrote.
     """
-    replaced = check_folder(out)
+    replaced = check_folder(out, fitted=evaluation.get("fitted"))
     if replaced and console is not None and is_first_process():
         console.print(Text(f"{out}: the results of an earlier run are replaced", style="dim"), soft_wrap=True)
     for name, value in loading.items():

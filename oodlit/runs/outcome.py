@@ -13,33 +13,39 @@ from oodlit.report import write_report
 from oodlit.report.headline import partial_text
 from oodlit.report.summary import summary_table
 from oodlit.results import Results
+from oodlit.results.storage import check_replaceable
 from oodlit.roles import Role
 
 __all__ = ["check_folder", "is_first_process", "not_applicable_lines", "present"]
 
 
-_WRITTEN = {"run.json", "table.csv", "scores.parquet", "report.html", "fitted", "thumbnails", "shards"}
-
-
-def check_folder(out: Path) -> bool:
+def check_folder(out: Path, *, fitted: str | Path | None = None) -> bool:
     """Refuse to write into a folder that holds something else.
 
-    A folder belongs to oodlit if it is empty, holds the `run.json` of a run, or nothing but what a run writes.
+    A folder belongs to oodlit if it is empty, holds the `run.json` of a run, or nothing but the shards that a
+    run begins with.
+
+    Args:
+        out: The folder; need not exist.
+        fitted: Folder of the fitted detectors that the run uses; they may lie in `out`.
 
     Returns:
         Whether results of an earlier run lie there; they will be replaced.
 
     Raises:
-        InvalidArgumentError: `out` is a file, or a folder with content that no run of oodlit wrote.
+        InvalidArgumentError: `out` is a file, or a folder with content that no run of oodlit wrote, or with parts of
+            results that no `run.json` belongs to.
     """
     if not out.exists():
         return False
+    if out.is_dir() and check_replaceable(out, keep=None if fitted is None else Path(fitted)):
+        return True
     names = {path.name for path in out.iterdir() if not path.name.startswith(".")} if out.is_dir() else {"a file"}
-    if "run.json" not in names and (foreign := sorted(names - _WRITTEN)):
+    if foreign := sorted(names - {"shards", "fitted"}):
         raise InvalidArgumentError(
             f"--out {out}: it holds {foreign[0]!r}, which was not written by oodlit; name a new folder"
         )
-    return "run.json" in names
+    return False
 
 
 def is_first_process() -> bool:

@@ -344,6 +344,15 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_first_batch(tmp_p
     assert len(module.network.seen) == PROBE_IMAGES
 
 
+def test_parts_of_results_without_a_record_are_refused_before_the_first_batch(tmp_path):
+    (tmp_path / "scores.parquet").write_text("mine")
+    module = OODModule(CountingNet(6))
+    with pytest.raises(InvalidArgumentError, match=r"holds scores\.parquet but no run\.json"):
+        run([MSP()], module=module, output_dir=tmp_path)
+    assert len(module.network.seen) == PROBE_IMAGES
+    assert (tmp_path / "scores.parquet").read_text() == "mine"
+
+
 def test_what_a_run_leaves_on_disk(tmp_path):
     detection = run([MSP(), Mahalanobis()], output_dir=tmp_path / "out")
     left = {f.name for f in (tmp_path / "out").iterdir()}

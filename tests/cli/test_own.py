@@ -203,6 +203,20 @@ def test_out_is_never_somebody_elses_folder(run: Any, tmp_path: Path, capsys: py
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["thesis.txt"]
 
 
+@pytest.mark.parametrize("name", ["table.csv", "scores.parquet", "report.html"])
+def test_parts_of_results_without_a_record_are_not_replaced(
+    name: str, run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / name).write_text("keep me")
+    (tmp_path / "out" / ".hidden").touch()
+    assert run() == 2
+    error = capsys.readouterr().err
+    assert f"holds {name} but no run.json" in error
+    assert error.count("\n") == 1
+    assert (tmp_path / "out" / name).read_text() == "keep me"
+
+
 def test_earlier_results_are_replaced_and_that_is_said(
     run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -178,6 +178,14 @@ def test_killed_builds_lose_nothing_and_corrupt_nothing(tmp_path: Path) -> None:
         assert checksums(tmp_path / f"out{number}") == whole
 
 
+def test_only_leftovers_of_builds_are_removed(tmp_path: Path) -> None:
+    for name in (".mine.tmp", ".a.tar.tmp", ".set-test-000000.tar.123.tmp"):
+        (tmp_path / name).touch()
+    build_shards([Entry("a.png", lambda: tiny_image(0))], tmp_path, name="set", role=Role.OOD)
+    left = {path.name for path in tmp_path.iterdir() if path.suffix == ".tmp"}
+    assert left == {".mine.tmp", ".a.tar.tmp"}
+
+
 def entries_of(paths: list[str]) -> list[Entry]:
     return [Entry(path, lambda: tiny_image(0)) for path in paths]
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from oodlit.errors import DataError
+from oodlit import atomic
+from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.results import Results, storage
 from tests.results.support import DATASETS, DETECTORS, run_scores
 
@@ -38,7 +39,7 @@ def dies_after(monkeypatch, steps):
 
     for name in ("rename", "replace", "rmdir"):
         monkeypatch.setattr(Path, name, guarded(getattr(Path, name)))
-    monkeypatch.setattr(storage.shutil, "rmtree", lambda *args, **kwargs: None)
+    monkeypatch.setattr(atomic, "_remove", lambda *args: None)
 
 
 @pytest.mark.parametrize("old", [True, False])
@@ -65,9 +66,7 @@ def test_a_kill_at_any_step_leaves_the_old_or_the_new_result(results, tmp_path, 
             seen.append(Results.load(folder).settings.tpr)
         results.recompute(tpr=0.8).save(folder)  # a later save ends what was interrupted
         assert Results.load(folder).settings.tpr == 0.8
-        assert sorted(p.name for p in folder.iterdir() if not p.name.endswith(".tmp")) == sorted(
-            [*FILES, "report.html"]
-        )
+        assert sorted(p.name for p in folder.iterdir()) == sorted([*FILES, "report.html"])
         assert (folder / "report.html").read_text() == "page"
         if done:
             break
@@ -151,3 +150,40 @@ def test_what_is_no_folder_of_results(tmp_path):
     for name in ("file", "nowhere"):
         with pytest.raises(DataError, match=r"no complete result, run\.json, table\.csv, scores\.parquet missing"):
             Results.load(tmp_path / name)
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_leftovers_of_killed_writers_are_removed(results, tmp_path, monkeypatch, inside):
+    """A new directory is prepared beside it, one that exists from within: both places are cleaned."""
+    folder = tmp_path / "run"
+    if inside:
+        folder.mkdir()
+    with monkeypatch.context() as patch:
+        dies_after(patch, 0)
+        with pytest.raises(Killed):
+            results.save(folder)
+    left = next((folder if inside else tmp_path).glob(".run.*.tmp"))
+    assert (left / "scores.parquet").is_file()
+    foreign = [tmp_path / ".run.mine.tmp", tmp_path / ".other.01234567.tmp"]
+    for path in foreign:
+        path.mkdir()
+    results.save(folder)
+    assert sorted(p.name for p in folder.iterdir()) == FILES
+    assert sorted(tmp_path.iterdir()) == sorted([folder, *foreign])
+
+
+@pytest.mark.parametrize("name", ["table.csv", "scores.parquet", "report.html", "unevaluated-scores.parquet", "fitted"])
+def test_parts_without_a_record_are_no_result_that_may_be_replaced(tmp_path, name):
+    (tmp_path / name).write_text("mine")
+    with pytest.raises(InvalidArgumentError, match=rf"holds {name} but no run\.json: .* or name another folder"):
+        storage.check_replaceable(tmp_path)
+    assert storage.check_replaceable(tmp_path, keep=tmp_path / "x" / ".." / name) is False
+
+
+def test_what_may_be_replaced(results, tmp_path):
+    assert storage.check_replaceable(tmp_path) is storage.check_replaceable(tmp_path / "new") is False
+    results.save(tmp_path)
+    assert storage.check_replaceable(tmp_path) is True
+    (tmp_path / ".pending").mkdir()
+    (tmp_path / "run.json").rename(tmp_path / ".pending" / "run.json")  # a replacement that was interrupted
+    assert storage.check_replaceable(tmp_path) is True

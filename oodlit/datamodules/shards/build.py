@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from filelock import FileLock, Timeout
 
+from oodlit.atomic import write_bytes
 from oodlit.datamodules.decode import decode_image, image_size
 from oodlit.datamodules.keys import key_digest
 from oodlit.datamodules.shards.manifest import (
@@ -19,7 +20,6 @@ from oodlit.datamodules.shards.manifest import (
     ShardInfo,
     ShardRecord,
     read_info,
-    write_atomically,
     write_info,
 )
 from oodlit.datamodules.shards.writer import Entry, ShardWriter, listing_digest
@@ -29,6 +29,8 @@ from oodlit.roles import Role
 
 __all__ = ["Check", "Progress", "build_shards", "default_split"]
 
+_UNFINISHED = re.compile(r"\..+-\d{6,}\.tar\.\d+\.tmp")
+"""Names under which `ShardWriter` writes."""
 Check = Literal["none", "header", "decode"]
 Progress = Callable[[int], object]
 
@@ -94,7 +96,8 @@ def build_shards(
     try:
         (out / WORK_FOLDER).mkdir(parents=True, exist_ok=True)
         with FileLock(out / WORK_FOLDER / "lock", timeout=0):
-            for leftover in [*out.glob(".*.tmp"), *(out / WORK_FOLDER).glob(".*.tmp")]:
+            unfinished = [path for path in out.glob(".*.tar.*.tmp") if _UNFINISHED.fullmatch(path.name)]
+            for leftover in [*unfinished, *(out / WORK_FOLDER).glob(".*.tmp")]:  # of a killed build: the lock is ours
                 leftover.unlink()
             job = _Build(out, name, split, check, progress or _silent)
             records = job.run(_checked(entries, role, class_names, counts), shard_size, workers)
@@ -246,7 +249,7 @@ class _Build:
                 self.progress(1)
             record = writer.finish()
             # The record comes before the shard gets its name: a kill in between leaves no shard without a record.
-            write_atomically(self.sidecar(file), json.dumps(asdict(record)).encode())
+            write_bytes(self.sidecar(file), json.dumps(asdict(record)).encode())
             writer.commit()
         except BaseException:
             writer.abort()

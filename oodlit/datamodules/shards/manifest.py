@@ -1,7 +1,6 @@
 """`_info.json`: what a folder of shards holds. The layout is the one timm reads, with more facts per split."""
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
@@ -9,6 +8,7 @@ from typing import Any
 
 from filelock import FileLock
 
+from oodlit.atomic import write_bytes
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 
@@ -201,7 +201,7 @@ def write_info(directory: str | Path, info: ShardInfo) -> None:
     with FileLock(path.with_name(".info.lock")):
         splits = read_info(directory) | {info.split: info}
         text = json.dumps({"splits": {name: splits[name].to_json() for name in sorted(splits)}}, indent=1)
-        write_atomically(path, (text + "\n").encode())
+        write_bytes(path, (text + "\n").encode())
 
 
 def check_finished(directory: str | Path, infos: Mapping[str, ShardInfo]) -> None:
@@ -217,16 +217,3 @@ def check_finished(directory: str | Path, infos: Mapping[str, ShardInfo]) -> Non
             f"{directory}: a build was interrupted here ({len(waiting)} shards so far, first {waiting[0]!r}), so images"
             " are missing; call the build again, it goes on, or remove the folder"
         )
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a whole file or nothing: another name, flush to disk, rename."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)

@@ -1,0 +1,144 @@
+"""Files that are whole or not there; what killed writers leave is removed, what others write is not."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from oodlit import atomic
+from oodlit.atomic import temporary_file, temporary_folder, write_bytes
+
+ROOT = Path(__file__).parents[1]
+WRITER = """
+import pathlib, sys, time
+from oodlit.atomic import temporary_folder, temporary_file
+target = pathlib.Path(sys.argv[2])
+with {"file": temporary_file, "folder": temporary_folder}[sys.argv[1]](target) as path:
+    print(path, flush=True)
+    time.sleep(600)
+"""
+
+
+def start_writer(kind: str, target: Path) -> tuple[subprocess.Popen[str], Path]:
+    """Another process in the middle of writing, and what it writes to."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", WRITER, kind, str(target)],
+        env=os.environ | {"PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    return process, Path(process.stdout.readline().strip())
+
+
+def write(kind: str, target: Path) -> None:
+    if kind == "file":
+        write_bytes(target, b"new")
+    else:
+        with temporary_folder(target) as path:
+            path.rename(target)
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_leftovers_go_when_their_writer_is_gone_and_not_before(tmp_path: Path, kind: str) -> None:
+    process, left = start_writer(kind, tmp_path / "a")
+    try:
+        write(kind, tmp_path / "a")
+        assert left.exists()  # somebody is still writing there
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+    assert left.exists()
+    if kind == "folder":
+        (tmp_path / "a").rmdir()
+    write(kind, tmp_path / "a")
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_other_names_are_never_touched(tmp_path: Path) -> None:
+    others = [".b.01234567.tmp", ".a.txt.01234567.tmp", ".a.mine.tmp", ".a.0123456.tmp", "a.01234567.tmp"]
+    for name in others:
+        (tmp_path / name).touch()
+    write_bytes(tmp_path / "a", b"new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*others, "a"])
+
+
+def test_names_with_signs_of_patterns(tmp_path: Path) -> None:
+    (tmp_path / ".a[1]*.01234567.tmp").touch()
+    write_bytes(tmp_path / "a[1]*", b"new")
+    assert [path.name for path in tmp_path.iterdir()] == ["a[1]*"]
+
+
+def test_a_file_taken_for_a_leftover_before_it_was_locked_is_made_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, taken = atomic._lock, []
+
+    def late(path: Path, *, wait: bool) -> int | None:
+        if not taken:
+            taken.append(path)
+            path.unlink()
+        return real(path, wait=wait)
+
+    monkeypatch.setattr(atomic, "_lock", late)
+    with temporary_file(tmp_path / "a") as path:
+        assert path.exists()
+        assert path != taken[0]
+
+
+def test_without_locks_the_age_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(atomic, "_lock", lambda *_, **__: None)
+    young, old = tmp_path / ".a.01234567.tmp", tmp_path / ".a.89abcdef.tmp"
+    for path in (young, old):
+        path.touch()
+    long_ago = time.time() - atomic.ABANDONED_S - 60
+    os.utime(old, (long_ago, long_ago))
+    write_bytes(tmp_path / "a", b"new")
+    assert (young.exists(), old.exists()) == (True, False)
+
+
+def test_many_writers_of_one_file(tmp_path: Path) -> None:
+    errors: list[BaseException] = []
+
+    def repeat(content: bytes) -> None:
+        try:
+            for _ in range(50):
+                write_bytes(tmp_path / "a", content)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=repeat, args=(bytes([i]) * 1000,)) for i in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    assert len(set((tmp_path / "a").read_bytes())) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    write_bytes(tmp_path / "a", b"old")
+
+    def interrupted() -> None:
+        with temporary_file(tmp_path / "a") as path:
+            path.write_bytes(b"half")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    assert (tmp_path / "a").read_bytes() == b"old"
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+
+
+def test_files_have_the_usual_rights(tmp_path: Path) -> None:
+    (tmp_path / "plain").touch()
+    write_bytes(tmp_path / "a", b"new")
+    assert (tmp_path / "a").stat().st_mode == (tmp_path / "plain").stat().st_mode
