@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from oodlit.errors import InvalidArgumentError
 
 __all__ = ["Head", "Model", "Outputs", "unit"]
+
+T = TypeVar("T")
 
 
 @runtime_checkable
@@ -184,13 +186,11 @@ class Outputs:
             raise InvalidArgumentError(f"Outputs: {name} is needed here, but this backbone or data set gives none")
         return value
 
-    def memo(self, key: Hashable, compute: Callable[[], Tensor]) -> Tensor:
-        """Evaluate `compute()` once per batch for every `key`; shares work between detectors."""
+    def memo(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """`compute()`, evaluated once per batch for every `key`; shares work between detectors."""
         if key not in self._memo:
             self._memo[key] = compute()
-        value = self._memo[key]
-        assert isinstance(value, Tensor)
-        return value
+        return self._memo[key]  # type: ignore[return-value]  # the key decides the type of the value
 
     @cached_property
     def predictions(self) -> Int[Tensor, " batch"]:
@@ -203,19 +203,25 @@ class Outputs:
         return self.require("logits").amax(dim=1)
 
     @cached_property
+    def probabilities(self) -> Float[Tensor, "batch classes"]:
+        """Softmax of the logits."""
+        return self.require("logits").softmax(dim=1)
+
+    @cached_property
+    def max_probabilities(self) -> Float[Tensor, " batch"]:
+        """Largest softmax probability; 1 up to rounding for confident images, see `detectors.MSP` for its logarithm."""
+        return self.probabilities.amax(dim=1)
+
+    @cached_property
     def logsumexp(self) -> Float[Tensor, " batch"]:
         """Log-sum-exp of the logits."""
-        return self.require("logits").logsumexp(dim=1)
+        # log p_max = z_max - LSE, and p_max >= 1/classes: as exact as a sum of exponentials of its own, and shared.
+        return self.max_logits - self.max_probabilities.log()
 
     @cached_property
     def log_probabilities(self) -> Float[Tensor, "batch classes"]:
         """Log-softmax of the logits."""
         return self.require("logits").log_softmax(dim=1)
-
-    @cached_property
-    def probabilities(self) -> Float[Tensor, "batch classes"]:
-        """Softmax of the logits."""
-        return self.log_probabilities.exp()
 
     @cached_property
     def feature_norms(self) -> Float[Tensor, " batch"]:

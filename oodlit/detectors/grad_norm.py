@@ -8,7 +8,6 @@ from torch import Tensor
 
 from oodlit.detectors.base import TrainFreeDetector
 from oodlit.detectors.reference import Reference
-from oodlit.detectors.softmax import log_softmax
 from oodlit.outputs import Outputs
 
 __all__ = ["GradNorm"]
@@ -38,6 +37,6 @@ class GradNorm(TrainFreeDetector):
     )
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
-        p = log_softmax(outputs).exp()
+        p = outputs.probabilities
         gradient = (p * p.shape[1] - 1).abs().sum(dim=1)
         return outputs.require("features").abs().sum(dim=1, dtype=torch.float64) * gradient

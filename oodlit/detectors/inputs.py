@@ -10,7 +10,7 @@ from torch import Tensor
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 
-__all__ = ["check_finite", "check_shapes", "check_whole", "identity", "plain_mode", "shapes_of"]
+__all__ = ["all_finite", "check_finite", "check_shapes", "check_whole", "identity", "plain_mode", "shapes_of"]
 
 _CHECKED = ("logits", "features", "images")
 
@@ -35,7 +35,7 @@ def check_finite(owner: object, outputs: Outputs, needs: Iterable[str]) -> None:
     for name, value in fields.items():
         # The largest logits are needed anyway; they are NaN or infinite where a logit is.
         looked_at = outputs.max_logits if name == "logits" else value
-        if outputs.memo(("finite", name), partial(_is_finite, looked_at)):
+        if outputs.memo(("finite", name), partial(all_finite, looked_at)):
             continue
         bad = ~looked_at.reshape(len(outputs), -1).isfinite().all(dim=1)
         rows = bad.nonzero().flatten().tolist()
@@ -96,7 +96,12 @@ def plain_mode() -> Iterator[None]:
         yield
 
 
-def _is_finite(value: Tensor) -> Tensor:
-    # Extremes are NaN if any value is; on the CPU, so that the device is waited for once per batch.
-    low, high = value.aminmax() if value.numel() else (value.new_zeros(()),) * 2
-    return (low.isfinite() & high.isfinite()).cpu()
+def all_finite(value: Tensor) -> bool:
+    """Whether all values are finite; waits for the device.
+
+    Example:
+        >>> all_finite(torch.full((9,), 3e38)), all_finite(torch.tensor([1.0, float("inf"), float("-inf")]))
+        (True, False)
+    """
+    # A sum is finite only if every term is: the cheapest look at all of them. It may also overflow.
+    return bool(value.sum().isfinite()) or bool(value.isfinite().all())

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from oodlit.detectors.base import Detector
 from oodlit.detectors.reference import Reference
-from oodlit.detectors.softmax import log_softmax, negative_entropy
+from oodlit.detectors.softmax import negative_entropy
 from oodlit.detectors.statistics import ClassProbabilities, Statistics
 from oodlit.outputs import Head, Outputs
 
@@ -59,7 +59,7 @@ class KLMatching(Detector):
         self.register_buffer("log_means", log_means.scatter(1, classes, own))
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
-        p = log_softmax(outputs).exp()
+        p = outputs.probabilities
         # float32 products are as exact as float32 logits, but on some devices they are formed in less.
         dtype = p.dtype if p.device.type == "cpu" else torch.float64
         matched = (p.to(dtype) @ self.log_means.to(dtype).T).amax(dim=1)

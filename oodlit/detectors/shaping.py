@@ -8,7 +8,8 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from oodlit.detectors.base import BackboneFacts, Detector
-from oodlit.detectors.energy import Energy
+from oodlit.detectors.inputs import all_finite
+from oodlit.detectors.softmax import logsumexp_
 from oodlit.detectors.statistics import Statistics
 from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.outputs import Head, Outputs
@@ -26,6 +27,7 @@ class Shaping(Detector):
     """
 
     then: Detector | None
+    """What scores the new logits; None = `Energy()`."""
     weight: Tensor
     bias: Tensor
 
@@ -48,17 +50,15 @@ class Shaping(Detector):
 
     @final
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
-        then = Energy() if self.then is None else self.then
         features, exponents = self._shape(outputs.require("features"))
         # exp of a ratio of sums soon leaves float32: multiply the logits, not the features, and in float64.
         factors = None if exponents is None else exponents.double().clamp(max=LARGEST_EXPONENT).exp()[:, None]
         shaped = features if factors is None else features * factors
-        if isinstance(then, Shaping):  # it forms its own logits
-            then._follow(features.device)
-            return then._score(Outputs(features=shaped))
-        if factors is None:
-            return then.score(Outputs(self._affine(features, self.bias), shaped))
-        return then.score(Outputs(self._affine(features) * factors + self.bias, shaped))
+        if isinstance(self.then, Shaping):  # it forms its own logits
+            self.then._follow(features.device)
+            return self.then._score(Outputs(features=shaped))
+        logits = self._affine(features, self.bias) if factors is None else self._affine(features) * factors + self.bias
+        return logsumexp_(logits) if self.then is None else self.then.score(Outputs(logits, shaped))
 
     @final
     def _affine(
@@ -67,10 +67,9 @@ class Shaping(Detector):
         dtype = torch.promote_types(features.dtype, self.weight.dtype)
         offset = self.weight.new_zeros(()) if bias is None else bias
         logits = torch.addmm(offset.to(dtype), features.to(dtype), self.weight.T.to(dtype))
-        # Features near the end of float32 overflow in a sum that float64 holds.
-        low, high = logits.aminmax() if logits.numel() else (logits.new_zeros(()),) * 2
-        if low.isfinite() and high.isfinite():
+        if all_finite(logits):
             return logits
+        # Features near the end of float32 overflow in a sum that float64 holds.
         return torch.addmm(offset.double(), features.double(), self.weight.T.double())
 
     @final

@@ -1,7 +1,8 @@
 """Softmax quantities that keep their digits where one class takes almost everything.
 
-With d = z - z_max and r = the sum of exp(d) over all classes but the largest, log p = d - log(1 + r). Nothing cancels:
-a probability that rounds to 1 has a logarithm of -r, and r reaches down to the smallest floating-point numbers.
+With d = z - z_max and r = the sum of exp(d) = p / p_max over all classes but the largest, log p = d - log(1 + r).
+Nothing cancels: a probability that rounds to 1 has a logarithm of -r, and r reaches down to the smallest floating-point
+numbers. All exponentials are those of one softmax, which is faster than `exp` of the differences.
 """
 
 import torch
@@ -10,7 +11,15 @@ from torch import Tensor
 
 from oodlit.outputs import Outputs
 
-__all__ = ["gaps", "log_complements", "log_max_probability", "log_softmax", "negative_entropy", "odds_against"]
+__all__ = [
+    "gaps",
+    "log_complements",
+    "log_max_probability",
+    "log_softmax",
+    "logsumexp_",
+    "negative_entropy",
+    "odds_against",
+]
 
 
 def log_max_probability(logits: Float[Tensor, "batch classes"]) -> Float[Tensor, " batch"]:
@@ -20,7 +29,18 @@ def log_max_probability(logits: Float[Tensor, "batch classes"]) -> Float[Tensor,
         >>> log_max_probability(torch.tensor([[40.0, 0.0]]))
         tensor([-4.2484e-18])
     """
-    return -_odds_against(_gaps(logits, logits.amax(dim=1)).exp_()).log1p()
+    return -odds_against(Outputs(logits)).log1p()
+
+
+def logsumexp_(logits: Float[Tensor, "batch classes"]) -> Float[Tensor, " batch"]:
+    """Log-sum-exp as `Outputs.logsumexp` forms it, for logits that nobody else reads: their memory is written over.
+
+    Example:
+        >>> logsumexp_(torch.tensor([[90.0, 0.0]]))
+        tensor([90.])
+    """
+    largest = logits.amax(dim=1)
+    return largest - torch.softmax(logits, dim=1, out=logits).amax(dim=1).log()
 
 
 def log_softmax(outputs: Outputs) -> Float[Tensor, "batch classes"]:
@@ -43,33 +63,28 @@ def negative_entropy(outputs: Outputs) -> Float[Tensor, " batch"]:
     """Sum of p log p; 0 log 0 = 0; once per batch."""
 
     def compute() -> Tensor:
-        odds = odds_against(outputs)
-        mean_gap: Tensor = torch.linalg.vecdot(_ratios(outputs), gaps(outputs)) / (1 + odds)
-        return mean_gap - odds.log1p()
+        return (outputs.probabilities * gaps(outputs)).sum(dim=1) - odds_against(outputs).log1p()
 
     return outputs.memo("negative_entropy", compute)
 
 
 def gaps(outputs: Outputs) -> Float[Tensor, "batch classes"]:
     """Z - z_max, finite; once per batch."""
-    return outputs.memo("logit_gaps", lambda: _gaps(outputs.require("logits"), outputs.max_logits))
+
+    def compute() -> Tensor:
+        logits = outputs.require("logits")
+        return (logits - outputs.max_logits[:, None]).clamp_(min=torch.finfo(logits.dtype).min)
+
+    return outputs.memo("logit_gaps", compute)
 
 
 def odds_against(outputs: Outputs) -> Float[Tensor, " batch"]:
     """(1 - p_max) / p_max; once per batch."""
-    return outputs.memo("odds_against", lambda: _odds_against(_ratios(outputs)))
 
+    def compute() -> Tensor:
+        ratios = outputs.probabilities / outputs.max_probabilities[:, None]  # exactly 1 for the largest
+        # The fractional part of 1 is 0: it takes the largest class out, and its equals, which are counted.
+        total, others = ratios.sum(dim=1), ratios.frac_().sum(dim=1)
+        return others + ((total - others).round() - 1)
 
-def _gaps(logits: Tensor, largest: Tensor) -> Tensor:
-    return (logits - largest[:, None]).clamp_(min=torch.finfo(logits.dtype).min)
-
-
-def _ratios(outputs: Outputs) -> Tensor:
-    """Probabilities relative to the largest; once per batch."""
-    return outputs.memo("probability_ratios", lambda: gaps(outputs).exp())
-
-
-def _odds_against(ratios: Tensor) -> Tensor:
-    # The fractional part of 1 is 0: it takes the largest class out, and its equals, which are counted.
-    total, others = ratios.sum(dim=1), ratios.frac().sum(dim=1)
-    return others + ((total - others).round() - 1)
+    return outputs.memo("odds_against", compute)
