@@ -16,6 +16,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from oodlit.errors import InvalidArgumentError, RequirementError, UnknownNameError
+from oodlit.hub import check_hub
 from oodlit.outputs import Head
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "unwrapped",
 ]
 
+_OTHER_WEIGHTS = "give weights=PATH of a local checkpoint, or weights=None (--weights none) for random weights"
 MAX_CANDIDATES = 8
 """Linear layers of a plain module that are tried as its head, from the last one on."""
 
@@ -47,7 +49,7 @@ def load_network(backbone: str | nn.Module, weights: str | Path | None = "hub") 
 
     Raises:
         UnknownNameError: timm knows no such model; names the nearest.
-        InvalidArgumentError: The weights cannot be loaded.
+        InvalidArgumentError: The weights cannot be loaded; within seconds where there is no network to fetch them.
     """
     named = isinstance(backbone, str)
     name = backbone if isinstance(backbone, str) else class_name(backbone)
@@ -60,6 +62,8 @@ def load_network(backbone: str | nn.Module, weights: str | Path | None = "hub") 
 
     if named and not timm.is_model(name):
         raise UnknownNameError.of("backbone", name, timm.list_models())
+    if named and weights == "hub":
+        _check_published(name)
     try:
         with quiet_hub():
             network = (
@@ -68,12 +72,27 @@ def load_network(backbone: str | nn.Module, weights: str | Path | None = "hub") 
         if from_file:
             timm.models.load_checkpoint(network, str(weights), strict=True, weights_only=True)
     except Exception as error:  # the hub, the file format and the shapes each fail with a type of their own
-        choices = "; give weights=PATH of a local checkpoint, or weights=None (--weights none) for random weights"
-        way_out = choices if named else ""
+        way_out = f"; {_OTHER_WEIGHTS}" if named else ""
         raise InvalidArgumentError(
             f"backbone {name!r}: weights {str(weights)!r} cannot be loaded ({type(error).__name__}: {error}){way_out}"
         ) from error
     return network.eval()
+
+
+def _check_published(name: str) -> None:
+    """Refuse at once where weights of the hub are needed and cannot be had."""
+    import timm  # noqa: PLC0415
+
+    config = timm.models.get_pretrained_cfg(name)
+    if config is None or not config.hf_hub_id or config.file:
+        return  # timm says itself what is missing, or takes the weights from elsewhere
+    old = Path(torch.hub.get_dir(), "checkpoints", str(config.url).rpartition("/")[2])
+    if config.url and old.is_file():  # the cache of older versions of timm, which it can be told to use
+        return
+    files = ["model.safetensors", "pytorch_model.bin"]
+    if config.hf_hub_filename:
+        files = [config.hf_hub_filename, f"{config.hf_hub_filename.rpartition('.')[0]}.safetensors"]
+    check_hub(config.hf_hub_id, files, what=f"backbone {name!r}", way_out=_OTHER_WEIGHTS)
 
 
 def unwrapped(network: nn.Module) -> nn.Module:

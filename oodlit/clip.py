@@ -13,12 +13,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from oodlit.errors import InvalidArgumentError, MissingExtraError
+from oodlit.hub import check_hub
 from oodlit.outputs import unit
 
 __all__ = ["TEMPLATES", "ZeroShotClassifier", "class_prompts", "from_open_clip", "text_concepts"]
 
 TEMPLATES = ("a photo of a {class}",)
 """The prompt of the published CLIP detectors."""
+FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
+"""Names of published weights, unless the tag names another."""
 
 
 class ZeroShotClassifier(nn.Module):
@@ -138,11 +141,18 @@ def from_open_clip(
 
     Raises:
         MissingExtraError: open_clip is not installed.
+        InvalidArgumentError: The weights are not on this machine and the hub cannot be reached.
     """
     try:
         import open_clip  # noqa: PLC0415  # an extra
     except ImportError as error:
         raise MissingExtraError.of("a CLIP backbone", "clip") from error
+    published = (open_clip.get_pretrained_cfg(model, pretrained) if pretrained else {}).get("hf_hub")
+    if published:  # "owner/name/file", or "owner/name/" for the usual names
+        repository, _, file = published.rpartition("/")
+        files = [file, f"{file.rpartition('.')[0]}.safetensors"] if file else FILES
+        way_out = "give pretrained=PATH of a local checkpoint, or pretrained=None for random weights"
+        check_hub(repository, files, what=f"from_open_clip({model!r}, pretrained={pretrained!r})", way_out=way_out)
     network, _, transform = open_clip.create_model_and_transforms(model, pretrained=pretrained)
     network.eval()
     tokenizer = open_clip.get_tokenizer(model)

@@ -11,7 +11,7 @@ import pytest
 import oodlit
 
 PACKAGE = Path(oodlit.__file__).parent
-BASE = {"_version", "atomic", "errors", "outputs", "roles"}
+BASE = {"_version", "atomic", "errors", "hub", "outputs", "roles"}
 ROOMS = BASE | {"detectors", "metrics", "datamodules", "backbones", "module", "results", "report", "callbacks"}
 ALLOWED = {
     **dict.fromkeys(BASE, BASE),
