@@ -1,7 +1,7 @@
 """Published weights by name: whether they are on this machine, and whether their hub can be reached at all.
 
 The hub's own client tries again for up to a minute before it says that there is no network. One question beforehand,
-and only where something has to be fetched, gives the answer at once. What is on this machine is used without a question.
+and only where something has to be fetched, gives the answer at once. What is on this machine is used unasked.
 """
 
 import time

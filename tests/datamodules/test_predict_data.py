@@ -16,6 +16,7 @@ import torch.distributed as dist
 from PIL import Image
 
 from oodlit.datamodules.datamodule import OODDataModule
+from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.shards import ShardSource, shard_stream
 from oodlit.datamodules.sources import DatasetSource, FileSource, MemorySource
 from oodlit.datamodules.stream import Sample, Stream
@@ -45,8 +46,10 @@ class Keys(pl.LightningModule):
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[tuple[int, str]] = []
+        self.batches: Counter[int] = Counter()
 
     def predict_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> int:
+        self.batches[dataloader_idx] += 1
         assert len(batch["key"]) == len(batch["image"]) == len(batch["label"]) == len(batch["group"])
         self.seen += [(dataloader_idx, key) for key in batch["key"]]
         return len(batch["key"])
@@ -80,12 +83,49 @@ def test_special_case_for_one_loader() -> None:
     assert two.seen == [(0, f"id/{i}") for i in range(10)] + [(1, f"far/{i}") for i in range(5)]
 
 
-def test_length_arithmetic(tmp_path: Path) -> None:
+AWKWARD = {
+    "fault": ([5, 3], 4),
+    "one sample": ([1], 4),
+    "an empty shard": ([0, 3, 0, 2], 2),
+    "one more than full": ([4, 4, 1], 4),
+    "one less than full": ([4, 3], 4),
+    "singles": ([1, 1, 1, 1, 1], 1),
+    "larger than the set": ([2, 5], 100),
+}
+
+
+@pytest.mark.parametrize("workers", [0, 1, 2, 3])
+@pytest.mark.parametrize("case", AWKWARD)
+def test_length_arithmetic(tmp_path: Path, case: str, workers: int) -> None:
+    """FAULTS: an exact length for any shards, workers and processes; partial batches are kept, and Lightning agrees."""
+    lengths, batch_size = AWKWARD[case]
+    keys = write_tiny_shards(tmp_path, lengths, role=Role.ID)
+    stream = shard_stream(tmp_path)
+    options: dict[str, Any] = {"batch_size": batch_size, "num_workers": workers}
+    for world_size in (1, 2):
+        found: list[str] = []
+        for rank in range(world_size):
+            loader = StreamLoader(stream, zeros, rank=rank, world_size=world_size, **options)
+            batches = [batch["key"] for batch in loader]
+            sizes = [len(batch) for batch in batches]
+            found += [key for batch in batches for key in batch]
+            assert len(sizes) == len(loader)
+            assert sum(sizes) == loader.num_samples
+            assert 0 not in sizes
+            assert max(sizes, default=0) <= batch_size
+            assert len(loader) >= -(-loader.num_samples // batch_size)
+        assert sorted(found) == sorted(f"tiny/{key}" for key in keys)
+    data = OODDataModule([stream, numbers("far", Role.OOD, 3)], transform=zeros, **options)
+    announced = [len(loader) for loader in data.predict_dataloader()]
+    module = predict(data)
+    assert module.trainer.num_predict_batches == announced
+    assert module.batches == Counter(dict(enumerate(announced)))
+
+
+def test_length_of_the_fault_itself(tmp_path: Path) -> None:
     write_tiny_shards(tmp_path, [5, 3], role=Role.ID)
-    for workers, batches in ((0, 2), (1, 2), (2, 2), (3, 3)):
-        data = OODDataModule([shard_stream(tmp_path)], transform=zeros, batch_size=4, num_workers=workers)
-        (loader,) = data.predict_dataloader()
-        assert len(loader) == len(list(loader)) == batches
+    lengths = [len(StreamLoader(shard_stream(tmp_path), zeros, batch_size=4, num_workers=n)) for n in range(4)]
+    assert lengths == [2, 2, 2, 3]  # three workers read 2, 3 and 3 samples
 
 
 def test_lightning_has_nothing_to_warn_about() -> None:
