@@ -1,7 +1,5 @@
 """Read shards: exact counts, ranges by seeking, and a clear error for everything that is not as it should be."""
 
-import json
-import re
 import time
 import warnings
 from array import array
@@ -10,32 +8,16 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import BinaryIO, Literal
 
 import numpy as np
-from braceexpand import braceexpand
 
 from oodlit.datamodules.keys import key_digest
-from oodlit.datamodules.shards.manifest import (
-    INFO_NAMES,
-    ShardInfo,
-    ShardRecord,
-    check_finished,
-    parse_info,
-    read_info,
-    select_split,
-)
-from oodlit.datamodules.shards.members import (
-    LABEL_FIELD,
-    MAX_INDEX,
-    MAX_MEMBER_BYTES,
-    META_FIELD,
-    Member,
-    RawSample,
-    ShardDamageError,
-    raw_samples,
-)
-from oodlit.datamodules.shards.remote import Cache, is_url, retried, split_url
+from oodlit.datamodules.shards.fields import read_sample
+from oodlit.datamodules.shards.locate import check_files, join, locate
+from oodlit.datamodules.shards.manifest import ShardRecord
+from oodlit.datamodules.shards.members import ShardDamageError, raw_samples
+from oodlit.datamodules.shards.remote import Cache, is_url, retried
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
@@ -43,7 +25,6 @@ from oodlit.roles import Role
 __all__ = ["ShardSource", "read_sample", "shard_stream"]
 
 Damaged = Literal["raise", "mark"]
-_LABEL = re.compile(rb"\s*(-1|[0-9]{1,9})\s*")
 
 
 class ShardSource:
@@ -81,10 +62,10 @@ class ShardSource:
             raise InvalidArgumentError(f"damaged={damaged!r}; 'raise' or 'mark' is needed")
         self.damaged = damaged
         self.cache = cache or Cache()
-        self.folder, self.info = _locate(shards, split, self.cache)
+        self.folder, self.info = locate(shards, split, self.cache)
         unknown = [record for record in self.info.shards if record.samples < 0]
         self._counted = {record.file for record in unknown}
-        _check_files(self.folder, self.info, damaged)
+        check_files(self.folder, self.info, may_be_damaged=damaged == "mark")
         if unknown:
             self.info = replace(self.info, shards=self._count())
         if not self.info.num_samples:
@@ -174,7 +155,7 @@ class ShardSource:
             )
 
     def _name(self, record: ShardRecord) -> str:
-        return _join(self.folder, record.file)
+        return join(self.folder, record.file)
 
     def _open(self, record: ShardRecord) -> BinaryIO:
         path = self._name(record)
@@ -241,164 +222,6 @@ def shard_stream(
     if not name or role is None:
         raise InvalidArgumentError(f"{shards}: the manifest states no {'role' if name else 'name'}; pass it")
     return Stream(name, role, source, tuple(source.info.class_names if class_names is None else class_names))
-
-
-def _locate(shards: str | Path | Sequence[str | Path], split: str | None, cache: Cache) -> tuple[str, ShardInfo]:
-    """Folder and records; samples = -1 where no manifest knows the count."""
-    if not isinstance(shards, str | Path):
-        return "", _from_paths([str(path) for path in shards], split, cache)
-    text = str(shards)
-    if is_url(text) and text.endswith("/"):
-        manifest = cache.fetch(text + INFO_NAMES[0], fresh=True)
-        return text, select_split(parse_info(manifest.read_bytes(), text + INFO_NAMES[0]), split, text)
-    if is_url(text) or not Path(text).is_dir():
-        return "", _from_paths(_expand(text), split, cache)
-    infos = read_info(text)
-    check_finished(text, infos)
-    if infos:
-        info = select_split(infos, split, text)
-        listed = {record.file for other in infos.values() for record in other.shards}
-        extra = sorted({path.name for path in Path(text).glob("*.tar")} - listed)
-        if extra:
-            raise DataError(
-                f"{text}: {extra[0]!r} ({len(extra)} in all) is not in the manifest;"
-                " remove the file, or remove the manifest to have the shards counted"
-            )
-        return text, info
-    found = sorted(path.name for path in Path(text).glob("*.tar"))
-    if not found:
-        raise DataError(f"{text}: no shards (*.tar) in this folder; build them with `oodlit shards build`")
-    return text, ShardInfo(split or "", tuple(ShardRecord(name, -1) for name in found))
-
-
-def _expand(pattern: str) -> list[str]:
-    paths = list(braceexpand(pattern)) if "{" in pattern and not Path(pattern).exists() else [pattern]
-    found: list[str] = []
-    for path in paths:
-        if re.search(r"[*?]", path) and not is_url(path):
-            root = Path(path).anchor or "."
-            found.extend(sorted(str(match) for match in Path(root).glob(path.removeprefix(Path(path).anchor))))
-        else:
-            found.append(path)
-    if not found:
-        raise DataError(f"{pattern!r}: no shard matches this pattern; check the path")
-    return found
-
-
-def _from_paths(paths: list[str], split: str | None, cache: Cache) -> ShardInfo:
-    """Records of single shards; a manifest beside a shard is used where it lists the shard."""
-    known: dict[str, dict[str, ShardRecord]] = {}
-    records = []
-    for path in paths:
-        folder, name = split_url(path)[:2] if is_url(path) else path.rpartition("/")[::2]
-        if folder not in known:
-            infos = _remote_info(folder, cache) if is_url(path) else _local_info(folder or ".")
-            known[folder] = {record.file: record for info in infos.values() for record in info.shards}
-        record = known.get(folder, {}).get(name, ShardRecord(name, -1))
-        records.append(replace(record, file=path))
-    if len(set(paths)) < len(paths):
-        raise DataError(f"shard {max(paths, key=paths.count)} is listed twice; every sample is to be read once")
-    if not records:
-        raise DataError("no shards given; pass a folder, a pattern or a list of paths")
-    return ShardInfo(split or "", tuple(records))
-
-
-def _local_info(folder: str) -> dict[str, ShardInfo]:
-    infos = read_info(folder)
-    check_finished(folder, infos)
-    return infos
-
-
-def _remote_info(folder: str, cache: Cache) -> dict[str, ShardInfo]:
-    """The manifest beside remote shards; empty if there is none."""
-    url = f"{folder}/{INFO_NAMES[0]}"
-    try:
-        return parse_info(cache.fetch(url, fresh=True).read_bytes(), url)
-    except DataError as error:
-        if isinstance(error.__cause__, FileNotFoundError | PermissionError):
-            return {}
-        raise
-
-
-def _check_files(folder: str, info: ShardInfo, damaged: Damaged) -> None:
-    """Missing and truncated local shards are found before any work is done."""
-    for record in info.shards:
-        path = _join(folder, record.file)
-        if is_url(path) or (damaged == "mark" and record.samples >= 0):
-            continue
-        if not Path(path).is_file():
-            if not path.endswith(".tar"):
-                raise DataError(f"{path} does not exist; a folder of shards, a shard, a pattern or a URL is needed")
-            raise DataError(f"shard {path} is missing; restore it, or build the shards again")
-        size = Path(path).stat().st_size
-        if record.size not in (None, size):
-            raise DataError(
-                f"shard {path} has {size} bytes, the manifest states {record.size}: it is truncated or was changed;"
-                " restore it, or build the shards again"
-            )
-
-
-def _join(folder: str, file: str) -> str:
-    return f"{folder.rstrip('/')}/{file}" if folder else file
-
-
-def read_sample(file: BinaryIO, raw: RawSample, where: str) -> Sample:
-    """Read the fields of one sample. What is wrong with this sample alone becomes its `error`."""
-    try:
-        return _intact_sample(file, raw, where)
-    except _SampleError as error:
-        return Sample(raw.key, b"", error=str(error), origin=f"shard {where}")
-
-
-def _intact_sample(file: BinaryIO, raw: RawSample, where: str) -> Sample:
-    if raw.error is not None:
-        raise _SampleError(raw.error)
-    meta = _meta(file, raw, where)
-    label = _label(file, raw, meta, where)
-    group = meta.get("group", -1)
-    if type(group) is not int or not -1 <= group < MAX_INDEX:
-        raise _SampleError(f"group {repr(group)[:20]} in .json; an index from 0 to {MAX_INDEX - 1}, or -1, is needed")
-    image = _bytes(file, raw.fields[str(raw.image_field)], where)
-    return Sample(raw.key, image, label, group, origin=f"shard {where}")
-
-
-class _SampleError(Exception):
-    """One sample cannot be used; the shard around it is intact."""
-
-
-def _bytes(file: BinaryIO, member: Member, where: str) -> bytes:
-    if member.size > MAX_MEMBER_BYTES:
-        raise _SampleError(f"{member.name!r} has {member.size} bytes; at most {MAX_MEMBER_BYTES} are read")
-    file.seek(member.offset)
-    data = file.read(member.size)
-    if len(data) != member.size:
-        raise ShardDamageError(f"shard {where}: truncated within {member.name!r}; fetch or build this shard again")
-    return data
-
-
-def _meta(file: BinaryIO, raw: RawSample, where: str) -> dict[str, Any]:
-    if META_FIELD not in raw.fields:
-        return {}
-    try:
-        meta = json.loads(_bytes(file, raw.fields[META_FIELD], where))
-    except (ValueError, RecursionError) as error:
-        raise _SampleError(f"field .json is not JSON: {error}") from error
-    return meta if isinstance(meta, dict) else {}
-
-
-def _label(file: BinaryIO, raw: RawSample, meta: dict[str, Any], where: str) -> int:
-    if LABEL_FIELD in raw.fields:
-        text = _bytes(file, raw.fields[LABEL_FIELD], where)
-        match = _LABEL.fullmatch(text)
-        if match is None:
-            raise _SampleError(f"field .cls holds {text[:20]!r}; a class index, or -1 for none, is needed")
-        return int(match[1])
-    label = meta.get("label", -1)
-    if type(label) is not int:  # other programs write names there
-        return -1
-    if not -1 <= label < MAX_INDEX:
-        raise _SampleError(f"label {repr(label)[:20]} in .json; an index from 0 to {MAX_INDEX - 1}, or -1, is needed")
-    return label
 
 
 def _ignore(_: str) -> None:

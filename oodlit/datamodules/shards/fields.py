@@ -1,0 +1,88 @@
+"""From the files of one sample in a shard to a `Sample`: image, label, group, or the reason why it cannot be used."""
+
+import json
+import re
+from typing import Any, BinaryIO
+
+from oodlit.datamodules.shards.members import (
+    LABEL_FIELD,
+    MAX_INDEX,
+    MAX_MEMBER_BYTES,
+    META_FIELD,
+    Member,
+    RawSample,
+    ShardDamageError,
+)
+from oodlit.datamodules.stream import Sample
+
+__all__ = ["read_sample"]
+
+_LABEL = re.compile(rb"\s*(-1|[0-9]{1,9})\s*")
+
+
+def read_sample(file: BinaryIO, raw: RawSample, where: str) -> Sample:
+    """Read the fields of one sample. What is wrong with this sample alone becomes its `error`.
+
+    Args:
+        file: The shard.
+        raw: Where the fields lie.
+        where: Name of the shard, for messages.
+
+    Raises:
+        ShardDamageError: The shard ends within a field.
+    """
+    try:
+        return _intact_sample(file, raw, where)
+    except _SampleError as error:
+        return Sample(raw.key, b"", error=str(error), origin=f"shard {where}")
+
+
+def _intact_sample(file: BinaryIO, raw: RawSample, where: str) -> Sample:
+    if raw.error is not None:
+        raise _SampleError(raw.error)
+    meta = _meta(file, raw, where)
+    label = _label(file, raw, meta, where)
+    group = meta.get("group", -1)
+    if type(group) is not int or not -1 <= group < MAX_INDEX:
+        raise _SampleError(f"group {repr(group)[:20]} in .json; an index from 0 to {MAX_INDEX - 1}, or -1, is needed")
+    image = _bytes(file, raw.fields[str(raw.image_field)], where)
+    return Sample(raw.key, image, label, group, origin=f"shard {where}")
+
+
+class _SampleError(Exception):
+    """One sample cannot be used; the shard around it is intact."""
+
+
+def _bytes(file: BinaryIO, member: Member, where: str) -> bytes:
+    if member.size > MAX_MEMBER_BYTES:
+        raise _SampleError(f"{member.name!r} has {member.size} bytes; at most {MAX_MEMBER_BYTES} are read")
+    file.seek(member.offset)
+    data = file.read(member.size)
+    if len(data) != member.size:
+        raise ShardDamageError(f"shard {where}: truncated within {member.name!r}; fetch or build this shard again")
+    return data
+
+
+def _meta(file: BinaryIO, raw: RawSample, where: str) -> dict[str, Any]:
+    if META_FIELD not in raw.fields:
+        return {}
+    try:
+        meta = json.loads(_bytes(file, raw.fields[META_FIELD], where))
+    except (ValueError, RecursionError) as error:
+        raise _SampleError(f"field .json is not JSON: {error}") from error
+    return meta if isinstance(meta, dict) else {}
+
+
+def _label(file: BinaryIO, raw: RawSample, meta: dict[str, Any], where: str) -> int:
+    if LABEL_FIELD in raw.fields:
+        text = _bytes(file, raw.fields[LABEL_FIELD], where)
+        match = _LABEL.fullmatch(text)
+        if match is None:
+            raise _SampleError(f"field .cls holds {text[:20]!r}; a class index, or -1 for none, is needed")
+        return int(match[1])
+    label = meta.get("label", -1)
+    if type(label) is not int:  # other programs write names there
+        return -1
+    if not -1 <= label < MAX_INDEX:
+        raise _SampleError(f"label {repr(label)[:20]} in .json; an index from 0 to {MAX_INDEX - 1}, or -1, is needed")
+    return label

@@ -1,0 +1,149 @@
+"""Which shards a path, pattern, list or URL means, and what manifests say of them."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from braceexpand import braceexpand
+
+from oodlit.datamodules.shards.manifest import (
+    INFO_NAMES,
+    ShardInfo,
+    ShardRecord,
+    check_finished,
+    parse_info,
+    read_info,
+    select_split,
+)
+from oodlit.datamodules.shards.remote import Cache, is_url, split_url
+from oodlit.errors import DataError
+
+__all__ = ["check_files", "join", "locate"]
+
+
+def locate(shards: str | Path | Sequence[str | Path], split: str | None, cache: Cache) -> tuple[str, ShardInfo]:
+    """Find shards by folder, path, URL, pattern or list.
+
+    Args:
+        shards: See `ShardSource`.
+        split: Split of the manifest; may be None if there is one only.
+        cache: Where remote manifests are fetched to.
+
+    Returns:
+        Folder and records; samples = -1 where no manifest knows the count. Folder "" = the names are paths or URLs.
+
+    Raises:
+        DataError: There is no shard, one is listed twice, or the files differ from the manifest.
+        InvalidArgumentError: `split` is needed or unknown.
+    """
+    if not isinstance(shards, str | Path):
+        return "", _from_paths([str(path) for path in shards], split, cache)
+    text = str(shards)
+    if is_url(text) and text.endswith("/"):
+        manifest = cache.fetch(text + INFO_NAMES[0], fresh=True)
+        return text, select_split(parse_info(manifest.read_bytes(), text + INFO_NAMES[0]), split, text)
+    if is_url(text) or not Path(text).is_dir():
+        return "", _from_paths(_expand(text), split, cache)
+    infos = read_info(text)
+    check_finished(text, infos)
+    if infos:
+        info = select_split(infos, split, text)
+        listed = {record.file for other in infos.values() for record in other.shards}
+        extra = sorted({path.name for path in Path(text).glob("*.tar")} - listed)
+        if extra:
+            raise DataError(
+                f"{text}: {extra[0]!r} ({len(extra)} in all) is not in the manifest;"
+                " remove the file, or remove the manifest to have the shards counted"
+            )
+        return text, info
+    found = sorted(path.name for path in Path(text).glob("*.tar"))
+    if not found:
+        raise DataError(f"{text}: no shards (*.tar) in this folder; build them with `oodlit shards build`")
+    return text, ShardInfo(split or "", tuple(ShardRecord(name, -1) for name in found))
+
+
+def _expand(pattern: str) -> list[str]:
+    paths = list(braceexpand(pattern)) if "{" in pattern and not Path(pattern).exists() else [pattern]
+    found: list[str] = []
+    for path in paths:
+        if re.search(r"[*?]", path) and not is_url(path):
+            root = Path(path).anchor or "."
+            found.extend(sorted(str(match) for match in Path(root).glob(path.removeprefix(Path(path).anchor))))
+        else:
+            found.append(path)
+    if not found:
+        raise DataError(f"{pattern!r}: no shard matches this pattern; check the path")
+    return found
+
+
+def _from_paths(paths: list[str], split: str | None, cache: Cache) -> ShardInfo:
+    """Records of single shards; a manifest beside a shard is used where it lists the shard."""
+    known: dict[str, dict[str, ShardRecord]] = {}
+    records = []
+    for path in paths:
+        folder, name = split_url(path)[:2] if is_url(path) else path.rpartition("/")[::2]
+        if folder not in known:
+            infos = _remote_info(folder, cache) if is_url(path) else _local_info(folder or ".")
+            known[folder] = {record.file: record for info in infos.values() for record in info.shards}
+        record = known.get(folder, {}).get(name, ShardRecord(name, -1))
+        records.append(replace(record, file=path))
+    if len(set(paths)) < len(paths):
+        raise DataError(f"shard {max(paths, key=paths.count)} is listed twice; every sample is to be read once")
+    if not records:
+        raise DataError("no shards given; pass a folder, a pattern or a list of paths")
+    return ShardInfo(split or "", tuple(records))
+
+
+def _local_info(folder: str) -> dict[str, ShardInfo]:
+    infos = read_info(folder)
+    check_finished(folder, infos)
+    return infos
+
+
+def _remote_info(folder: str, cache: Cache) -> dict[str, ShardInfo]:
+    """The manifest beside remote shards; empty if there is none."""
+    url = f"{folder}/{INFO_NAMES[0]}"
+    try:
+        return parse_info(cache.fetch(url, fresh=True).read_bytes(), url)
+    except DataError as error:
+        if isinstance(error.__cause__, FileNotFoundError | PermissionError):
+            return {}
+        raise
+
+
+def check_files(folder: str, info: ShardInfo, *, may_be_damaged: bool) -> None:
+    """Missing and truncated local shards are found before any work is done.
+
+    Args:
+        folder: Where the records' files lie; "" = their names are paths or URLs.
+        info: The shards.
+        may_be_damaged: Shards whose count is known are left unchecked: what they lack is marked when it is read.
+
+    Raises:
+        DataError: A shard is missing or has another length than the manifest states.
+    """
+    for record in info.shards:
+        path = join(folder, record.file)
+        if is_url(path) or (may_be_damaged and record.samples >= 0):
+            continue
+        if not Path(path).is_file():
+            if not path.endswith(".tar"):
+                raise DataError(f"{path} does not exist; a folder of shards, a shard, a pattern or a URL is needed")
+            raise DataError(f"shard {path} is missing; restore it, or build the shards again")
+        size = Path(path).stat().st_size
+        if record.size not in (None, size):
+            raise DataError(
+                f"shard {path} has {size} bytes, the manifest states {record.size}: it is truncated or was changed;"
+                " restore it, or build the shards again"
+            )
+
+
+def join(folder: str, file: str) -> str:
+    """Path or URL of a file of a folder.
+
+    Example:
+        >>> join("https://example.org/", "a.tar"), join("", "x/a.tar")
+        ('https://example.org/a.tar', 'x/a.tar')
+    """
+    return f"{folder.rstrip('/')}/{file}" if folder else file
