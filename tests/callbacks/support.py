@@ -78,6 +78,28 @@ def run(detectors, *, streams=None, module=None, batch_size: int = 16, num_worke
     return detection
 
 
+def stream(name, role, count=4, *, broken=(), label=None, group=-1, names=(), image=None):
+    generator = torch.Generator().manual_seed(len(name) + count)
+    samples = [
+        Sample(
+            str(i),
+            torch.rand(3, 8, 8, generator=generator) if image is None else image,
+            label=label if label is not None else (i % 6 if role in (Role.TRAIN, Role.ID, Role.SHIFT) else -1),
+            group=group,
+            error="broken" if i in broken else None,
+        )
+        for i in range(count)
+    ]
+    return Stream(name, role, MemorySource(samples), names)
+
+
+def predict(detectors, streams, *, module=None, on_error="raise", transform=None, trainer=None, **options):
+    detection = OODDetection(detectors, **options)
+    data = OODDataModule(streams, batch_size=2, on_error=on_error, transform=transform)
+    make_trainer(detection, **(trainer or {})).predict(module or make_module(), data, return_predictions=False)
+    return detection
+
+
 class CountingNet(TinyConvNet):
     """Remembers how often every image was forwarded."""
 

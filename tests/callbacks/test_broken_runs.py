@@ -1,21 +1,16 @@
-"""What goes wrong around a run: skipped images, wrong labels, errors half-way, things used again."""
-
-import os
-from pathlib import Path
+"""Runs that break half-way, things that are used again, and memory that does not suffice."""
 
 import numpy as np
-import pandas as pd
 import pytest
 import pytorch_lightning as pl
 import torch
-from PIL import Image
 
 from oodlit import OODModule, Results, Role
 from oodlit.callbacks import OODDetection, preparation
 from oodlit.callbacks import detection as detection_file
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.sources import MemorySource
-from oodlit.datamodules.stream import Sample, Stream
+from oodlit.datamodules.stream import Stream
 from oodlit.detectors import (
     KNN,
     MSP,
@@ -34,31 +29,9 @@ from oodlit.detectors.statistics import FeatureBank, Statistics
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError, RequirementError
 from oodlit.testing.backbones import TinyConvNet
 from oodlit.testing.problems import separated_problem
-from tests.callbacks.support import Recorder, make_module, make_streams, make_trainer, run
+from tests.callbacks.support import Recorder, make_module, make_streams, make_trainer, predict, run, stream
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*values are undefined")
-
-
-def stream(name, role, count=4, *, broken=(), label=None, group=-1, names=(), image=None):
-    generator = torch.Generator().manual_seed(len(name) + count)
-    samples = [
-        Sample(
-            str(i),
-            torch.rand(3, 8, 8, generator=generator) if image is None else image,
-            label=label if label is not None else (i % 6 if role in (Role.TRAIN, Role.ID, Role.SHIFT) else -1),
-            group=group,
-            error="broken" if i in broken else None,
-        )
-        for i in range(count)
-    ]
-    return Stream(name, role, MemorySource(samples), names)
-
-
-def predict(detectors, streams, *, module=None, on_error="raise", transform=None, trainer=None, **options):
-    detection = OODDetection(detectors, **options)
-    data = OODDataModule(streams, batch_size=2, on_error=on_error, transform=transform)
-    make_trainer(detection, **(trainer or {})).predict(module or make_module(), data, return_predictions=False)
-    return detection
 
 
 class Boom(TrainFreeDetector):
@@ -69,150 +42,6 @@ class Boom(TrainFreeDetector):
 
     def _score(self, outputs):
         raise RuntimeError("boom")
-
-
-# --- data -------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.filterwarnings("ignore:.*images were skipped")
-def test_skipped_batches_and_streams_are_counted_and_named():
-    far = stream("far", Role.OOD, broken=range(4))
-    detection = predict([MSP()], [stream("val", Role.ID, 8, broken=(2, 3)), far], on_error="skip")
-    record = detection.results.run
-    assert record["counts"] == {"val": 6, "far": 0}
-    assert [entry["key"] for entry in record["skipped"]] == ["far/0", "far/1", "far/2", "far/3", "val/2", "val/3"]
-    assert np.isnan(detection.results.value("auroc", dataset="far", detector="msp"))
-    assert "there is no OOD score" in {entry["reason"] for entry in record["undefined"]}
-
-
-@pytest.mark.filterwarnings("ignore:.*images were skipped")
-def test_many_broken_images_at_the_start_do_not_stop_a_run_that_skips():
-    streams = [stream("val", Role.ID, 40, broken=range(33)), stream("far", Role.OOD)]
-    assert predict([MSP()], streams, on_error="skip").results.run["counts"]["val"] == 7
-
-
-def test_id_stream_without_a_usable_image():
-    streams = [stream("val", Role.ID, broken=range(4)), stream("far", Role.OOD)]
-    with pytest.raises(DataError, match=r"'val': none of its 4 images can be used, first val/0: broken"):
-        predict([MSP()], streams, on_error="skip")
-
-
-def test_train_stream_without_a_usable_image_says_why_nothing_is_fitted():
-    streams = [stream("train", Role.TRAIN, 6, broken=range(6)), stream("val", Role.ID)]
-    with pytest.raises(
-        DataError, match=r"none of the 6 training images of 'train' .* \(6 were skipped .* train/0: bro"
-    ):
-        predict([Mahalanobis()], streams, on_error="skip")
-
-
-@pytest.mark.parametrize("role", [Role.TRAIN, Role.ID, Role.SHIFT])
-def test_labels_beyond_the_classes_of_the_network_are_refused(role):
-    others = [s for s in make_streams() if s.role is not role]
-    with pytest.raises(DataError, match=r"'odd': label 9 of 'odd/0', but the network has 6 classes, 0..5"):
-        predict([Mahalanobis()], [*others, stream("odd", role, label=9)])
-
-
-@pytest.mark.parametrize("group", [-1, 2])
-def test_groups_without_a_name_are_refused_at_the_first_batch(group):
-    streams = [stream("val", Role.ID), stream("far", Role.OOD, names=("a", "b"), group=group)]
-    with pytest.raises(DataError, match=rf"'far': key '0': group {group}, but the stream has 2 class names"):
-        predict([MSP()], streams)
-
-
-@pytest.mark.parametrize("image", [torch.rand(1, 8, 8), torch.zeros(3, 8, 8, dtype=torch.uint8)])
-def test_a_stream_of_other_images_is_named(image):
-    with pytest.raises(DataError, match=r"'far': the images from 'far/0' on .* those of the ID stream \(3, 8, 8\)"):
-        predict([MSP()], [stream("val", Role.ID), stream("far", Role.OOD, image=image)])
-
-
-def test_streams_of_one_image_and_without_labels():
-    streams = [stream("val", Role.ID, 1, label=-1), stream("far", Role.OOD, 1)]
-    results = predict([MSP()], streams).results
-    assert results.value("fpr95", dataset="far", detector="msp") in (0.0, 1.0)
-    assert "accuracy of 'val': not computed, its images have no labels" in results.run["notes"]
-
-
-def test_iterable_of_ten_with_two_workers():
-    """FAULTS: streamed data repeated by workers."""
-    streams = [stream("val", Role.ID, 10), stream("far", Role.OOD, 10)]
-    keys = run([MSP()], streams=streams, batch_size=3, num_workers=2).results.scores["key"]
-    assert sorted(keys) == sorted(f"{name}/{i}" for name in ("val", "far") for i in range(10))
-
-
-def test_two_training_streams_are_one_training_set():
-    streams = [stream("train", Role.TRAIN, 30), stream("more", Role.TRAIN, 20), stream("val", Role.ID)]
-    results = predict([Mahalanobis()], streams).results
-    assert results.run["counts"]["train+more"] == 50
-    assert not [note for note in results.run["notes"] if "are stated" in note]
-
-
-def test_pil_images_without_a_transform():
-    streams = [stream("val", Role.ID, image=Image.new("RGB", (8, 8)))]
-    with pytest.raises(InvalidArgumentError, match="no transform is set"):
-        predict([MSP()], streams)
-
-
-# --- transforms -------------------------------------------------------------------------------------------------------
-
-
-class Scaled:
-    """A transform that can be told from others."""
-
-    def __init__(self, scale: float) -> None:
-        self.scale = scale
-
-    def __call__(self, image):
-        return torch.from_numpy(np.array(image)).permute(2, 0, 1) / 255 * self.scale
-
-    def __repr__(self) -> str:
-        return f"Scaled({self.scale})"
-
-
-def picture_streams():
-    pictures = [Image.new("RGB", (8, 8), (40 * i, 10, 255 - 40 * i)) for i in range(6)]
-    return [
-        Stream(n, r, MemorySource([Sample(str(i), p, label=i) for i, p in enumerate(pictures)]))
-        for n, r in (("train", Role.TRAIN), ("val", Role.ID), ("far", Role.OOD))
-    ]
-
-
-def test_second_backbone_on_the_same_data_gets_its_own_transform():
-    data, scores = OODDataModule(picture_streams()), []
-    for scale in (1.0, 3.0):
-        detection = OODDetection([MSP()])
-        module = OODModule(TinyConvNet(6), transform=Scaled(scale))
-        make_trainer(detection).predict(module, data, return_predictions=False)
-        assert data.transform is None
-        assert detection.results.run["backbone"]["transform"] == f"Scaled({scale})"
-        scores.append(detection.results.scores["msp"])
-    assert not np.allclose(*scores)
-
-
-def test_a_fit_belongs_to_the_transform_of_the_data(tmp_path):
-    """FAULTS: stored without what it belongs to: the data module's transform counts where it has one."""
-    predict([Mahalanobis()], picture_streams(), transform=Scaled(1.0), output_dir=tmp_path, num_thumbnails=0)
-    saved = {"fitted": tmp_path / "fitted"}
-    predict(None, picture_streams()[1:], transform=Scaled(1.0), **saved)
-    with pytest.raises(ValueError, match="fingerprint"):
-        predict(None, picture_streams()[1:], transform=Scaled(2.0), **saved)
-
-
-def test_step_of_odin_follows_the_transform_of_the_data():
-    """FAULTS: preprocessing constants in input perturbation."""
-    from torchvision import transforms
-
-    class Look(pl.Callback):
-        def on_predict_start(self, trainer, pl_module):
-            seen.append(pl_module.std.tolist())
-
-    seen = []
-    transform = transforms.Compose([transforms.ToTensor(), transforms.Normalize([0.5] * 3, [0.25] * 3)])
-    detection = OODDetection([ODIN()])
-    data = OODDataModule(picture_streams()[1:], transform=transform)
-    module = OODModule(TinyConvNet(6))
-    make_trainer(detection, Look()).predict(module, data, return_predictions=False)
-    assert seen == [[0.25] * 3]
-    assert module.transform is None
 
 
 # --- precision --------------------------------------------------------------------------------------------------------
@@ -447,82 +276,3 @@ def test_kept_predictions_hold_no_intermediate_results():
     for outputs in (outputs for batches in kept for outputs in batches):
         assert set(vars(outputs)) <= fields
         assert not outputs._memo
-
-
-# --- loggers, names, folders ------------------------------------------------------------------------------------------
-
-
-def test_names_with_blanks_colons_and_slashes_reach_every_logger(tmp_path):
-    """FAULTS: several back-ends: one naming scheme, NaN included, in one call."""
-    from pytorch_lightning.loggers import CSVLogger
-
-    recorder = Recorder()
-    streams = [stream("val: 1", Role.ID, 6), stream("far off", Role.OOD, names=("a/b", "c: d"), group=0)]
-    trainer = {"logger": [CSVLogger(tmp_path, name="csv"), recorder]}
-    results = predict({"my knn: k=3/x": MSP(), "b|c*?": Energy()}, streams, trainer=trainer).results
-    ((logged, step),) = recorder.logged
-    assert step == 0
-    assert recorder.saved >= 1
-    assert len(logged) == len(results.table)
-    assert logged.keys() == results.metrics_by_name().keys()
-    assert "far_off/my_knn_k_3_x/fpr95/a_b" in logged
-    assert np.isnan(logged["far_off/my_knn_k_3_x/fpr95/c_d"])
-    written = pd.read_csv(next(Path(tmp_path).rglob("metrics.csv")))
-    assert len(written) == 1
-    assert set(logged) <= set(written.columns)
-
-
-def test_relative_folder_stays_where_it_was_named(tmp_path, monkeypatch):
-    class Leave(pl.Callback):
-        def on_predict_start(self, *_):
-            (tmp_path / "elsewhere").mkdir()
-            os.chdir(tmp_path / "elsewhere")
-
-    monkeypatch.chdir(tmp_path)
-    detection = OODDetection([MSP()], output_dir="Ergebnisse ü: 1/x", num_thumbnails=0)
-    data = OODDataModule(make_streams(with_train=False))
-    make_trainer(detection, Leave()).predict(make_module(), data, return_predictions=False)
-    assert Results.load(tmp_path / "Ergebnisse ü: 1" / "x").detectors == ("msp",)
-
-
-def test_nothing_of_an_earlier_run_is_left_in_the_folder(tmp_path):
-    run([MSP(), Mahalanobis()], output_dir=tmp_path / "first", num_thumbnails=3)
-    run([MSP(), Mahalanobis()], output_dir=tmp_path / "out", num_thumbnails=3)
-    assert (tmp_path / "out" / "thumbnails").is_dir()
-    (tmp_path / "out" / "mine.txt").write_text("kept")
-    saved = {"fitted": tmp_path / "first" / "fitted", "streams": make_streams(with_train=False)}
-    run(None, output_dir=tmp_path / "out", num_thumbnails=0, **saved)
-    left = {str(f.relative_to(tmp_path / "out")) for f in (tmp_path / "out").rglob("*") if f.is_file()}
-    assert left == {"table.csv", "scores.parquet", "run.json", "report.html", "mine.txt"}
-
-
-def test_a_saved_fit_in_the_folder_of_the_run_is_kept(tmp_path):
-    run([Mahalanobis()], output_dir=tmp_path, num_thumbnails=0)
-    saved = {"fitted": tmp_path / "fitted", "streams": make_streams(with_train=False)}
-    run(None, output_dir=tmp_path, num_thumbnails=0, **saved)
-    assert (tmp_path / "fitted" / "detectors.json").is_file()
-
-
-def test_the_same_run_twice_gives_the_same_files(tmp_path):
-    contents = []
-    for _ in range(2):
-        run([MSP(), Mahalanobis(), KNN(k=3)], output_dir=tmp_path)
-        files = [f for f in tmp_path.rglob("*") if f.is_file() and f.name not in ("run.json", "report.html")]
-        contents.append({str(f): f.read_bytes() for f in files})
-    assert contents[0] == contents[1]
-
-
-def test_papers_are_part_of_the_record():
-    record = run([Mine(), MSP()], streams=make_streams(with_train=False)).results.run
-    assert record["references"]["mine"]["title"] == "mine"
-    assert record["references"]["msp"]["year"] == 2017
-
-
-class Mine(TrainFreeDetector):
-    """A detector of somebody's own."""
-
-    needs = frozenset({"logits"})
-    reference = Reference("mine", "me", "nowhere", 2026, "https://example.org/mine")
-
-    def _score(self, outputs):
-        return outputs.max_logits

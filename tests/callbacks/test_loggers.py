@@ -1,14 +1,18 @@
-"""Loggers: every one gets its turn, whatever happens to another."""
+"""Loggers: every one gets every value under a name that it can take, whatever happens to another."""
 
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
 import pytest
 
-from oodlit import Results
+from oodlit import Results, Role
 from oodlit.callbacks import OODDetection
 from oodlit.callbacks.loggers import log_to_all
 from oodlit.datamodules.datamodule import OODDataModule
-from oodlit.detectors import MSP
+from oodlit.detectors import MSP, Energy
 from oodlit.errors import DataError, LoggingError
-from tests.callbacks.support import Recorder, make_module, make_streams, make_trainer
+from tests.callbacks.support import Recorder, make_module, make_streams, make_trainer, predict, stream
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*values are undefined")
 
@@ -87,3 +91,23 @@ def test_a_broken_logger_hides_no_broken_page(tmp_path, monkeypatch):
     with pytest.raises(DataError, match="images are gone") as caught:
         trainer.predict(make_module(), OODDataModule(make_streams(with_train=False)), return_predictions=False)
     assert isinstance(caught.value.__context__, LoggingError)
+
+
+def test_names_with_blanks_colons_and_slashes_reach_every_logger(tmp_path):
+    """FAULTS: several back-ends: one naming scheme, NaN included, in one call."""
+    from pytorch_lightning.loggers import CSVLogger
+
+    recorder = Recorder()
+    streams = [stream("val: 1", Role.ID, 6), stream("far off", Role.OOD, names=("a/b", "c: d"), group=0)]
+    trainer = {"logger": [CSVLogger(tmp_path, name="csv"), recorder]}
+    results = predict({"my knn: k=3/x": MSP(), "b|c*?": Energy()}, streams, trainer=trainer).results
+    ((logged, step),) = recorder.logged
+    assert step == 0
+    assert recorder.saved >= 1
+    assert len(logged) == len(results.table)
+    assert logged.keys() == results.metrics_by_name().keys()
+    assert "far_off/my_knn_k_3_x/fpr95/a_b" in logged
+    assert np.isnan(logged["far_off/my_knn_k_3_x/fpr95/c_d"])
+    written = pd.read_csv(next(Path(tmp_path).rglob("metrics.csv")))
+    assert len(written) == 1
+    assert set(logged) <= set(written.columns)

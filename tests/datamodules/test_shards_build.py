@@ -1,18 +1,14 @@
 """Building: any source, the same bytes, safe against kills."""
 
 import errno
-import gzip
 import hashlib
-import io
 import json
 import multiprocessing
 import os
 import random
-import re
 import signal
 import tarfile
 import time
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -22,13 +18,9 @@ from hypothesis import strategies as st
 from oodlit.datamodules.keys import escape_key, unescape_key
 from oodlit.datamodules.shards import (
     Entry,
-    Place,
     ShardSource,
     build_shards,
     class_listing,
-    listed_listing,
-    map_files,
-    open_files,
     shard_info,
     shard_stream,
     verify_shards,
@@ -36,45 +28,7 @@ from oodlit.datamodules.shards import (
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 from oodlit.testing.shards import tiny_image
-
-PNG = tiny_image(0)
-FILES = {
-    "set/donuts/donuts_001_0.9976.JPEG": tiny_image(1, format="JPEG"),
-    "set/high heels/high heels_002.png": tiny_image(2),
-    "set/high heels/high heels_002.jpg": tiny_image(3, format="JPEG"),
-    "set/mbira/mbira_003.GIF": tiny_image(4, format="GIF"),
-    "set/mbira/é_004.jpeg": tiny_image(5),  # a PNG by content
-}
-
-
-def write_source(kind: str, folder: Path, files: dict[str, bytes] = FILES) -> Path:
-    folder.mkdir(parents=True, exist_ok=True)
-    if kind == "folder":
-        for path, data in files.items():
-            (folder / "tree" / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / "tree" / path).write_bytes(data)
-        (folder / "tree" / ".hidden.jpg").write_bytes(b"x")
-        return folder / "tree"
-    path = folder / f"source.{kind}"
-    if kind == "zip":
-        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-            archive.writestr("__MACOSX/set/._x.jpg", b"x")
-            for name, data in files.items():
-                archive.writestr(name, data)
-        return path
-    with tarfile.open(path, {"tar": "w", "tar.gz": "w:gz", "tar.bz2": "w:bz2", "tar.xz": "w:xz"}[kind]) as tar:
-        for name, data in {"__MACOSX/set/._x.jpg": b"x", **files}.items():
-            info = tarfile.TarInfo(f"./{name}" if kind == "tar" else name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    return path
-
-
-def checksums(folder: Path) -> dict[str, str]:
-    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir() if path.is_file()}
-
-
-KINDS = ["folder", "zip", "tar", "tar.gz", "tar.xz"]
+from tests.datamodules.image_sources import FILES, KINDS, PNG, checksums, entries_of, write_source
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -184,10 +138,6 @@ def test_only_leftovers_of_builds_are_removed(tmp_path: Path) -> None:
     build_shards([Entry("a.png", lambda: tiny_image(0))], tmp_path, name="set", role=Role.OOD)
     left = {path.name for path in tmp_path.iterdir() if path.suffix == ".tmp"}
     assert left == {".mine.tmp", ".a.tar.tmp"}
-
-
-def entries_of(paths: list[str]) -> list[Entry]:
-    return [Entry(path, lambda: tiny_image(0)) for path in paths]
 
 
 @settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -395,228 +345,3 @@ def test_two_splits_share_a_folder(tmp_path: Path) -> None:
     build_shards(labelled[:2], tmp_path, name="d", role=Role.ID)
     assert len(shard_stream(tmp_path, split="train")) == 3
     assert shard_stream(tmp_path, split="validation").role is Role.ID
-
-
-class TestSources:
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_same_files_from_every_kind(self, tmp_path: Path, kind: str) -> None:
-        files = open_files(write_source(kind, tmp_path))
-        assert sorted(files.paths) == sorted(FILES)
-        for _ in range(2):
-            assert {file.path: file.read() for file in files} == FILES
-            assert [file.path for file in files] == list(files.paths)
-
-    @pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz", "tar.xz"])
-    @pytest.mark.parametrize("part", [0.3, 0.7, 0.97])
-    def test_a_truncated_archive_is_an_error(self, tmp_path: Path, kind: str, part: float) -> None:
-        path = write_source(kind, tmp_path, {f"a/{i}.png": os.urandom(3000) for i in range(8)})
-        data = path.read_bytes()
-        used = len(data.rstrip(b"\0")) if kind == "tar" else len(data)
-        path.write_bytes(data[: int(used * part)])
-        with pytest.raises(DataError, match=r"source\.\S+.*(fetch|in turn)"):
-            open_files(path)
-
-    def test_a_flipped_byte_is_found_by_the_archive_checksum(self, tmp_path: Path) -> None:
-        path = write_source("zip", tmp_path, {"a.png": os.urandom(5000)})
-        data = bytearray(path.read_bytes())
-        data[2000] ^= 255
-        path.write_bytes(data)
-        with pytest.raises(DataError, match=r"source\.zip: 'a\.png' .*fetch the archive again"):
-            [file.read() for file in open_files(path)]
-
-    def test_missing_and_unknown_kinds(self, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match=r"does not exist; a folder, a \.zip or a \.tar"):
-            open_files(tmp_path / "no")
-        (tmp_path / "x.rar").write_bytes(b"Rar!" * 300)
-        with pytest.raises(DataError, match=r"x\.rar cannot be read as a \.zip or \.tar"):
-            open_files(tmp_path / "x.rar")
-
-    def test_links_in_archives_are_refused_and_in_folders_followed(self, tmp_path: Path) -> None:
-        with tarfile.open(tmp_path / "a.tar", "w") as tar:
-            info = tarfile.TarInfo("a.png")
-            info.type, info.linkname = tarfile.LNKTYPE, "b.png"
-            tar.addfile(info)
-        with pytest.raises(DataError, match=r"'a\.png' is a link"):
-            open_files(tmp_path / "a.tar")
-        (tmp_path / "tree" / "x").mkdir(parents=True)
-        (tmp_path / "tree" / "x" / "a.png").write_bytes(b"1")
-        (tmp_path / "tree" / "loop").symlink_to(tmp_path / "tree")
-        assert list(open_files(tmp_path / "tree").paths) == ["x/a.png"]
-
-    @pytest.mark.parametrize("kind", ["zip", "tar.gz"])
-    @pytest.mark.parametrize("path", ["a/../../x.png", "../x.png", "/x.png"])
-    def test_a_path_that_leaves_the_archive_is_refused(self, tmp_path: Path, path: str, kind: str) -> None:
-        archive = write_source(kind, tmp_path, {"b/y.png": PNG, path: PNG})
-        with pytest.raises(DataError, match=re.escape(f"{archive}: {path!r} leads out of the archive")):
-            open_files(archive)
-
-    @pytest.mark.parametrize("kind", ["zip", "tar", "tar.gz"])
-    def test_empty_and_dot_parts_are_no_hidden_files(self, tmp_path: Path, kind: str) -> None:
-        names = {"./a/1.png": PNG, "a//2.png": PNG, "a/./3.png": PNG, ".b/4.png": PNG, "a/.5.png": PNG}
-        assert list(open_files(write_source(kind, tmp_path, names)).paths) == ["a/1.png", "a/2.png", "a/3.png"]
-
-    @pytest.mark.parametrize("kind", ["tar.gz", "tar.bz2", "tar.xz"])
-    def test_a_cut_at_any_place_is_an_error(self, tmp_path: Path, kind: str) -> None:
-        archive = write_source(kind, tmp_path, {"a/1.png": PNG, "b/2.png": PNG})
-        data = archive.read_bytes()
-        for length in range(1, len(data), max(1, len(data) // 60)):
-            archive.write_bytes(data[:length])
-            with pytest.raises(DataError, match="fetch"):
-                open_files(archive)
-        archive.write_bytes(data[:-1])
-        with pytest.raises(DataError, match="damaged"):
-            open_files(archive)
-
-    @pytest.mark.parametrize("kind", ["tar", "tar.gz"])
-    def test_a_tar_that_ends_between_two_files_is_an_error(self, tmp_path: Path, kind: str) -> None:
-        # the compressed stream is whole: what was cut is the tar within it
-        file = io.BytesIO()
-        with tarfile.open(fileobj=file, mode="w") as tar:
-            for name in ("a/1.png", "b/2.png"):
-                info = tarfile.TarInfo(name)
-                info.size = len(PNG)
-                tar.addfile(info, io.BytesIO(PNG))
-            second = tar.offset - 512 - -(-len(PNG) // 512) * 512
-        cut = file.getvalue()[:second]
-        archive = tmp_path / f"a.{kind}"
-        archive.write_bytes(cut if kind == "tar" else gzip.compress(cut))
-        with pytest.raises(DataError, match=f"damaged or truncated at byte {second}"):
-            open_files(archive)
-
-    def test_pieces_of_gzip_one_after_the_other_are_one_archive(self, tmp_path: Path) -> None:
-        whole = gzip.decompress(write_source("tar.gz", tmp_path).read_bytes())
-        (tmp_path / "pieces.tgz").write_bytes(gzip.compress(whole[:1000]) + gzip.compress(whole[1000:]))
-        assert sorted(open_files(tmp_path / "pieces.tgz").paths) == sorted(FILES)
-
-    def test_a_link_in_a_zip_is_refused(self, tmp_path: Path) -> None:
-        with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
-            info = zipfile.ZipInfo("a/2.png")
-            info.external_attr = 0o120777 << 16
-            archive.writestr(info, "1.png")
-        with pytest.raises(DataError, match=r"'a/2\.png' is a link"):
-            open_files(tmp_path / "a.zip")
-
-    def test_a_pipe_in_a_folder_is_an_error_not_a_wait(self, tmp_path: Path) -> None:
-        os.mkfifo(tmp_path / "a.png")
-        with pytest.raises(DataError, match=r"a\.png is a pipe, socket or device"):
-            list(open_files(tmp_path))
-
-
-class TestListings:
-    @pytest.mark.parametrize("kind", ["folder", "zip", "tar", "tar.gz"])
-    def test_images_at_the_root_have_no_classes(self, tmp_path: Path, kind: str) -> None:
-        source = write_source(kind, tmp_path, {"1.png": PNG, "2.png": PNG})
-        listing = class_listing(source, Role.OOD)
-        assert (listing.class_names, sorted(entry.path for entry in listing)) == ((), ["1.png", "2.png"])
-        with pytest.raises(DataError, match="all images lie in one folder"):
-            class_listing(source, Role.ID)
-
-    @pytest.mark.parametrize(
-        ("name", "content", "message"),
-        [
-            ("l.txt", "a/1.png\n".encode("utf-16"), r"l\.txt is not UTF-8 .*; save it as UTF-8"),
-            ("l.csv", "path,group\na/1.png,é\n".encode("latin-1"), r"l\.csv is not UTF-8"),
-            ("l.csv", b"path,label\na/1.png\n", "line 2: another number of columns than the header"),
-            ("l.csv", b"path,label\na/1.png,1,2\n", "line 2: another number of columns than the header"),
-            ("l.csv", b"path,label\na/1.png,9999999999\n", "has label '9999999999'; a class index"),
-            ("l.csv", b"path;label\na/1.png;1\n", "a header with the column 'path' is needed"),
-        ],
-    )
-    def test_lists_with_faults(self, tmp_path: Path, name: str, content: bytes, message: str) -> None:
-        source = self.tree(tmp_path / "images", "a/1.png")
-        (tmp_path / name).write_bytes(content)
-        with pytest.raises(DataError, match=message):
-            listed_listing(tmp_path / name, source)
-
-    @pytest.mark.parametrize("line", ["./a/1.png 3\r\n", "\ufeffa/1.png 3", "a/1.png 3\n\n"])
-    def test_lists_as_programs_write_them(self, tmp_path: Path, line: str) -> None:
-        (tmp_path / "l.txt").write_bytes(line.encode())
-        found = listed_listing(tmp_path / "l.txt", self.tree(tmp_path / "images", "a/1.png"))
-        assert [(entry.path, entry.label) for entry in found] == [("a/1.png", 3)]
-
-    def test_folders_of_a_shifted_set_are_labels_not_groups(self, tmp_path: Path) -> None:
-        listing = class_listing(self.tree(tmp_path, "a/1.png", "b/2.png"), Role.SHIFT)
-        assert listing.class_names == ()
-        assert [(entry.label, entry.group) for entry in listing] == [(0, -1), (1, -1)]
-
-    def test_control_characters_in_folder_names_are_spelt_out(self, tmp_path: Path) -> None:
-        listing = class_listing(self.tree(tmp_path, "two\nlines/1.png", "b/2.png"), Role.OOD)
-        assert listing.class_names == ("b", r"two\nlines")
-
-    def test_folder_names_that_are_no_utf8_can_be_written_anywhere(self, tmp_path: Path) -> None:
-        listing = class_listing(write_source("tar", tmp_path, {"caf\udce9/1.png": PNG, "b/2.png": PNG}), Role.OOD)
-        assert listing.class_names == ("b", r"caf\xe9")
-        info = build_shards(listing, tmp_path / "out", name="s", role=Role.OOD, class_names=listing.class_names)
-        assert [s.key for s in ShardSource(tmp_path / "out").read(0, 2)] == ["caf%E9/1%2Epng", "b/2%2Epng"]
-        "".join(info.class_names).encode()
-
-    def tree(self, folder: Path, *paths: str) -> Path:
-        for path in paths:
-            (folder / path).parent.mkdir(parents=True, exist_ok=True)
-            (folder / path).write_bytes(tiny_image(0))
-        return folder
-
-    def test_numbered_folders_are_their_own_index(self, tmp_path: Path) -> None:
-        listing = class_listing(self.tree(tmp_path, *(f"{i}/x.jpeg" for i in range(12))), Role.ID)
-        assert {entry.path: entry.label for entry in listing}["2/x.jpeg"] == 2
-        assert {entry.path: entry.label for entry in listing}["11/x.jpeg"] == 11
-
-    def test_numbers_with_gaps_need_names(self, tmp_path: Path) -> None:
-        source = self.tree(tmp_path, "3/x.jpeg", "20/x.jpeg")
-        with pytest.raises(DataError, match=r"numbers, but not 0, \.\.\., 1 .* pass class_names"):
-            class_listing(source, Role.ID)
-        listing = class_listing(source, Role.ID, class_names=[str(i) for i in range(30)])
-        assert sorted(entry.label for entry in listing) == [3, 20]
-
-    def test_two_classes_of_one_name_stay_two(self, tmp_path: Path) -> None:
-        source = self.tree(tmp_path, "d/bird/crane/1.jpg", "d/machine/crane/1.jpg")
-        assert class_listing(source, Role.OOD).class_names == ("bird/crane", "machine/crane")
-
-    def test_flat_sets(self, tmp_path: Path) -> None:
-        source = self.tree(tmp_path, "images/1.jpg", "images/2.jpg")
-        assert [(entry.label, entry.group) for entry in class_listing(source, Role.OOD)] == [(-1, -1)] * 2
-        with pytest.raises(DataError, match="one folder, 'images'; a set of role id needs class folders"):
-            class_listing(source, Role.ID)
-        with pytest.raises(DataError, match="2 folders are not among the 1 class names, first 'a'"):
-            class_listing(self.tree(tmp_path / "n", "a/1.jpg", "b/1.jpg"), Role.ID, class_names=["c"])
-
-    def test_other_files_are_left_out_with_a_warning(self, tmp_path: Path) -> None:
-        source = self.tree(tmp_path, "a/1.jpg", "b/1.jpg", "README.md")
-        with pytest.warns(UserWarning, match=r"1 files have no image's extension and are left out, first 'README\.md'"):
-            assert len(class_listing(source, Role.OOD)) == 2
-
-    def test_rule(self, tmp_path: Path) -> None:
-        source = self.tree(tmp_path, "x/1.jpg", "y/2.jpg")
-        listing = map_files(source, lambda path: Place(group=4, path="z.jpg") if path.startswith("x") else None)
-        assert [(entry.path, entry.group) for entry in listing] == [("z.jpg", 4)]
-        with pytest.raises(DataError, match=r"no image of this set among 2 files \(first: 'x/1\.jpg', 'y/2\.jpg'\)"):
-            map_files(source, lambda path: None)
-
-    def test_csv(self, tmp_path: Path) -> None:
-        self.tree(tmp_path, "a/1.jpg", "b 2.jpg")
-        (tmp_path / "list.csv").write_text("path,label,group\na/1.jpg,7,sea\nb 2.jpg,,land\n")
-        listing = listed_listing(tmp_path / "list.csv")
-        assert listing.class_names == ("land", "sea")
-        assert [(e.path, e.label, e.group) for e in listing] == [("a/1.jpg", 7, 1), ("b 2.jpg", -1, 0)]
-
-    def test_plain_list(self, tmp_path: Path) -> None:
-        self.tree(tmp_path / "d", "a/1.jpg", "b 2", "c.jpg")
-        (tmp_path / "list.txt").write_text("a/1.jpg 7\nb 2\n\nc.jpg\n")
-        listing = listed_listing(tmp_path / "list.txt", tmp_path / "d")
-        assert [(e.path, e.label) for e in listing] == [("a/1.jpg", 7), ("b 2", -1), ("c.jpg", -1)]
-
-    @pytest.mark.parametrize(
-        ("text", "message"),
-        [
-            ("path,label\na.jpg,1\na.jpg,2\n", r"line 3: 'a\.jpg' is listed twice"),
-            ("path,label\nno.jpg,1\n", r"line 2: 'no\.jpg' is not in"),
-            ("path,label\na.jpg,cat\n", r"'a\.jpg' has label 'cat'; a class index"),
-            ("file,label\na.jpg,1\n", r"a header with the column 'path' is needed"),
-            ("path,group\na.jpg,1\nb.jpg,sea\n", r"groups are partly names \('sea'\), partly numbers"),
-        ],
-    )
-    def test_faulty_lists(self, tmp_path: Path, text: str, message: str) -> None:
-        self.tree(tmp_path, "a.jpg", "b.jpg")
-        (tmp_path / "list.csv").write_text(text)
-        with pytest.raises(DataError, match=message):
-            listed_listing(tmp_path / "list.csv")

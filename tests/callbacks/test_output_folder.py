@@ -1,0 +1,76 @@
+"""The folder of a run: where it lies, what is replaced in it and what is kept."""
+
+import os
+
+import pytest
+import pytorch_lightning as pl
+
+from oodlit import Results
+from oodlit.callbacks import OODDetection
+from oodlit.datamodules.datamodule import OODDataModule
+from oodlit.detectors import (
+    KNN,
+    MSP,
+    Mahalanobis,
+    TrainFreeDetector,
+)
+from oodlit.detectors.reference import Reference
+from tests.callbacks.support import make_module, make_streams, make_trainer, run
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*values are undefined")
+
+
+def test_relative_folder_stays_where_it_was_named(tmp_path, monkeypatch):
+    class Leave(pl.Callback):
+        def on_predict_start(self, *_):
+            (tmp_path / "elsewhere").mkdir()
+            os.chdir(tmp_path / "elsewhere")
+
+    monkeypatch.chdir(tmp_path)
+    detection = OODDetection([MSP()], output_dir="Ergebnisse ü: 1/x", num_thumbnails=0)
+    data = OODDataModule(make_streams(with_train=False))
+    make_trainer(detection, Leave()).predict(make_module(), data, return_predictions=False)
+    assert Results.load(tmp_path / "Ergebnisse ü: 1" / "x").detectors == ("msp",)
+
+
+def test_nothing_of_an_earlier_run_is_left_in_the_folder(tmp_path):
+    run([MSP(), Mahalanobis()], output_dir=tmp_path / "first", num_thumbnails=3)
+    run([MSP(), Mahalanobis()], output_dir=tmp_path / "out", num_thumbnails=3)
+    assert (tmp_path / "out" / "thumbnails").is_dir()
+    (tmp_path / "out" / "mine.txt").write_text("kept")
+    saved = {"fitted": tmp_path / "first" / "fitted", "streams": make_streams(with_train=False)}
+    run(None, output_dir=tmp_path / "out", num_thumbnails=0, **saved)
+    left = {str(f.relative_to(tmp_path / "out")) for f in (tmp_path / "out").rglob("*") if f.is_file()}
+    assert left == {"table.csv", "scores.parquet", "run.json", "report.html", "mine.txt"}
+
+
+def test_a_saved_fit_in_the_folder_of_the_run_is_kept(tmp_path):
+    run([Mahalanobis()], output_dir=tmp_path, num_thumbnails=0)
+    saved = {"fitted": tmp_path / "fitted", "streams": make_streams(with_train=False)}
+    run(None, output_dir=tmp_path, num_thumbnails=0, **saved)
+    assert (tmp_path / "fitted" / "detectors.json").is_file()
+
+
+def test_the_same_run_twice_gives_the_same_files(tmp_path):
+    contents = []
+    for _ in range(2):
+        run([MSP(), Mahalanobis(), KNN(k=3)], output_dir=tmp_path)
+        files = [f for f in tmp_path.rglob("*") if f.is_file() and f.name not in ("run.json", "report.html")]
+        contents.append({str(f): f.read_bytes() for f in files})
+    assert contents[0] == contents[1]
+
+
+def test_papers_are_part_of_the_record():
+    record = run([Mine(), MSP()], streams=make_streams(with_train=False)).results.run
+    assert record["references"]["mine"]["title"] == "mine"
+    assert record["references"]["msp"]["year"] == 2017
+
+
+class Mine(TrainFreeDetector):
+    """A detector of somebody's own."""
+
+    needs = frozenset({"logits"})
+    reference = Reference("mine", "me", "nowhere", 2026, "https://example.org/mine")
+
+    def _score(self, outputs):
+        return outputs.max_logits
