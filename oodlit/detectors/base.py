@@ -82,6 +82,8 @@ class Detector(nn.Module, ABC):
     """Which of `NEEDS` are read; nothing else may be. Of the class, or of the instance where settings decide."""
     statistics: tuple[type[Statistic], ...] = ()
     """What must be known of the training set; empty for a train-free detector."""
+    sample_fields: ClassVar[frozenset[str] | None] = None
+    """What the fit reads of `TrainSample`, of "logits", "max_logits" and "features"; None = whatever is in `needs`."""
     reference: ClassVar[Reference]
     """The paper."""
     requirements: ClassVar[tuple[Requirement, ...]] = ()

@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["Group", "all_sum", "cpu_group", "gather_objects", "gather_rows"]
+__all__ = ["Group", "all_sum", "cpu_group", "gather_objects", "gather_rows", "is_distributed"]
 
 T = TypeVar("T")
 Group: TypeAlias = "dist.ProcessGroup | None"
@@ -18,7 +18,7 @@ def cpu_group() -> Group:
 
     Every process must call it at the same point. Large banks live on the CPU, where NCCL cannot reach them.
     """
-    if not _is_distributed() or dist.get_backend() == "gloo":
+    if not is_distributed() or dist.get_backend() == "gloo":
         return None
     group = dist.new_group(backend="gloo")
     assert not isinstance(group, int)  # only processes outside the group get a number
@@ -27,7 +27,7 @@ def cpu_group() -> Group:
 
 def gather_objects(group: Group, value: T) -> list[T]:
     """`value` of every process, in the order of ranks; [value] in a single process. For small plain values only."""
-    if not _is_distributed():
+    if not is_distributed():
         return [value]
     gathered: list[T | None] = [None] * dist.get_world_size(group)
     dist.all_gather_object(gathered, value, group=group)
@@ -36,7 +36,7 @@ def gather_objects(group: Group, value: T) -> list[T]:
 
 def all_sum(group: Group, value: Tensor) -> Tensor:
     """Sum of `value` over all processes; shapes must agree. Returned on the device of `value`."""
-    if not _is_distributed():
+    if not is_distributed():
         return value
     total = value.detach().to("cpu", copy=True)
     dist.all_reduce(total, group=group)
@@ -48,7 +48,7 @@ def gather_rows(group: Group, value: Tensor, sizes: Sequence[int]) -> Tensor:
 
     One process after the other broadcasts, so that the peak is the result itself.
     """
-    if not _is_distributed():
+    if not is_distributed():
         return value
     result = torch.empty((sum(sizes), *value.shape[1:]), dtype=value.dtype)
     start = 0
@@ -63,5 +63,6 @@ def gather_rows(group: Group, value: Tensor, sizes: Sequence[int]) -> Tensor:
     return result
 
 
-def _is_distributed() -> bool:
+def is_distributed() -> bool:
+    """Whether there is more than one process."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1

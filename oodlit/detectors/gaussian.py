@@ -54,8 +54,7 @@ def within_whitening(statistics: Statistics) -> Float[Tensor, "features features
 
     def compute() -> Tensor:
         # One image per class leaves no scatter within classes: the total scatter then sets the scale.
-        total = float(moments.total_covariance.diagonal().max())
-        return whitening(moments.within_covariance, fallback_scale=total)
+        return whitening(moments.within_covariance, fallback_scale=moments.largest_variance)
 
     return statistics.memo("within_whitening", compute)
 

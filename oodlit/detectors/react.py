@@ -80,7 +80,7 @@ class ReAct(Shaping):
     def _prepare(self, statistics: Statistics, head: Head) -> None:
         clip = self.threshold
         if clip is None:
-            features = statistics[TrainSample].outputs.require("features")
+            features = statistics[TrainSample].column("features", ordered=False)
             if float(features.amin()) < 0:
                 self.note("features have negative values; ReAct was proposed for non-negative ones")
             clip = statistics.memo(

@@ -40,17 +40,18 @@ def residual_basis(
         InvalidArgumentError: `dim` is not below the number of features.
     """
     moments = statistics[ClassMoments]
-    width = len(moments.mean)
+    width = moments.scatter.shape[0]
     size = default_dim(width) if dim is None else dim
     if size >= width:
         raise InvalidArgumentError(
             f"{owner}: the principal space has {size} dimensions but there are only {width} features;"
-            f" use dim <= {width - 1}"
+            + (f" use dim <= {width - 1}" if width > 1 else " at least 2 are needed")
         )
 
     def origin_of() -> Tensor:
-        weight, bias = head.weight.double(), head.offset.double()
-        origin: Tensor = -(torch.linalg.pinv(weight) @ bias).to(moments.mean.device)
+        # The shortest of the nearest solutions of W u = -b, as the pseudo-inverse gives it; CPU: any rank is allowed.
+        weight, bias = head.weight.double().cpu(), head.offset.double().cpu()
+        origin: Tensor = torch.linalg.lstsq(weight, -bias[:, None]).solution[:, 0].to(moments.mean.device)
         return origin
 
     def vectors_of() -> Tensor:

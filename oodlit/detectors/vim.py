@@ -2,6 +2,7 @@
 
 from typing import final
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -45,6 +46,7 @@ class ViM(Detector):
 
     needs = frozenset({"logits", "features", "head"})
     statistics = (ClassMoments, TrainSample)
+    sample_fields = frozenset({"features", "max_logits"})
     invariances = frozenset({"class_permutation", "larger_residual_is_worse"})
     reference = Reference(
         "ViM: Out-Of-Distribution with Virtual-logit Matching",
@@ -66,12 +68,13 @@ class ViM(Detector):
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`
         origin, residual = residual_basis(statistics, head, dim=self.dim, owner=repr(self))
-        sample = statistics[TrainSample].outputs
         mean_norm = mean_logit = origin.new_zeros(())
-        for start in range(0, len(sample), 4096):  # in parts: the sample in float64 would be twice its size
-            part = sample.select(slice(start, start + 4096)).to(origin.device)
-            mean_norm = mean_norm + residual_norms(part, origin, residual).sum() / len(sample)
-            mean_logit = mean_logit + part.max_logits.double().sum() / len(sample)
+        for block in statistics[TrainSample].blocks():
+            for rows in torch.split(block["features"], 1024):  # in parts: the sample in float64 would be twice its size
+                part = Outputs(features=rows.to(origin.device))
+                mean_norm = mean_norm + residual_norms(part, origin, residual).sum()
+            largest = block["max_logits"] if "max_logits" in block else block["logits"].amax(dim=1)
+            mean_logit = mean_logit + largest.sum(dtype=torch.float64).to(origin.device)
         # Training images without any residual leave alpha undefined; 1 then keeps "more residual is worse".
         alpha = (mean_logit / mean_norm).abs() if mean_norm > 0 else mean_norm.new_ones(())
         self.register_buffer("origin", origin)

@@ -47,6 +47,7 @@ class VRA(Shaping):
         "NeurIPS",
         2023,
         "https://arxiv.org/abs/2302.11716",
+        "1st and 99th percentile by default; those of the paper are the preset p60-p95",
     )
     floor: Tensor
     cap: Tensor
@@ -63,7 +64,7 @@ class VRA(Shaping):
         self.then = self._check_then(then)
 
     def _prepare(self, statistics: Statistics, head: Head) -> None:
-        features = statistics[TrainSample].outputs.require("features")
+        features = statistics[TrainSample].column("features", ordered=False)
         if float(features.amin()) < 0:
             self.note("features have negative values; VRA was proposed for non-negative ones")
         for name, percent in (("floor", self.low), ("cap", self.high)):

@@ -1,8 +1,10 @@
 """Run by test_memory.py in a process of its own: peak memory of a run over many batches.
 
-Usage: python memory_script.py run|statistic BATCHES; prints the peak of the resident memory in MB before and after.
+Usage: python memory_script.py run|statistic|bank BATCHES
+prints the peak of the resident memory in MB before and after.
 """
 
+import gc
 import resource
 import sys
 import warnings
@@ -14,7 +16,7 @@ from oodlit import OODModule, Role
 from oodlit.callbacks import OODDetection
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream import Sample, Stream
-from oodlit.detectors import MSP, Energy
+from oodlit.detectors import KNN, MSP, Energy, fit
 from oodlit.detectors.statistics import ClassMoments
 from oodlit.outputs import Outputs
 from tests.callbacks.support import make_trainer
@@ -60,11 +62,18 @@ def stream_through_a_statistic(batches: int) -> None:
         moments.update(Outputs(features=features + i, labels=labels))
 
 
+def stream_into_a_bank(batches: int) -> None:
+    rows = (Outputs(features=torch.rand(BATCH, WIDTH)) for _ in range(batches))
+    fit([KNN(k=1)], rows)
+
+
 if __name__ == "__main__":
     warnings.simplefilter("ignore")
     torch.manual_seed(0)
-    part = {"run": stream_through_the_run, "statistic": stream_through_a_statistic}[sys.argv[1]]
+    parts = {"run": stream_through_the_run, "statistic": stream_through_a_statistic, "bank": stream_into_a_bank}
+    part = parts[sys.argv[1]]
     part(20)
+    gc.collect()  # metrics are parts of cycles: the first one would be counted beside the second
     before = peak()
     part(int(sys.argv[2]))
     print(before, peak())

@@ -275,8 +275,9 @@ def test_the_bank_is_the_sorted_head(sizes: list[int], rows: int | None, looked_
     for i, part in enumerate(torch.split(order, sizes)):
         bank.update(Outputs(features=values[part], keys=[str(int(j)) for j in part]))
         if i == looked_at:
-            assert bank.num_kept == len(bank.features())
-    assert torch.equal(bank.features(), whole.features(rows))
+            assert bank.num_kept == len(bank.bank()[0])
+    for column, expected in zip(bank.bank(), whole.bank(rows), strict=True):
+        assert torch.equal(column, expected)
     assert bank.num_samples == total
 
 

@@ -46,10 +46,24 @@ def test_distances_between_near_neighbours(noise: float, mean: float) -> None:
     np.testing.assert_allclose(-scores, reference(queries, bank, 10), rtol=1e-4)
 
 
-def test_equal_images_have_distance_zero() -> None:
-    bank = normal(50, 8)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_equal_images_have_distance_zero(dtype: torch.dtype) -> None:
+    bank = normal(50, 8).to(dtype)
     scores = fitted(bank, 1).score(Outputs(features=bank))
     assert scores.abs().max() < 1e-12
+
+
+def test_float64_images_closer_than_float64_products_can_tell() -> None:
+    bank = 1 + 1e-7 * normal(500, 4).double()
+    queries = 1 + 1e-7 * normal(20, 4, seed=1).double()
+    scores = fitted(bank, 3).score(Outputs(features=queries))
+    np.testing.assert_allclose(-scores, reference(queries, bank, 3), rtol=1e-4)
+
+
+def test_detectors_share_one_bank() -> None:
+    near, far = KNN(k=1), KNN(k=9)
+    fit([near, far], [Outputs(features=normal(50, 8))])
+    assert near.bank.data_ptr() == far.bank.data_ptr()
 
 
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

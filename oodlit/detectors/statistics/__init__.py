@@ -8,16 +8,11 @@ from oodlit.detectors.statistics.base import Statistic, Statistics, synchronize
 from oodlit.detectors.statistics.class_moments import ClassMoments
 from oodlit.detectors.statistics.class_probabilities import ClassProbabilities
 from oodlit.detectors.statistics.class_scatter import ClassCovariances, ClassVariances
+from oodlit.detectors.statistics.feature_bank import FeatureBank
+from oodlit.detectors.statistics.hashes import hash_rows, hash_strings
 from oodlit.detectors.statistics.labels import train_labels
 from oodlit.detectors.statistics.means import CorrectMeans, FeatureMean
-from oodlit.detectors.statistics.samples import (
-    FeatureBank,
-    HiddenSample,
-    TrainSample,
-    channel_means,
-    hash_rows,
-    hash_strings,
-)
+from oodlit.detectors.statistics.samples import HiddenSample, TrainSample, channel_means
 
 __all__ = [
     "ClassCovariances",

@@ -27,6 +27,8 @@ class Statistic(Metric):
 
     needs: ClassVar[frozenset[str]] = frozenset()
     """Fields of `Outputs` that are read."""
+    rows_at_a_time: ClassVar[int | None] = 4096
+    """Larger batches, such as a whole training set, are taken in parts of so many images; None = never cut."""
     full_state_update = False
 
     @classmethod
@@ -55,15 +57,24 @@ class Statistic(Metric):
     def num_samples(self) -> int:
         """Number of training images seen."""
 
+    def telling(self, outputs: Outputs) -> dict[str, torch.Tensor]:
+        """What is computed of a field anyway and is finite only if the field is; see `check_finite`."""
+        return {}
+
     @final
     def update(self, outputs: Outputs) -> None:
         """Take in one batch."""
         if len(outputs) == 0:
             return
         with plain_mode(), torch.autocast(outputs.device.type, enabled=False):
-            check_finite(self, outputs, self.needs)
+            check_finite(self, outputs, self.needs, self.telling(outputs))
             self._leave_inference_mode()
-            self.accumulate(outputs)
+            size = self.rows_at_a_time or len(outputs)
+            if len(outputs) <= size:
+                self.accumulate(outputs)
+                return
+            for start in range(0, len(outputs), size):
+                self.accumulate(outputs.select(slice(start, start + size)))
 
     @final
     def _leave_inference_mode(self) -> None:

@@ -1,4 +1,4 @@
-"""Counts, means and scatter of the features."""
+"""Counts, means and covariances of the features, per class and pooled."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -14,35 +14,35 @@ from oodlit.outputs import Outputs
 
 __all__ = ["ClassMoments"]
 
-PANELS = 4
-"""Strips in which the scatter is accumulated."""
+ROWS = 1024
+"""Images whose products are formed at a time: their float64 copy stays in the cache."""
+PANELS = 8
+"""Strips in which products are formed."""
 
 
 class ClassMoments(Statistic):
     """Counts, means and scatter of the features, per class and in total, in float64.
 
-    The scatter is kept around the running mean (Chan, Golub and LeVeque 1983): a mean far from zero costs no digits.
-    Memory: D x D + C x D doubles, whatever the number of images.
+    Every feature counts as its difference to a reference of its class, the first image of the class that was seen. The
+    products of these differences are of the size of the scatter within classes: neither a mean far from zero nor
+    classes far apart cost digits. Memory: D x D + 2 x C x D doubles, whatever the number of images.
 
     Raises:
         InvalidArgumentError: A training image has no label, or the number of features changes.
     """
 
     needs = frozenset({"features", "labels"})
-    count: Tensor
-    mean: Tensor
-    scatter: Tensor
     class_counts: Tensor
-    class_sums: Tensor
+    references: Tensor
+    differences: Tensor
+    scatter: Tensor
 
     def __init__(self) -> None:
         """Start without a sample; shapes follow from the first batch."""
         super().__init__(sync_on_compute=False)
-        self.add_state("count", torch.zeros((), dtype=torch.int64), dist_reduce_fx=None)
-        self.add_state("mean", torch.zeros(0, dtype=torch.float64), dist_reduce_fx=None)
-        self.add_state("scatter", torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx=None)
         self.add_state("class_counts", torch.zeros(0, dtype=torch.int64), dist_reduce_fx=None)
-        self.add_state("class_sums", torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx=None)
+        for name in ("references", "differences", "scatter"):
+            self.add_state(name, torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx=None)
 
     @classmethod
     def for_detectors(cls, detectors: Iterable[Any]) -> "ClassMoments":
@@ -51,57 +51,55 @@ class ClassMoments(Statistic):
 
     def accumulate(self, outputs: Outputs) -> None:
         """Take in one batch."""
-        features, labels = outputs.require("features").double(), train_labels(outputs)
+        features, labels = outputs.require("features"), train_labels(outputs)
         self._allocate(features.shape[1], int(labels.max()) + 1, features.device)
-        if features.shape[1] != len(self.mean):
+        if features.shape[1] != self.references.shape[1]:
             raise InvalidArgumentError(
-                f"ClassMoments: a batch has {features.shape[1]} features after batches with {len(self.mean)}"
+                f"ClassMoments: a batch has {features.shape[1]} features after batches with {self.references.shape[1]}"
             )
-        mean = features.mean(dim=0)
-        centred = features - mean
-        self._move_mean(mean, len(features))
-        # A symmetric matrix: strips from the diagonal to the right are enough, and a third cheaper.
-        width = len(mean)
-        for panel in range(PANELS):
-            rows = slice(width * panel // PANELS, width * (panel + 1) // PANELS)
-            self.scatter[rows, rows.start :].addmm_(centred[:, rows].T, centred[:, rows.start :])
+        self._set_references(features, labels)
         self.class_counts += torch.bincount(labels, minlength=len(self.class_counts))
-        self.class_sums.index_add_(0, labels, features)
+        for rows, of_class in zip(torch.split(features, ROWS), torch.split(labels, ROWS), strict=True):
+            centred = rows.double() - self.references[of_class]
+            self.differences.index_add_(0, of_class, centred)
+            _add_products(self.scatter, centred)
 
     def merge(self, other: "ClassMoments") -> None:
         """Take in what `other` has seen."""
         if other.num_samples == 0:
             return
-        num_classes = max(len(self.class_counts), len(other.class_counts))
-        self._allocate(len(other.mean), num_classes, other.mean.device)
-        self._move_mean(other.mean, other.num_samples)
-        self.scatter += other.scatter
-        self.class_counts[: len(other.class_counts)] += other.class_counts
-        self.class_sums[: len(other.class_counts)] += other.class_sums
+        self._allocate(other.references.shape[1], len(other.class_counts), other.references.device)
+        present, counts = other.class_ids, other.class_counts[other.class_ids, None]
+        new = present[self.class_counts[present] == 0]
+        self.references[new] = other.references[new]
+        away = other.class_means - self.references[present]
+        self.scatter += other._upper_within()
+        _add_products(self.scatter, away * counts.double().sqrt())
+        self.differences[present] += away * counts
+        self.class_counts[present] += counts[:, 0]
 
     def synchronize(self, group: Group) -> None:
-        """Sum over the processes; the scatter moves to the common mean first."""
-        shapes = gather_objects(group, tuple(self.class_sums.shape))
+        """Sum over the processes; the common class means become the references."""
+        shapes = gather_objects(group, tuple(self.references.shape))
         if len(shapes) == 1:
             return
         num_classes, width = (max(s[i] for s in shapes) for i in (0, 1))
-        self._allocate(width, num_classes, self.mean.device)
-        local_count, local_mean = int(self.count), self.mean
-        self.count = all_sum(group, self.count)
+        self._allocate(width, num_classes, self.references.device)
+        upper, counts, means = self._upper_within(), self.class_counts[:, None], self._means()
         self.class_counts = all_sum(group, self.class_counts)
-        self.class_sums = all_sum(group, self.class_sums)
-        self.mean = all_sum(group, local_mean * local_count) / max(int(self.count), 1)
-        delta = local_mean - self.mean
-        self.scatter = all_sum(group, self.scatter.addr(delta, delta, alpha=local_count))
+        self.references = all_sum(group, means * counts) / self.class_counts.clamp(min=1)[:, None]
+        away = (means - self.references) * counts.double().sqrt()
+        self.scatter = all_sum(group, _add_products(upper, away))
+        self.differences = torch.zeros_like(self.references)
 
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
         """Memory of the state."""
-        return 8 * width * (width + num_classes)
+        return 8 * width * (width + 2 * num_classes)
 
     @property
     def num_samples(self) -> int:
         """Number of training images seen."""
-        return int(self.count)
+        return int(self.class_counts.sum())
 
     @property
     def counts(self) -> Tensor:
@@ -116,38 +114,76 @@ class ClassMoments(Statistic):
     @property
     def class_means(self) -> Tensor:
         """Mean feature of every class in `class_ids`, float64, shape (present classes, features)."""
-        return self.class_sums[self.class_ids] / self.class_counts[self.class_ids, None]
+        return self._means()[self.class_ids]
+
+    @property
+    def mean(self) -> Tensor:
+        """Mean feature of all images, float64, shape (features,)."""
+        share = self.class_counts.double() / self.class_counts.sum()
+        return share @ self._means()
 
     @property
     def total_covariance(self) -> Tensor:
         """(1/N) sum (x - mean)(x - mean)', float64, shape (features, features)."""
-        return self._scatter_matrix() / self.count
+        return _symmetric(_add_products(self._upper_within(), self._between()) / self.num_samples)
 
     @property
     def within_covariance(self) -> Tensor:
         """(1/N) sum (x - mu_y)(x - mu_y)': pooled over classes, every image with the same weight."""
-        deviation = (self.class_means - self.mean) * self.class_counts[self.class_ids, None].sqrt()
-        return (self._scatter_matrix() - deviation.T @ deviation) / self.count
+        return _symmetric(self._upper_within() / self.num_samples)
 
-    def _scatter_matrix(self) -> Tensor:
-        """The whole matrix; only its upper triangle is accumulated."""
-        return self.scatter.triu() + self.scatter.triu(1).T
+    @property
+    def largest_variance(self) -> float:
+        """Largest entry on the diagonal of `total_covariance`."""
+        return float((self._upper_within().diagonal() + self._between().square().sum(dim=0)).max()) / self.num_samples
 
-    def _move_mean(self, mean: Tensor, m: int) -> None:
-        n = int(self.count)
-        delta = mean - self.mean
-        self.scatter.addr_(delta, delta, alpha=n * m / (n + m))
-        self.mean += delta * (m / (n + m))
-        self.count += m
+    def _means(self) -> Tensor:
+        """Class means; zeros for classes without an image."""
+        return self.references + self.differences / self.class_counts.clamp(min=1)[:, None]
+
+    def _between(self) -> Tensor:
+        """Class means around the mean, times the root of the number of images."""
+        return (self._means() - self.mean) * self.class_counts.double().sqrt()[:, None]
+
+    def _upper_within(self) -> Tensor:
+        """Sum of (x - mu_y)(x - mu_y)', upper triangle: from around the references to around the means."""
+        away = self.differences / self.class_counts.clamp(min=1).double().sqrt()[:, None]
+        return _add_products(self.scatter.clone(), away, sign=-1)
+
+    def _set_references(self, features: Tensor, labels: Tensor) -> None:
+        unseen = self.class_counts[labels] == 0
+        if unseen.any():
+            rows = unseen.nonzero().flatten()
+            first = torch.full_like(self.class_counts, len(labels))
+            first.scatter_reduce_(0, labels[rows], rows, "amin")
+            new = (first < len(labels)).nonzero().flatten()
+            self.references[new] = features[first[new]].double()
 
     def _allocate(self, width: int, num_classes: int, device: torch.device) -> None:
-        if len(self.mean) == 0:
-            self.count = self.count.to(device)
-            self.mean = torch.zeros(width, dtype=torch.float64, device=device)
+        if len(self.scatter) == 0:
+            self.class_counts = self.class_counts.to(device)
             self.scatter = torch.zeros(width, width, dtype=torch.float64, device=device)
-            self.class_counts = torch.zeros(num_classes, dtype=torch.int64, device=device)
-            self.class_sums = torch.zeros(num_classes, width, dtype=torch.float64, device=device)
+            self.references = torch.zeros(0, width, dtype=torch.float64, device=device)
+            self.differences = torch.zeros(0, width, dtype=torch.float64, device=device)
         missing = num_classes - len(self.class_counts)
         if missing > 0:
-            self.class_counts = torch.nn.functional.pad(self.class_counts, (0, missing))
-            self.class_sums = torch.nn.functional.pad(self.class_sums, (0, 0, 0, missing))
+            pad = torch.nn.functional.pad
+            self.class_counts = pad(self.class_counts, (0, missing))
+            self.references = pad(self.references, (0, 0, 0, missing))
+            self.differences = pad(self.differences, (0, 0, 0, missing))
+
+
+def _add_products(upper: Tensor, rows: Tensor, *, sign: int = 1) -> Tensor:
+    """Add the products of `rows` to the upper triangle of a matrix, in place.
+
+    The matrix is symmetric: strips from the diagonal to the right are enough, and cost little more than half.
+    """
+    width = len(upper)
+    for panel in range(PANELS):
+        part = slice(width * panel // PANELS, width * (panel + 1) // PANELS)
+        upper[part, part.start :].addmm_(rows[:, part].T, rows[:, part.start :], alpha=sign)
+    return upper
+
+
+def _symmetric(upper: Tensor) -> Tensor:
+    return upper.triu() + upper.triu(1).T

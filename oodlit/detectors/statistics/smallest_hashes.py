@@ -1,0 +1,141 @@
+"""Rows of the training images, chosen by the hash of their keys; what the samples and the bank share."""
+
+from abc import abstractmethod
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from oodlit.detectors.distributed import Group, all_sum, gather_objects, gather_rows, is_distributed
+from oodlit.detectors.statistics.base import Statistic
+from oodlit.detectors.statistics.hashes import hash_rows
+from oodlit.detectors.statistics.row_store import RowStore
+from oodlit.errors import InvalidArgumentError
+from oodlit.outputs import Outputs
+
+__all__ = ["SmallestHashes"]
+
+ROWS = 512
+"""Images taken at a time: what is formed of them stays in the cache until it is kept."""
+
+
+class SmallestHashes(Statistic):
+    """The `rows` images with the smallest hash of their key (all if `rows` is None), kept on the CPU.
+
+    The hash decides, not the position: any batch size, order, number of workers and of processes keeps the same rows,
+    and the rows come out in the same order. Where all are kept and none asks for the order, they stay as they came.
+    """
+
+    rows_at_a_time = None
+
+    def __init__(self, rows: int | None, *, ordered: bool = True) -> None:
+        """Keep at most `rows` images."""
+        super().__init__(sync_on_compute=False)
+        if rows is not None and rows < 1:
+            raise InvalidArgumentError(f"{type(self).__name__}: rows={rows}; at least 1 is needed, or None for all")
+        if rows is not None and not ordered:
+            raise InvalidArgumentError(f"{type(self).__name__}: rows={rows} are chosen by order; use ordered=True")
+        self.rows = rows
+        self.ordered = ordered
+        self.seen: Tensor
+        self.add_state("seen", torch.zeros((), dtype=torch.int64), dist_reduce_fx=None)
+        self._store = RowStore()
+
+    def reset(self) -> None:
+        """Forget everything."""
+        super().reset()
+        self._store = RowStore()
+
+    @abstractmethod
+    def rows_of(self, outputs: Outputs) -> dict[str, Tensor]:
+        """The columns to keep, each with one row per image."""
+
+    def accumulate(self, outputs: Outputs) -> None:
+        """Take in one batch."""
+        left = len(outputs)
+        for start in range(0, len(outputs), ROWS):
+            part = outputs if left <= ROWS and start == 0 else outputs.select(slice(start, start + ROWS))
+            columns = {name: value.detach().cpu() for name, value in self.rows_of(part).items()}
+            columns |= {"hash": hash_rows(part)} if self.ordered else {}
+            shapes = {name: tuple(value.shape[1:]) for name, value in columns.items()}
+            if shapes != (self._store.shapes or shapes):
+                raise InvalidArgumentError(
+                    f"{type(self).__name__}: a batch has other shapes than those before: {shapes}"
+                )
+            left -= len(part)
+            self._store.append(columns, more=left)
+            self.seen += len(part)
+        self._drop_surplus()
+
+    def _drop_surplus(self) -> None:
+        if self.rows is not None and len(self._store) >= 2 * self.rows:
+            self._compact()
+
+    def merge(self, other: "SmallestHashes") -> None:
+        """Take in the rows of `other`."""
+        other._compact()
+        self.seen += other.seen
+        for block in other._store.blocks:
+            self._store.append(block)
+        self._drop_surplus()
+
+    def _compact(self) -> None:
+        """Merge the rows into one block, sorted by hash and cut to `rows`."""
+        self._store.merge(by="hash" if self.ordered else None, limit=self.rows)
+
+    def _rows_at_peak(self, num_train: int) -> int:
+        """Rows in memory while they are sorted: those that came in, at most twice what is kept, and their copy."""
+        if self.rows is None:
+            # Unordered, each part is freed once it is copied; but a process also receives the rows of the others.
+            return num_train if not self.ordered and not is_distributed() else 2 * num_train
+        return min(2 * self.rows, num_train) + min(self.rows, num_train)
+
+    def synchronize(self, group: Group) -> None:
+        """Union of the rows of all processes, cut to `rows` again."""
+        self._compact()
+        local = dict(self._store.blocks[0]) if len(self._store) else {}
+        layouts = gather_objects(group, {n: (v.dtype, tuple(v.shape)) for n, v in local.items()})
+        if len(layouts) == 1:
+            return
+        self.seen = all_sum(group, self.seen)
+        layout = next((layout for layout in layouts if layout), None)
+        if layout is None:
+            return
+        sizes = [next(iter(layout.values()))[1][0] if layout else 0 for layout in layouts]
+        self._store = RowStore()
+        merged = {}
+        for name, (dtype, shape) in layout.items():
+            mine = local.pop(name, torch.empty((0, *shape[1:]), dtype=dtype))
+            merged[name] = gather_rows(group, mine, sizes)
+        self._store = RowStore(merged)
+        self._compact()
+
+    def blocks(self) -> Iterator[dict[str, Tensor]]:
+        """The kept rows in parts, in any order: cheaper than columns where the order does not matter."""
+        if len(self._store) > self.num_kept:
+            self._compact()
+        yield from self._store.blocks
+
+    @property
+    def num_samples(self) -> int:
+        """Number of training images seen (not kept)."""
+        return int(self.seen)
+
+    @property
+    def num_kept(self) -> int:
+        """Number of rows kept."""
+        return len(self._store) if self.rows is None else min(self.rows, len(self._store))
+
+    def column(self, name: str, *, ordered: bool = True) -> Tensor:
+        """One column of the kept rows on the CPU, in the order of their hashes; in any, and cheaper, if not `ordered`.
+
+        Raises:
+            InvalidArgumentError: No row was seen, or there is no such column.
+        """
+        if ordered or len(self._store) > self.num_kept:
+            self._compact()
+        else:
+            self._store.merge()
+        if name not in self._store.shapes:
+            raise InvalidArgumentError(f"{type(self).__name__}: no {name} were seen; fit on a non-empty training set")
+        return self._store.blocks[0][name]
