@@ -208,7 +208,7 @@ class ScoresUnfitted(_Nearest):
 
 class NaNForMissingClass(_Nearest):
     def means_of(self, moments):
-        return moments.class_sums / moments.counts[:, None]
+        return moments.references + moments.differences / moments.counts[:, None]
 
 
 class LosesClassIds(Detector):
