@@ -83,7 +83,7 @@ class Detector(nn.Module, ABC):
     statistics: tuple[type[Statistic], ...] = ()
     """What must be known of the training set; empty for a train-free detector."""
     sample_fields: ClassVar[frozenset[str] | None] = None
-    """What the fit reads of `TrainSample`, of "logits", "max_logits" and "features"; None = whatever is in `needs`."""
+    """What the fit reads of `TrainSample`, names of its `FIELDS`; None = what is in `needs`."""
     reference: ClassVar[Reference]
     """The paper."""
     requirements: ClassVar[tuple[Requirement, ...]] = ()

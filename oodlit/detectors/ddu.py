@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.detectors.base import BackboneFacts, Detector
-from oodlit.detectors.gaussian import RELATIVE_FLOOR, within_whitening
+from oodlit.detectors.gaussian import RELATIVE_FLOOR, class_distances, class_gaussians
 from oodlit.detectors.inputs import check_whole
 from oodlit.detectors.reference import Reference
 from oodlit.detectors.statistics import ClassCovariances, ClassMoments, ClassVariances, Statistic, Statistics
@@ -73,6 +73,8 @@ class DDU(Detector):
         "equal class weights; covariances divided by n; 'tied' by default, as the full form does not fit ImageNet",
     )
     origin: Tensor
+    whiten: Tensor
+    whitened_means: Tensor
     means: Tensor
     factors: Tensor
     log_norms: Tensor
@@ -89,43 +91,40 @@ class DDU(Detector):
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         moments = statistics[STATISTICS[self.covariance]]
-        assert isinstance(moments, (ClassCovariances, ClassVariances, ClassMoments))
-        means = moments.class_means
-        origin = means.mean(dim=0)
         if isinstance(moments, ClassMoments):
-            factors = within_whitening(statistics)[None]
+            state = class_gaussians(statistics)
             # |L|: the determinant of the whitening, up to sign.
-            log_norms = torch.linalg.slogdet(factors).logabsdet.expand(len(means))
-        elif isinstance(moments, ClassVariances):
+            log_norms = torch.linalg.slogdet(state["whiten"]).logabsdet.expand(len(state["whitened_means"]))
+        else:
+            assert isinstance(moments, (ClassCovariances, ClassVariances))
+            origin = moments.class_means.mean(dim=0)
+            factors, log_norms = self._factors(moments)
+            state = {"origin": origin, "means": moments.class_means - origin, "factors": factors}
+        constant = len(state["origin"]) / 2 * math.log(2 * math.pi)
+        for name, value in (state | {"log_norms": log_norms - constant}).items():
+            self.register_buffer(name, value)
+
+    def _factors(self, moments: ClassCovariances | ClassVariances) -> tuple[Tensor, Tensor]:
+        """Roots of the inverse covariances, and the logarithms of their determinants."""
+        if isinstance(moments, ClassVariances):
             variances = moments.variances
             largest = float(variances.amax())
             factors = variances.clamp(min=RELATIVE_FLOOR * (largest if largest > 0 else 1.0)).rsqrt()
-            log_norms = factors.log().sum(dim=1)
-        else:
-            factors = _inverse_factors(moments.covariances, _scale(moments))
-            log_norms = factors.diagonal(dim1=1, dim2=2).log().sum(dim=1)
-        constant = means.shape[1] / 2 * math.log(2 * math.pi)
-        for name, value in {
-            "origin": origin,
-            "means": means - origin,
-            "factors": factors,
-            "log_norms": log_norms - constant,
-        }.items():
-            self.register_buffer(name, value.contiguous())
+            return factors, factors.log().sum(dim=1)
+        factors = _inverse_factors(moments.covariances, _scale(moments))
+        return factors, factors.diagonal(dim1=1, dim2=2).log().sum(dim=1)
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
-        x = outputs.require("features").double() - self.origin
-        distances = {"full": self._full, "tied": self._tied, "diagonal": self._diagonal}[self.covariance](x)
+        if self.covariance == "tied":
+            distances = class_distances(outputs, self.origin, self.whiten, self.whitened_means)
+        else:
+            x = outputs.require("features").double() - self.origin
+            distances = self._full(x) if self.covariance == "full" else self._diagonal(x)
         return (self.log_norms - distances / 2).logsumexp(dim=1)
 
     def _full(self, x: Tensor) -> Tensor:
         classes = zip(self.means, self.factors, strict=True)
         return torch.stack([((x - mean) @ factor).square().sum(dim=1) for mean, factor in classes], dim=1)
-
-    def _tied(self, x: Tensor) -> Tensor:
-        white, means = x @ self.factors[0], self.means @ self.factors[0]
-        squares = white.square().sum(dim=1, keepdim=True) + means.square().sum(dim=1)
-        return torch.addmm(squares, white, means.T, alpha=-2).clamp(min=0)
 
     def _diagonal(self, x: Tensor) -> Tensor:
         precision = self.factors.square()

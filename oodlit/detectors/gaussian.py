@@ -8,7 +8,7 @@ from oodlit.detectors.inputs import identity
 from oodlit.detectors.statistics import ClassMoments, Statistics
 from oodlit.outputs import Outputs
 
-__all__ = ["class_distances", "squared_norms", "total_whitening", "whitening", "within_whitening"]
+__all__ = ["class_distances", "class_gaussians", "squared_norms", "total_whitening", "whitening", "within_whitening"]
 
 RELATIVE_FLOOR = 1e-12
 """Smallest eigenvalue of a covariance relative to its largest. A direction that training never used has variance zero;
@@ -57,6 +57,17 @@ def within_whitening(statistics: Statistics) -> Float[Tensor, "features features
         return whitening(moments.within_covariance, fallback_scale=moments.largest_variance)
 
     return statistics.memo("within_whitening", compute)
+
+
+def class_gaussians(statistics: Statistics) -> dict[str, Tensor]:
+    """Parameters of `class_distances` for the pooled covariance; the same tensors for all detectors of a fit."""
+    moments = statistics[ClassMoments]
+    origin, whiten = statistics.memo("feature_mean", lambda: moments.mean), within_whitening(statistics)
+    return {
+        "origin": origin,
+        "whiten": whiten,
+        "whitened_means": statistics.memo("whitened_means", lambda: (moments.class_means - origin) @ whiten),
+    }
 
 
 def total_whitening(statistics: Statistics) -> Float[Tensor, "features features"]:

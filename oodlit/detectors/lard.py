@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.detectors.base import Detector
-from oodlit.detectors.gaussian import class_distances, within_whitening
+from oodlit.detectors.gaussian import class_distances, class_gaussians
 from oodlit.detectors.inputs import check_whole
 from oodlit.detectors.neighbours import exact_scaling, kth_distances
 from oodlit.detectors.reference import Reference
@@ -147,12 +147,7 @@ class LaRD(Detector):
 def _class_gaussians(values: Tensor, labels: Tensor) -> dict[str, Tensor]:
     moments = ClassMoments()
     moments.update(Outputs(features=values, labels=labels))
-    whiten = within_whitening(Statistics([moments]))
-    return {
-        "origin": moments.mean.clone(),
-        "whiten": whiten,
-        "whitened_means": (moments.class_means - moments.mean) @ whiten,
-    }
+    return class_gaussians(Statistics([moments]))
 
 
 def _mixture(values: Tensor, components: int, seed: int) -> dict[str, Tensor]:

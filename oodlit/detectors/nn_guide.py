@@ -12,7 +12,7 @@ from oodlit.detectors.neighbours import largest_products
 from oodlit.detectors.reference import Reference
 from oodlit.detectors.statistics import Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, unit
 
 __all__ = ["NNGuide"]
 
@@ -42,6 +42,7 @@ class NNGuide(Detector):
 
     needs = frozenset({"logits", "features"})
     statistics = (TrainSample,)
+    sample_fields = frozenset({"features", "logsumexp"})
     invariances = frozenset({"class_permutation"})
     host_buffers = frozenset({"bank"})
     reference = Reference(
@@ -67,14 +68,15 @@ class NNGuide(Detector):
         self.bank_size = bank_size
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        sample = statistics[TrainSample].outputs
-        bank = sample.select(slice(0, self.bank_size))
-        if self.k > len(bank):
+        sample = statistics[TrainSample]
+        features = sample.column("features")[: self.bank_size]
+        if self.k > len(features):
             raise InvalidArgumentError(
-                f"{self!r}: k={self.k}, but the bank holds {len(bank)} training images;"
-                f" use k <= {len(bank)} or fit on more images"
+                f"{self!r}: k={self.k}, but the bank holds {len(features)} training images;"
+                f" use k <= {len(features)} or fit on more images"
             )
-        self.register_buffer("bank", bank.unit_features * bank.logsumexp[:, None])
+        energies = sample.of_logits("logsumexp")[: self.bank_size]
+        self.register_buffer("bank", unit(features).mul_(energies[:, None]))
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
         values, _ = largest_products(outputs.unit_features.to(self.bank.dtype), self.bank, self.k)

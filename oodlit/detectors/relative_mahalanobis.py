@@ -6,7 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.detectors.base import Detector
-from oodlit.detectors.gaussian import class_distances, squared_norms, total_whitening, within_whitening
+from oodlit.detectors.gaussian import class_distances, class_gaussians, squared_norms, total_whitening
 from oodlit.detectors.reference import Reference
 from oodlit.detectors.statistics import ClassMoments, Statistics
 from oodlit.outputs import Head, Outputs
@@ -45,14 +45,8 @@ class RelativeMahalanobis(Detector):
     whiten_total: Tensor
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        moments = statistics[ClassMoments]
-        whiten = within_whitening(statistics)
-        self.register_buffer("origin", statistics.memo("feature_mean", moments.mean.clone))
-        self.register_buffer("whiten", whiten)
-        self.register_buffer(
-            "whitened_means",
-            statistics.memo("whitened_class_means", lambda: (moments.class_means - moments.mean) @ whiten),
-        )
+        for name, value in class_gaussians(statistics).items():
+            self.register_buffer(name, value)
         self.register_buffer("whiten_total", total_whitening(statistics))
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:

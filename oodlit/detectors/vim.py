@@ -68,13 +68,12 @@ class ViM(Detector):
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`
         origin, residual = residual_basis(statistics, head, dim=self.dim, owner=repr(self))
-        mean_norm = mean_logit = origin.new_zeros(())
-        for block in statistics[TrainSample].blocks():
-            for rows in torch.split(block["features"], 1024):  # in parts: the sample in float64 would be twice its size
-                part = Outputs(features=rows.to(origin.device))
-                mean_norm = mean_norm + residual_norms(part, origin, residual).sum()
-            largest = block["max_logits"] if "max_logits" in block else block["logits"].amax(dim=1)
-            mean_logit = mean_logit + largest.sum(dtype=torch.float64).to(origin.device)
+        sample = statistics[TrainSample]
+        mean_norm = origin.new_zeros(())
+        for rows in torch.split(sample.column("features", ordered=False), 1024):  # in parts: float64 is twice the size
+            part = Outputs(features=rows.to(origin.device))
+            mean_norm = mean_norm + residual_norms(part, origin, residual).sum()
+        mean_logit = sample.of_logits("max_logits", ordered=False).sum(dtype=torch.float64).to(origin.device)
         # Training images without any residual leave alpha undefined; 1 then keeps "more residual is worse".
         alpha = (mean_logit / mean_norm).abs() if mean_norm > 0 else mean_norm.new_ones(())
         self.register_buffer("origin", origin)

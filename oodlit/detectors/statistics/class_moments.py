@@ -14,7 +14,7 @@ from oodlit.outputs import Outputs
 
 __all__ = ["ClassMoments"]
 
-ROWS = 1024
+ROWS = 512
 """Images whose products are formed at a time: their float64 copy stays in the cache."""
 PANELS = 8
 """Strips in which products are formed."""
@@ -60,7 +60,7 @@ class ClassMoments(Statistic):
         self._set_references(features, labels)
         self.class_counts += torch.bincount(labels, minlength=len(self.class_counts))
         for rows, of_class in zip(torch.split(features, ROWS), torch.split(labels, ROWS), strict=True):
-            centred = rows.double() - self.references[of_class]
+            centred = rows.to(torch.float64, copy=True).sub_(self.references.index_select(0, of_class))
             self.differences.index_add_(0, of_class, centred)
             _add_products(self.scatter, centred)
 

@@ -1,7 +1,7 @@
 """Samples of the training images: their outputs, or means of their hidden activations."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -12,13 +12,18 @@ from oodlit.outputs import Outputs
 
 __all__ = ["HiddenSample", "TrainSample", "channel_means"]
 
+FIELDS = ("logits", "max_logits", "logsumexp", "features")
+"""Of `Outputs`; what `TrainSample` can keep besides labels."""
+OF_LOGITS = frozenset({"max_logits", "logsumexp"})
+"""Follow from the logits where these are kept."""
+
 
 class TrainSample(SmallestHashes):
     """Outputs of a sample of the training images: percentiles, alpha of ViM, NNGuide's bank, DER thresholds.
 
     Args:
         rows: How many images to keep; all of them if there are fewer.
-        fields: Which of "logits", "max_logits" and "features" to keep, where a batch has them; labels are always kept.
+        fields: Which of `FIELDS` to keep, where a batch has them; labels are always kept.
     """
 
     needs = frozenset({"logits", "features"})
@@ -33,22 +38,29 @@ class TrainSample(SmallestHashes):
     def for_detectors(cls, detectors: Iterable[Any]) -> "TrainSample":
         """What the detectors read; everything where none is named."""
         read = frozenset().union(*(d.required_needs if d.sample_fields is None else d.sample_fields for d in detectors))
-        # The largest logits are those of the logits, where these are kept.
-        kept = (read or cls.needs) - ({"max_logits"} if "logits" in read else set())
-        return cls(fields=[field for field in ("logits", "max_logits", "features") if field in kept])
+        kept = (read or cls.needs) - (OF_LOGITS if "logits" in read else frozenset())
+        return cls(fields=[field for field in FIELDS if field in kept])
 
     def rows_of(self, outputs: Outputs) -> dict[str, Tensor]:
         """Whatever of the fields, labels and predictions the batch has."""
         columns = {n: value for n in ("logits", "features", "labels") if (value := getattr(outputs, n)) is not None}
         if "logits" in columns:
-            columns |= {"max_logits": outputs.max_logits, "predictions": outputs.predictions}
+            columns["predictions"] = outputs.predictions
+            columns |= {name: getattr(outputs, name) for name in OF_LOGITS.intersection(self.fields)}
         wanted = {*self.fields, "labels"} | ({"predictions"} if "logits" in self.fields else set())
         return {n: value for n, value in columns.items() if n in wanted}
 
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
         """Memory of the state at its peak."""
-        sizes = {"logits": num_classes, "max_logits": 1, "features": width}
-        return self._rows_at_peak(num_train) * (4 * sum(sizes[f] for f in self.fields) + 24)
+        sizes = {"logits": num_classes, "features": width}
+        return self._rows_at_peak(num_train) * (4 * sum(sizes.get(f, 1) for f in self.fields) + 24)
+
+    def of_logits(self, name: Literal["max_logits", "logsumexp"], *, ordered: bool = True) -> Tensor:
+        """Largest logits or log-sum-exp of the kept rows, in the order of `column`, on the CPU."""
+        if "logits" not in self.fields:
+            return self.column(name, ordered=ordered)
+        value: Tensor = getattr(self.outputs, name)
+        return value
 
     @property
     def outputs(self) -> Outputs:

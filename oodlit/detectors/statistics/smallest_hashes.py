@@ -1,7 +1,6 @@
 """Rows of the training images, chosen by the hash of their keys; what the samples and the bank share."""
 
 from abc import abstractmethod
-from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -109,12 +108,6 @@ class SmallestHashes(Statistic):
             merged[name] = gather_rows(group, mine, sizes)
         self._store = RowStore(merged)
         self._compact()
-
-    def blocks(self) -> Iterator[dict[str, Tensor]]:
-        """The kept rows in parts, in any order: cheaper than columns where the order does not matter."""
-        if len(self._store) > self.num_kept:
-            self._compact()
-        yield from self._store.blocks
 
     @property
     def num_samples(self) -> int:
