@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from oodlit.detectors.inputs import check_finite, check_shapes, plain_mode, shapes_of
+from oodlit.detectors.inputs import check_finite, check_head, check_shapes, plain_mode, shapes_of
 from oodlit.detectors.reference import Reference
 from oodlit.detectors.statistics import Statistic, Statistics
 from oodlit.errors import InvalidArgumentError, NotFittedError, RequirementError, UnknownNameError
@@ -140,6 +140,7 @@ class Detector(nn.Module, ABC):
         needs = self.required_needs
         shapes = {name: size for name, size in given.shapes.items() if name in needs}
         if head is not None and "head" in needs:
+            check_head(self, head)
             of_head = {"logits": head.num_classes, "features": head.width}
             check_shapes(self, of_head, given.shapes, "the head is for", "the training images have")
             shapes |= {name: size for name, size in of_head.items() if name in needs}

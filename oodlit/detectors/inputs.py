@@ -9,9 +9,19 @@ import torch
 from torch import Tensor
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Outputs
+from oodlit.outputs import Head, Outputs
 
-__all__ = ["all_finite", "check_finite", "check_shapes", "check_whole", "identity", "plain_mode", "shapes_of"]
+__all__ = [
+    "all_finite",
+    "check_alike",
+    "check_finite",
+    "check_head",
+    "check_shapes",
+    "check_whole",
+    "identity",
+    "plain_mode",
+    "shapes_of",
+]
 
 _CHECKED = ("logits", "features", "images")
 
@@ -43,6 +53,10 @@ def check_finite(
             continue
         bad = ~looked_at.reshape(len(outputs), -1).isfinite().all(dim=1)
         rows = bad.nonzero().flatten().tolist()
+        if not rows:
+            raise InvalidArgumentError(
+                f"{owner!r}: {name} are finite, but their sum over the images is beyond {value.dtype}; scale them down"
+            )
         kind = "NaN" if value[bad].isnan().any() else "infinite values"
         named = "" if outputs.keys is None else f" (first: {', '.join(outputs.keys[i] for i in rows[:3])})"
         raise InvalidArgumentError(
@@ -71,6 +85,32 @@ def check_shapes(owner: object, found: Mapping[str, int], known: Mapping[str, in
     for name in found.keys() & known.keys():
         if found[name] != known[name]:
             raise InvalidArgumentError(f"{owner!r}: {what} {found[name]} {name} per image, but {source} {known[name]}")
+
+
+def check_alike(owner: object, own: object, other: object) -> None:
+    """What two parts of a training set left has the same shape.
+
+    Raises:
+        InvalidArgumentError: It differs.
+    """
+    if own != other:
+        raise InvalidArgumentError(
+            f"{owner!r}: what is merged differs in its shape, {other} after {own};"
+            " both parts must come from the same backbone and have the same settings"
+        )
+
+
+def check_head(owner: object, head: Head) -> None:
+    """Weights and bias of a head are finite; a bias of minus infinity stands for a class that is masked.
+
+    Raises:
+        InvalidArgumentError: They are not.
+    """
+    unmasked = head.offset[head.offset != -float("inf")]
+    if not (all_finite(head.weight) and all_finite(unmasked)):
+        raise InvalidArgumentError(
+            f"{owner!r}: the head holds NaN or infinite values; look at the weights of the backbone"
+        )
 
 
 def check_whole(owner: str, name: str, value: object, *, at_least: int = 1) -> None:

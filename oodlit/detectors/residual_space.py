@@ -51,6 +51,8 @@ def residual_basis(
     def origin_of() -> Tensor:
         # The shortest of the nearest solutions of W u = -b, as the pseudo-inverse gives it; CPU: any rank is allowed.
         weight, bias = head.weight.double().cpu(), head.offset.double().cpu()
+        unmasked = bias > -float("inf")  # a masked class, with a bias of minus infinity, has no equation
+        weight, bias = weight[unmasked], bias[unmasked]
         origin: Tensor = torch.linalg.lstsq(weight, -bias[:, None]).solution[:, 0].to(moments.mean.device)
         return origin
 

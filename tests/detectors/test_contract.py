@@ -35,7 +35,7 @@ from oodlit.detectors import (
     save,
 )
 from oodlit.detectors.fitting import make_statistics, name_detectors
-from oodlit.detectors.statistics import FeatureBank, FeatureMean, TrainSample
+from oodlit.detectors.statistics import FeatureBank, FeatureMean, Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError, NotFittedError, RequirementError, UnknownNameError
 from oodlit.outputs import Head, Outputs
 
@@ -219,6 +219,31 @@ def test_statistics_serve_all_detectors() -> None:
     assert {k.__name__ for k in statistics} == {"FeatureBank", "ClassMoments", "TrainSample", "FeatureMean"}
     assert statistics[FeatureBank].rows == 30
     assert make_statistics([KNN(k=2, bank_size=10), KNN(k=2)])[FeatureBank].rows is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "read", "message"),
+    [
+        ({"feature"}, "features", r"sample_fields has \['feature'\]; known: logits, max_logits, logsumexp, features"),
+        ({"features", "logsumexp"}, "features", "sample_fields reads logits, which is not in `needs`"),
+        ({"features"}, "max_logits", r"no max_logits were seen or kept; name them in `sample_fields` .*kept: features"),
+    ],
+)
+def test_sample_fields_that_are_wrong(fields: set[str], read: str, message: str) -> None:
+    class Mine(Detector):
+        needs = frozenset({"features"})
+        statistics = (TrainSample,)
+        sample_fields = frozenset(fields)
+
+        def _fit(self, statistics: Statistics, head: Head | None) -> None:
+            self.register_buffer("m", statistics[TrainSample].column(read))
+
+        def _score(self, outputs: Outputs) -> torch.Tensor:
+            return outputs.require("features").sum(dim=1)
+
+    train, head = small_problem()
+    with pytest.raises(InvalidArgumentError, match=message):
+        fit([Mine()], [train], head)
 
 
 def test_why_not() -> None:

@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from safetensors.torch import save as to_bytes
 
 from oodlit.detectors import (
+    ASH,
     DDU,
     DICE,
     FDBD,
@@ -158,6 +159,43 @@ def test_a_head_of_another_width_is_refused(make: Callable[[], Detector]) -> Non
         InvalidArgumentError, match="the head is for 9 features per image, but the training images have 6"
     ):
         fit([make()], [problem()[0]], problem(width=9)[1])
+
+
+@pytest.mark.parametrize("make", [ViM, FDBD, NCI, ReAct, VRA, DICE, Residual, ASH, lambda: Cosine("head")])
+@pytest.mark.parametrize("field", ["weight", "bias"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_head_that_is_not_finite_is_refused(make: Callable[[], Detector], field: str, value: float) -> None:
+    train, head = small_problem(signed=False)
+    tensors = {"weight": head.weight.clone(), "bias": head.offset.clone()}
+    tensors[field][0] = value
+    with pytest.raises(InvalidArgumentError, match="the head holds NaN or infinite values"):
+        fit([make()], [train], Head(**tensors))
+
+
+@pytest.mark.parametrize("make", [ViM, FDBD, NCI, ReAct, VRA, DICE, Residual, lambda: Cosine("head")])
+def test_a_head_that_masks_a_class(make: Callable[[], Detector]) -> None:
+    """By a bias of minus infinity."""
+    train, head = small_problem()
+    bias = head.offset.clone()
+    bias[1] = -math.inf
+    masked, detector = Head(head.weight, bias), make()
+    x = train.require("features")
+    outputs = Outputs(masked(x), x, train.labels)
+    fit([detector], [outputs], masked)
+    assert detector.score(outputs).isfinite().all()
+
+
+def test_a_masked_class_does_not_move_the_origin() -> None:
+    """W u = -b has no equation for it: the origin is that of the head without the class."""
+    train, head = small_problem()
+    bias, rest = head.offset.clone(), torch.arange(len(head.weight)) != 1
+    bias[1] = -math.inf
+    origins = []
+    for used in (Head(head.weight, bias), Head(head.weight[rest], bias[rest])):
+        detector = Residual()
+        fit([detector], [Outputs(features=train.features, labels=train.labels)], used)
+        origins.append(detector.origin)
+    assert torch.equal(*origins)
 
 
 @pytest.mark.parametrize("make", SMALL.values(), ids=SMALL)

@@ -1,6 +1,6 @@
 """Statistics against plain numpy, for any cut, order, merge and number of processes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -25,10 +25,12 @@ from oodlit.detectors.statistics import (
     FeatureMean,
     HiddenSample,
     Statistic,
+    Statistics,
     TrainSample,
     synchronize,
 )
 from oodlit.detectors.statistics.hashes import hash_contents
+from oodlit.detectors.statistics.row_store import RowStore
 from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.outputs import Outputs
 
@@ -140,6 +142,30 @@ def test_one_pass_moments_far_from_zero(dtype: torch.dtype) -> None:
     np.testing.assert_allclose(moments.class_means, means, rtol=1e-13)
 
 
+@pytest.mark.parametrize("size", [1, 37, 2000])
+def test_means_of_float32_far_from_zero(size: int) -> None:
+    """FAULTS, as above: NCI and FDBD divide by the distance to the mean, which is of the size of the spread."""
+    outputs = Outputs(features=1000 + 0.01 * normal(2000, 4))
+    statistic = made("FeatureMean", outputs, size)
+    assert isinstance(statistic, FeatureMean)
+    exact = outputs.require("features").double().mean(dim=0)
+    np.testing.assert_allclose(statistic.mean, exact, rtol=0, atol=1e-7 * 0.01)
+
+
+@pytest.mark.parametrize("value", [3e38, -3e38])
+def test_means_near_the_end_of_float32(value: float) -> None:
+    features = torch.full((700, 2), value)
+    features[::2, 1] *= -1
+    statistic = made("FeatureMean", Outputs(features=features), 700)
+    assert isinstance(statistic, FeatureMean)
+    np.testing.assert_allclose(statistic.mean, [features[0, 0], 0.0], rtol=1e-12)
+
+
+def test_sums_beyond_float64_say_so() -> None:
+    with pytest.raises(InvalidArgumentError, match=r"features are finite, but their sum .* is beyond torch\.float64"):
+        FeatureMean().update(Outputs(features=torch.full((9, 2), 1e308, dtype=torch.float64)))
+
+
 @pytest.mark.parametrize("cut_into", [1, 7, 150])
 @pytest.mark.parametrize("outlier", [0.0, 1e6])
 def test_classes_far_apart_cost_no_digits(cut_into: int, outlier: float) -> None:
@@ -201,6 +227,71 @@ def test_changed_width_is_an_error(kind: str) -> None:
     statistic = made(kind, train(30), 30)
     with pytest.raises(InvalidArgumentError, match="a batch has"):
         statistic.update(train(30, width=7))
+
+
+@pytest.mark.parametrize("kind", ["ClassMoments", "FeatureMean", "FeatureBank", "CorrectMeans", "ClassVariances"])
+@pytest.mark.parametrize("width", [1, 7])
+def test_parts_of_another_width_are_not_merged(kind: str, width: int) -> None:
+    """A width of 1 would be broadcast in silence."""
+    statistic, before = made(kind, train(30), 30), facts_of(made(kind, train(30), 30))
+    with pytest.raises(InvalidArgumentError, match="what is merged differs in its shape"):
+        statistic.merge(made(kind, train(30, width=width), 30))
+    assert_same(facts_of(statistic), before)
+
+
+@pytest.mark.parametrize("ordered", [True, False])
+def test_banks_with_and_without_order_are_not_merged(ordered: bool) -> None:
+    """Rows without a hash would be sorted by whatever the memory held."""
+    bank, other = FeatureBank(ordered=ordered), FeatureBank(ordered=not ordered)
+    bank.update(train(9))
+    other.update(train(9))
+    with pytest.raises(InvalidArgumentError, match=r"FeatureBank\(\): what is merged differs in its shape, .*hash"):
+        bank.merge(other)
+    assert bank.num_samples == 9
+
+
+@pytest.mark.parametrize("fault", ["no label", "label 99", "NaN logit", "infinite feature"])
+@pytest.mark.parametrize("at", [3, 4999])
+def test_a_refused_batch_leaves_no_trace(fault: str, at: int) -> None:
+    """Also not in the statistics that could have taken it, or of the rows before the one that is refused."""
+
+    def statistics() -> Statistics:
+        return Statistics([KINDS[kind]() for kind in KINDS if kind != "HiddenSample"])
+
+    bad = train(5000, sd=1.0)
+    if fault.endswith(("label", "99")):
+        bad.require("labels")[at] = -1 if fault == "no label" else 99
+    else:
+        bad.require("logits" if fault == "NaN logit" else "features")[at, 1] = np.nan if "NaN" in fault else np.inf
+    found, expected = statistics(), statistics()
+    for part in (slice(0, 30), slice(30, 60)):
+        found.update(train(60).select(part))
+        expected.update(train(60).select(part))
+        with pytest.raises(
+            InvalidArgumentError, match=r"no label|has label 99|NaN in logits|infinite values in features"
+        ):
+            found.update(bad)
+    for kind, statistic in expected.items():
+        assert_same(facts_of(found[kind]), facts_of(statistic))
+
+
+def test_one_large_batch_stays_within_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bank of few rows is cut while a batch comes in, not after it."""
+    longest, append = 0, RowStore.append
+
+    def watched(store: RowStore, columns: Mapping[str, torch.Tensor], *, more: int = 0) -> None:
+        nonlocal longest
+        append(store, columns, more=more)
+        longest = max(longest, len(store))
+
+    monkeypatch.setattr(RowStore, "append", watched)
+    bank, whole = FeatureBank(rows=600), train(9000)
+    bank.update(whole)
+    assert longest < 2 * 600 + 512
+    small = FeatureBank(rows=600)
+    for batch in cut(whole, 100):
+        small.update(batch)
+    assert_same(facts_of(bank), facts_of(small))
 
 
 def test_full_covariances_refuse_with_the_number() -> None:

@@ -9,6 +9,7 @@ from torchmetrics import Metric
 
 from oodlit.detectors.distributed import Group
 from oodlit.detectors.inputs import check_finite, check_shapes, plain_mode, shapes_of
+from oodlit.detectors.statistics.labels import train_labels
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 
@@ -62,12 +63,25 @@ class Statistic(Metric):
         return {}
 
     @final
-    def update(self, outputs: Outputs) -> None:
-        """Take in one batch."""
+    def check(self, outputs: Outputs) -> None:
+        """Refuse a batch with values that are not finite or, where labels are read, without labels.
+
+        Before anything of it is taken in: after a refusal the state is that of the batches before.
+        """
         if len(outputs) == 0:
             return
         with plain_mode(), torch.autocast(outputs.device.type, enabled=False):
             check_finite(self, outputs, self.needs, self.telling(outputs))
+            if "labels" in self.needs:
+                train_labels(outputs, outputs.require("logits").shape[1] if "logits" in self.needs else None)
+
+    @final
+    def update(self, outputs: Outputs) -> None:
+        """Take in one batch."""
+        if len(outputs) == 0:
+            return
+        self.check(outputs)
+        with plain_mode(), torch.autocast(outputs.device.type, enabled=False):
             self._leave_inference_mode()
             size = self.rows_at_a_time or len(outputs)
             if len(outputs) <= size:
@@ -152,6 +166,8 @@ class Statistics(Mapping[type[Statistic], Statistic]):
         if len(outputs):
             found = shapes_of(outputs, frozenset().union(*(s.needs for s in self.values())))
             check_shapes(self, found, self.shapes, "a training batch has", "the batches before have")
+            for statistic in self.values():  # all of them before the first one changes
+                statistic.check(outputs)
             self.shapes |= found
         for statistic in self.values():
             statistic.update(outputs)

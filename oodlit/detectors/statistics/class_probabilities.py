@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from oodlit.detectors.distributed import Group, all_sum, gather_objects
+from oodlit.detectors.inputs import check_alike
 from oodlit.detectors.statistics.base import Statistic
 from oodlit.outputs import Outputs
 
@@ -47,6 +48,7 @@ class ClassProbabilities(Statistic):
         if other.num_samples == 0:
             return
         self._allocate(len(other.class_counts), other.sums.device)
+        check_alike(self, len(self.sums), len(other.sums))
         self.sums += other.sums
         self.class_counts += other.class_counts
 

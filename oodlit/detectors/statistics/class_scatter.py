@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from oodlit.detectors.distributed import Group, all_sum, gather_objects
+from oodlit.detectors.inputs import check_alike
 from oodlit.detectors.statistics.base import Statistic
 from oodlit.detectors.statistics.labels import train_labels
 from oodlit.errors import RequirementError
@@ -61,6 +62,8 @@ class _ClassScatter(Statistic):
         """Take in what `other` has seen."""
         if other.num_samples == 0:
             return
+        if self.num_samples:
+            check_alike(self, self.running_means.shape[1], other.running_means.shape[1])
         self._allocate(len(other.class_counts), other.running_means.shape[1], other.scatter.device)
         classes = other.class_counts.nonzero().flatten()
         self.scatter[: len(other.scatter)] += other.scatter

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from oodlit.detectors.distributed import Group, all_sum, gather_objects
-from oodlit.detectors.inputs import all_finite
+from oodlit.detectors.inputs import all_finite, check_alike
 from oodlit.detectors.statistics.base import Statistic
 from oodlit.detectors.statistics.labels import train_labels
 from oodlit.errors import InvalidArgumentError
@@ -15,12 +15,15 @@ from oodlit.outputs import Outputs
 
 __all__ = ["CorrectMeans", "FeatureMean"]
 
+ROWS = 512
+"""Images added at a time: their differences stay in the cache."""
+
 
 class FeatureMean(Statistic):
     """Mean feature of all training images; needs no labels. Memory: D doubles.
 
-    Up to 2048 images are added in their own dtype, at least float32, where torch adds in cascades (error below 1e-7 of
-    the mean absolute value), the sums of these in float64.
+    Differences to a centre are added in the dtype of the features, at least float32, where torch adds in cascades: the
+    error is below 1e-7 of their spread, however far the mean is from zero. Everything else is float64.
     """
 
     needs = frozenset({"features"})
@@ -58,6 +61,7 @@ class FeatureMean(Statistic):
         """Take in what `other` has seen."""
         if other.num_samples:
             self._allocate(len(other.sum), other.sum.device)
+            check_alike(self, len(self.sum), len(other.sum))
             self.sum += other.sum
             self.count += other.count
 
@@ -131,6 +135,7 @@ class CorrectMeans(Statistic):
         if other.num_samples:
             num_classes, width = other.class_sums.shape
             self._allocate(num_classes, width, other.class_sums.device)
+            check_alike(self, tuple(self.class_sums.shape), (num_classes, width))
             self.seen += other.seen
             for name in _SUMS:
                 getattr(self, name).add_(getattr(other, name))
@@ -184,9 +189,10 @@ def _sums(outputs: Outputs) -> Tensor:
 
     def compute() -> Tensor:
         features = outputs.require("features")
-        total = torch.zeros(features.shape[1], dtype=torch.float64, device=features.device)
-        for rows in torch.split(features, 2048):  # in float64 from the start it takes twice as long
-            total += rows.sum(dim=0)
+        centre = features[:ROWS].mean(dim=0)
+        total = centre.double() * len(features)
+        for rows in torch.split(features, ROWS):  # in float64 from the start it takes twice as long
+            total += (rows - centre).sum(dim=0)
         # Features near the end of float32 overflow in a sum that float64 holds.
         return total if all_finite(total) else features.sum(dim=0, dtype=torch.float64)
 

@@ -37,7 +37,7 @@ class TrainSample(SmallestHashes):
     @classmethod
     def for_detectors(cls, detectors: Iterable[Any]) -> "TrainSample":
         """What the detectors read; everything where none is named."""
-        read = frozenset().union(*(d.required_needs if d.sample_fields is None else d.sample_fields for d in detectors))
+        read = frozenset().union(*(d.required_needs if d.sample_fields is None else _fields(d) for d in detectors))
         kept = (read or cls.needs) - (OF_LOGITS if "logits" in read else frozenset())
         return cls(fields=[field for field in FIELDS if field in kept])
 
@@ -99,6 +99,24 @@ class HiddenSample(SmallestHashes):
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
         """Memory of the state at its peak, if a layer has as many channels as there are features."""
         return self._rows_at_peak(num_train) * (4 * width * len(self.layers) + 16)
+
+
+def _fields(detector: Any) -> frozenset[str]:
+    """`sample_fields` of a detector.
+
+    Raises:
+        InvalidArgumentError: `TrainSample` does not know one, or it follows from logits that are not in `needs`.
+    """
+    fields: frozenset[str] = detector.sample_fields
+    unknown = sorted(fields - {*FIELDS, "labels"})
+    if unknown:
+        raise InvalidArgumentError(f"{detector!r}: sample_fields has {unknown}; known: {', '.join(FIELDS)}")
+    needed = {"logits" if f in OF_LOGITS else f for f in fields} - {"labels"} - detector.required_needs
+    if needed:
+        raise InvalidArgumentError(
+            f"{detector!r}: sample_fields reads {', '.join(sorted(needed))}, which is not in `needs`"
+        )
+    return fields
 
 
 def channel_means(outputs: Outputs, layer: str) -> Tensor:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from oodlit.detectors.distributed import Group, all_sum, gather_objects, gather_rows, is_distributed
+from oodlit.detectors.inputs import check_alike
 from oodlit.detectors.statistics.base import Statistic
 from oodlit.detectors.statistics.hashes import hash_rows
 from oodlit.detectors.statistics.row_store import RowStore
@@ -62,9 +63,9 @@ class SmallestHashes(Statistic):
                     f"{type(self).__name__}: a batch has other shapes than those before: {shapes}"
                 )
             left -= len(part)
-            self._store.append(columns, more=left)
+            self._store.append(columns, more=left if self.rows is None else min(left, 2 * self.rows))
             self.seen += len(part)
-        self._drop_surplus()
+            self._drop_surplus()
 
     def _drop_surplus(self) -> None:
         if self.rows is not None and len(self._store) >= 2 * self.rows:
@@ -73,6 +74,8 @@ class SmallestHashes(Statistic):
     def merge(self, other: "SmallestHashes") -> None:
         """Take in the rows of `other`."""
         other._compact()
+        if other._store.shapes:
+            check_alike(self, self._store.shapes or other._store.shapes, other._store.shapes)
         self.seen += other.seen
         for block in other._store.blocks:
             self._store.append(block)
@@ -130,5 +133,9 @@ class SmallestHashes(Statistic):
         else:
             self._store.merge()
         if name not in self._store.shapes:
-            raise InvalidArgumentError(f"{type(self).__name__}: no {name} were seen; fit on a non-empty training set")
+            kept = ", ".join(self._store.shapes)
+            remedy = (
+                f"name them in `sample_fields` or `needs` (kept: {kept})" if kept else "fit on a non-empty training set"
+            )
+            raise InvalidArgumentError(f"{type(self).__name__}: no {name} were seen or kept; {remedy}")
         return self._store.blocks[0][name]
