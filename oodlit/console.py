@@ -47,6 +47,6 @@ def progress(*, shown: bool = True) -> Progress:
         BarColumn(bar_width=30),
         MofNCompleteColumn(),
         TimeRemainingColumn(elapsed_when_finished=True),
-        console=_err(),
+        console=_err() if shown else Console(stderr=True, quiet=True),  # rich < 14.3 ends a disabled bar too
         disable=not shown,
     )
