@@ -93,7 +93,9 @@ def main(rank, world_size, rendezvous, out):
         metric.compute()
     except NonFiniteScoreError as error:
         found["nan"] = str(error)
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     dist.destroy_process_group()
+    del backend  # last: torch < 2.8 would wait for gloo's threads with the interpreter's lock, for which they wait
     Path(out).write_text(json.dumps(found))
 
 
