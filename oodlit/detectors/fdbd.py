@@ -68,4 +68,4 @@ class FDBD(Detector):
             below = below.where(below > lowest, torch.zeros_like(below))
         distances = -(below * self.inverse_distances[outputs.predictions]).sum(dim=1)
         norms: Tensor = torch.linalg.vector_norm(outputs.require("features").double() - self.mean, dim=1)
-        return distances / norms.clamp(min=torch.finfo(norms.dtype).tiny)
+        return distances / norms.clamp(min=1e-200)  # an image at the mean: far inside, yet finite

@@ -65,4 +65,4 @@ class NCI(Detector):
         centred = features.double() - self.mean
         norms: Tensor = torch.linalg.vector_norm(centred, dim=1).clamp(min=torch.finfo(torch.float64).tiny)
         closeness = (self.weight[outputs.predictions] * centred).sum(dim=1) / norms
-        return closeness + self.alpha * features.abs().sum(dim=1)
+        return closeness + self.alpha * features.abs().sum(dim=1, dtype=torch.float64)

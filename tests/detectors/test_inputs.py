@@ -241,6 +241,15 @@ def test_extreme_values_have_finite_scores(make: Callable[[], Detector]) -> None
         assert detector.score(Outputs(logits, features)).isfinite().all()
 
 
+@pytest.mark.parametrize("value", [0.0, 3.0, 3e38])
+@pytest.mark.parametrize("make", [FDBD, NCI])
+def test_an_image_at_the_mean_has_a_finite_score(make: Callable[[], Detector], value: float) -> None:
+    detector, head, x = make(), Head(torch.tensor([[3.0, 0.0], [0.0, 1.0], [0.0, 0.0]])), torch.full((4, 2), value)
+    outputs = Outputs(head(x.double()), x)
+    fit([detector], [outputs], head)
+    assert detector.score(outputs).isfinite().all()
+
+
 @pytest.mark.parametrize("make", [SHE, OpenMax, TemperatureScaledMSP])
 def test_labels_without_a_logit_are_refused(make: Callable[[], Detector]) -> None:
     train, head = problem()

@@ -142,6 +142,19 @@ def test_one_pass_moments_far_from_zero(dtype: torch.dtype) -> None:
     np.testing.assert_allclose(moments.class_means, means, rtol=1e-13)
 
 
+def test_parts_far_from_zero_merge_without_loss() -> None:
+    """Class means are rounded at their distance from zero, 1e-9 here; what is merged is not formed from them."""
+    x = 1e7 + 1e-4 * np.random.default_rng(0).normal(size=(90, 4))
+    outputs = Outputs(features=torch.from_numpy(x), labels=torch.arange(90) % 2)
+    parts = [made("ClassMoments", outputs.select(slice(i, i + 9)), 9) for i in range(0, 90, 9)]
+    for part in parts[1:]:
+        parts[0].merge(part)
+    whole = made("ClassMoments", outputs, 90)
+    assert isinstance(whole, ClassMoments)
+    assert isinstance(parts[0], ClassMoments)
+    np.testing.assert_allclose(parts[0].within_covariance, whole.within_covariance, rtol=0, atol=1e-12 * 1e-8)
+
+
 @pytest.mark.parametrize("size", [1, 37, 2000])
 def test_means_of_float32_far_from_zero(size: int) -> None:
     """FAULTS, as above: NCI and FDBD divide by the distance to the mean, which is of the size of the spread."""

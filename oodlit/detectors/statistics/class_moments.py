@@ -74,7 +74,8 @@ class ClassMoments(Statistic):
         present, counts = other.class_ids, other.class_counts[other.class_ids, None]
         new = present[self.class_counts[present] == 0]
         self.references[new] = other.references[new]
-        away = other.class_means - self.references[present]
+        # Not from the class means: these are rounded at their distance from zero.
+        away = other.references[present] - self.references[present] + other.differences[present] / counts
         self.scatter += other._upper_within()
         _add_products(self.scatter, away * counts.double().sqrt())
         self.differences[present] += away * counts
