@@ -37,7 +37,9 @@ def main(folder: Path, rank: int) -> None:
     )
     for number, written in task["saved"].items():
         _one_detector(folder, number, written, rank, problem)
+    backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
     dist.destroy_process_group()
+    del backend  # last: torch < 2.8 would wait for gloo's threads with the interpreter's lock, for which they wait
 
 
 def _one_detector(folder: Path, number: str, written: str, rank: int, problem: ProblemFactory) -> None:
