@@ -113,7 +113,8 @@ def select_detectors(detectors: Mapping[str, Detector], facts: BackboneFacts, *,
     reasons = {name: reason for name, d in detectors.items() if (reason := d.why_not(facts))}
     listing = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
     if reasons and (strict or len(reasons) == len(detectors)):
-        way_out = "leave them out, or pass strict=False" if strict else "choose others"
+        without = "leave them out, or pass strict=False (on the command line: without --strict)"
+        way_out = without if strict else "choose others"
         raise RequirementError(f"{len(reasons)} of {len(detectors)} detectors do not apply ({listing}); {way_out}")
     return Applicable({n: d for n, d in detectors.items() if n not in reasons}, reasons)
 

@@ -37,8 +37,8 @@ def evaluate(
         backbone: a timm name such as resnet50, or class_path and init_args of an nn.Module or OODModule
         data: class_path and init_args of an OODDataModule, such as ImageNetBenchmark
         detectors: a list of detectors: names, or class_path and init_args
-        fitted: folder with fitted detectors of an earlier run (its out/fitted), in place of detectors; no training
-            images are read then
+        fitted: folder with fitted detectors of an earlier run (its out/fitted), in place of detectors (--detectors null
+            does without those of the file); no training images are read then
         out: folder for results, scores, fitted detectors and the page; results of an earlier run there are replaced
         head: name of the final linear layer; found by itself for timm's networks
         weights: a checkpoint file; for a timm name also "hub" or "none" (random weights)
@@ -63,7 +63,8 @@ def evaluate(
         if value is not None and value < least:
             raise UsageError(f"--{name} {value}: at least {least} is needed")
     if (detectors is None) == (fitted is None):
-        raise UsageError("either detectors or --fitted is needed" + (", not both" if fitted is not None else ""))
+        both = ", not both; if the detectors stand in the file, add --detectors null"
+        raise UsageError("either detectors or --fitted is needed" + (both if fitted is not None else ""))
     from oodlit.console import console
     from oodlit.runs.evaluation import run_evaluation
 

@@ -193,11 +193,18 @@ def test_nan_scores_name_detector_set_count_and_keys():
         run({"bad": _BadNaN(), "msp": MSP()})
 
 
-def test_a_bank_too_small_for_k_is_refused_before_the_pass_over_the_training_images():
-    module = OODModule(CountingNet(6))
-    with pytest.raises(RequirementError, match=r"KNN\(\) needs at least 1000 training images, .* has 150"):
-        run([KNN(k=1000)], module=module)
-    assert len(module.network.seen) == PROBE_IMAGES
+def test_a_bank_too_small_for_k_is_known_before_the_pass_over_the_training_images():
+    """Left out with the reason like whatever else does not apply; refused with `strict`, or if nothing is left."""
+    reason = "needs at least 1000 training images, the train stream has 150"
+    for detectors, options in ([KNN(k=1000)], {}), ([MSP(), KNN(k=1000)], {"strict": True}):
+        module = OODModule(CountingNet(6))
+        with pytest.raises(RequirementError, match=f"knn: {reason}"):
+            run(detectors, module=module, **options)
+        assert len(module.network.seen) == PROBE_IMAGES
+    with pytest.warns(UserWarning, match=f"'far' is left out: it {reason}"):
+        detection = run({"far": KNN(k=1000), "near": KNN(k=10), "msp": MSP()})
+    assert detection.results.run["not_applicable"] == {"far": reason}
+    assert set(detection.results.table["detector"]) == {"near", "msp"}
 
 
 def test_unknown_backbone_names_the_nearest():
@@ -221,7 +228,9 @@ def test_a_detector_that_does_not_apply_is_left_out_with_the_reason():
         detection = run([MSP(), ViM()], module=module)
     assert "head" in detection.results.run["not_applicable"]["vim"]
     assert "vim" not in set(detection.results.table["detector"])
-    with pytest.raises(RequirementError, match=r"1 of 2 detectors do not apply \(vim: needs the linear head"):
+    with pytest.raises(
+        RequirementError, match=r"1 of 2 detectors do not apply \(vim: needs the linear head.*without --strict\)"
+    ):
         run([MSP(), ViM()], module=module, strict=True)
 
 

@@ -124,6 +124,7 @@ def test_no_command_shows_the_list_and_is_a_usage_error(capsys: pytest.CaptureFi
         ("--backbone=test_resnet_typo", "unknown backbone 'test_resnet_typo'; did you mean"),
         ("--head=zapp", "zapp"),
         ("--max_batches=x", "--max_batches"),
+        ("--fitted=there", "not both; if the detectors stand in the file, add --detectors null"),
     ],
 )
 def test_wrong_classes_in_a_run(option: str, message: str, config: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -182,6 +183,32 @@ def test_list_shows_the_whole_registry(verbose: list[str], capsys: pytest.Captur
     assert ":math:" not in text
     assert ("fpr_at_tpr" in text) is bool(verbose)
     assert "Warning" not in text  # the package exports one; it measures nothing
+
+
+def test_detectors_without_settings_are_listed_without(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["list", "detectors", "--verbose"]) == 0
+    text = capsys.readouterr().out
+    assert "args" not in text
+    assert "settings: temperature=1.0" in text
+    assert "settings" not in text[text.index("\nmsp\n") : text.index("\nnci\n")]
+
+
+def test_fitted_in_place_of_the_detectors_of_the_file(
+    config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["evaluate", "--config", str(config), "--max_batches", "1"]
+    first, second = tmp_path / "first", tmp_path / "second"
+    assert main([*arguments, "--out", str(first)]) == 0
+    assert main([*arguments, "--out", str(second), "--fitted", str(first / "fitted"), "--detectors", "null"]) == 0
+    assert Results.load(second).detectors == ("msp", "knn")
+    capsys.readouterr()
+
+
+def test_strict_names_its_option(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = str(tmp_path / "out")
+    arguments = ["evaluate", "--config", str(config), "--out", out, "--strict", "--detectors=[MSP, MCDropout]"]
+    assert main(arguments) in {1, 2}
+    assert capsys.readouterr().err.rstrip().endswith("pass strict=False (on the command line: without --strict)")
 
 
 def test_evaluate_writes_results_page_and_its_own_configuration(
