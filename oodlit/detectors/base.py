@@ -13,13 +13,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from oodlit.detectors.inputs import check_finite, check_head, check_shapes, plain_mode, shapes_of
+from oodlit.detectors.inputs import check_finite, check_head, check_outputs, check_shapes, plain_mode, shapes_of
 from oodlit.detectors.reference import Reference
 from oodlit.detectors.statistics import Statistic, Statistics
 from oodlit.errors import InvalidArgumentError, NotFittedError, RequirementError, UnknownNameError
 from oodlit.outputs import Head, Outputs
 
-__all__ = ["NEEDS", "BackboneFacts", "Detector", "Requirement", "TrainFreeDetector", "snake_case"]
+__all__ = ["NEEDS", "BackboneFacts", "Detector", "Requirement", "TrainFreeDetector", "detector_hint", "snake_case"]
 
 D = TypeVar("D", bound="Detector")
 _log = logging.getLogger("oodlit.detectors")
@@ -97,7 +97,7 @@ class Detector(nn.Module, ABC):
     layers: tuple[str, ...] = ()
     """Names of the hidden activations that are read, where `needs` has "hidden"."""
     min_train: int = 0
-    """Fewest training images that a fit can do with; known from the settings, so that a run is refused at its start."""
+    """Fewest training images that a fit can do with; known from the settings, before a run."""
     extra_passes: int = 0
     """Forward passes per image beyond the one that every run makes."""
     notes: tuple[str, ...] = ()
@@ -164,8 +164,10 @@ class Detector(nn.Module, ABC):
 
         Raises:
             NotFittedError: The detector needs a fit and has none.
-            InvalidArgumentError: A needed field is missing, holds NaN or infinities, or is not as wide as in the fit.
+            InvalidArgumentError: `outputs` are none, or a needed field is missing, holds NaN or infinities, or is not as
+                wide as in the fit.
         """
+        check_outputs(self, outputs)
         if not self.is_fitted:
             raise NotFittedError(
                 f"{self!r} is not fitted; call oodlit.detectors.fit([...], batches, head) or load a saved fit first"
@@ -188,7 +190,12 @@ class Detector(nn.Module, ABC):
     @property
     def required_needs(self) -> frozenset[str]:
         """`needs` of this detector and of those inside it."""
-        return frozenset().union(self.needs, *(c.required_needs for c in self._children()))
+        children = self._children()
+        if not hasattr(self, "needs"):  # an AttributeError here would read as if there were no `required_needs`
+            raise InvalidArgumentError(
+                f"{self!r} declares no `needs`; give a frozenset of names: {', '.join(sorted(NEEDS))}"
+            )
+        return frozenset().union(self.needs, *(c.required_needs for c in children))
 
     @property
     def required_statistics(self) -> tuple[type[Statistic], ...]:
@@ -198,8 +205,19 @@ class Detector(nn.Module, ABC):
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments of the constructor, as stored."""
-        return {name: getattr(self, name) for name in _parameters(type(self))}
+        """The arguments of the constructor, as stored.
+
+        Raises:
+            InvalidArgumentError: The constructor does not store an argument under its own name.
+        """
+        stored = self._stored_settings()
+        lost = [name for name in _parameters(type(self)) if name not in stored]
+        if lost:
+            raise InvalidArgumentError(
+                f"{self!r}: the argument {lost[0]!r} of the constructor is not stored under its own name;"
+                f" write self.{lost[0]} = {lost[0]}"
+            )
+        return stored
 
     @classmethod
     def preset(cls: type[D], name: str, **changes: Any) -> D:
@@ -217,6 +235,8 @@ class Detector(nn.Module, ABC):
             >>> KNN.preset("1-percent")
             KNN(k=10, bank_size=12811)
         """
+        if not cls.presets:
+            raise UnknownNameError(f"{cls.__name__} has no presets, got {name!r}; write {cls.__name__}(...)")
         if name not in cls.presets:
             raise UnknownNameError.of(f"preset of {cls.__name__}", name, cls.presets)
         from oodlit.detectors.io import settings_from_config  # noqa: PLC0415  # io builds on this module
@@ -244,15 +264,17 @@ class Detector(nn.Module, ABC):
             return f"needs {', '.join(absent)}, which {facts.name} does not give"
         if self.required_statistics and facts.num_train == 0 and not self.is_fitted:
             return "needs a train stream to be fitted on; the data has none"
+        if self.min_train > facts.num_train and not self.is_fitted:
+            return f"needs at least {self.min_train} training images, the train stream has {facts.num_train}"
         reasons = (requirement(self, facts) for requirement in self.requirements)
         nested = (child.why_not(facts) for child in self._children())
         return next((reason for reason in (*reasons, *nested) if reason), "")
 
     def extra_repr(self) -> str:
-        """Settings that differ from their default."""
-        defaults = _parameters(type(self))
-        changed = ((n, v) for n, v in self.settings.items() if repr(v) != repr(defaults[n]))
-        return ", ".join(f"{n}={v!r}" for n, v in changed)
+        """Settings that differ from their default; what was not stored reads `name=?`, as messages must have a name."""
+        stored = self._stored_settings()
+        written = {n: repr(stored[n]) if n in stored else "?" for n in _parameters(type(self))}
+        return ", ".join(f"{n}={written[n]}" for n, v in _parameters(type(self)).items() if written[n] != repr(v))
 
     def __repr__(self) -> str:
         """As one would write it."""
@@ -290,7 +312,14 @@ class Detector(nn.Module, ABC):
                 if buffer is not None and buffer.device != device and name not in self.host_buffers:
                     self._buffers[name] = buffer.to(device)
 
+    def _stored_settings(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _parameters(type(self)) if hasattr(self, name)}
+
     def _children(self) -> list["Detector"]:
+        if "_modules" not in self.__dict__:
+            raise InvalidArgumentError(
+                f"the constructor of {type(self).__name__} must call super().__init__() before anything else"
+            )
         return [child for child in self.children() if isinstance(child, Detector)]
 
 
@@ -300,6 +329,21 @@ class TrainFreeDetector(Detector):
     @final
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         """There is nothing to fit."""
+
+
+def detector_hint(item: object) -> str:
+    """What to write where a class, or its name, stands in place of a detector; empty if it is neither.
+
+    Example:
+        >>> from oodlit.detectors import MSP
+        >>> detector_hint(MSP), detector_hint("MSP"), detector_hint(3)
+        ('; write MSP()', '; write MSP()', '')
+    """
+    if isinstance(item, str):
+        from oodlit.detectors.registry import detectors  # noqa: PLC0415  # the registry builds on this module
+
+        item = next((kind for kind in detectors().values() if kind.__name__.lower() == item.lower()), None)
+    return f"; write {item.__name__}()" if isinstance(item, type) and issubclass(item, Detector) else ""
 
 
 def snake_case(name: str) -> str:

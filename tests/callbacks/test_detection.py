@@ -204,7 +204,7 @@ def test_a_bank_too_small_for_k_is_known_before_the_pass_over_the_training_image
     with pytest.warns(UserWarning, match=f"'far' is left out: it {reason}"):
         detection = run({"far": KNN(k=1000), "near": KNN(k=10), "msp": MSP()})
     assert detection.results.run["not_applicable"] == {"far": reason}
-    assert set(detection.results.table["detector"]) == {"near", "msp"}
+    assert set(detection.results.table["detector"]) == {"near", "msp", "model"}
 
 
 def test_unknown_backbone_names_the_nearest():

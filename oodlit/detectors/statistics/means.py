@@ -15,15 +15,19 @@ from oodlit.outputs import Outputs
 
 __all__ = ["CorrectMeans", "FeatureMean"]
 
-ROWS = 512
-"""Images added at a time: their differences stay in the cache."""
+ROWS = 2048
+"""Images added at a time: they stay in the cache."""
+PROBE = 64
+"""Images of a batch that tell how far from zero its features are."""
+NEAR = 8.0
+"""Largest mean of a feature, in units of the spread, at which features are added as they are."""
 
 
 class FeatureMean(Statistic):
     """Mean feature of all training images; needs no labels. Memory: D doubles.
 
-    Differences to a centre are added in the dtype of the features, at least float32, where torch adds in cascades: the
-    error is below 1e-7 of their spread, however far the mean is from zero. Everything else is float64.
+    Features, or their differences to a centre where the mean is far from zero, are added in their own dtype, at least
+    float32, where torch adds in cascades: the error is below 1e-6 of their spread. Everything else is float64.
     """
 
     needs = frozenset({"features"})
@@ -189,10 +193,18 @@ def _sums(outputs: Outputs) -> Tensor:
 
     def compute() -> Tensor:
         features = outputs.require("features")
-        centre = features[:ROWS].mean(dim=0)
-        total = centre.double() * len(features)
-        for rows in torch.split(features, ROWS):  # in float64 from the start it takes twice as long
-            total += (rows - centre).sum(dim=0)
+        first = features[:PROBE]
+        centre = first.mean(dim=0)
+        spread = (first - centre).square().mean().sqrt()
+        total = torch.zeros(len(centre), dtype=torch.float64, device=features.device)
+        # In float64 from the start it takes twice as long.
+        if bool(centre.abs().amax() < NEAR * spread):
+            for rows in torch.split(features, ROWS):
+                total += rows.sum(dim=0)
+        else:
+            total += centre.double() * len(features)
+            for rows in torch.split(features, ROWS):
+                total += (rows - centre).sum(dim=0)
         # Features near the end of float32 overflow in a sum that float64 holds.
         return total if all_finite(total) else features.sum(dim=0, dtype=torch.float64)
 
