@@ -4,8 +4,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.inputs import identity
+from oodlit.detectors.inputs import all_finite, identity
 from oodlit.detectors.statistics import ClassMoments, Statistics
+from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 
 __all__ = ["class_distances", "class_gaussians", "squared_norms", "total_whitening", "whitening", "within_whitening"]
@@ -30,7 +31,12 @@ def whitening(
     Example:
         >>> whitening(torch.diag(torch.tensor([4.0, 1.0], dtype=torch.float64))).abs().sum(dim=1).tolist()
         [0.5, 1.0]
+
+    Raises:
+        InvalidArgumentError: The covariance is not finite.
     """
+    if not all_finite(covariance):
+        raise InvalidArgumentError("the features are so large that their squares leave float64; scale them down")
     lower, failed = torch.linalg.cholesky_ex(covariance.double())
     if not failed:
         identity = torch.eye(len(lower), dtype=lower.dtype, device=lower.device)

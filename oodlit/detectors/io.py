@@ -33,7 +33,7 @@ __all__ = [
     "settings_from_config",
 ]
 
-FORMAT = 1
+FORMAT = 2
 """Version of the file format; raised when old files can no longer be read."""
 
 

@@ -3,8 +3,11 @@
 import json
 import logging
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import jaxtyping
+import numpy as np
 import pytest
 import torch
 
@@ -46,6 +49,14 @@ KEYS = {
     *("mahalanobis", "max_logit", "mc_dropout", "msp", "nci", "nn_guide", "odin", "open_max", "rank_feat", "react"),
     *("relative_cosine", "relative_mahalanobis", "residual", "scale", "she", "temperature_scaled_msp", "vim", "vra"),
 }
+
+
+@pytest.fixture
+def unchecked() -> Iterator[None]:
+    """Without the type checker of the suite: messages as users see them."""
+    jaxtyping.config.update("jaxtyping_disable", True)
+    yield
+    jaxtyping.config.update("jaxtyping_disable", False)
 
 
 def test_registry_holds_every_detector_file() -> None:
@@ -158,6 +169,57 @@ def test_what_cannot_follow_a_reshaping(then: Detector) -> None:
         ReAct(then=then)
 
 
+@pytest.mark.parametrize("kind", [ReAct, ASH, RankFeat])
+@pytest.mark.parametrize(
+    ("then", "hint"), [("MSP", r"; write MSP\(\)"), (MSP, r"; write MSP\(\)"), ("Nothing", "needed"), (3, "needed")]
+)
+def test_what_is_no_detector_cannot_follow(unchecked: None, kind: type[Detector], then: object, hint: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=rf"{kind.__name__}: then={re.escape(repr(then))}.*{hint}$"):
+        kind(then=then)
+
+
+def test_no_presets() -> None:
+    with pytest.raises(UnknownNameError, match=re.escape("MSP has no presets, got 'x'; write MSP(...)")):
+        MSP.preset("x")
+
+
+@pytest.mark.parametrize("detector", [MSP(), Mahalanobis(), ASH()], ids=repr)
+def test_only_outputs_are_scored(unchecked: None, detector: Detector) -> None:
+    for wrong in (torch.ones(1, 2), np.ones((1, 2)), [Outputs(torch.ones(1, 2))], None):
+        message = rf"score takes Outputs, not a {type(wrong).__name__}; wrap it: Outputs\(logits, features\)"
+        with pytest.raises(InvalidArgumentError, match=message):
+            detector.score(wrong)
+
+
+@pytest.mark.parametrize("field", ["logits", "features", "labels", "groups", "images"])
+def test_arrays_are_no_outputs(unchecked: None, field: str) -> None:
+    fields = {"logits": torch.ones(2, 2)}
+    with pytest.raises(InvalidArgumentError, match=rf"{field} is a numpy\.ndarray; .* torch\.from_numpy\({field}\)"):
+        Outputs(**{**fields, field: np.ones((2, 2))})
+    with pytest.raises(InvalidArgumentError, match=rf"{field} is a builtins\.list; .* torch\.as_tensor\({field}\)"):
+        Outputs(**{**fields, field: [1, 2]})
+    with pytest.raises(InvalidArgumentError, match=r"hidden\['a'\] is a numpy\.ndarray"):
+        Outputs(**fields, hidden={"a": np.ones((2, 2))})
+
+
+@pytest.mark.parametrize(
+    ("detectors_", "batches", "message"),
+    [
+        (KNN(k=1), [], r"detectors=KNN\(k=1\); give a list: fit\(\[KNN\(k=1\)\], batches, head\)"),
+        ({"a": KNN()}, [], r"detectors is a mapping; give a list: fit\(list\(detectors\.values\(\)\), batches\)"),
+        ("KNN", [], "detectors='KNN'; give a list of detectors"),
+        ([KNN], [], r"is not an oodlit.detectors.Detector; write KNN\(\)"),
+        ([KNN(k=1)], Outputs(torch.ones(1, 2)), r"batches is one Outputs; give a list: fit\(detectors, \[outputs\]"),
+        ([KNN(k=1)], torch.ones(1, 2), "batches is a Tensor; give a list"),
+        ([KNN(k=1)], None, "batches is a NoneType; give a list"),
+        ([KNN(k=1)], [torch.ones(1, 2)], "a batch is a Tensor; batches of Outputs are needed"),
+    ],
+)
+def test_fit_takes_lists(unchecked: None, detectors_: object, batches: object, message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        fit(detectors_, batches)
+
+
 def test_notes_are_logged_and_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     train = Outputs(torch.tensor([[2.0, 0.0, 0.0]]))
     detector = KLMatching()
@@ -196,7 +258,7 @@ def test_damaged_folders_are_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
     save({"e": Energy()}, tmp_path)
     text = (tmp_path / "detectors.json").read_text()
-    (tmp_path / "detectors.json").write_text(text.replace('"format": 1', '"format": 0'))
+    (tmp_path / "detectors.json").write_text(text.replace('"format": 2', '"format": 0'))
     with pytest.raises(InvalidArgumentError, match="belong to different fits"):
         load(tmp_path)
 

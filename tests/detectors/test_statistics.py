@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 
 from oodlit.detectors import DDU, KNN, LaRD, Mahalanobis
 from oodlit.detectors.base import BackboneFacts
-from oodlit.detectors.fitting import estimate_bytes, make_statistics
+from oodlit.detectors.fitting import estimate_bytes, fit, make_statistics
 from oodlit.detectors.statistics import (
     ClassCovariances,
     ClassMoments,
@@ -233,6 +233,8 @@ def test_missing_labels_name_the_first_keys(kind: str) -> None:
     outputs = Outputs(normal(3, 2), normal(3, 2), torch.tensor([0, -1, -1]), keys=["t/a", "t/b", "t/c"])
     with pytest.raises(InvalidArgumentError, match=r"2 of 3 training images have no label \(first: t/b, t/c\)"):
         KINDS[kind]().update(outputs)
+    with pytest.raises(InvalidArgumentError, match=r"have no label \(first rows: 1, 2\)"):
+        KINDS[kind]().update(Outputs(outputs.logits, outputs.features, outputs.labels))
 
 
 @pytest.mark.parametrize("kind", ["ClassMoments", "FeatureMean", "FeatureBank"])
@@ -313,18 +315,24 @@ def test_full_covariances_refuse_with_the_number() -> None:
         statistic.update(train())
 
 
+def test_features_whose_squares_leave_float64() -> None:
+    features = 1e200 * normal(50, 3).double()
+    with pytest.raises(InvalidArgumentError, match="so large that their squares leave float64"):
+        fit([Mahalanobis()], [Outputs(features=features, labels=torch.arange(50) % 2)])
+
+
 def test_memory_is_estimated() -> None:
     facts = BackboneFacts(width=768, num_classes=1000, num_train=1_281_167)
     megabytes = {
         repr(d): estimate_bytes(make_statistics([d]), facts) / 1e6
         for d in (Mahalanobis(), KNN(), KNN(bank_size=100_000), DDU("diagonal"), DDU("full"), LaRD("feature_map"))
     }
-    assert megabytes["Mahalanobis()"] == pytest.approx(17.0, rel=0.01)
-    assert megabytes["KNN()"] == pytest.approx(3956, rel=0.01)
-    assert megabytes["KNN(bank_size=100000)"] == pytest.approx(924, rel=0.01)
+    assert megabytes["Mahalanobis()"] == pytest.approx(45.3, rel=0.01)
+    assert megabytes["KNN()"] == pytest.approx(4023, rel=0.01)
+    assert megabytes["KNN(bank_size=100000)"] == pytest.approx(993.5, rel=0.01)
     assert megabytes["DDU(covariance='diagonal')"] == pytest.approx(12.3, rel=0.01)
     assert megabytes["DDU(covariance='full')"] == pytest.approx(4718, rel=0.01)
-    assert megabytes["LaRD()"] == pytest.approx(463.2, rel=0.01)
+    assert megabytes["LaRD()"] == pytest.approx(530.3, rel=0.01)
 
 
 def _work(rank: int, folder: str) -> None:

@@ -96,8 +96,8 @@ class ClassMoments(Statistic):
         self.differences = torch.zeros_like(self.references)
 
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
-        """Memory of the state."""
-        return 8 * width * (width + 2 * num_classes)
+        """Memory of the state, and of the matrices that are formed when it is decomposed."""
+        return 8 * width * (7 * width + 2 * num_classes)
 
     @property
     def num_samples(self) -> int:

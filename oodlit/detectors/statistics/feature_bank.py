@@ -43,7 +43,7 @@ class FeatureBank(SmallestHashes):
 
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
         """Memory of the state at its peak; the detectors share it."""
-        return self._rows_at_peak(num_train) * (4 * width + 16)
+        return self._bytes_at_peak(num_train, 4 * width + 16)
 
     def bank(self, rows: int | None = None) -> tuple[Tensor, Tensor]:
         """Features of `rows` images (None = all) as `exact_scaling` gives them, and the norms of these, on the CPU.

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-__all__ = ["RowStore"]
+__all__ = ["PAGE_BYTES", "RowStore"]
 
 PAGE_BYTES = 2**26
 """Memory asked for at a time: so much is given back to the system when it is freed, which small pieces are not."""

@@ -53,7 +53,7 @@ class TrainSample(SmallestHashes):
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
         """Memory of the state at its peak."""
         sizes = {"logits": num_classes, "features": width}
-        return self._rows_at_peak(num_train) * (4 * sum(sizes.get(f, 1) for f in self.fields) + 24)
+        return self._bytes_at_peak(num_train, 4 * sum(sizes.get(f, 1) for f in self.fields) + 24)
 
     def of_logits(self, name: Literal["max_logits", "logsumexp"], *, ordered: bool = True) -> Tensor:
         """Largest logits or log-sum-exp of the kept rows, in the order of `column`, on the CPU."""
@@ -98,7 +98,7 @@ class HiddenSample(SmallestHashes):
 
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
         """Memory of the state at its peak, if a layer has as many channels as there are features."""
-        return self._rows_at_peak(num_train) * (4 * width * len(self.layers) + 16)
+        return self._bytes_at_peak(num_train, 4 * width * len(self.layers) + 16)
 
 
 def _fields(detector: Any) -> frozenset[str]:

@@ -9,7 +9,7 @@ from oodlit.detectors.distributed import Group, all_sum, gather_objects, gather_
 from oodlit.detectors.inputs import check_alike
 from oodlit.detectors.statistics.base import Statistic
 from oodlit.detectors.statistics.hashes import hash_rows
-from oodlit.detectors.statistics.row_store import RowStore
+from oodlit.detectors.statistics.row_store import PAGE_BYTES, RowStore
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 
@@ -85,12 +85,14 @@ class SmallestHashes(Statistic):
         """Merge the rows into one block, sorted by hash and cut to `rows`."""
         self._store.merge(by="hash" if self.ordered else None, limit=self.rows)
 
-    def _rows_at_peak(self, num_train: int) -> int:
-        """Rows in memory while they are sorted: those that came in, at most twice what is kept, and their copy."""
-        if self.rows is None:
+    def _bytes_at_peak(self, num_train: int, bytes_per_row: int) -> int:
+        """Memory while rows are merged: those that came in, at most twice what is kept, their copy, an open page."""
+        if self.rows is not None:
+            rows = min(2 * self.rows, num_train) + min(self.rows, num_train)
+        else:
             # Unordered, each part is freed once it is copied; but a process also receives the rows of the others.
-            return num_train if not self.ordered and not is_distributed() else 2 * num_train
-        return min(2 * self.rows, num_train) + min(self.rows, num_train)
+            rows = num_train if not self.ordered and not is_distributed() else 2 * num_train
+        return rows * bytes_per_row + min(PAGE_BYTES, rows * bytes_per_row)
 
     def synchronize(self, group: Group) -> None:
         """Union of the rows of all processes, cut to `rows` again."""
