@@ -133,6 +133,10 @@ class Outputs:
 
     def __post_init__(self) -> None:
         """Check that all fields speak of the same number of images; upcast half precision."""
+        for name in _TENSORS:
+            _check_tensor(name, getattr(self, name))
+        for name, activation in (self.hidden or {}).items():
+            _check_tensor(f"hidden[{name!r}]", activation)
         for name in ("logits", "features"):
             value = getattr(self, name)
             if value is None:
@@ -279,6 +283,15 @@ def unit(vectors: Float[Tensor, "batch features"]) -> Float[Tensor, "batch featu
     scaled = vectors / largest.where(largest > 0, torch.ones_like(largest))
     norm: Tensor = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
     return scaled / norm.where(norm > 0, torch.ones_like(norm))
+
+
+def _check_tensor(name: str, value: object) -> None:
+    if value is None or isinstance(value, Tensor):
+        return
+    array = type(value).__module__.partition(".")[0] == "numpy"
+    way_out = f"torch.from_numpy({name})" if array else f"torch.as_tensor({name})"
+    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    raise InvalidArgumentError(f"Outputs: {name} is a {kind}; a tensor is needed, such as {way_out}")
 
 
 def _at_least_float32(value: Tensor, name: str) -> Tensor:

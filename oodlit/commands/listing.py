@@ -62,8 +62,8 @@ def _detectors(verbose: bool) -> _Listing:
 
 
 def _settings(kind: type) -> str:
-    parameters = inspect.signature(kind).parameters.values()
-    parameters = [p for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    every = inspect.signature(kind).parameters.values()
+    parameters = [p for p in every if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     return ", ".join(str(p).split(":")[0] + (f"={p.default!r}" if p.default is not p.empty else "") for p in parameters)
 
 

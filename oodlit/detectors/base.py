@@ -164,8 +164,8 @@ class Detector(nn.Module, ABC):
 
         Raises:
             NotFittedError: The detector needs a fit and has none.
-            InvalidArgumentError: `outputs` are none, or a needed field is missing, holds NaN or infinities, or is not as
-                wide as in the fit.
+            InvalidArgumentError: `outputs` is none of the kind, or a needed field is missing, holds NaN or infinities,
+                or is not as wide as in the fit.
         """
         check_outputs(self, outputs)
         if not self.is_fitted:

@@ -1,8 +1,10 @@
 """Fitting any number of detectors in one pass over the training set."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from oodlit.detectors.base import BackboneFacts, Detector
+from torch import Tensor
+
+from oodlit.detectors.base import BackboneFacts, Detector, detector_hint
 from oodlit.detectors.statistics import Statistic, Statistics
 from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.outputs import Head, Outputs
@@ -20,6 +22,7 @@ def fit(detectors: Sequence[Detector], batches: Iterable[Outputs], head: Head | 
 
     Raises:
         RequirementError: A detector needs the head, or there are no training images.
+        InvalidArgumentError: Not a list of detectors, or not batches of outputs.
 
     Example:
         >>> import torch
@@ -30,6 +33,7 @@ def fit(detectors: Sequence[Detector], batches: Iterable[Outputs], head: Head | 
         >>> detector.score(Outputs(features=torch.zeros(2, 8))).shape
         torch.Size([2])
     """
+    _check_lists(detectors, batches)
     for detector in detectors:
         if "head" in detector.required_needs and head is None:
             raise RequirementError(
@@ -38,6 +42,7 @@ def fit(detectors: Sequence[Detector], batches: Iterable[Outputs], head: Head | 
     statistics = make_statistics(detectors)
     if statistics:
         for outputs in batches:
+            _check_batch(outputs)
             statistics.update(outputs)
     for detector in detectors:
         detector.fit(statistics, head)
@@ -95,5 +100,31 @@ def name_detectors(detectors: Sequence[object] | Mapping[str, object]) -> dict[s
 def _check(item: object) -> Detector:
     if isinstance(item, Detector):
         return item
-    hint = f"; write {item.__name__}()" if isinstance(item, type) and issubclass(item, Detector) else ""
-    raise InvalidArgumentError(f"{item!r} is not an oodlit.detectors.Detector{hint}")
+    raise InvalidArgumentError(f"{item!r} is not an oodlit.detectors.Detector{detector_hint(item)}")
+
+
+def _check_lists(detectors: object, batches: object) -> None:
+    """Detectors and batches come as lists, also where there is one."""
+    if isinstance(detectors, Detector):
+        raise InvalidArgumentError(f"fit: detectors={detectors!r}; give a list: fit([{detectors!r}], batches, head)")
+    if isinstance(detectors, Mapping):
+        raise InvalidArgumentError("fit: detectors is a mapping; give a list: fit(list(detectors.values()), batches)")
+    if isinstance(detectors, str | Iterator) or not isinstance(detectors, Iterable):  # they are gone through twice
+        raise InvalidArgumentError(f"fit: detectors={detectors!r}; give a list of detectors")
+    for item in detectors:
+        _check(item)
+    if isinstance(batches, Outputs):
+        raise InvalidArgumentError("fit: batches is one Outputs; give a list: fit(detectors, [outputs], head)")
+    if isinstance(batches, Tensor) or not isinstance(batches, Iterable):
+        raise InvalidArgumentError(
+            f"fit: batches is a {type(batches).__name__};"
+            " give a list: fit(detectors, [Outputs(logits, features)], head)"
+        )
+
+
+def _check_batch(outputs: object) -> None:
+    if not isinstance(outputs, Outputs):
+        raise InvalidArgumentError(
+            f"fit: a batch is a {type(outputs).__name__};"
+            " batches of Outputs are needed: Outputs(logits, features, labels)"
+        )

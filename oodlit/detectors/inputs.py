@@ -1,6 +1,6 @@
 """Checks of what a detector or a statistic is given: finite values, known widths, whole numbers as settings."""
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from types import MappingProxyType
@@ -16,8 +16,10 @@ __all__ = [
     "check_alike",
     "check_finite",
     "check_head",
+    "check_outputs",
     "check_shapes",
     "check_whole",
+    "first_of",
     "identity",
     "plain_mode",
     "shapes_of",
@@ -40,7 +42,7 @@ def check_finite(
         telling: What is finite if a field is, where it is computed anyway and smaller, such as sums; by field.
 
     Raises:
-        InvalidArgumentError: A field that is read holds NaN or infinities; names the first keys.
+        InvalidArgumentError: A field that is read holds NaN or infinities; names the first keys, or rows.
     """
     needs = frozenset(needs)
     fields = {name: value for name in _CHECKED if name in needs and (value := getattr(outputs, name)) is not None}
@@ -58,11 +60,22 @@ def check_finite(
                 f"{owner!r}: {name} are finite, but their sum over the images is beyond {value.dtype}; scale them down"
             )
         kind = "NaN" if value[bad].isnan().any() else "infinite values"
-        named = "" if outputs.keys is None else f" (first: {', '.join(outputs.keys[i] for i in rows[:3])})"
         raise InvalidArgumentError(
-            f"{owner!r}: {len(rows)} of {len(outputs)} images have {kind} in {name}{named};"
+            f"{owner!r}: {len(rows)} of {len(outputs)} images have {kind} in {name} ({first_of(outputs, rows)});"
             " look at these images, the weights and the precision of the backbone"
         )
+
+
+def first_of(outputs: Outputs, rows: Sequence[int]) -> str:
+    """The first three images of `rows` by their keys, or by their places in the batch where there are no keys.
+
+    Example:
+        >>> first_of(Outputs(torch.ones(9, 2)), [1, 4, 5, 8]), first_of(Outputs(torch.ones(1, 2), keys=["a/b"]), [0])
+        ('first rows: 1, 4, 5', 'first: a/b')
+    """
+    if outputs.keys is None:
+        return f"first rows: {', '.join(map(str, rows[:3]))}"
+    return f"first: {', '.join(outputs.keys[i] for i in rows[:3])}"
 
 
 def shapes_of(outputs: Outputs, needs: Iterable[str]) -> dict[str, int]:
@@ -74,6 +87,18 @@ def shapes_of(outputs: Outputs, needs: Iterable[str]) -> dict[str, int]:
     """
     fields = {name: getattr(outputs, name) for name in ("logits", "features") if name in needs}
     return {name: value.shape[1] for name, value in fields.items() if value is not None}
+
+
+def check_outputs(owner: object, outputs: object) -> None:
+    """What is scored are `Outputs`.
+
+    Raises:
+        InvalidArgumentError: It is something else, such as a tensor.
+    """
+    if not isinstance(outputs, Outputs):
+        raise InvalidArgumentError(
+            f"{owner!r}: score takes Outputs, not a {type(outputs).__name__}; wrap it: Outputs(logits, features)"
+        )
 
 
 def check_shapes(owner: object, found: Mapping[str, int], known: Mapping[str, int], what: str, source: str) -> None:

@@ -6,9 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.base import BackboneFacts, Detector, TrainFreeDetector
+from oodlit.detectors.base import BackboneFacts, Detector, TrainFreeDetector, detector_hint
 from oodlit.detectors.energy import Energy
 from oodlit.detectors.reference import Reference
+from oodlit.detectors.shaping import scores_alone
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 
@@ -52,8 +53,10 @@ class RankFeat(TrainFreeDetector):
     def __init__(self, then: Detector | None = None) -> None:
         """Set what scores the new logits."""
         super().__init__()
-        if then is not None and (then.required_statistics or not then.required_needs <= {"logits"}):
-            raise InvalidArgumentError(f"RankFeat: then={then!r}; a train-free detector of logits is needed")
+        if then is not None and not scores_alone(then, {"logits"}):
+            raise InvalidArgumentError(
+                f"RankFeat: then={then!r}; a train-free detector of logits is needed{detector_hint(then)}"
+            )
         self.then = then
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:

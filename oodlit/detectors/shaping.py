@@ -1,20 +1,21 @@
 """Reshaping features before the head: what ReAct, ASH, SCALE, VRA and DICE share."""
 
 from abc import abstractmethod
-from typing import final
+from collections.abc import Set as AbstractSet
+from typing import TypeGuard, final
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from oodlit.detectors.base import BackboneFacts, Detector
+from oodlit.detectors.base import BackboneFacts, Detector, detector_hint
 from oodlit.detectors.inputs import all_finite
 from oodlit.detectors.softmax import logsumexp_
 from oodlit.detectors.statistics import Statistics
 from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.outputs import Head, Outputs
 
-__all__ = ["Shaping", "check_non_negative", "largest_mask", "non_negative_features", "num_kept"]
+__all__ = ["Shaping", "check_non_negative", "largest_mask", "non_negative_features", "num_kept", "scores_alone"]
 
 LARGEST_EXPONENT = 500.0
 """Bound on the exponent of a factor of the features: logits stay finite in float64."""
@@ -73,21 +74,25 @@ class Shaping(Detector):
         return torch.addmm(offset.double(), features.double(), self.weight.T.double())
 
     @final
-    def _check_then(self, then: Detector | None) -> Detector | None:
+    def _check_then(self, then: object) -> Detector | None:
         """`then` itself, if it scores logits and features that it need not have been fitted on.
 
         Raises:
             InvalidArgumentError: It does not.
         """
-        usable = then is None or isinstance(then, Shaping)
-        if then is not None and not usable:
-            usable = not then.required_statistics and then.required_needs <= {"logits", "features"}
-        if not usable:
-            raise InvalidArgumentError(
-                f"{type(self).__name__}: then={then!r} cannot score reshaped features;"
-                " a train-free detector of logits, or another reshaping, is needed"
-            )
-        return then
+        if then is None or isinstance(then, Shaping):
+            return then
+        if scores_alone(then, {"logits", "features"}):
+            return then
+        raise InvalidArgumentError(
+            f"{type(self).__name__}: then={then!r} cannot score reshaped features;"
+            f" a train-free detector of logits, or another reshaping, is needed{detector_hint(then)}"
+        )
+
+
+def scores_alone(then: object, given: AbstractSet[str]) -> TypeGuard[Detector]:
+    """Whether `then` is a detector that scores what is `given`, without any fit."""
+    return isinstance(then, Detector) and not then.required_statistics and then.required_needs <= given
 
 
 def non_negative_features(detector: object, facts: BackboneFacts) -> str:

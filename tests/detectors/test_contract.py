@@ -196,7 +196,7 @@ def test_arrays_are_no_outputs(unchecked: None, field: str) -> None:
     fields = {"logits": torch.ones(2, 2)}
     with pytest.raises(InvalidArgumentError, match=rf"{field} is a numpy\.ndarray; .* torch\.from_numpy\({field}\)"):
         Outputs(**{**fields, field: np.ones((2, 2))})
-    with pytest.raises(InvalidArgumentError, match=rf"{field} is a builtins\.list; .* torch\.as_tensor\({field}\)"):
+    with pytest.raises(InvalidArgumentError, match=rf"{field} is a list; .* torch\.as_tensor\({field}\)"):
         Outputs(**{**fields, field: [1, 2]})
     with pytest.raises(InvalidArgumentError, match=r"hidden\['a'\] is a numpy\.ndarray"):
         Outputs(**fields, hidden={"a": np.ones((2, 2))})

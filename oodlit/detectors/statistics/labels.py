@@ -2,6 +2,7 @@
 
 from torch import Tensor
 
+from oodlit.detectors.inputs import first_of
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 
@@ -16,14 +17,14 @@ def train_labels(outputs: Outputs, num_classes: int | None = None) -> Tensor:
         num_classes: Number of logits, where labels are compared with them.
 
     Raises:
-        InvalidArgumentError: There are none, one is negative, or one is no logit; names the first keys.
+        InvalidArgumentError: There are none, one is negative, or one is no logit; names the first keys, or rows.
     """
     labels = outputs.require("labels")
     bad = (labels < 0).nonzero().flatten().tolist()
     if bad:
-        named = "" if outputs.keys is None else f" (first: {', '.join(outputs.keys[i] for i in bad[:3])})"
         raise InvalidArgumentError(
-            f"{len(bad)} of {len(labels)} training images have no label{named}; the train stream needs labels >= 0"
+            f"{len(bad)} of {len(labels)} training images have no label ({first_of(outputs, bad)});"
+            " the train stream needs labels >= 0"
         )
     if num_classes is not None and len(labels) and int(labels.max()) >= num_classes:
         raise InvalidArgumentError(
