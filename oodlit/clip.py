@@ -35,7 +35,8 @@ class ZeroShotClassifier(nn.Module):
         scale: Positive factor of the cosines, default 100, CLIP's own; softmax scores depend on it.
 
     Raises:
-        InvalidArgumentError: Shape or scale is out of range.
+        InvalidArgumentError: Shape or scale is out of range, a concept is zero or not finite, or, at the first forward
+            pass, the image tower gives embeddings of another width.
 
     Example:
         >>> network = ZeroShotClassifier(nn.Flatten(), torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
@@ -55,18 +56,43 @@ class ZeroShotClassifier(nn.Module):
             raise InvalidArgumentError(
                 f"ZeroShotClassifier: concepts have shape {tuple(concepts.shape)}; (classes, features) is needed"
             )
+        useless = [c for c, row in enumerate(unit(concepts.float())) if not float(row.abs().amax()) > 0]
+        if useless:  # zero and NaN alike: the cosine to them is undefined
+            raise InvalidArgumentError(
+                f"ZeroShotClassifier: {len(useless)} of {len(concepts)} concepts are zero or not finite"
+                f" (first classes: {', '.join(map(str, useless[:3]))}); every class needs a text embedding"
+            )
         if not 0 < scale < float("inf"):
             raise InvalidArgumentError(f"ZeroShotClassifier: scale={scale}; a positive, finite number is needed")
         self.image_tower = image_tower
         self.classifier = nn.Linear(concepts.shape[1], concepts.shape[0], bias=False)
         with torch.no_grad():
             self.classifier.weight.copy_(scale * unit(concepts.float()))
+        self._checked = False
         self.eval()
 
     def forward(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch classes"]:
         """Logits of a batch of transformed images."""
-        logits: Tensor = self.classifier(unit(self.image_tower(images)))
+        embedded = self.image_tower(images)
+        if not self._checked:
+            _check_embeddings(embedded, len(images), self.classifier.in_features)
+            self._checked = True
+        logits: Tensor = self.classifier(unit(embedded))
         return logits
+
+
+def _check_embeddings(embedded: object, num_images: int, width: int) -> None:
+    """One vector per image, as wide as the concepts."""
+    if not isinstance(embedded, Tensor):
+        raise InvalidArgumentError(
+            f"ZeroShotClassifier: the image tower gave a {type(embedded).__name__}; it must return a tensor"
+            f" ({num_images}, {width}) - wrap it in a module that returns the embeddings alone"
+        )
+    if embedded.ndim != 2 or embedded.shape[1] != width:
+        raise InvalidArgumentError(
+            f"ZeroShotClassifier: the image tower gave shape {tuple(embedded.shape)} for {num_images} images, but the"
+            f" concepts have {width} features; both towers must embed into the same space: (images, {width}) is needed"
+        )
 
 
 def class_prompts(names: Sequence[str], template: str = TEMPLATES[0]) -> list[str]:
@@ -106,7 +132,7 @@ def text_concepts(
         batch_size: Prompts per call of the tower.
 
     Raises:
-        InvalidArgumentError: Names or templates are missing.
+        InvalidArgumentError: Names or templates are missing, or the tower does not give one row per prompt.
 
     Example:
         >>> lengths = lambda prompts: torch.tensor([[float(len(p)), 1.0] for p in prompts])
@@ -119,10 +145,25 @@ def text_concepts(
     with torch.no_grad():
         for template in templates:
             prompts = class_prompts(names, template)
-            parts = [text_tower(prompts[i : i + batch_size]) for i in range(0, len(prompts), batch_size)]
+            parts = [_embed(text_tower, prompts[i : i + batch_size]) for i in range(0, len(prompts), batch_size)]
             total = total + unit(torch.cat(parts).float())
     assert isinstance(total, Tensor)
     return unit(total)
+
+
+def _embed(text_tower: Callable[[list[str]], object], prompts: list[str]) -> Tensor:
+    """One row per prompt, or an error."""
+    found = text_tower(prompts)
+    if not isinstance(found, Tensor):
+        raise InvalidArgumentError(
+            f"text_concepts: the text tower gave a {type(found).__name__}; a tensor (prompts, features) is needed"
+        )
+    if found.ndim != 2 or len(found) != len(prompts):
+        raise InvalidArgumentError(
+            f"text_concepts: the text tower gave shape {tuple(found.shape)} for {len(prompts)} prompts;"
+            f" one row per prompt is needed, ({len(prompts)}, features)"
+        )
+    return found
 
 
 def from_open_clip(

@@ -45,16 +45,26 @@ class TemperatureScaledMSP(Detector):
         "ICML",
         2017,
         "https://arxiv.org/abs/1706.04599",
-        "the likelihood is convex in 1/T and maximised by bisection of its derivative instead of L-BFGS",
+        "a run fits T on the training images, where the paper takes held-out ones and T comes out larger: fit on"
+        " outputs of held-out images to follow it; the likelihood is convex in 1/T and maximised by bisection of its"
+        " derivative instead of L-BFGS",
     )
     temperature: Tensor
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         sample = statistics[TrainSample].outputs
         logits = sample.require("logits")
-        temperature = calibrated_temperature(logits, train_labels(sample, logits.shape[1]))
+        labels = train_labels(sample, logits.shape[1])
+        temperature = calibrated_temperature(logits, labels)
         if temperature in LIMITS:
-            self.note(f"the likelihood has no optimum within {LIMITS}: temperature {temperature} is a limit")
+            right = float((logits.argmax(dim=1) == labels).double().mean())
+            cause = {1.0: "all images are classified right", 0.0: "all images are classified wrong"}.get(
+                right, f"{100 * right:.4g} % of the images are classified right"
+            )
+            self.note(
+                f"the likelihood has no optimum within {LIMITS}: temperature {temperature} is a limit, as {cause};"
+                " fit on outputs of held-out images, as the paper does"
+            )
         self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float64))
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:

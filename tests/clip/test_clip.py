@@ -1,6 +1,9 @@
 """Zero-shot classifiers from small towers, and the detectors that read their concepts."""
 
 import importlib.util
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,6 +79,57 @@ def test_zero_shot_cosine_and_mcm_through_the_module() -> None:
 def test_bad_arguments(concepts: Tensor, scale: float) -> None:
     with pytest.raises((InvalidArgumentError, TypeError), match=r"ZeroShotClassifier|concepts"):
         ZeroShotClassifier(nn.Identity(), concepts, scale=scale)
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        ([0.0, 0.0], r"1 of 3 concepts are zero or not finite \(first classes: 1\)"),
+        ([float("nan"), 1.0], r"1 of 3 concepts are zero or not finite"),
+        ([float("inf"), 1.0], r"1 of 3 concepts are zero or not finite"),
+    ],
+)
+def test_concepts_without_direction_are_refused(row: list[float], message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        ZeroShotClassifier(nn.Flatten(), torch.tensor([[1.0, 0.0], row, [0.0, 1e-30]]))
+
+
+@pytest.mark.parametrize(
+    ("tower", "message"),
+    [
+        (lambda prompts: text_tower(prompts)[:1], r"gave shape \(1, 5\) for 3 prompts; one row per prompt"),
+        (lambda prompts: text_tower(prompts).mean(dim=0), r"gave shape \(5,\) for 3 prompts"),
+        (lambda prompts: text_tower(prompts)[:, None], r"gave shape \(3, 1, 5\) for 3 prompts"),
+        (lambda prompts: SimpleNamespace(pooler_output=text_tower(prompts)), "gave a SimpleNamespace; a tensor"),
+        (lambda prompts: text_tower(prompts).numpy(), "gave a ndarray; a tensor"),
+    ],
+)
+def test_what_a_text_tower_must_return(tower: Callable[[list[str]], Any], message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        text_concepts(NAMES, tower)
+
+
+class Wrapped(nn.Module):
+    """An image tower that returns more than embeddings."""
+
+    def forward(self, images: Tensor) -> SimpleNamespace:
+        return SimpleNamespace(pooler_output=images.flatten(1))
+
+
+@pytest.mark.parametrize(
+    ("tower", "message"),
+    [
+        (nn.Flatten(), r"gave shape \(6, 192\) for 6 images, but the concepts have 5 features"),
+        (nn.Conv2d(3, 5, 3), r"gave shape \(6, 5, 6, 6\) for 6 images, but the concepts have 5 features"),
+        (Wrapped(), r"gave a SimpleNamespace; it must return a tensor \(6, 5\)"),
+    ],
+)
+def test_towers_of_different_spaces_are_named_at_the_first_images(tower: nn.Module, message: str) -> None:
+    network = ZeroShotClassifier(tower, text_concepts(NAMES, text_tower))
+    with pytest.raises(InvalidArgumentError, match=message):
+        network(images())
+    with pytest.raises(InvalidArgumentError, match=message):  # and again: nothing was learnt
+        network(images())
 
 
 @pytest.mark.skipif(importlib.util.find_spec("open_clip") is not None, reason="open_clip is installed")

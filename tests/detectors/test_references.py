@@ -74,8 +74,13 @@ def test_temperature_without_an_optimum_is_noted() -> None:
     detector = TemperatureScaledMSP()
     fit([detector], [Outputs(z, labels=torch.arange(3))])
     assert "no optimum within (0.01, 100.0): temperature 0.01 is a limit" in detector.notes[0]
+    assert "as all images are classified right; fit on outputs of held-out images" in detector.notes[0]
     fit([detector], [Outputs(z, labels=torch.tensor([1, 2, 0]))])
     assert float(detector.temperature) == 100.0
+    assert "as all images are classified wrong; " in detector.notes[0]
+    fit([detector], [Outputs(z, labels=torch.tensor([0, 2, 1]))])  # one of three is what chance gives
+    assert "as 33.33 % of the images are classified right; " in detector.notes[0]
+    assert "held-out" in detector.reference.deviations
 
 
 def test_weibull_fit_against_scipy() -> None:
