@@ -8,9 +8,10 @@ from pathlib import Path
 from oodlit.detectors import Detector
 from oodlit.errors import InvalidArgumentError, RequirementError, UnknownNameError
 from oodlit.testing import contract
+from oodlit.testing.contract.declarations import check_declarations, malformed
 from oodlit.testing.problems import ProblemFactory, separated_problem
 from oodlit.testing.report import Report, Row
-from oodlit.testing.rules import Check, ConformanceError, Factory, clause_of, effort
+from oodlit.testing.rules import Check, ConformanceError, Factory, clause_of, effort, root_of
 
 __all__ = ["check_by_path", "check_detector", "checks", "import_factory"]
 
@@ -42,8 +43,12 @@ def check_detector(
         examples: Number of random examples per property, at least 1.
         only: Run the checks whose name contains this text.
 
+    Where declarations such as `needs` are not of the documented form, `check_declarations` fails whatever is excused or
+    asked for, and no other check is run.
+
     Returns:
-        A report with one row per check. `raise_if_failed()` turns failures into an error; `str()` is a table.
+        A report with one row per check; an error that makes several checks fail is told in full once.
+        `raise_if_failed()` turns failures into an error; `str()` is a table.
 
     Raises:
         RequirementError: The detector does not apply to the problem at all.
@@ -63,13 +68,16 @@ def check_detector(
         if name not in known:
             raise UnknownNameError.of("check", name, known)
     detector = make(factory)
+    wanted = {name: check for name, check in known.items() if only is None or only in name}
+    if malformed(detector):
+        first = _run(check_declarations, factory, detector, problem, "")
+        others = (check for name, check in wanted.items() if name != first.check)
+        why = "only after the declarations are of the documented form"
+        return Report(repr(detector), (first, *(Row(c.__name__, "not run", why, clause_of(c).id) for c in others)))
     refuse_if_not_applicable(detector, problem)
+    told: dict[str, str] = {}
     with effort(examples):
-        rows = [
-            _run(check, factory, detector, problem, expected.get(name, ""))
-            for name, check in known.items()
-            if only is None or only in name
-        ]
+        rows = [_run(check, factory, detector, problem, expected.get(name, ""), told) for name, check in wanted.items()]
     return Report(repr(detector), tuple(rows))
 
 
@@ -141,6 +149,7 @@ def make(factory: Factory) -> Detector:
         ) from error
     if not isinstance(detector, Detector):
         raise InvalidArgumentError(f"{factory!r} makes {type(detector).__name__}, not an oodlit.detectors.Detector")
+    detector._children()  # refuses one whose constructor did not call super().__init__()
     return detector
 
 
@@ -153,7 +162,15 @@ def refuse_if_not_applicable(detector: Detector, problem: ProblemFactory) -> Non
         )
 
 
-def _run(check: Check, factory: Factory, detector: Detector, problem: ProblemFactory, excuse: str) -> Row:
+def _run(
+    check: Check,
+    factory: Factory,
+    detector: Detector,
+    problem: ProblemFactory,
+    excuse: str,
+    told: dict[str, str] | None = None,
+) -> Row:
+    """One row; `told` maps errors to the check that told them, and gets those that this one tells."""
     clause = clause_of(check)
     reason = clause.applies(detector)
     if reason and excuse:
@@ -166,8 +183,22 @@ def _run(check: Check, factory: Factory, detector: Detector, problem: ProblemFac
     except ConformanceError as error:
         if excuse:
             return Row(check.__name__, "expected failure", excuse, clause.id)
-        return Row(check.__name__, "failed", str(error), clause.id)
+        return Row(
+            check.__name__, "failed", _told_once(error, check, detector, {} if told is None else told), clause.id
+        )
     if excuse:
         message = f"passes although it is expected to fail ({excuse}); take it out of expected_failures"
         return Row(check.__name__, "unexpected pass", message, clause.id)
     return Row(check.__name__, "passed", "", clause.id)
+
+
+def _told_once(error: ConformanceError, check: Check, detector: Detector, told: dict[str, str]) -> str:
+    """The message; a short one where an earlier check told the same error, be it from another process."""
+    root = root_of(error)
+    text = f"{type(root).__name__}: {root}"
+    earlier = next((name for known, name in told.items() if known == text or known in str(error)), None)
+    if earlier is not None:
+        return f"{detector!r} breaks clause {clause_of(check).id!r}: the same error as in {earlier}"
+    if not isinstance(root, AssertionError):
+        told[text] = check.__name__
+    return str(error)

@@ -7,9 +7,10 @@ from typing import Any
 from oodlit.detectors import Detector
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.testing.conformance import checks, make, refuse_if_not_applicable
+from oodlit.testing.contract.declarations import malformed
 from oodlit.testing.extras import require
 from oodlit.testing.problems import ProblemFactory, separated_problem
-from oodlit.testing.rules import Check, ConformanceError, Factory, clause_of, effort, peers
+from oodlit.testing.rules import Check, ConformanceError, Factory, clause_of, effort, name_of, peers
 
 __all__ = ["parametrize_with_checks"]
 
@@ -24,7 +25,8 @@ def parametrize_with_checks(
     """Decorator: one test for every detector and every check that concerns it.
 
     The test function takes `factory` and `check` and calls `check(factory)`. Ids read `knn[k=5]-check_refit`. All
-    detectors of one decorator share one start of processes.
+    detectors of one decorator share one start of processes. A detector whose declarations are not of the documented
+    form gets one test, which fails and says so.
 
     Args:
         factories: Each makes a fresh detector on every call.
@@ -56,6 +58,10 @@ def parametrize_with_checks(
     everyone = tuple(factories)
     parameters = []
     for name, (factory, detector) in named.items():
+        if malformed(detector):  # then no other check can be run, and this one is not excused
+            bound = _bind(checks()["check_declarations"], problem, everyone, examples)
+            parameters.append(pytest.param(factory, bound, id=f"{name}-check_declarations"))
+            continue
         refuse_if_not_applicable(detector, problem)
         for check_name, check in checks().items():
             excuse = excuses.get(name, {}).get(check_name, "")
@@ -77,8 +83,7 @@ def _named(factories: Sequence[Factory]) -> dict[str, tuple[Factory, Detector]]:
     named: dict[str, tuple[Factory, Detector]] = {}
     for factory in factories:
         detector = make(factory)
-        changed = detector.extra_repr()
-        name = detector.key() + (f"[{changed}]" if changed else "")
+        name = name_of(detector)
         if name in named:
             raise InvalidArgumentError(f"parametrize_with_checks: two detectors are named {name!r}")
         named[name] = (factory, detector)

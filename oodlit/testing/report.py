@@ -7,7 +7,7 @@ from oodlit.testing.rules import ConformanceError
 
 __all__ = ["Report", "Row", "Status"]
 
-Status: TypeAlias = Literal["passed", "failed", "expected failure", "unexpected pass", "not applicable"]
+Status: TypeAlias = Literal["passed", "failed", "expected failure", "unexpected pass", "not applicable", "not run"]
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Row:
     Args:
         check: Name of the check.
         status: What came out.
-        message: Finding, excuse, or why the check does not apply; empty if it passed.
+        message: Finding, excuse, or why the check does not apply or was not run; empty if it passed.
         clause: Short name of the clause.
     """
 
@@ -70,9 +70,11 @@ class Report:
         width = max((len(row.check) for row in self.rows), default=0)
         lines = [f"{self.detector}: {shown}"]
         for row in sorted(self.rows, key=lambda r: (_ORDER.index(r.status), r.check)):
+            if row.status == "not run":  # all for one reason, which is a failure below
+                continue
             text = row.message.replace("\n", "\n" + " " * 6)
             lines.append(f"  {row.status:16}  {row.check:{width}}  {text}".rstrip())
         return "\n".join(lines)
 
 
-_ORDER: tuple[Status, ...] = ("passed", "expected failure", "not applicable", "unexpected pass", "failed")
+_ORDER: tuple[Status, ...] = ("passed", "expected failure", "not applicable", "not run", "unexpected pass", "failed")

@@ -1,32 +1,37 @@
 """What a check is: a function of a detector factory that holds one clause of the contract."""
 
 import functools
-import re
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from oodlit.detectors import Detector
 from oodlit.errors import MissingExtraError, OodlitError
+from oodlit.outputs import Head
 from oodlit.testing.extras import require
 from oodlit.testing.problems import ProblemFactory, separated_problem
+from oodlit.testing.shorten import shorten
 
 __all__ = [
     "Check",
     "Clause",
     "ConformanceError",
     "Factory",
+    "MalformedError",
     "always",
     "clause_of",
     "declares",
     "effort",
     "examples",
     "fitted_on_training_data",
+    "name_of",
     "number_of_examples",
     "peers",
     "peers_of",
+    "root_of",
     "rule",
 ]
 
@@ -65,11 +70,20 @@ class Clause:
 
 
 class ConformanceError(OodlitError, AssertionError):
-    """A detector breaks a clause of the contract; the message names clause, finding and how to declare an exemption."""
+    """A detector breaks a clause of the contract; the message names clause, finding and how to declare an exemption.
+
+    Its cause is what the check ran into.
+    """
+
+
+class MalformedError(AssertionError):
+    """Declarations have another form than every check relies on."""
 
 
 _CLAUSES: dict[str, Clause] = {}
 _EXAMPLES: ContextVar[int] = ContextVar("oodlit_testing_examples", default=10)
+_OF_HEAD = {*dir(Head), *(field.name for field in fields(Head))} - {*dir(None)}
+_SMALLEST = "_oodlit_smallest_example"
 _PEERS: ContextVar[tuple[Factory, ...]] = ContextVar("oodlit_testing_peers", default=())
 
 
@@ -99,7 +113,7 @@ def rule(
             except MissingExtraError:
                 raise  # hypothesis is not installed: nothing was found out about the detector
             except Exception as error:
-                raise ConformanceError(_message(repr(detector), function.__name__, clause, error)) from error
+                raise ConformanceError(_message(detector, function.__name__, clause, error)) from error
 
         _CLAUSES[function.__name__] = clause
         return check
@@ -164,26 +178,54 @@ def peers_of(factory: Factory) -> tuple[Factory, ...]:
     return named if factory in named else (factory,)
 
 
-_LONGEST_NOTE = 300
+def name_of(detector: Detector) -> str:
+    """How tests and tables name a detector: its key with the changed settings.
+
+    Example:
+        >>> from oodlit.detectors import KNN
+        >>> name_of(KNN(k=5))
+        'knn[k=5]'
+    """
+    changed = detector.extra_repr()
+    return detector.key() + (f"[{changed}]" if changed else "")
 
 
-def _message(detector: str, check: str, clause: Clause, error: Exception) -> str:
+def root_of(error: BaseException) -> BaseException:
+    """The error that others were raised from."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error
+
+
+def _message(detector: Detector, check: str, clause: Clause, error: Exception) -> str:
     kind = "" if isinstance(error, AssertionError) else f"{type(error).__name__}: "
     finding = str(error).strip() or repr(error)
-    # hypothesis notes on the error which example it was made smaller to; the words depend on its version.
-    calls = (re.match(r"(Falsifying example|Failing test case): _\((.*)\)", n, re.DOTALL) for n in _notes(error))
-    smallest = next((" ".join(call[2].split()) for call in calls if call), "")
+    smallest = getattr(error, _SMALLEST, "")
     if smallest:
-        finding += f"\n  smallest example: {smallest[:_LONGEST_NOTE]}"
+        finding += f"\n  smallest example: {smallest}"
+    if _uses_undeclared_head(root_of(error)):
+        finding += "\n  hint: `_fit` uses the head, which is None unless it is asked for; declare 'head' in needs"
+    excuse = f"{{{check!r}: 'the reason'}}"
+    broken = (
+        f"{detector!r} breaks clause {clause.id!r} of the detector contract: {clause.text}\n  found: {kind}{finding}\n"
+    )
+    if isinstance(error, MalformedError):
+        return f"{broken}  this cannot be exempted: no other check can be run before it is mended"
     return (
-        f"{detector} breaks clause {clause.id!r} of the detector contract: {clause.text}\n"
-        f"  found: {kind}{finding}\n"
-        f"  to exempt it: expected_failures={{{check!r}: 'the reason'}}"
+        f"{broken}  to exempt it, from Python alone: check_detector(..., expected_failures={excuse})\n"
+        f"    or parametrize_with_checks(..., expected_failures={{{name_of(detector)!r}: {excuse}}})"
     )
 
 
-def _notes(error: Exception) -> list[str]:
-    return list(getattr(error, "__notes__", []))
+def _uses_undeclared_head(error: BaseException) -> bool:
+    """Whether something of the head was asked of None, below a `_fit` that was given no head."""
+    of_head = isinstance(error, AttributeError) and error.obj is None and error.name in _OF_HEAD
+    called = isinstance(error, TypeError) and "'NoneType' object is not" in str(error)
+    if not (of_head or called):
+        return False
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__) if frame.f_code.co_name == "_fit")
+    given = ((f.f_locals.get("self"), f.f_locals.get("head", ...)) for f in frames)
+    return any(isinstance(d, Detector) and head is None and "head" not in d.required_needs for d, head in given)
 
 
 def examples(**strategies: Any) -> Callable[[Callable[..., None]], None]:
@@ -211,6 +253,17 @@ def examples(**strategies: Any) -> Callable[[Callable[..., None]], None]:
     )
 
     def run(function: Callable[..., None]) -> None:
-        settings(hypothesis.given(**strategies)(function))()
+        last: dict[str, Any] = {}
+
+        @functools.wraps(function)
+        def remembering(**drawn: Any) -> None:
+            last.update(drawn)
+            function(**drawn)
+
+        try:
+            settings(hypothesis.given(**strategies)(remembering))()
+        except Exception as error:  # it ends with the smallest example that fails
+            setattr(error, _SMALLEST, ", ".join(f"{name}={shorten(value)}" for name, value in last.items()))
+            raise
 
     return run

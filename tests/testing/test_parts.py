@@ -79,7 +79,7 @@ def test_problems_share_nothing():
 def test_every_detector_applies_or_says_why_on_signed_features():
     problem = signed_problem()
     refused = {key for key, kind in detectors().items() if kind().why_not(problem.facts)}
-    assert refused == {"ash", "scale"}
+    assert refused == {"ash", "scale", "knn"}  # 1000 neighbours are more than there are images
 
 
 @pytest.mark.parametrize("key", sorted(set(detectors()) - {"ash", "scale", "knn", "open_max"}))

@@ -1,15 +1,18 @@
 """What a detector says of itself."""
 
 import inspect
+from collections.abc import Iterator
+from typing import Any
 
 from oodlit.detectors import Detector, Reference
 from oodlit.detectors.base import NEEDS
 from oodlit.detectors.statistics import Statistic
+from oodlit.errors import UnknownNameError
 from oodlit.testing.contract.invariances import INVARIANCES
 from oodlit.testing.problems import ProblemFactory
-from oodlit.testing.rules import Factory, rule
+from oodlit.testing.rules import Factory, MalformedError, rule
 
-__all__ = ["check_declarations"]
+__all__ = ["check_declarations", "malformed"]
 
 
 @rule(
@@ -21,12 +24,9 @@ def check_declarations(factory: Factory, problem: ProblemFactory) -> None:
     """Class attributes and settings."""
     detector = factory()
     assert isinstance(detector, Detector), f"the factory made {type(detector).__name__}, not a Detector"
-    assert isinstance(detector.needs, frozenset), f"needs is {type(detector.needs).__name__}; a frozenset is needed"
-    unknown = sorted(detector.needs - NEEDS)
-    assert not unknown, f"unknown needs {unknown}; known: {', '.join(sorted(NEEDS))}"
-    for kind in detector.statistics:
-        assert isinstance(kind, type), f"statistics holds {kind!r}; classes are needed"
-        assert issubclass(kind, Statistic), f"statistics holds {kind.__name__}, which is no Statistic"
+    wrong = malformed(detector)
+    if wrong:
+        raise MalformedError(wrong)
     unknown = sorted(detector.invariances - INVARIANCES.keys())
     assert not unknown, f"unknown invariances {unknown}; known: {', '.join(sorted(INVARIANCES))}"
     reference = getattr(detector, "reference", None)
@@ -39,3 +39,41 @@ def check_declarations(factory: Factory, problem: ProblemFactory) -> None:
     own = type(detector).__init__ is not Detector.__init__
     assert not (own and variable), f"the constructor takes *{variable[0]}; name its arguments" if variable else ""
     assert repr(type(detector)(**detector.settings)) == repr(detector), "made again from its settings, it differs"
+
+
+def malformed(detector: Detector) -> str:
+    """What is wrong with the form of declarations that every check relies on; empty if nothing is.
+
+    Example:
+        >>> from oodlit.detectors import Energy
+        >>> malformed(Energy())
+        ''
+    """
+    everyone = [d for d in detector.modules() if isinstance(d, Detector)]
+    return "; ".join(p if d is detector else f"{d!r} inside: {p}" for d in everyone for p in _problems(d))
+
+
+def _problems(detector: Any) -> Iterator[str]:  # Any: what is declared may be of another type than it should
+    kind = type(detector)
+    needs = getattr(detector, "needs", None)
+    if needs is None:
+        yield f"needs is not declared; give a frozenset of names, of {', '.join(sorted(NEEDS))}"
+    elif not isinstance(needs, frozenset):
+        yield f"needs must be a frozenset of names, such as frozenset({{'logits'}}), not {needs!r}"
+    else:
+        yield from (str(UnknownNameError.of("need", str(name), NEEDS)) for name in sorted(needs - NEEDS, key=str))
+    if not isinstance(detector.invariances, frozenset):
+        yield f"invariances must be a frozenset of names, not {detector.invariances!r}"
+    if not isinstance(detector.statistics, tuple):
+        one = getattr(detector.statistics, "__name__", "ClassMoments")
+        yield f"statistics must be a tuple of classes, such as ({one},), not {detector.statistics!r}"
+    else:
+        wrong = (s for s in detector.statistics if not (isinstance(s, type) and issubclass(s, Statistic)))
+        yield from (f"statistics holds {s!r}, which is no class of Statistic" for s in wrong)
+    if not isinstance(kind.requirements, tuple) or not all(map(callable, kind.requirements)):
+        one = getattr(kind.requirements, "__name__", "my_requirement")
+        yield f"requirements must be a tuple of functions, such as ({one},), not {kind.requirements!r}"
+    layers = detector.layers
+    if not isinstance(layers, tuple) or not all(isinstance(name, str) for name in layers):
+        one = layers if isinstance(layers, str) else "layer4"
+        yield f"layers must be a tuple of names, such as ({one!r},), not {layers!r}"

@@ -14,6 +14,7 @@ from oodlit.testing.comparison import assert_same_scores, fit_on
 from oodlit.testing.contract.invariances import rename_classes
 from oodlit.testing.problems import Problem, ProblemFactory, cut, select
 from oodlit.testing.rules import Factory, examples, fitted_on_training_data, rule
+from oodlit.testing.shorten import shorten
 
 __all__ = [
     "check_batches_in_fit",
@@ -48,7 +49,7 @@ def check_batches_in_fit(factory: Factory, problem: ProblemFactory) -> None:
         order, sizes = order_and_sizes
         detector = fit_on(factory(), cut(data.train, sizes, order), data.head)
         found = detector.score(data.tests)
-        assert_same_scores(found, expected, what=f"fitted on batches of {sizes} images in another order")
+        assert_same_scores(found, expected, what=f"fitted on batches of {shorten(sizes)} images in another order")
 
 
 @rule(

@@ -12,6 +12,7 @@ from oodlit.outputs import Outputs
 from oodlit.testing.comparison import assert_same_scores, fitted
 from oodlit.testing.problems import Problem, ProblemFactory, cut, select
 from oodlit.testing.rules import Factory, examples, rule
+from oodlit.testing.shorten import shorten
 
 __all__ = [
     "check_batches_in_score",
@@ -92,9 +93,9 @@ def check_finite_on_extremes(factory: Factory, problem: ProblemFactory) -> None:
 
     @examples(z=logits, x=features)
     def _(z: Tensor, x: Tensor) -> None:
-        look(replace(base, logits=z, features=x), f"logits {z.tolist()}, features {x.tolist()}")
+        look(replace(base, logits=z, features=x), "logits z, features x")
         consistent = data.head(x)
-        look(replace(base, logits=consistent, features=x), f"features {x.tolist()} with the head's own logits")
+        look(replace(base, logits=consistent, features=x), "features x, with the head's logits")
 
 
 _EXTREME_ROWS: dict[str, Any] = {
@@ -157,7 +158,9 @@ def check_batches_in_score(factory: Factory, problem: ProblemFactory) -> None:
     def _(order_and_sizes: Any) -> None:
         order, sizes = order_and_sizes
         parts = torch.cat([detector.score(batch) for batch in cut(tests, sizes, order)])
-        assert_same_scores(parts, whole[torch.tensor(order)], what=f"batches of {sizes} images in another order")
+        assert_same_scores(
+            parts, whole[torch.tensor(order)], what=f"batches of {shorten(sizes)} images in another order"
+        )
 
 
 @rule("half-precision", "Half-precision outputs are upcast before a score is formed; autocast changes nothing.")

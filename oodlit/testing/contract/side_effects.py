@@ -89,14 +89,14 @@ def _random_states() -> dict[str, object]:
 
 
 def _has_settings(detector: Detector) -> str:
-    return "" if detector.settings else "has no settings"
+    return "" if detector._stored_settings() else "has no settings"
 
 
 @rule("frozen", "Settings cannot be changed after the fit, which was made with them.", applies=_has_settings)
 def check_settings_frozen(factory: Factory, problem: ProblemFactory) -> None:
     """Every argument of the constructor."""
     detector = fitted(factory, problem())
-    for name, value in detector.settings.items():
+    for name, value in detector._stored_settings().items():
         try:
             setattr(detector, name, value)
         except AttributeError:
