@@ -138,7 +138,8 @@ def about(results: Results) -> list[tuple[str, str]]:
 
 def _line(value: Any) -> str:
     if isinstance(value, Mapping):
-        return ", ".join(f"{k} {_line(v)}" for k, v in value.items() if not isinstance(v, Mapping | list))
+        told = {k: v for k, v in value.items() if not isinstance(v, Mapping | list) and v not in (None, "")}
+        return ", ".join(f"{k} {_line(v)}" for k, v in told.items())
     if isinstance(value, list | tuple):
         return " ".join(map(str, value)) if len(value) <= 40 else f"{len(value)} entries, see run.json"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

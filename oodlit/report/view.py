@@ -21,6 +21,7 @@ from oodlit.report.headline import (
 )
 from oodlit.report.record import about, catalogue_row, data_rows, remarks
 from oodlit.report.svg import Bar, Series, interval_bars, score_histogram
+from oodlit.report.terms import readable, terms
 from oodlit.report.thumbnails import accepted_images, threshold_of
 from oodlit.results import DatasetInfo, Results
 from oodlit.roles import Role
@@ -89,6 +90,7 @@ def view(title: str, results: Results, shots: Shots) -> dict[str, Any]:
         "remarks": remarks(results),
         "about": about(results),
         "raw": json.dumps(results.run, indent=1, default=str, ensure_ascii=False),
+        "terms": terms(results),
         "rule_text": _RULES.get(results.settings.rule, f"Threshold rule: {results.settings.rule}."),
         "interval_text": _interval_text(results),
     }
@@ -295,7 +297,7 @@ def _accepted(results: Results, detector: str, inside: DatasetInfo, shots: Shots
         above = np.searchsorted(reference, row[detector], side="left") / max(len(reference), 1)
         images.append(
             {
-                "key": row["key"],
+                "path": readable(row["key"]),
                 "name": name,
                 "prediction": _class_name(inside, prediction),
                 "detail": f"score {score:.4g}, above {100 * above:.0f} % of ID",

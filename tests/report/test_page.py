@@ -261,3 +261,43 @@ def test_no_sentence_stands_twice_on_a_page() -> None:
     prose = " ".join(re.findall(r"<(?:p|dd)[^>]*>(.*?)</(?:p|dd)>", page, flags=re.DOTALL))
     sentences = Counter(s.strip() for s in re.split(r"(?<=[.;:])\s+", " ".join(prose.split())) if len(s.split()) > 4)
     assert [sentence for sentence, count in sentences.items() if count > 1] == []
+
+
+def terms_of(text: str) -> dict[str, str]:
+    """Names and meanings under "How to read this page"."""
+    part = text[text.index("How to read this page") :]
+    return dict(re.findall(r"<dt>(.*?)</dt><dd>(.*?)</dd>", part))
+
+
+def test_words_on_the_page_are_explained(results: Results) -> None:
+    found = terms_of(render({"run": results}))
+    assert "the share that is accepted, at the threshold that keeps 95 % of the ID images" in found["accepted %"]
+    assert "rightly classified one scores higher than a wrongly classified one" in found["ID-AUROC %"]
+    assert "uniform noise" in found["uni"]
+    assert "threshold that keeps 95 % of the rightly classified training images" in found["der95"]
+    assert "threshold that keeps 99 % of the rightly classified training images; lower is better." in found["der99"]
+    frame = results.scores[results.scores["dataset"].isin(["val", "far"])]
+    infos = [d for d in results.datasets if d.name in ("val", "far")]
+    few = terms_of(render({"run": Results.from_scores(frame, infos, results.detectors, tpr=0.9, der=[0.8])}))
+    assert not {"accepted %", "uni", "der95", "der99"} & set(few)
+    assert "threshold that keeps 80 %" in few["der80"]
+
+
+def test_undefined_values_are_explained() -> None:
+    text = render({"run": make_results(("msp",), bootstrap=0)})
+    for name in re.findall(r"<li>(\w+) of msp on", text):
+        assert name in terms_of(text), name
+
+
+def test_no_empty_titles_and_no_empty_entries() -> None:
+    page = Parsed(render({"run": make_results(run={"backbone": {"name": "tiny", "width": 0, "head_problem": ""}})}))
+    assert not [tag for tag, name, value in page.attributes if name == "title" and not value]
+    assert "name tiny, width 0" in page.text
+
+
+def test_keys_are_shown_as_paths(results: Results) -> None:
+    scores = results.scores.assign(key=results.scores["key"] + "%2Epng")
+    page = Parsed(render({"run": Results.from_scores(scores, results.datasets, results.detectors, bootstrap=0)}))
+    titles = [value for tag, name, value in page.attributes if tag == "figure" and name == "title"]
+    assert titles
+    assert all(title.endswith(".png") and "%" not in title for title in titles)
