@@ -140,7 +140,7 @@ def test_malformed_declarations_fail_their_clause_and_nothing_else_is_run(kind, 
     assert message in told
     assert "this cannot be exempted" in told
     assert {s for c, s in statuses(report).items() if c != "check_declarations"} == {"not run"}
-    assert str(report).startswith(f"{kind.__name__}(): 0 passed, 28 not run, 1 failed\n  failed ")
+    assert str(report).startswith(f"{kind.__name__}(): 0 passed, {len(checks()) - 1} not run, 1 failed\n  failed ")
     assert set(statuses(check_detector(kind, only="half"))) == {"check_declarations", "check_half_precision"}
 
 
