@@ -315,6 +315,15 @@ def test_full_covariances_refuse_with_the_number() -> None:
         statistic.update(train())
 
 
+@pytest.mark.parametrize("kind", ["ClassMoments", "ClassCovariances", "ClassVariances"])
+def test_labels_that_are_no_indices(kind: str) -> None:
+    """WordNet offsets as labels would take 26 GB for every 768 features."""
+    statistic = KINDS[kind]()
+    with pytest.raises(InvalidArgumentError, match="label 1440764; labels are indices of classes"):
+        statistic.update(Outputs(features=torch.ones(2, 3), labels=torch.tensor([0, 1_440_764])))
+    assert statistic.num_samples == 0
+
+
 def test_features_whose_squares_leave_float64() -> None:
     features = 1e200 * normal(50, 3).double()
     with pytest.raises(InvalidArgumentError, match="so large that their squares leave float64"):

@@ -8,6 +8,9 @@ from oodlit.outputs import Outputs
 
 __all__ = ["train_labels"]
 
+MOST_CLASSES = 100_000
+"""Statistics have a row per class up to the largest label: numbers such as WordNet offsets would fill the memory."""
+
 
 def train_labels(outputs: Outputs, num_classes: int | None = None) -> Tensor:
     """Labels of a training batch.
@@ -17,7 +20,8 @@ def train_labels(outputs: Outputs, num_classes: int | None = None) -> Tensor:
         num_classes: Number of logits, where labels are compared with them.
 
     Raises:
-        InvalidArgumentError: There are none, one is negative, or one is no logit; names the first keys, or rows.
+        InvalidArgumentError: There are none, one is negative, no logit or no index of a class; names the first keys, or
+            rows.
     """
     labels = outputs.require("labels")
     bad = (labels < 0).nonzero().flatten().tolist()
@@ -30,5 +34,10 @@ def train_labels(outputs: Outputs, num_classes: int | None = None) -> Tensor:
         raise InvalidArgumentError(
             f"a training image has label {int(labels.max())}, but there are {num_classes} logits;"
             f" labels from 0 to {num_classes - 1} are needed"
+        )
+    if len(labels) and int(labels.max()) >= MOST_CLASSES:
+        raise InvalidArgumentError(
+            f"a training image has label {int(labels.max())}; labels are indices of classes, from 0 to at most"
+            f" {MOST_CLASSES - 1} - number the classes from zero"
         )
     return labels
