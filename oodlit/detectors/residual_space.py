@@ -53,7 +53,9 @@ def residual_basis(
         weight, bias = head.weight.double().cpu(), head.offset.double().cpu()
         unmasked = bias > -float("inf")  # a masked class, with a bias of minus infinity, has no equation
         weight, bias = weight[unmasked], bias[unmasked]
-        origin: Tensor = torch.linalg.lstsq(weight, -bias[:, None]).solution[:, 0].to(moments.mean.device)
+        # By singular values: the default of some versions of torch reads unwritten memory where rank is missing.
+        solution = torch.linalg.lstsq(weight, -bias[:, None], driver="gelsd").solution
+        origin: Tensor = solution[:, 0].to(moments.mean.device)
         return origin
 
     def vectors_of() -> Tensor:

@@ -98,7 +98,7 @@ class Problem:
         return flags[_interleaved(len(self.id), len(self.ood))]
 
 
-ProblemFactory: TypeAlias = "Callable[[], Problem]"
+ProblemFactory: TypeAlias = Callable[[], Problem]
 """Builds a fresh problem. Checks that start processes find it again by module and name."""
 
 

@@ -35,7 +35,7 @@ __all__ = [
     "rule",
 ]
 
-Factory: TypeAlias = "Callable[[], Detector]"
+Factory: TypeAlias = Callable[[], Detector]
 """Makes a fresh, unfitted detector on every call; a class whose constructor needs no argument is one."""
 
 

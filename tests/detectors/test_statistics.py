@@ -358,7 +358,9 @@ def _work(rank: int, folder: str) -> None:
     synchronize(statistics.values())
     tensors = {f"{k}.{n}": v.contiguous().clone() for k, s in statistics.items() for n, v in facts_of(s).items()}
     save_file(tensors, f"{folder}/{rank}.safetensors")
+    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     dist.destroy_process_group()
+    del backend  # last: torch < 2.8 would wait for gloo's threads with the interpreter's lock, for which they wait
 
 
 @pytest.mark.ddp
