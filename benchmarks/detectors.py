@@ -225,11 +225,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     for name, default in {"train": 50_000, "test": 1000, "width": 768, "classes": 1000}.items():
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument(
+        "--threads", type=int, default=1, help="of torch; one is steadier where others share the machine"
+    )
     parser.add_argument("--only", type=lambda text: set(text.split(",")), default=set(), help="keys of detectors")
     arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
     data = make(arguments.train, arguments.test, arguments.width, arguments.classes)
     print(f"{len(data.train)} train, {len(data.test)} test, {arguments.width} features, {arguments.classes} classes")
-    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}")
+    cores = f"{arguments.threads} of {os.cpu_count()} cores"
+    print(f"{platform.processor() or platform.machine()}, {cores}, torch {torch.__version__}")
     yardsticks(data)
     try:
         import pytorch_ood

@@ -17,7 +17,7 @@ __all__ = ["CorrectMeans", "FeatureMean"]
 
 ROWS = 2048
 """Images added at a time: they stay in the cache."""
-PROBE = 64
+PROBE = 32
 """Images of a batch that tell how far from zero its features are."""
 NEAR = 8.0
 """Largest mean of a feature, in units of the spread, at which features are added as they are."""
