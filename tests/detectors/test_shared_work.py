@@ -95,14 +95,7 @@ def test_large_products_once(one, several) -> None:
 
 
 def test_unit_features_once() -> None:
-    train, head = small_problem()
-    detectors = [NNGuide(k=2), NNGuide(k=3), NNGuide(k=4)]
-    fit(detectors, [train], head)
-    outputs = Outputs(train.logits, train.features)
-    with Calls(outputs.require("features")) as counted:
-        for detector in detectors:
-            detector.score(outputs)
-    assert counted.on_watched["div"] == 1
+    assert calls([NNGuide(k=2), NNGuide(k=3), NNGuide(k=4)], "features").on_watched["div"] == 1
 
 
 def test_decompositions_of_a_fit_once() -> None:

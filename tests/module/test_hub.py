@@ -111,10 +111,14 @@ def test_random_weights_need_no_network(network: Session) -> None:
     assert network.asked == []
 
 
+class AskedError(Exception):
+    """The library was asked for the network: nothing had refused before."""
+
+
 @pytest.mark.parametrize("published", ["timm/vit_base_patch16_clip_224.openai/", "owner/name/weights.bin", ""])
 def test_clip_without_a_network(network: Session, monkeypatch: pytest.MonkeyPatch, published: str) -> None:
     def create(*_: object, **__: object) -> None:
-        raise NotImplementedError("open_clip is asked")
+        raise AskedError
 
     fake = SimpleNamespace(get_pretrained_cfg=lambda *_: {"hf_hub": published}, create_model_and_transforms=create)
     monkeypatch.setitem(sys.modules, "open_clip", fake)
@@ -122,7 +126,7 @@ def test_clip_without_a_network(network: Session, monkeypatch: pytest.MonkeyPatc
         with pytest.raises(InvalidArgumentError, match=r"^from_open_clip\('ViT-B-16', .* give pretrained=PATH"):
             from_open_clip("ViT-B-16", ["cat"], pretrained="openai")
     else:
-        with pytest.raises(NotImplementedError, match="open_clip is asked"):
+        with pytest.raises(AskedError):
             from_open_clip("ViT-B-16", ["cat"], pretrained="a/local/file")
 
 
@@ -130,12 +134,12 @@ def test_clip_weights_that_are_there_need_no_network(
     network: Session, monkeypatch: pytest.MonkeyPatch, empty_cache: Path
 ) -> None:
     def create(*_: object, **__: object) -> None:
-        raise NotImplementedError("open_clip is asked")
+        raise AskedError
 
     keep(empty_cache, "owner/name", "weights.safetensors")
     config = {"hf_hub": "owner/name/weights.bin"}
     fake = SimpleNamespace(get_pretrained_cfg=lambda *_: config, create_model_and_transforms=create)
     monkeypatch.setitem(sys.modules, "open_clip", fake)
-    with pytest.raises(NotImplementedError, match="open_clip is asked"):
+    with pytest.raises(AskedError):
         from_open_clip("ViT-B-16", ["cat"], pretrained="openai")
     assert network.asked == []

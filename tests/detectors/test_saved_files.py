@@ -1,0 +1,62 @@
+"""Detectors in files: the same bits come back, and damaged files are refused."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from safetensors.torch import save as to_bytes
+
+from oodlit.detectors import DDU, KNN, Cosine, Detector, Mahalanobis, RelativeMahalanobis, ViM, fit, load, save
+from oodlit.errors import InvalidArgumentError
+from oodlit.outputs import Outputs
+
+from .support import small_problem
+
+
+def test_scores_after_loading_are_the_same_bits(tmp_path: Path) -> None:
+    train, head = small_problem(signed=False)
+    named: dict[str, Detector] = {
+        "a/b": Mahalanobis(),
+        "..": RelativeMahalanobis(),
+        "é\n": ViM(),
+        "": KNN(k=1),
+        "0.1": DDU("full"),
+        "x y": Cosine(),
+    }
+    fit(list(named.values()), [train], head)
+    save(named, tmp_path)
+    loaded, _ = load(tmp_path)
+    assert list(loaded) == list(named)
+    for name, detector in loaded.items():
+        fresh = Outputs(train.logits, train.features)
+        assert torch.equal(detector.score(fresh), named[name].score(train)), name
+
+
+@pytest.mark.parametrize(
+    "damage", ["cut tensors", "no JSON", "a list", "no settings", "other settings", "no tensor", "no number"]
+)
+def test_damaged_files_are_refused(tmp_path: Path, damage: str) -> None:
+    train, _ = small_problem(signed=False)
+    detector = Mahalanobis()
+    fit([detector], [train])
+    save({"m": detector}, tmp_path)
+    tensor_file, text_file = tmp_path / "detectors.safetensors", tmp_path / "detectors.json"
+    tensors, description = load_file(tensor_file), json.loads(text_file.read_text())
+    entry = description["detectors"][0]
+    if damage == "no settings":
+        del entry["init_args"]
+    elif damage == "other settings":
+        entry["init_args"] = {"k": 3}
+    elif damage == "no tensor":
+        del tensors["0.whiten"]
+    elif damage == "no number":
+        tensors = {f"x{name}": value for name, value in tensors.items()}
+    text = {"no JSON": "hello", "a list": "[]"}.get(damage, json.dumps(description))
+    text_file.write_text(text)
+    tensor_file.write_bytes(to_bytes(tensors, metadata={"description": text}))
+    if damage == "cut tensors":
+        tensor_file.write_bytes(tensor_file.read_bytes()[:100])
+    with pytest.raises(InvalidArgumentError, match="the saved detectors are damaged"):
+        load(tmp_path)
