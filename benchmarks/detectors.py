@@ -23,8 +23,8 @@ from scipy.stats import spearmanr
 from torch import Tensor, nn
 
 from oodlit import detectors as ours
-from oodlit.detectors.fitting import make_statistics
-from oodlit.detectors.residual_space import default_dim
+from oodlit.detectors.contract.fitting import make_statistics
+from oodlit.detectors.formulas.residual_space import default_dim
 from oodlit.outputs import Head, Outputs
 
 

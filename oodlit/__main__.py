@@ -2,7 +2,7 @@
 
 import sys
 
-from oodlit.cli import main
+from oodlit.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -2,6 +2,7 @@
 
 OodlitError
  ├── InvalidArgumentError   (ValueError)       a value is outside what is allowed
+ │    └── UsageError                           the command line cannot be understood
  ├── UnknownNameError       (LookupError)      a name that no registry knows; nearest names are given
  ├── NotFittedError         (RuntimeError)     a detector scores before it was fitted
  ├── RequirementError       (ValueError)       a detector does not apply to this backbone or data
@@ -23,6 +24,10 @@ class OodlitError(Exception):
 
 class InvalidArgumentError(OodlitError, ValueError):
     """A value is outside what is allowed; the message names object, value and range."""
+
+
+class UsageError(InvalidArgumentError):
+    """The command line cannot be understood, or its options do not fit each other."""
 
 
 class UnknownNameError(OodlitError, LookupError):

@@ -9,21 +9,12 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from oodlit.backbones import (
-    capture,
-    class_name,
-    default_transform,
-    find_head_layers,
-    fingerprint,
-    join_heads,
-    load_network,
-    normalisation_std,
-    to_vectors,
-    unwrapped,
-)
-from oodlit.detectors import BackboneFacts
+from oodlit.backbones.capture import capture
+from oodlit.backbones.fingerprint import fingerprint
+from oodlit.backbones.heads import find_head_layers, join_heads, to_vectors
+from oodlit.backbones.loading import class_name, default_transform, load_network, normalisation_std, unwrapped
 from oodlit.errors import InvalidArgumentError, OodlitError, RequirementError
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import BackboneFacts, Head, Outputs
 
 __all__ = ["FEATURE_MAP", "OODModule"]
 

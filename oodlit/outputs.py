@@ -1,4 +1,4 @@
-"""What a backbone gives for one batch, and its linear head. Imports torch alone."""
+"""What a backbone gives for one batch, its linear head, and what is known of it beforehand. Imports torch alone."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -11,9 +11,40 @@ from torch import Tensor, nn
 
 from oodlit.errors import InvalidArgumentError
 
-__all__ = ["Head", "Model", "Outputs", "unit"]
+__all__ = ["NEEDS", "BackboneFacts", "Head", "Model", "Outputs", "unit"]
 
 T = TypeVar("T")
+
+
+NEEDS = frozenset({"logits", "features", "head", "labels", "images", "hidden", "model"})
+"""Everything that a detector may declare in `needs`."""
+
+
+@dataclass(frozen=True)
+class BackboneFacts:
+    """What is known of a backbone before the first batch; requirements are checked against it.
+
+    Args:
+        name: How messages call the backbone.
+        width: Number of features; 0 if there are none.
+        num_classes: Number of logits; 0 without classifier.
+        head_problem: Why there is no usable linear head; empty if there is one.
+        signed_features: True if a probe gave negative features.
+        has_dropout: True if any `nn.Dropout*` with p > 0 is part of the network.
+        feature_map: True if the last block gives a (channels, height, width) map and logits follow from it.
+        num_train: Number of training images of the run; 0 if there is no train stream.
+        available: Fields of `Outputs` that this backbone can give.
+    """
+
+    name: str = "backbone"
+    width: int = 0
+    num_classes: int = 0
+    head_problem: str = ""
+    signed_features: bool = False
+    has_dropout: bool = False
+    feature_map: bool = False
+    num_train: int = 0
+    available: frozenset[str] = NEEDS
 
 
 @runtime_checkable

@@ -2,6 +2,8 @@
 
 from enum import Enum
 
+__all__ = ["KNOWN_CLASSES", "NAMES_OF_LABELS", "UNKNOWN_CLASSES", "Role"]
+
 
 class Role(str, Enum):
     """The role of one stream; decides what happens with its outputs."""
@@ -20,3 +22,11 @@ class Role(str, Enum):
     def __str__(self) -> str:
         """The plain value, as in tables and files."""
         return self.value
+
+
+KNOWN_CLASSES = frozenset({Role.TRAIN, Role.ID, Role.SHIFT})
+"""Their images show classes that the classifier knows: they can have labels."""
+UNKNOWN_CLASSES = frozenset({Role.OOD, Role.UNIT_TEST})
+"""Their images show what the classifier does not know: whatever it predicts is wrong."""
+NAMES_OF_LABELS = frozenset({Role.TRAIN, Role.ID})
+"""Their class names belong to the labels; those of all other roles belong to the groups."""

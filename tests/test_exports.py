@@ -10,7 +10,7 @@ PACKAGES = (
     "oodlit.callbacks",
     "oodlit.datamodules",
     "oodlit.datamodules.shards",
-    "oodlit.datamodules.unit_tests",
+    "oodlit.datamodules.generated.unit_tests",
     "oodlit.detectors",
     "oodlit.errors",
     "oodlit.metrics",

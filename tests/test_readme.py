@@ -10,7 +10,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from oodlit.cli import COMMANDS, main
+from oodlit.cli.main import COMMANDS, main
 from oodlit.results.glossary import GLOSSARY, PREFIXES
 
 ROOT = Path(__file__).parent.parent

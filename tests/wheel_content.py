@@ -7,7 +7,7 @@ from pathlib import Path
 NEEDED = (
     "oodlit/__init__.py",
     "oodlit/py.typed",
-    "oodlit/cli.py",
+    "oodlit/cli/main.py",
     "oodlit/report/template.html",
     "oodlit/testing/__init__.py",
     "oodlit/detectors/__init__.py",
@@ -33,7 +33,7 @@ def main(folder: str) -> int:
         names = wheel.namelist()
         entry_points = [wheel.read(n).decode() for n in names if n.endswith("entry_points.txt")]
     found = problems(names)
-    if not any("oodlit = oodlit.cli:main" in text for text in entry_points):
+    if not any("oodlit = oodlit.cli.main:main" in text for text in entry_points):
         found.append("missing: the command oodlit")
     print("\n".join(found) or f"{wheels[0].name}: {len(names)} files, as it should be")
     return int(bool(found))

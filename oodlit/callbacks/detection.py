@@ -9,18 +9,18 @@ from typing import Any
 import pytorch_lightning as pl
 from pytorch_lightning.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy
 
-from oodlit.callbacks.loggers import log_to_all
-from oodlit.callbacks.preparation import (
+from oodlit.callbacks.checks import (
     check_alone,
     check_packages,
     predictions_bytes,
     select_detectors,
     take_facts,
 )
+from oodlit.callbacks.loggers import log_to_all
 from oodlit.callbacks.run import Run
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import Detector, FitOrigin, load, save
-from oodlit.detectors.fitting import name_detectors
+from oodlit.detectors.contract.fitting import name_detectors
 from oodlit.errors import InvalidArgumentError
 from oodlit.module import OODModule
 from oodlit.outputs import Outputs

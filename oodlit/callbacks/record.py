@@ -10,10 +10,10 @@ import pytorch_lightning as pl
 import torch
 
 from oodlit._version import __version__
-from oodlit.backbones import describe
+from oodlit.backbones.fingerprint import describe
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import BackboneFacts, Detector
-from oodlit.detectors.io import detector_to_config
+from oodlit.detectors.contract.saving import detector_to_config
 from oodlit.module import OODModule
 
 __all__ = ["run_record"]

@@ -11,15 +11,15 @@ import torch
 from pytorch_lightning.utilities import rank_zero_info
 from torch import Tensor
 
-from oodlit.callbacks.collection import Rows, check_labels, gather
-from oodlit.callbacks.preparation import check_memory, check_train_size
+from oodlit.callbacks.checks import check_memory, check_train_size
 from oodlit.callbacks.record import run_record
+from oodlit.callbacks.rows import Rows, check_labels, gather
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream import Stream
 from oodlit.detectors import BackboneFacts, Detector, FitOrigin
-from oodlit.detectors.distributed import Group, cpu_group, gather_objects
-from oodlit.detectors.fitting import make_statistics
+from oodlit.detectors.contract.fitting import make_statistics
 from oodlit.detectors.statistics import Statistics, TrainSample, synchronize
+from oodlit.distributed import Group, cpu_group, gather_objects
 from oodlit.errors import DataError, OodlitError
 from oodlit.module import OODModule
 from oodlit.outputs import Outputs

@@ -3,101 +3,37 @@
 The names below are loaded on first use: worker processes that decode images need not load Lightning.
 """
 
-import importlib
 from typing import TYPE_CHECKING
 
+from oodlit import _lazy
+
 if TYPE_CHECKING:
-    from oodlit.datamodules.benchmark import ImageNetBenchmark
-    from oodlit.datamodules.corruption_error import mean_corruption_error
-    from oodlit.datamodules.corruptions import CorruptedSource, corrupted_stream
-    from oodlit.datamodules.datamodule import OODDataModule
-    from oodlit.datamodules.decode import decode_image
-    from oodlit.datamodules.description import DatasetDescription
-    from oodlit.datamodules.digits import DigitsBenchmark
-    from oodlit.datamodules.loader import StreamLoader
-    from oodlit.datamodules.photos import PhotosBenchmark
-    from oodlit.datamodules.pool import pooled_stream
-    from oodlit.datamodules.protocols import subset_predictions
-    from oodlit.datamodules.published import build_set, set_stream, verify_set
-    from oodlit.datamodules.sets import describe, descriptions
-    from oodlit.datamodules.sets.imagenet_shift import CORRUPTIONS
-    from oodlit.datamodules.shards import ShardSource, shard_stream
-    from oodlit.datamodules.sources import DatasetSource, FileSource, MemorySource
-    from oodlit.datamodules.stream import Sample, Source, Stream
-    from oodlit.datamodules.unit_tests import UNIT_TESTS, UnitTestSource, unit_test_stream
+    from oodlit.datamodules.benchmarks.digits import DigitsBenchmark as DigitsBenchmark
+    from oodlit.datamodules.benchmarks.imagenet import ImageNetBenchmark as ImageNetBenchmark
+    from oodlit.datamodules.benchmarks.photos import PhotosBenchmark as PhotosBenchmark
+    from oodlit.datamodules.datamodule import OODDataModule as OODDataModule
+    from oodlit.datamodules.decode import decode_image as decode_image
+    from oodlit.datamodules.generated.corruptions import CorruptedSource as CorruptedSource
+    from oodlit.datamodules.generated.corruptions import corrupted_stream as corrupted_stream
+    from oodlit.datamodules.generated.unit_tests import UNIT_TESTS as UNIT_TESTS
+    from oodlit.datamodules.generated.unit_tests import UnitTestSource as UnitTestSource
+    from oodlit.datamodules.generated.unit_tests import unit_test_stream as unit_test_stream
+    from oodlit.datamodules.loader import StreamLoader as StreamLoader
+    from oodlit.datamodules.pool import pooled_stream as pooled_stream
+    from oodlit.datamodules.published import build_set as build_set
+    from oodlit.datamodules.published import set_stream as set_stream
+    from oodlit.datamodules.published import verify_set as verify_set
+    from oodlit.datamodules.sets import describe as describe
+    from oodlit.datamodules.sets import descriptions as descriptions
+    from oodlit.datamodules.sets.description import DatasetDescription as DatasetDescription
+    from oodlit.datamodules.sets.imagenet_shift import CORRUPTIONS as CORRUPTIONS
+    from oodlit.datamodules.shards import ShardSource as ShardSource
+    from oodlit.datamodules.shards import shard_stream as shard_stream
+    from oodlit.datamodules.sources import DatasetSource as DatasetSource
+    from oodlit.datamodules.sources import FileSource as FileSource
+    from oodlit.datamodules.sources import MemorySource as MemorySource
+    from oodlit.datamodules.stream import Sample as Sample
+    from oodlit.datamodules.stream import Source as Source
+    from oodlit.datamodules.stream import Stream as Stream
 
-__all__ = [
-    "CORRUPTIONS",
-    "UNIT_TESTS",
-    "CorruptedSource",
-    "DatasetDescription",
-    "DatasetSource",
-    "DigitsBenchmark",
-    "FileSource",
-    "ImageNetBenchmark",
-    "MemorySource",
-    "OODDataModule",
-    "PhotosBenchmark",
-    "Sample",
-    "ShardSource",
-    "Source",
-    "Stream",
-    "StreamLoader",
-    "UnitTestSource",
-    "build_set",
-    "corrupted_stream",
-    "decode_image",
-    "describe",
-    "descriptions",
-    "mean_corruption_error",
-    "pooled_stream",
-    "set_stream",
-    "shard_stream",
-    "subset_predictions",
-    "unit_test_stream",
-    "verify_set",
-]
-
-_HOME = {
-    "CORRUPTIONS": "sets.imagenet_shift",
-    "CorruptedSource": "corruptions",
-    "DatasetDescription": "description",
-    "DatasetSource": "sources",
-    "DigitsBenchmark": "digits",
-    "FileSource": "sources",
-    "ImageNetBenchmark": "benchmark",
-    "MemorySource": "sources",
-    "OODDataModule": "datamodule",
-    "PhotosBenchmark": "photos",
-    "Sample": "stream",
-    "ShardSource": "shards",
-    "Source": "stream",
-    "Stream": "stream",
-    "StreamLoader": "loader",
-    "UNIT_TESTS": "unit_tests",
-    "UnitTestSource": "unit_tests",
-    "build_set": "published",
-    "corrupted_stream": "corruptions",
-    "decode_image": "decode",
-    "mean_corruption_error": "corruption_error",
-    "pooled_stream": "pool",
-    "subset_predictions": "protocols",
-    "describe": "sets",
-    "descriptions": "sets",
-    "set_stream": "published",
-    "shard_stream": "shards",
-    "unit_test_stream": "unit_tests",
-    "verify_set": "published",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Load a public name from its module on first use."""
-    if name in _HOME:
-        return getattr(importlib.import_module(f"{__name__}.{_HOME[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    """The public names."""
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = _lazy.lazy_exports(__name__)

@@ -17,7 +17,7 @@ from oodlit.datamodules.failures import Failure, said
 from oodlit.datamodules.keys import key_digest
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError, InvalidArgumentError, OodlitError, PreprocessingError
-from oodlit.roles import Role
+from oodlit.roles import NAMES_OF_LABELS, Role
 
 __all__ = ["Batch", "OnError", "StreamLoader", "Transform", "reader_range"]
 
@@ -270,7 +270,7 @@ class _Batches(IterableDataset[Any]):
             return sample.error, None
         if self.stream.role is Role.TRAIN and sample.label < 0:
             return "no label; training images need one (field .cls)", None
-        names, by_label = len(self.stream.class_names), self.stream.role in (Role.TRAIN, Role.ID)
+        names, by_label = len(self.stream.class_names), self.stream.role in NAMES_OF_LABELS
         index = sample.label if by_label else sample.group
         if names and not (-1 if by_label else 0) <= index < names:
             return f"{'label' if by_label else 'group'} {index}, but the stream has {names} class names", None

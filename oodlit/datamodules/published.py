@@ -9,9 +9,10 @@ from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from oodlit.datamodules.corruptions import CorruptedListing, CorruptedSource
-from oodlit.datamodules.description import DatasetDescription, Selection, differences, select
+from oodlit.datamodules.generated.corruptions import CorruptedListing, CorruptedSource
+from oodlit.datamodules.generated.unit_tests import UnitTestListing, unit_test_source
 from oodlit.datamodules.sets import IMAGENET_C, UNIT_TEST_SET, descriptions
+from oodlit.datamodules.sets.description import DatasetDescription, Selection, differences, select
 from oodlit.datamodules.shards.build import Progress, build_shards
 from oodlit.datamodules.shards.files import open_files
 from oodlit.datamodules.shards.listing import Listing, Place, read_text
@@ -20,7 +21,6 @@ from oodlit.datamodules.shards.reader import ShardSource
 from oodlit.datamodules.shards.verify import Problem, Verification, verify_shards
 from oodlit.datamodules.sources import FileSource
 from oodlit.datamodules.stream import Source, Stream
-from oodlit.datamodules.unit_tests import UnitTestListing, unit_test_source
 from oodlit.errors import DataError
 
 __all__ = ["UnofficialArchiveWarning", "build_set", "list_set", "read_file_list", "set_stream", "verify_set"]

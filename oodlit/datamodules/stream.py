@@ -9,7 +9,7 @@ from torch import Tensor
 
 from oodlit.datamodules.keys import printable
 from oodlit.errors import DataError, InvalidArgumentError
-from oodlit.roles import Role
+from oodlit.roles import NAMES_OF_LABELS, Role
 
 __all__ = ["LookupSource", "Sample", "Source", "Stream", "check_class_names", "check_name", "find_samples"]
 
@@ -120,8 +120,7 @@ def _names_in_manifest(source: Source, role: Role) -> tuple[str, ...]:
     """
     info = getattr(source, "info", None)
     made_for = getattr(info, "role", None)
-    labelled = (Role.TRAIN, Role.ID)  # of these the names belong to labels, of others to groups
-    if made_for is None or (made_for in labelled) != (role in labelled):
+    if made_for is None or (made_for in NAMES_OF_LABELS) != (role in NAMES_OF_LABELS):
         return ()
     return tuple(getattr(info, "class_names", ()))
 
@@ -148,7 +147,7 @@ def check_class_names(name: str, role: Role, class_names: Sequence[str]) -> None
         raise InvalidArgumentError(
             f"{name!r}: class name {odd!r}; text without line breaks and other control characters is needed"
         )
-    if role not in (Role.TRAIN, Role.ID) and len(set(class_names)) < len(class_names):
+    if role not in NAMES_OF_LABELS and len(set(class_names)) < len(class_names):
         twice = max(class_names, key=list(class_names).count)
         raise InvalidArgumentError(f"{name!r}: two classes are called {twice!r}; rename one")
 

@@ -3,85 +3,53 @@
 Adding one takes a file beside this one and its line below.
 """
 
-from oodlit.detectors.ash import ASH
-from oodlit.detectors.base import BackboneFacts, Detector, Requirement, TrainFreeDetector
-from oodlit.detectors.cosine import Cosine
-from oodlit.detectors.ddu import DDU
-from oodlit.detectors.dice import DICE
-from oodlit.detectors.energy import Energy
-from oodlit.detectors.entropy import Entropy
-from oodlit.detectors.fdbd import FDBD
-from oodlit.detectors.fitting import fit
-from oodlit.detectors.gen import GEN
-from oodlit.detectors.grad_norm import GradNorm
-from oodlit.detectors.io import FitOrigin, load, save
-from oodlit.detectors.kl_matching import KLMatching
-from oodlit.detectors.knn import KNN
-from oodlit.detectors.lard import LaRD
-from oodlit.detectors.mahalanobis import Mahalanobis
-from oodlit.detectors.max_logit import MaxLogit
-from oodlit.detectors.mc_dropout import MCDropout
-from oodlit.detectors.msp import MSP
-from oodlit.detectors.nci import NCI
-from oodlit.detectors.nn_guide import NNGuide
-from oodlit.detectors.odin import ODIN
-from oodlit.detectors.open_max import OpenMax
-from oodlit.detectors.rank_feat import RankFeat
-from oodlit.detectors.react import ReAct
-from oodlit.detectors.reference import Reference
-from oodlit.detectors.registry import detectors, find, presets
-from oodlit.detectors.relative_cosine import RelativeCosine
-from oodlit.detectors.relative_mahalanobis import RelativeMahalanobis
-from oodlit.detectors.residual import Residual
-from oodlit.detectors.scale import SCALE
-from oodlit.detectors.shaping import Shaping
-from oodlit.detectors.she import SHE
-from oodlit.detectors.temperature_scaled_msp import TemperatureScaledMSP
-from oodlit.detectors.vim import ViM
-from oodlit.detectors.vra import VRA
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "ASH",
-    "DDU",
-    "DICE",
-    "FDBD",
-    "GEN",
-    "KNN",
-    "MSP",
-    "NCI",
-    "ODIN",
-    "SCALE",
-    "SHE",
-    "VRA",
-    "BackboneFacts",
-    "Cosine",
-    "Detector",
-    "Energy",
-    "Entropy",
-    "FitOrigin",
-    "GradNorm",
-    "KLMatching",
-    "LaRD",
-    "MCDropout",
-    "Mahalanobis",
-    "MaxLogit",
-    "NNGuide",
-    "OpenMax",
-    "RankFeat",
-    "ReAct",
-    "Reference",
-    "RelativeCosine",
-    "RelativeMahalanobis",
-    "Requirement",
-    "Residual",
-    "Shaping",
-    "TemperatureScaledMSP",
-    "TrainFreeDetector",
-    "ViM",
-    "detectors",
-    "find",
-    "fit",
-    "load",
-    "presets",
-    "save",
-]
+from oodlit import _lazy
+
+if TYPE_CHECKING:
+    from oodlit.detectors.ash import ASH as ASH
+    from oodlit.detectors.contract.detector import Detector as Detector
+    from oodlit.detectors.contract.detector import Requirement as Requirement
+    from oodlit.detectors.contract.detector import TrainFreeDetector as TrainFreeDetector
+    from oodlit.detectors.contract.fitting import fit as fit
+    from oodlit.detectors.contract.reference import Reference as Reference
+    from oodlit.detectors.contract.registry import detectors as detectors
+    from oodlit.detectors.contract.registry import find as find
+    from oodlit.detectors.contract.registry import presets as presets
+    from oodlit.detectors.contract.saving import FitOrigin as FitOrigin
+    from oodlit.detectors.contract.saving import load as load
+    from oodlit.detectors.contract.saving import save as save
+    from oodlit.detectors.cosine import Cosine as Cosine
+    from oodlit.detectors.ddu import DDU as DDU
+    from oodlit.detectors.dice import DICE as DICE
+    from oodlit.detectors.energy import Energy as Energy
+    from oodlit.detectors.entropy import Entropy as Entropy
+    from oodlit.detectors.fdbd import FDBD as FDBD
+    from oodlit.detectors.formulas.shaping import Shaping as Shaping
+    from oodlit.detectors.gen import GEN as GEN
+    from oodlit.detectors.grad_norm import GradNorm as GradNorm
+    from oodlit.detectors.kl_matching import KLMatching as KLMatching
+    from oodlit.detectors.knn import KNN as KNN
+    from oodlit.detectors.lard import LaRD as LaRD
+    from oodlit.detectors.mahalanobis import Mahalanobis as Mahalanobis
+    from oodlit.detectors.max_logit import MaxLogit as MaxLogit
+    from oodlit.detectors.mc_dropout import MCDropout as MCDropout
+    from oodlit.detectors.msp import MSP as MSP
+    from oodlit.detectors.nci import NCI as NCI
+    from oodlit.detectors.nn_guide import NNGuide as NNGuide
+    from oodlit.detectors.odin import ODIN as ODIN
+    from oodlit.detectors.open_max import OpenMax as OpenMax
+    from oodlit.detectors.rank_feat import RankFeat as RankFeat
+    from oodlit.detectors.react import ReAct as ReAct
+    from oodlit.detectors.relative_cosine import RelativeCosine as RelativeCosine
+    from oodlit.detectors.relative_mahalanobis import RelativeMahalanobis as RelativeMahalanobis
+    from oodlit.detectors.residual import Residual as Residual
+    from oodlit.detectors.scale import SCALE as SCALE
+    from oodlit.detectors.she import SHE as SHE
+    from oodlit.detectors.temperature_scaled_msp import TemperatureScaledMSP as TemperatureScaledMSP
+    from oodlit.detectors.vim import ViM as ViM
+    from oodlit.detectors.vra import VRA as VRA
+    from oodlit.outputs import BackboneFacts as BackboneFacts
+
+__getattr__, __dir__, __all__ = _lazy.lazy_exports(__name__)

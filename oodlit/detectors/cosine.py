@@ -5,9 +5,15 @@ from typing import ClassVar, final
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.base import Detector
-from oodlit.detectors.concepts import Concepts, class_cosines, concept_needs, concept_statistics, concept_vectors
-from oodlit.detectors.reference import Reference
+from oodlit.detectors.contract.detector import Detector
+from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.formulas.concepts import (
+    Concepts,
+    class_cosines,
+    concept_needs,
+    concept_statistics,
+    concept_vectors,
+)
 from oodlit.detectors.statistics import Statistics
 from oodlit.outputs import Head, Outputs
 

@@ -7,13 +7,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.base import BackboneFacts, Detector
-from oodlit.detectors.gaussian import RELATIVE_FLOOR, class_distances, class_gaussians
-from oodlit.detectors.inputs import check_whole
-from oodlit.detectors.reference import Reference
+from oodlit.checks import check_whole
+from oodlit.detectors.contract.detector import Detector
+from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.formulas.gaussian import RELATIVE_FLOOR, class_distances, class_gaussians
 from oodlit.detectors.statistics import ClassCovariances, ClassMoments, ClassVariances, Statistic, Statistics
 from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import BackboneFacts, Head, Outputs
 
 __all__ = ["DDU"]
 

@@ -5,10 +5,10 @@ from typing import ClassVar, final
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.base import Detector
-from oodlit.detectors.percentile import check_percentile, percentile
-from oodlit.detectors.reference import Reference
-from oodlit.detectors.shaping import Shaping
+from oodlit.detectors.contract.detector import Detector
+from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.formulas.percentile import check_percentile, percentile
+from oodlit.detectors.formulas.shaping import Shaping
 from oodlit.detectors.statistics import FeatureMean, Statistics
 from oodlit.outputs import Head
 

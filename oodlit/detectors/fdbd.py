@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.base import Detector
-from oodlit.detectors.reference import Reference
-from oodlit.detectors.softmax import gaps
+from oodlit.detectors.contract.detector import Detector
+from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.formulas.softmax import gaps
 from oodlit.detectors.statistics import FeatureMean, Statistics
 from oodlit.outputs import Head, Outputs
 

@@ -5,10 +5,10 @@ from typing import ClassVar, final
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.base import TrainFreeDetector
-from oodlit.detectors.inputs import check_whole
-from oodlit.detectors.reference import Reference
-from oodlit.detectors.softmax import log_complements, log_softmax
+from oodlit.checks import check_whole
+from oodlit.detectors.contract.detector import TrainFreeDetector
+from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.formulas.softmax import log_complements, log_softmax
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 

@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.base import Detector
-from oodlit.detectors.reference import Reference
-from oodlit.detectors.softmax import negative_entropy
+from oodlit.detectors.contract.detector import Detector
+from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.formulas.softmax import negative_entropy
 from oodlit.detectors.statistics import ClassProbabilities, Statistics
 from oodlit.outputs import Head, Outputs
 

@@ -5,10 +5,10 @@ from typing import ClassVar, final
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.base import Detector
-from oodlit.detectors.inputs import check_whole
-from oodlit.detectors.neighbours import kth_distances
-from oodlit.detectors.reference import Reference
+from oodlit.checks import check_whole
+from oodlit.detectors.contract.detector import Detector
+from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.formulas.neighbours import kth_distances
 from oodlit.detectors.statistics import FeatureBank, Statistics
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs

@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.base import Detector
-from oodlit.detectors.gaussian import class_distances, class_gaussians
-from oodlit.detectors.inputs import check_whole
-from oodlit.detectors.neighbours import exact_scaling, kth_distances
-from oodlit.detectors.reference import Reference
+from oodlit.checks import check_whole
+from oodlit.detectors.contract.detector import Detector
+from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.formulas.gaussian import class_distances, class_gaussians
+from oodlit.detectors.formulas.neighbours import exact_scaling, kth_distances
 from oodlit.detectors.statistics import ClassMoments, HiddenSample, Statistics, channel_means, train_labels
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs

@@ -5,8 +5,8 @@ from typing import final
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.base import TrainFreeDetector
-from oodlit.detectors.reference import Reference
+from oodlit.detectors.contract.detector import TrainFreeDetector
+from oodlit.detectors.contract.reference import Reference
 from oodlit.outputs import Outputs
 
 __all__ = ["MaxLogit"]

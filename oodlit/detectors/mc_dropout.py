@@ -8,12 +8,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from oodlit.detectors.base import BackboneFacts, TrainFreeDetector
-from oodlit.detectors.inputs import check_whole
-from oodlit.detectors.reference import Reference
+from oodlit.checks import check_whole
+from oodlit.detectors.contract.detector import TrainFreeDetector
+from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.statistics import hash_strings
 from oodlit.errors import InvalidArgumentError, RequirementError
-from oodlit.outputs import Outputs
+from oodlit.outputs import BackboneFacts, Outputs
 
 __all__ = ["MCDropout"]
 

@@ -5,9 +5,9 @@ from typing import final
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.base import TrainFreeDetector
-from oodlit.detectors.reference import Reference
-from oodlit.detectors.softmax import odds_against
+from oodlit.detectors.contract.detector import TrainFreeDetector
+from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.formulas.softmax import odds_against
 from oodlit.outputs import Outputs
 
 __all__ = ["MSP"]

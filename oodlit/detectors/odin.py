@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.base import TrainFreeDetector
-from oodlit.detectors.reference import Reference
-from oodlit.detectors.softmax import log_max_probability
+from oodlit.detectors.contract.detector import TrainFreeDetector
+from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.formulas.softmax import log_max_probability
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Model, Outputs
 

@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from oodlit.detectors.base import Detector
-from oodlit.detectors.inputs import check_whole
-from oodlit.detectors.reference import Reference
+from oodlit.checks import check_whole
+from oodlit.detectors.contract.detector import Detector
+from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.statistics import Statistics, TrainSample, train_labels
 from oodlit.errors import RequirementError
 from oodlit.outputs import Head, Outputs

@@ -6,12 +6,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.base import BackboneFacts, Detector, TrainFreeDetector, detector_hint
+from oodlit.detectors.contract.detector import Detector, TrainFreeDetector
+from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract.registry import detector_hint
 from oodlit.detectors.energy import Energy
-from oodlit.detectors.reference import Reference
-from oodlit.detectors.shaping import scores_alone
+from oodlit.detectors.formulas.shaping import scores_alone
 from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Outputs
+from oodlit.outputs import BackboneFacts, Outputs
 
 __all__ = ["RankFeat", "without_first_component"]
 

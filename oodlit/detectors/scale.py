@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.base import Detector
-from oodlit.detectors.percentile import check_percentile
-from oodlit.detectors.reference import Reference
-from oodlit.detectors.shaping import Shaping, check_non_negative, non_negative_features, num_kept
+from oodlit.detectors.contract.detector import Detector
+from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.formulas.percentile import check_percentile
+from oodlit.detectors.formulas.shaping import Shaping, check_non_negative, non_negative_features, num_kept
 from oodlit.detectors.statistics import Statistics
 from oodlit.outputs import Head
 

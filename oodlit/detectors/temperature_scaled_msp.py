@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from oodlit.detectors.base import Detector
-from oodlit.detectors.reference import Reference
-from oodlit.detectors.softmax import log_max_probability
+from oodlit.detectors.contract.detector import Detector
+from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.formulas.softmax import log_max_probability
 from oodlit.detectors.statistics import Statistics, TrainSample, train_labels
 from oodlit.outputs import Head, Outputs
 

@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.base import Detector
-from oodlit.detectors.reference import Reference
-from oodlit.detectors.residual_space import check_dim, residual_basis, residual_norms
+from oodlit.detectors.contract.detector import Detector
+from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.formulas.residual_space import check_dim, residual_basis, residual_norms
 from oodlit.detectors.statistics import ClassMoments, Statistics, TrainSample
 from oodlit.outputs import Head, Outputs
 

@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.base import Detector
-from oodlit.detectors.percentile import check_percentile, percentile
-from oodlit.detectors.reference import Reference
-from oodlit.detectors.shaping import Shaping
+from oodlit.detectors.contract.detector import Detector
+from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.formulas.percentile import check_percentile, percentile
+from oodlit.detectors.formulas.shaping import Shaping
 from oodlit.detectors.statistics import Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head

@@ -1,72 +1,42 @@
-"""Metrics of OOD detection: pure functions (`oodlit.metrics.functional`) and torchmetrics classes of the same names.
+"""Metrics of OOD detection: pure functions of tensors or array-likes, and torchmetrics classes of the same names.
 
 A higher score means more in-distribution, and ID is the positive class, everywhere. The export list is the registry.
 """
 
-from oodlit.metrics.accuracy import Accuracy
-from oodlit.metrics.aupr import AUPRError, AUPRSuccess
-from oodlit.metrics.aurc import AUGRC, AURC
-from oodlit.metrics.auroc import AUROC
-from oodlit.metrics.classwise import MeanOverClasses
-from oodlit.metrics.detection_error import DetectionError
-from oodlit.metrics.detection_error_rate import DetectionErrorRate
-from oodlit.metrics.fpr import FPRAtTPR
-from oodlit.metrics.functional import (
-    acceptance_threshold,
-    accuracy,
-    augrc,
-    augrc_interval,
-    aupr_error,
-    aupr_success,
-    aurc,
-    auroc,
-    auroc_interval,
-    detection_error,
-    detection_error_rate,
-    fpr_at_tpr,
-    fpr_at_tprs,
-    id_auroc,
-    mean_over_classes,
-    oscr,
-    unit_test_failures,
-    wilson_interval,
-)
-from oodlit.metrics.id_auroc import IDAUROC
-from oodlit.metrics.oscr import OSCR
-from oodlit.metrics.undefined import UndefinedMetricWarning
-from oodlit.metrics.unit_tests import UnitTestFailures
+from oodlit.metrics.accuracy import Accuracy as Accuracy
+from oodlit.metrics.accuracy import accuracy as accuracy
+from oodlit.metrics.aupr import AUPRError as AUPRError
+from oodlit.metrics.aupr import AUPRSuccess as AUPRSuccess
+from oodlit.metrics.aupr import aupr_error as aupr_error
+from oodlit.metrics.aupr import aupr_success as aupr_success
+from oodlit.metrics.aurc import AUGRC as AUGRC
+from oodlit.metrics.aurc import AURC as AURC
+from oodlit.metrics.aurc import augrc as augrc
+from oodlit.metrics.aurc import aurc as aurc
+from oodlit.metrics.auroc import AUROC as AUROC
+from oodlit.metrics.auroc import auroc as auroc
+from oodlit.metrics.class_subsets import subset_predictions as subset_predictions
+from oodlit.metrics.classwise import MeanOverClasses as MeanOverClasses
+from oodlit.metrics.classwise import mean_over_classes as mean_over_classes
+from oodlit.metrics.detection_error import DetectionError as DetectionError
+from oodlit.metrics.detection_error import detection_error as detection_error
+from oodlit.metrics.detection_error_rate import DetectionErrorRate as DetectionErrorRate
+from oodlit.metrics.detection_error_rate import detection_error_rate as detection_error_rate
+from oodlit.metrics.fpr import FPRAtTPR as FPRAtTPR
+from oodlit.metrics.fpr import fpr_at_tpr as fpr_at_tpr
+from oodlit.metrics.fpr import fpr_at_tprs as fpr_at_tprs
+from oodlit.metrics.id_auroc import IDAUROC as IDAUROC
+from oodlit.metrics.id_auroc import id_auroc as id_auroc
+from oodlit.metrics.intervals import augrc_interval as augrc_interval
+from oodlit.metrics.intervals import auroc_interval as auroc_interval
+from oodlit.metrics.intervals import wilson_interval as wilson_interval
+from oodlit.metrics.mean_corruption_error import mean_corruption_error as mean_corruption_error
+from oodlit.metrics.oscr import OSCR as OSCR
+from oodlit.metrics.oscr import oscr as oscr
+from oodlit.metrics.threshold import acceptance_threshold as acceptance_threshold
+from oodlit.metrics.undefined import UndefinedMetricWarning as UndefinedMetricWarning
+from oodlit.metrics.unit_tests import UnitTestFailures as UnitTestFailures
+from oodlit.metrics.unit_tests import unit_test_failures as unit_test_failures
 
-__all__ = [
-    "AUGRC",
-    "AURC",
-    "AUROC",
-    "IDAUROC",
-    "OSCR",
-    "AUPRError",
-    "AUPRSuccess",
-    "Accuracy",
-    "DetectionError",
-    "DetectionErrorRate",
-    "FPRAtTPR",
-    "MeanOverClasses",
-    "UndefinedMetricWarning",
-    "UnitTestFailures",
-    "acceptance_threshold",
-    "accuracy",
-    "augrc",
-    "augrc_interval",
-    "aupr_error",
-    "aupr_success",
-    "aurc",
-    "auroc",
-    "auroc_interval",
-    "detection_error",
-    "detection_error_rate",
-    "fpr_at_tpr",
-    "fpr_at_tprs",
-    "id_auroc",
-    "mean_over_classes",
-    "oscr",
-    "unit_test_failures",
-    "wilson_interval",
-]
+# Imported at once, not on first use: `accuracy` is a function of this package and the name of its file.
+__all__ = [name for name, value in sorted(vars().items()) if getattr(value, "__module__", "").startswith(__name__)]

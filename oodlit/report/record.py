@@ -7,6 +7,7 @@ from typing import Any
 
 from oodlit.detectors import Reference
 from oodlit.detectors import detectors as known_detectors
+from oodlit.detectors.contract.class_paths import public_path
 from oodlit.report.headline import MODEL, Lookup, interval_text, percent_text, share_text
 from oodlit.report.thumbnails import threshold_of
 from oodlit.results import Results
@@ -82,7 +83,8 @@ def _cited(reference: Reference) -> tuple[object, ...]:
 def _reference(path: str) -> Reference | None:
     """The paper of a detector of ours, by its class path or key, for results that do not hold it themselves."""
     for key, kind in known_detectors().items():
-        if path == f"{kind.__module__}.{kind.__qualname__}" or path.split("[", maxsplit=1)[0] == key:
+        paths = (public_path(kind), f"{kind.__module__}.{kind.__qualname__}")  # oodlit 0.1.0 wrote the second
+        if path in paths or path.split("[", maxsplit=1)[0] == key:
             return kind.reference
     return None
 

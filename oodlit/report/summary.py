@@ -7,7 +7,7 @@ from rich.text import Text
 
 from oodlit.report.headline import Column, headline_columns, ranked_detectors
 from oodlit.results import Results
-from oodlit.roles import Role
+from oodlit.roles import UNKNOWN_CLASSES
 
 __all__ = ["summary_table"]
 
@@ -21,7 +21,7 @@ def summary_table(results: Results) -> Table:
     Returns:
         A rich table; names are shown as they are, never read as markup. The number of images stands in every heading.
     """
-    columns = [c for c in headline_columns(results) if results.dataset(c.dataset).role in (Role.OOD, Role.UNIT_TEST)]
+    columns = [c for c in headline_columns(results) if results.dataset(c.dataset).role in UNKNOWN_CLASSES]
     table = Table(header_style="bold", title_justify="left", pad_edge=False, box=None, padding=(0, 2))
     table.add_column(Text("detector", style="bold"), no_wrap=True)
     for column in columns:

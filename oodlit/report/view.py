@@ -24,7 +24,7 @@ from oodlit.report.svg import Bar, Series, interval_bars, score_histogram
 from oodlit.report.terms import readable, terms
 from oodlit.report.thumbnails import accepted_images, threshold_of
 from oodlit.results import DatasetInfo, Results
-from oodlit.roles import Role
+from oodlit.roles import NAMES_OF_LABELS, Role
 
 __all__ = ["Shots", "view"]
 
@@ -322,7 +322,7 @@ def _name_of(backbone: Any) -> str:
 
 
 def _subtitle(results: Results, inside: DatasetInfo) -> str:
-    others = [d.name for d in results.datasets if d.role not in (Role.ID, Role.TRAIN)]
+    others = [d.name for d in results.datasets if d.role not in NAMES_OF_LABELS]
     trained = [d.name for d in results.datasets if d.role is Role.TRAIN]
     text = (
         f"Out-of-distribution report. In-distribution: {inside.name}. Tested on: {', '.join(others) or 'nothing else'}."

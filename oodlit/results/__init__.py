@@ -3,33 +3,15 @@
 The names below are loaded on first use: what the metrics are can be told without loading what computes them.
 """
 
-import importlib
 from typing import TYPE_CHECKING
 
+from oodlit import _lazy
+
 if TYPE_CHECKING:
-    from oodlit.results.comparison import compare
-    from oodlit.results.info import DatasetInfo, Settings
-    from oodlit.results.results import Results
-    from oodlit.results.scores import Scores
+    from oodlit.results.comparison import compare as compare
+    from oodlit.results.info import DatasetInfo as DatasetInfo
+    from oodlit.results.info import Settings as Settings
+    from oodlit.results.results import Results as Results
+    from oodlit.results.score_table import Scores as Scores
 
-__all__ = ["DatasetInfo", "Results", "Scores", "Settings", "compare"]
-
-_HOME = {
-    "DatasetInfo": "info",
-    "Results": "results",
-    "Scores": "scores",
-    "Settings": "info",
-    "compare": "comparison",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Load a public name from its module on first use."""
-    if name in _HOME:
-        return getattr(importlib.import_module(f"oodlit.results.{_HOME[name]}"), name)
-    raise AttributeError(f"module 'oodlit.results' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    """The public names."""
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = _lazy.lazy_exports(__name__)

@@ -9,6 +9,7 @@ from scipy.stats import binomtest
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics.intervals import check_confidence
 from oodlit.results.export import lower_is_better
+from oodlit.roles import Role
 
 if TYPE_CHECKING:
     from oodlit.results.results import Results
@@ -71,7 +72,7 @@ def compare(
     if detector in names or not names:
         raise InvalidArgumentError(f"compare: {detector!r} with {list(names)}; two different detectors are needed")
     rows = results.table[(results.table["ood_class"] != "") & (results.table["metric"] == metric)]
-    rows = rows[rows["dataset"].isin([info.name for info in results.datasets if info.role == "ood"])]
+    rows = rows[rows["dataset"].isin([info.name for info in results.datasets if info.role is Role.OOD])]
     if rows.empty:
         per_class = results.table.loc[results.table["ood_class"] != "", "metric"].unique()
         raise UnknownNameError.of("metric with values per OOD class", metric, map(str, per_class))

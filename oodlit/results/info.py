@@ -10,7 +10,7 @@ from oodlit.metrics.intervals import check_confidence
 from oodlit.metrics.ranking import exact_share
 from oodlit.metrics.threshold import check_rule
 from oodlit.results.names import check_name
-from oodlit.roles import Role
+from oodlit.roles import NAMES_OF_LABELS, Role
 
 __all__ = ["DatasetInfo", "Settings", "check_classes", "id_dataset", "percent"]
 
@@ -46,7 +46,7 @@ class DatasetInfo:
             raise InvalidArgumentError(f"DatasetInfo {self.name!r}: class_names={self.class_names!r}; a list is needed")
         object.__setattr__(self, "role", Role(self.role))
         object.__setattr__(self, "class_names", tuple(self.class_names))
-        if self.role in (Role.ID, Role.TRAIN):  # names of labels, which no table shows
+        if self.role in NAMES_OF_LABELS:  # names of labels, which no table shows
             return
         for name in self.class_names:
             check_name(name, f"DatasetInfo {self.name!r}: class")
@@ -178,7 +178,7 @@ def check_classes(settings: Settings, datasets: Sequence[DatasetInfo]) -> None:
             raise UnknownNameError.of("data set in classes=", name, known)
         if not classes:
             raise InvalidArgumentError(f"classes={{{name!r}: []}}: at least one class is needed")
-        if known[name].role in (Role.ID, Role.TRAIN):
+        if known[name].role in NAMES_OF_LABELS:
             raise InvalidArgumentError(
                 f"classes={{{name!r}: ...}}: its role is {known[name].role}; only groups can be chosen"
             )

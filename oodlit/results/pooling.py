@@ -9,7 +9,7 @@ import pandas as pd
 
 from oodlit.errors import InvalidArgumentError
 from oodlit.results.info import DatasetInfo
-from oodlit.roles import Role
+from oodlit.roles import KNOWN_CLASSES, Role
 
 if TYPE_CHECKING:
     from oodlit.results.results import Results
@@ -44,7 +44,7 @@ def pool(results: "Results", names: Sequence[str], name: str) -> "Results":
             stacklevel=3,
         )
     merged = rows[~shared].assign(dataset=name, group=-1)
-    kept = [i for i in results.datasets if i.role in (Role.TRAIN, Role.ID, Role.SHIFT)]
+    kept = [i for i in results.datasets if i.role in KNOWN_CLASSES]
     scores = pd.concat([frame[frame["dataset"].isin([i.name for i in kept])], merged], ignore_index=True)
     classes = {n: chosen for n, chosen in results.settings.classes.items() if n in {i.name for i in kept}}
     settings = results.settings.to_json() | {"classes": classes}

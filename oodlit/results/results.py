@@ -12,10 +12,10 @@ import pandas as pd
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.results import export, storage, views
 from oodlit.results.comparison import compare
-from oodlit.results.evaluate import MODEL, evaluate
+from oodlit.results.evaluation.evaluate import MODEL, evaluate
 from oodlit.results.info import DatasetInfo, Settings, check_classes, id_dataset
 from oodlit.results.names import metric_names
-from oodlit.results.scores import checked, count_notes
+from oodlit.results.score_table import checked, count_notes
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -297,7 +297,7 @@ class Results:
         return self._written(export.to_markdown_text(self.summary(metrics)), path)
 
     def plot(self, kind: str = "fpr_per_class", **options: Any) -> "Figure":
-        """A figure of `oodlit.report.plots` by its name, made from these results.
+        """A figure of `oodlit.results.plots` by its name, made from these results.
 
         Args:
             kind: "fpr_per_class", "class_distribution", "roc", "score_histograms", "unit_tests" or "accuracy_fpr".
@@ -306,7 +306,7 @@ class Results:
         Raises:
             UnknownNameError: There is no such figure.
         """
-        plots = importlib.import_module("oodlit.report.plots")  # matplotlib is loaded only for a figure
+        plots = importlib.import_module("oodlit.results.plots")  # matplotlib is loaded only for a figure
 
         if kind not in plots.FIGURES:
             raise UnknownNameError.of("figure", kind, plots.FIGURES)

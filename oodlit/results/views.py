@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 import pandas as pd
 
 from oodlit.errors import UnknownNameError
+from oodlit.results.evaluation.rows import MODEL
 from oodlit.results.info import percent
-from oodlit.results.rows import MODEL
-from oodlit.roles import Role
+from oodlit.roles import UNKNOWN_CLASSES, Role
 
 if TYPE_CHECKING:
     from oodlit.results.results import Results
@@ -71,7 +71,7 @@ def per_class(results: "Results", dataset: str, metric: str | None = None) -> pd
     wide = rows.pivot(index="ood_class", columns="detector", values="value")
     order = [name for name in info.class_names if name in wide.index]
     counts = rows.drop_duplicates("ood_class").set_index("ood_class")
-    n = counts["n_ood"] if info.role in (Role.OOD, Role.UNIT_TEST) else counts["n_id"]
+    n = counts["n_ood"] if info.role in UNKNOWN_CLASSES else counts["n_id"]
     wide = wide.reindex(index=pd.Index(order, name="ood_class"))
     wide = wide[[name for name in (MODEL, *results.detectors) if name in wide.columns]]
     wide.columns.name = None

@@ -11,52 +11,21 @@ Names are loaded on first use. What needs hypothesis or pytest says so where the
 - `separated_problem`, `signed_problem`: a tiny classifier with training, in-distribution and other outputs.
 """
 
-import importlib
 from typing import TYPE_CHECKING
 
+from oodlit import _lazy
+
 if TYPE_CHECKING:
-    from oodlit.testing.conformance import check_by_path, check_detector, checks
-    from oodlit.testing.problems import Problem, separated_problem, signed_problem
-    from oodlit.testing.pytest_adapter import parametrize_with_checks
-    from oodlit.testing.report import Report, Row
-    from oodlit.testing.rules import ConformanceError, effort
+    from oodlit.testing.conformance import check_by_path as check_by_path
+    from oodlit.testing.conformance import check_detector as check_detector
+    from oodlit.testing.conformance import checks as checks
+    from oodlit.testing.problems import Problem as Problem
+    from oodlit.testing.problems import separated_problem as separated_problem
+    from oodlit.testing.problems import signed_problem as signed_problem
+    from oodlit.testing.pytest_adapter import parametrize_with_checks as parametrize_with_checks
+    from oodlit.testing.report import Report as Report
+    from oodlit.testing.report import Row as Row
+    from oodlit.testing.rules import ConformanceError as ConformanceError
+    from oodlit.testing.rules import effort as effort
 
-__all__ = [
-    "ConformanceError",
-    "Problem",
-    "Report",
-    "Row",
-    "check_by_path",
-    "check_detector",
-    "checks",
-    "effort",
-    "parametrize_with_checks",
-    "separated_problem",
-    "signed_problem",
-]
-
-_HOME = {
-    "ConformanceError": "rules",
-    "Problem": "problems",
-    "Report": "report",
-    "Row": "report",
-    "check_by_path": "conformance",
-    "check_detector": "conformance",
-    "checks": "conformance",
-    "effort": "rules",
-    "parametrize_with_checks": "pytest_adapter",
-    "separated_problem": "problems",
-    "signed_problem": "problems",
-}
-
-
-def __getattr__(name: str) -> object:
-    """Load a public name from its module on first use."""
-    if name in _HOME:
-        return getattr(importlib.import_module(f"oodlit.testing.{_HOME[name]}"), name)
-    raise AttributeError(f"module 'oodlit.testing' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    """The public names."""
-    return sorted(__all__)
+__getattr__, __dir__, __all__ = _lazy.lazy_exports(__name__)

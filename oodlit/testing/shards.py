@@ -10,7 +10,7 @@ from PIL import Image
 
 from oodlit.datamodules.shards.manifest import ShardInfo, ShardRecord, write_info
 from oodlit.datamodules.shards.writer import Entry, write_shard
-from oodlit.roles import Role
+from oodlit.roles import KNOWN_CLASSES, NAMES_OF_LABELS, Role
 
 __all__ = ["tiny_image", "write_raw_tar", "write_tiny_shards"]
 
@@ -73,8 +73,8 @@ def _tiny_entry(number: int, role: Role, num_classes: int, size: tuple[int, int]
     return Entry(
         path=f"class_{index}/{number:05d}.png",
         read=lambda: data,
-        label=index if role in (Role.TRAIN, Role.ID, Role.SHIFT) else -1,
-        group=index if role not in (Role.TRAIN, Role.ID) else -1,
+        label=index if role in KNOWN_CLASSES else -1,
+        group=index if role not in NAMES_OF_LABELS else -1,
     )
 
 

@@ -12,10 +12,11 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from oodlit.detectors import Detector, load
-from oodlit.detectors.distributed import cpu_group, gather_objects
-from oodlit.detectors.fitting import make_statistics
-from oodlit.detectors.io import detector_from_config, detector_to_config
+from oodlit.detectors.contract.class_paths import from_config
+from oodlit.detectors.contract.fitting import make_statistics
+from oodlit.detectors.contract.saving import detector_to_config
 from oodlit.detectors.statistics import synchronize
+from oodlit.distributed import cpu_group, gather_objects
 from oodlit.errors import InvalidArgumentError
 from oodlit.testing.launch import SHARES, batches_of, find
 from oodlit.testing.problems import Problem, ProblemFactory
@@ -70,7 +71,7 @@ def _one_detector(folder: Path, number: str, written: str, rank: int, problem: P
 
 
 def _fit_together(saved: Detector, data: Problem, rank: int, share: float) -> Tensor:
-    detector = detector_from_config(detector_to_config(saved))
+    detector = from_config(detector_to_config(saved), Detector)
     if not detector.required_statistics:
         return saved.score(data.tests)
     statistics = make_statistics([detector])

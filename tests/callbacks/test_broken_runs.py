@@ -6,7 +6,7 @@ import pytorch_lightning as pl
 import torch
 
 from oodlit import OODModule, Results, Role
-from oodlit.callbacks import OODDetection, preparation
+from oodlit.callbacks import OODDetection, checks
 from oodlit.callbacks import detection as detection_file
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.sources import MemorySource
@@ -24,7 +24,7 @@ from oodlit.detectors import (
     fit,
     load,
 )
-from oodlit.detectors.reference import Reference
+from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.statistics import FeatureBank, Statistics
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError, RequirementError
 from oodlit.testing.backbones import TinyConvNet
@@ -254,11 +254,11 @@ def test_train_mode_makes_no_difference():
 def test_memory_of_a_machine_is_shared_by_its_processes(monkeypatch):
     facts = BackboneFacts(width=100, num_classes=10, num_train=1000)
     statistics = Statistics([FeatureBank()])
-    needed = preparation.check_memory(statistics, facts)
-    monkeypatch.setattr(preparation, "_available_bytes", lambda: 3 * needed)
-    assert preparation.check_memory(statistics, facts, processes=3) == needed
+    needed = checks.check_memory(statistics, facts)
+    monkeypatch.setattr(checks, "_available_bytes", lambda: 3 * needed)
+    assert checks.check_memory(statistics, facts, processes=3) == needed
     with pytest.raises(RequirementError, match=r"in each of 4 processes on this machine .* or use fewer processes"):
-        preparation.check_memory(statistics, facts, processes=4)
+        checks.check_memory(statistics, facts, processes=4)
 
 
 def test_predictions_that_fill_the_memory_are_announced(monkeypatch):

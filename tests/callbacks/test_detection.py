@@ -10,12 +10,12 @@ import torch
 
 from oodlit import OODModule, Results, Role
 from oodlit.callbacks import OODDetection
-from oodlit.callbacks.preparation import PROBE_IMAGES, check_packages
+from oodlit.callbacks.checks import PROBE_IMAGES, check_packages
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.detectors import KNN, MSP, ODIN, Energy, Mahalanobis, MaxLogit, RelativeMahalanobis, TrainFreeDetector, ViM
-from oodlit.detectors.reference import Reference
+from oodlit.detectors.contract.reference import Reference
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError, NonFiniteScoreError, RequirementError
 from oodlit.outputs import Outputs
 from tests.callbacks.support import CountingNet, make_module, make_streams, make_trainer, run

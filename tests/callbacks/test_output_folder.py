@@ -14,7 +14,7 @@ from oodlit.detectors import (
     Mahalanobis,
     TrainFreeDetector,
 )
-from oodlit.detectors.reference import Reference
+from oodlit.detectors.contract.reference import Reference
 from tests.callbacks.support import make_module, make_streams, make_trainer, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*values are undefined")

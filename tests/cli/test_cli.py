@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from oodlit.cli import COMMANDS, main
+from oodlit.cli.main import COMMANDS, main
 from oodlit.datamodules.sets import descriptions
 from oodlit.detectors import detectors
 from oodlit.results import Results
@@ -51,7 +51,7 @@ def one_line(text: str) -> str:
 def test_help_of_every_command_is_short_and_imports_no_torch() -> None:
     code = (
         "import contextlib, io, sys\n"
-        "from oodlit.cli import COMMANDS, main\n"
+        "from oodlit.cli.main import COMMANDS, main\n"
         "lengths = []\n"
         "for name in ['', 'shards', *COMMANDS]:\n"
         "    with contextlib.redirect_stdout(io.StringIO()) as out:\n"
@@ -160,7 +160,7 @@ def test_interrupt_is_one_line(
     def interrupted(*arguments: object, **options: object) -> None:
         raise end
 
-    monkeypatch.setattr("oodlit.demo.digits.run_digits", interrupted)
+    monkeypatch.setattr("oodlit.cli.demos.digits.run_digits", interrupted)
     assert main(["demo"]) == 130
     assert one_line(capsys.readouterr().err) == "oodlit demo: interrupted"
 
@@ -312,7 +312,7 @@ def test_check_without_its_extra_says_so_before_torch_is_imported() -> None:
     code = (
         "import sys\n"
         "sys.modules['hypothesis'] = None\n"
-        "from oodlit.cli import main\n"
+        "from oodlit.cli.main import main\n"
         "assert main(['check', 'oodlit.detectors.MSP']) == 1\n"
         "print('torch' in sys.modules)\n"
     )
@@ -322,7 +322,7 @@ def test_check_without_its_extra_says_so_before_torch_is_imported() -> None:
 
 
 def test_reader_that_has_seen_enough_is_no_interruption() -> None:
-    code = "import sys; from oodlit.cli import main; sys.exit(main(['list', 'datasets', '--verbose']))"
+    code = "import sys; from oodlit.cli.main import main; sys.exit(main(['list', 'datasets', '--verbose']))"
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         assert process.stdout is not None
         assert process.stderr is not None

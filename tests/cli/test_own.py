@@ -11,7 +11,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from oodlit.cli import main
+from oodlit.cli.main import main
 from oodlit.datamodules import ShardSource, Stream
 from oodlit.results import Results
 from oodlit.roles import Role

@@ -4,8 +4,8 @@ import logging
 
 import pytest
 
-from oodlit.backbones import quiet_hub
-from oodlit.console import progress
+from oodlit.backbones.loading import quiet_hub
+from oodlit.cli.console import progress
 
 
 def test_hub_prints_no_line_per_attempt_and_gets_its_level_back(capfd: pytest.CaptureFixture[str]) -> None:

@@ -14,12 +14,12 @@ from torchvision.transforms import CenterCrop, Compose, Normalize, Resize, ToTen
 
 import oodlit.datamodules as public
 from oodlit.datamodules import ImageNetBenchmark
-from oodlit.datamodules.imagenet_classes import class_names, wnids
+from oodlit.datamodules.generated.unit_tests import UnitTestListing, UnitTestSource, encode
 from oodlit.datamodules.published import build_set, list_set
 from oodlit.datamodules.sets import describe
+from oodlit.datamodules.sets.imagenet_classes import class_names, wnids
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
-from oodlit.datamodules.unit_tests import UnitTestListing, UnitTestSource, encode
 from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError, UnknownNameError
 from oodlit.roles import Role
 
@@ -178,7 +178,6 @@ def fifty_thousand(folder: Path) -> Path:
 
 
 def test_public_names_exist():
-    assert set(public._HOME) == set(public.__all__)
     for name in public.__all__:
         assert getattr(public, name).__name__ if name not in ("CORRUPTIONS", "UNIT_TESTS") else getattr(public, name)
     assert (len(public.CORRUPTIONS), len(public.UNIT_TESTS)) == (19, 17)

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from oodlit.cli import main
+from oodlit.cli.main import main
 from oodlit.datamodules import ImageNetBenchmark
-from oodlit.datamodules.imagenet_classes import wnids
+from oodlit.datamodules.sets.imagenet_classes import wnids
 from oodlit.datamodules.shards import ShardSource, read_info
 from oodlit.errors import UnknownNameError
 from oodlit.testing.shards import tiny_image

@@ -10,14 +10,14 @@ from hypothesis import strategies as st
 from PIL import Image
 from torchvision.transforms import CenterCrop, Compose, Normalize, Resize, ToTensor
 
-from oodlit.datamodules.corruptions import CorruptedSource, corrupt, corrupted_stream, prepare
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.decode import decode_image
+from oodlit.datamodules.generated.corruptions import CorruptedSource, corrupt, corrupted_stream, prepare
+from oodlit.datamodules.generated.unit_tests import encode
 from oodlit.datamodules.sets.imagenet_shift import CORRUPTIONS
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.datamodules.transforms import without_resize
-from oodlit.datamodules.unit_tests import encode
 from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError, UnknownNameError
 from oodlit.roles import Role
 

@@ -15,11 +15,11 @@ import torch
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from oodlit.datamodules import digits as digits_module
+from oodlit.datamodules.benchmarks import digits as digits_module
+from oodlit.datamodules.benchmarks.digits import DIGIT_CORRUPTIONS, DigitsBenchmark
 from oodlit.datamodules.decode import decode_image
-from oodlit.datamodules.digits import DIGIT_CORRUPTIONS, DigitsBenchmark
+from oodlit.datamodules.generated.unit_tests import UNIT_TESTS
 from oodlit.datamodules.keys import unescape_key
-from oodlit.datamodules.unit_tests import UNIT_TESTS
 from oodlit.errors import InvalidArgumentError
 from oodlit.roles import Role
 
@@ -107,7 +107,7 @@ def test_another_seed_gives_another_split():
 
 
 def test_an_interrupted_write_leaves_nothing_that_is_read(tmp_path, monkeypatch):
-    from oodlit.datamodules import packed
+    from oodlit.datamodules.benchmarks import packed
 
     def fail(*args):
         raise KeyboardInterrupt
@@ -122,7 +122,7 @@ def test_an_interrupted_write_leaves_nothing_that_is_read(tmp_path, monkeypatch)
 
 def test_a_kill_at_any_moment_leaves_nothing_that_is_read(tmp_path):
     code = (
-        "from oodlit.datamodules.digits import DigitsBenchmark; print(1, flush=True);"
+        "from oodlit.datamodules.benchmarks.digits import DigitsBenchmark; print(1, flush=True);"
         f"DigitsBenchmark({str(tmp_path)!r}, per_test=3)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as killed:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from oodlit.datamodules.generated.unit_tests import UNIT_TESTS, generators
 from oodlit.datamodules.sets import descriptions
-from oodlit.datamodules.unit_tests import UNIT_TESTS, generators
 
 DOCS = Path(__file__).parents[2] / "docs"
 

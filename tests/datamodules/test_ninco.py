@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from torchvision.transforms import PILToTensor
 
+from oodlit.datamodules.generated.unit_tests import UNIT_TESTS
 from oodlit.datamodules.keys import unescape_key
 from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.published import UnofficialArchiveWarning, build_set, list_set, set_stream, verify_set
@@ -22,7 +23,6 @@ from oodlit.datamodules.sets import describe
 from oodlit.datamodules.sets.ninco import NINCO_CLASSES
 from oodlit.datamodules.shards.manifest import write_info
 from oodlit.datamodules.shards.verify import find_duplicates, shard_info, verify_shards
-from oodlit.datamodules.unit_tests import UNIT_TESTS
 from oodlit.errors import DataError
 
 SETS = ("ninco", "ninco_unit_tests", "ninco_popular")

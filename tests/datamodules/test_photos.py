@@ -6,9 +6,9 @@ import sys
 
 import pytest
 
+from oodlit.datamodules.benchmarks.photos import SIZES, PhotosBenchmark
 from oodlit.datamodules.decode import decode_image
-from oodlit.datamodules.photos import SIZES, PhotosBenchmark
-from oodlit.datamodules.unit_tests import UNIT_TESTS
+from oodlit.datamodules.generated.unit_tests import UNIT_TESTS
 from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError
 from oodlit.roles import Role
 
@@ -53,7 +53,7 @@ def test_unit_tests_have_imagenet_sizes(data):
 
 def test_foolbox_is_not_imported(data):
     code = (
-        "import sys; from oodlit.datamodules.photos import PhotosBenchmark; PhotosBenchmark(per_test=1);"
+        "import sys; from oodlit.datamodules.benchmarks.photos import PhotosBenchmark; PhotosBenchmark(per_test=1);"
         "assert 'foolbox' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)

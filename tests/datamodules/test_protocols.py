@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from oodlit.datamodules.pool import DuplicateImageWarning, PooledSource, pooled_stream
-from oodlit.datamodules.protocols import subset_predictions
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import InvalidArgumentError
+from oodlit.metrics.class_subsets import subset_predictions
 from oodlit.roles import Role
 
 # Label subset and logits mask

@@ -13,23 +13,23 @@ import scipy.io
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oodlit.datamodules.description import DatasetDescription, Membership, is_image_name, select
-from oodlit.datamodules.imagenet_classes import (
+from oodlit.datamodules.generated.unit_tests import encode
+from oodlit.datamodules.keys import unescape_key
+from oodlit.datamodules.published import build_set, list_set, read_file_list, set_stream, verify_set
+from oodlit.datamodules.sets import IMAGENET_C, IMAGENET_TRAIN, IMAGENET_VAL, describe, descriptions
+from oodlit.datamodules.sets import imagenet as imagenet_module
+from oodlit.datamodules.sets.description import DatasetDescription, Membership, is_image_name, select
+from oodlit.datamodules.sets.imagenet import flat_val, read_val_labels
+from oodlit.datamodules.sets.imagenet_classes import (
     class_names,
     labels_from_ground_truth,
     subset_labels,
     wnid_labels,
     wnids,
 )
-from oodlit.datamodules.keys import unescape_key
-from oodlit.datamodules.published import build_set, list_set, read_file_list, set_stream, verify_set
-from oodlit.datamodules.sets import IMAGENET_C, IMAGENET_TRAIN, IMAGENET_VAL, describe, descriptions
-from oodlit.datamodules.sets import imagenet as imagenet_module
-from oodlit.datamodules.sets.imagenet import flat_val, read_val_labels
 from oodlit.datamodules.sets.imagenet_shift import CORRUPTIONS, by_corruption, by_number
 from oodlit.datamodules.shards import shard_info
 from oodlit.datamodules.shards.manifest import write_info
-from oodlit.datamodules.unit_tests import encode
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.roles import Role
 

@@ -18,10 +18,16 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from oodlit.datamodules.decode import decode_image
+from oodlit.datamodules.generated.unit_tests import (
+    Template,
+    UnitTestSource,
+    generators,
+    unit_test_source,
+    unit_test_stream,
+)
+from oodlit.datamodules.generated.unit_tests.registry import FORMATS, UNIT_TESTS, draw, encode
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample
-from oodlit.datamodules.unit_tests import Template, UnitTestSource, generators, unit_test_source, unit_test_stream
-from oodlit.datamodules.unit_tests.registry import FORMATS, UNIT_TESTS, draw, encode
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.roles import Role
 
@@ -86,7 +92,7 @@ def test_index_and_seed_matter(name):
 
 def test_pixels_are_the_same_in_another_process():
     code = (
-        "import hashlib; from oodlit.datamodules.unit_tests.registry import draw;"
+        "import hashlib; from oodlit.datamodules.generated.unit_tests.registry import draw;"
         "print(hashlib.md5(b''.join(draw(n, 20, 10, index=7, seed=3).tobytes()"
         " for n in ('blobs', 'uni', 'low_freq', 'Gaussian'))).hexdigest())"
     )

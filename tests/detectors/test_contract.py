@@ -37,7 +37,10 @@ from oodlit.detectors import (
     presets,
     save,
 )
-from oodlit.detectors.fitting import make_statistics, name_detectors
+from oodlit.detectors.contract.class_paths import from_config
+from oodlit.detectors.contract.detector import _parameters
+from oodlit.detectors.contract.fitting import make_statistics, name_detectors
+from oodlit.detectors.contract.saving import detector_to_config
 from oodlit.detectors.statistics import FeatureBank, FeatureMean, Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError, NotFittedError, RequirementError, UnknownNameError
 from oodlit.outputs import Head, Outputs
@@ -82,7 +85,7 @@ def test_every_detector_is_documented(kind: type[Detector]) -> None:
     assert kind.__doc__ is not None
     assert kind.__doc__.startswith("S = ")
     assert ">>> " in kind.__doc__
-    for name in package.base._parameters(kind):
+    for name in _parameters(kind):
         assert re.search(rf"^ +{name}: ", kind.__doc__, re.MULTILINE), name
 
 
@@ -105,8 +108,8 @@ def test_unknown_names_give_the_nearest() -> None:
 @pytest.mark.parametrize(("key", "name"), [(key, name) for key, named in presets().items() for name in named])
 def test_every_preset_can_be_made_and_saved(key: str, name: str) -> None:
     detector = find(key).preset(name)
-    assert json.loads(json.dumps(package.io.detector_to_config(detector)))
-    assert repr(package.io.detector_from_config(package.io.detector_to_config(detector))) == repr(detector)
+    assert json.loads(json.dumps(detector_to_config(detector)))
+    assert repr(from_config(detector_to_config(detector), Detector)) == repr(detector)
 
 
 def test_presets_can_be_changed() -> None:

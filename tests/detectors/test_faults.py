@@ -39,7 +39,7 @@ from oodlit.detectors import (
     ViM,
     fit,
 )
-from oodlit.detectors.percentile import percentile
+from oodlit.detectors.formulas.percentile import percentile
 from oodlit.errors import FingerprintError, InvalidArgumentError, RequirementError
 from oodlit.outputs import Head, Outputs, unit
 

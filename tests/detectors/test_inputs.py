@@ -13,6 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oodlit.checks import check_whole
 from oodlit.detectors import (
     ASH,
     DDU,
@@ -43,12 +44,11 @@ from oodlit.detectors import (
     load,
     save,
 )
-from oodlit.detectors import percentile as percentile_module
-from oodlit.detectors.fitting import make_statistics
-from oodlit.detectors.gaussian import whitening
-from oodlit.detectors.inputs import check_whole
-from oodlit.detectors.neighbours import exact_scaling
-from oodlit.detectors.percentile import check_percentile, percentile
+from oodlit.detectors.contract.fitting import make_statistics
+from oodlit.detectors.formulas import percentile as percentile_module
+from oodlit.detectors.formulas.gaussian import whitening
+from oodlit.detectors.formulas.neighbours import exact_scaling
+from oodlit.detectors.formulas.percentile import check_percentile, percentile
 from oodlit.detectors.statistics import ClassMoments, FeatureBank
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs

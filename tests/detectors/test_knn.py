@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from oodlit.detectors import KNN, fit, neighbours
-from oodlit.detectors.neighbours import exact_scaling
+from oodlit.detectors import KNN, fit
+from oodlit.detectors.formulas import neighbours
+from oodlit.detectors.formulas.neighbours import exact_scaling
 from oodlit.errors import InvalidArgumentError, NotFittedError
 from oodlit.outputs import Outputs
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import logsumexp
 
-from oodlit.detectors.softmax import log_max_probability, logsumexp_, negative_entropy, odds_against
+from oodlit.detectors.formulas.softmax import log_max_probability, logsumexp_, negative_entropy, odds_against
 from oodlit.outputs import Outputs
 
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from oodlit.detectors import DDU, KNN, LaRD, Mahalanobis
-from oodlit.detectors.base import BackboneFacts
-from oodlit.detectors.fitting import estimate_bytes, fit, make_statistics
+from oodlit.detectors.contract.fitting import estimate_bytes, fit, make_statistics
 from oodlit.detectors.statistics import (
     ClassCovariances,
     ClassMoments,
@@ -32,7 +31,7 @@ from oodlit.detectors.statistics import (
 from oodlit.detectors.statistics.hashes import hash_contents
 from oodlit.detectors.statistics.row_store import RowStore
 from oodlit.errors import InvalidArgumentError, RequirementError
-from oodlit.outputs import Outputs
+from oodlit.outputs import BackboneFacts, Outputs
 
 from .support import cut, normal, permutation
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import oodlit.metrics as m
-from oodlit.metrics import functional as F
+from oodlit import metrics as F
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from oodlit.metrics import functional as F
+from oodlit import metrics as F
 from tests.metrics import support as ref
 
 TPRS = st.sampled_from([0.05, 0.07, 0.5, 0.8, 0.9, 0.95, 0.99, 1.0])

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from oodlit import OODModule
-from oodlit.backbones import load_network
+from oodlit.backbones.loading import load_network
 from oodlit.detectors import Energy, ViM
 from oodlit.errors import InvalidArgumentError, RequirementError, UnknownNameError
 from oodlit.testing.backbones import (

@@ -9,9 +9,9 @@ import pytest
 import timm
 from huggingface_hub import constants
 
-from oodlit import hub
-from oodlit.backbones import load_network
-from oodlit.clip import from_open_clip
+from oodlit.backbones import hub
+from oodlit.backbones.clip import from_open_clip
+from oodlit.backbones.loading import load_network
 from oodlit.errors import InvalidArgumentError
 
 

@@ -12,7 +12,7 @@ from oodlit.results import DatasetInfo, Results, Settings
 from oodlit.results.export import to_latex_text, to_markdown_text
 from oodlit.results.info import percent
 from oodlit.results.names import check_name
-from oodlit.results.scores import checked
+from oodlit.results.score_table import checked
 from oodlit.roles import Role
 from tests.results.support import DATASETS, DETECTORS, run_scores
 

@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from oodlit import metrics as F
 from oodlit.errors import DataError, InvalidArgumentError, NonFiniteScoreError, UnknownNameError
 from oodlit.metrics import UndefinedMetricWarning
-from oodlit.metrics import functional as F
 from oodlit.results import DatasetInfo, Results, Scores
-from oodlit.results.evaluate import COLUMNS
+from oodlit.results.evaluation.evaluate import COLUMNS
 from oodlit.roles import Role
 from tests.results.support import DATASETS, DETECTORS, SIZES, run_scores
 

@@ -10,8 +10,7 @@ import pytest
 
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.metrics import UndefinedMetricWarning
-from oodlit.report import plots
-from oodlit.results import DatasetInfo, Results, storage
+from oodlit.results import DatasetInfo, Results, plots, storage
 from oodlit.results.pooling import SharedImagesWarning
 from oodlit.roles import Role
 from tests.results.support import DATASETS, DETECTORS, run_scores

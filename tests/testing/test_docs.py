@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from oodlit.detectors import BackboneFacts, Detector, fit, statistics
-from oodlit.detectors.base import NEEDS, snake_case
-from oodlit.outputs import Outputs
+from oodlit.detectors.contract.detector import snake_case
+from oodlit.outputs import NEEDS, Outputs
 from oodlit.testing import checks
 from oodlit.testing.contract.invariances import INVARIANCES
 from oodlit.testing.rules import clause_of
@@ -54,7 +54,7 @@ def test_page_and_shell_command_run(folder):
         f"{code}\n"
         "assert report.passed\n"
         "assert {'msp', 'nearest_mean'} <= set(table['detector'])\n"
-        "from oodlit.cli import main\n"
+        "from oodlit.cli.main import main\n"
         "from near_sample import NearSample\n"
         "assert repr(NearSample.preset('nearest')) == 'NearSample(k=1)'\n"
         "assert NearSample.preset('paper', k=20).min_train == 20\n"

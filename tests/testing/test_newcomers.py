@@ -8,7 +8,7 @@ from oodlit import OODModule, Role
 from oodlit.callbacks import OODDetection
 from oodlit.datamodules import MemorySource, OODDataModule, Sample, Stream
 from oodlit.detectors import Detector, Reference, TrainFreeDetector
-from oodlit.detectors.io import detector_to_config
+from oodlit.detectors.contract.saving import detector_to_config
 from oodlit.detectors.statistics import ClassMoments
 from oodlit.errors import InvalidArgumentError
 from oodlit.testing import ConformanceError, check_detector, checks, parametrize_with_checks, separated_problem

@@ -1,6 +1,6 @@
 """The known data sets. The export list is the registry: a set is one description and one line here."""
 
-from oodlit.datamodules.description import DatasetDescription
+from oodlit.datamodules.sets.description import DatasetDescription
 from oodlit.datamodules.sets.imagenet import IMAGENET_TRAIN as IMAGENET_TRAIN
 from oodlit.datamodules.sets.imagenet import IMAGENET_VAL as IMAGENET_VAL
 from oodlit.datamodules.sets.imagenet_shift import IMAGENET_A as IMAGENET_A

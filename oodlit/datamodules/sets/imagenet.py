@@ -9,8 +9,8 @@ from pathlib import Path, PurePosixPath
 
 import scipy.io
 
-from oodlit.datamodules.description import DatasetDescription, Membership, Placement
-from oodlit.datamodules.imagenet_classes import labels_from_ground_truth, wnid_labels
+from oodlit.datamodules.sets.description import DatasetDescription, Membership, Placement
+from oodlit.datamodules.sets.imagenet_classes import labels_from_ground_truth, wnid_labels
 from oodlit.datamodules.shards.listing import read_text
 from oodlit.errors import DataError
 from oodlit.roles import Role

@@ -2,9 +2,9 @@
 
 from pathlib import PurePosixPath
 
-from oodlit.datamodules.description import DatasetDescription, Membership
-from oodlit.datamodules.imagenet_classes import subset_labels
+from oodlit.datamodules.sets.description import DatasetDescription, Membership
 from oodlit.datamodules.sets.imagenet import by_wnid
+from oodlit.datamodules.sets.imagenet_classes import subset_labels
 from oodlit.roles import Role
 
 __all__ = [

@@ -4,8 +4,8 @@ from collections.abc import Collection
 from pathlib import PurePosixPath
 from typing import NamedTuple
 
-from oodlit.datamodules.description import DatasetDescription, Membership, Placement
-from oodlit.datamodules.unit_tests import UNIT_TESTS
+from oodlit.datamodules.generated.unit_tests import UNIT_TESTS
+from oodlit.datamodules.sets.description import DatasetDescription, Membership, Placement
 from oodlit.roles import Role
 
 __all__ = ["NINCO", "NINCO_CLASSES", "NINCO_POPULAR", "NINCO_UNIT_TESTS", "NincoClass"]

@@ -2,7 +2,7 @@
 
 from pathlib import PurePosixPath
 
-from oodlit.datamodules.description import DatasetDescription, Membership
+from oodlit.datamodules.sets.description import DatasetDescription, Membership
 from oodlit.roles import Role
 
 __all__ = [

@@ -1,8 +1,8 @@
 """The 17 unit tests as generated here, at the sizes of ID images."""
 
-from oodlit.datamodules.description import DatasetDescription
+from oodlit.datamodules.generated.unit_tests import UNIT_TESTS
+from oodlit.datamodules.sets.description import DatasetDescription
 from oodlit.datamodules.sets.ninco import NINCO_UNIT_TESTS, below
-from oodlit.datamodules.unit_tests import UNIT_TESTS
 from oodlit.roles import Role
 
 __all__ = ["UNIT_TEST_SET"]

@@ -25,7 +25,7 @@ from oodlit.datamodules.shards.manifest import (
 from oodlit.datamodules.shards.writer import Entry, ShardWriter, listing_digest
 from oodlit.datamodules.stream import check_class_names, check_name
 from oodlit.errors import DataError, InvalidArgumentError
-from oodlit.roles import Role
+from oodlit.roles import NAMES_OF_LABELS, Role
 
 __all__ = ["Check", "Progress", "build_shards", "default_split"]
 
@@ -131,7 +131,7 @@ class _Counts:
 
 def _checked(entries: Iterable[Entry], role: Role, class_names: Sequence[str], counts: _Counts) -> Iterator[Entry]:
     """Pass entries on, counted; indices must have names, paths must differ."""
-    by_label = role in (Role.TRAIN, Role.ID)
+    by_label = role in NAMES_OF_LABELS
     seen: set[int] = set()
     for entry in entries:
         index = entry.label if by_label else entry.group

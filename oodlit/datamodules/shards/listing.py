@@ -13,7 +13,7 @@ from oodlit.datamodules.shards.files import Files, open_files
 from oodlit.datamodules.shards.members import IMAGE_FIELDS
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.errors import DataError
-from oodlit.roles import Role
+from oodlit.roles import KNOWN_CLASSES, Role
 
 __all__ = ["Listing", "Place", "class_listing", "is_image", "listed_listing", "map_files", "read_text"]
 
@@ -120,7 +120,7 @@ def class_listing(
     folders = {path: path.rpartition("/")[0] or "." for path in images}
     classes = _class_names(set(folders.values()))
     found = sorted(classes.values())
-    labelled = role in (Role.TRAIN, Role.ID, Role.SHIFT)
+    labelled = role in KNOWN_CLASSES
     if found == ["."]:
         if labelled:
             folder = next(iter(classes))

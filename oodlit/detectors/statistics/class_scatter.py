@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oodlit.detectors.distributed import Group, all_sum, gather_objects
-from oodlit.detectors.inputs import check_alike
+from oodlit.checks import check_alike
 from oodlit.detectors.statistics.base import Statistic
 from oodlit.detectors.statistics.labels import train_labels
+from oodlit.distributed import Group, all_sum, gather_objects
 from oodlit.errors import RequirementError
 from oodlit.outputs import Outputs
 

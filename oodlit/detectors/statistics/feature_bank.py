@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oodlit.detectors.neighbours import exact_scaling
+from oodlit.detectors.formulas.neighbours import exact_scaling
 from oodlit.detectors.statistics.smallest_hashes import SmallestHashes
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from oodlit.detectors.inputs import first_of
+from oodlit.checks import first_of
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 

@@ -5,11 +5,11 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from oodlit.detectors.distributed import Group, all_sum, gather_objects, gather_rows, is_distributed
-from oodlit.detectors.inputs import check_alike
+from oodlit.checks import check_alike
 from oodlit.detectors.statistics.base import Statistic
 from oodlit.detectors.statistics.hashes import hash_rows
 from oodlit.detectors.statistics.row_store import PAGE_BYTES, RowStore
+from oodlit.distributed import Group, all_sum, gather_objects, gather_rows, is_distributed
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 

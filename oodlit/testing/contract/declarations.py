@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from oodlit.detectors import Detector, Reference
-from oodlit.detectors.base import NEEDS
 from oodlit.detectors.statistics import Statistic
 from oodlit.errors import UnknownNameError
+from oodlit.outputs import NEEDS
 from oodlit.testing.contract.invariances import INVARIANCES
 from oodlit.testing.problems import ProblemFactory
 from oodlit.testing.rules import Factory, MalformedError, rule

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from oodlit.detectors import Detector
-from oodlit.detectors.fitting import make_statistics
+from oodlit.detectors.contract.fitting import make_statistics
 from oodlit.errors import NotFittedError, OodlitError
 from oodlit.outputs import Outputs
 from oodlit.testing.comparison import assert_same_scores, fit_on

@@ -1,0 +1,48 @@
+"""Public names of a package that are loaded on first use, from one list.
+
+The list is the `if TYPE_CHECKING:` block of the package: type checkers read it as it stands, and `lazy_exports` takes
+from it what Python needs. A new public name is one line there.
+"""
+
+import ast
+import importlib
+import sys
+from collections.abc import Callable
+
+__all__ = ["lazy_exports"]
+
+
+def lazy_exports(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+    """What a package needs so that its names are imported when somebody asks for them.
+
+    Args:
+        package: The `__name__` of the package. Its block holds lines `from module import Name as Name` alone.
+
+    Returns:
+        The module's `__getattr__`, `__dir__` and `__all__`.
+
+    Example:
+        >>> __getattr__, __dir__, __all__ = lazy_exports("oodlit")
+        >>> __all__
+        ['Head', 'OODModule', 'Outputs', 'Results', 'Role']
+    """
+    homes = _homes(package)
+
+    def get(name: str) -> object:
+        if name not in homes:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        return getattr(importlib.import_module(homes[name]), name)
+
+    return get, lambda: sorted({*vars(sys.modules[package]), *homes}), sorted(homes)
+
+
+def _homes(package: str) -> dict[str, str]:
+    """The module of every name in the `if TYPE_CHECKING:` block."""
+    loader = sys.modules[package].__loader__
+    source = loader.get_source(package)  # type: ignore[union-attr]  # loaders of files and of archives have it
+    block = next(
+        node.body
+        for node in ast.parse(source or "").body
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+    )
+    return {alias.name: str(line.module) for line in block if isinstance(line, ast.ImportFrom) for alias in line.names}

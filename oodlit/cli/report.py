@@ -1,0 +1,24 @@
+"""`oodlit report`: from saved results to HTML pages."""
+
+from pathlib import Path
+
+__all__ = ["report"]
+
+
+def report(results: list[Path], *, out: Path | None = None) -> None:
+    """Make one self-contained HTML page from the folders that runs have written. No network, data or GPU is needed.
+
+    Args:
+        results: folders of results; several are shown below each other on one page
+        out: file to write (default: report.html in the first folder)
+    """
+    from oodlit.cli.console import console
+    from oodlit.report import write_report
+    from oodlit.results import Results
+
+    page = write_report(
+        {folder.resolve().name: Results.load(folder) for folder in results},
+        out or results[0] / "report.html",
+        folders={folder.resolve().name: folder for folder in results},
+    )
+    console().print(f"Report: {page}", highlight=False, soft_wrap=True, markup=False)

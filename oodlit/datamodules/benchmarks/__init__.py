@@ -1,0 +1,1 @@
+"""Data modules that compose the streams of a whole run."""

@@ -1,0 +1,229 @@
+"""A complete benchmark on real images that are always at hand: the handwritten digits of scikit-learn."""
+
+import shutil
+import tempfile
+import weakref
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import scipy.ndimage
+import torch
+from jaxtyping import Float64, UInt8
+from sklearn.datasets import load_digits
+from torch.utils.data import DataLoader, TensorDataset
+from torchvision.transforms import Compose, Normalize, ToTensor
+
+from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams
+from oodlit.datamodules.datamodule import OODDataModule
+from oodlit.datamodules.decode import decode_image
+from oodlit.datamodules.generated.unit_tests import UNIT_TESTS, encode, unit_test_source
+from oodlit.datamodules.loader import OnError, Transform
+from oodlit.datamodules.shards.writer import Entry
+from oodlit.datamodules.sources import MemorySource
+from oodlit.datamodules.stream import Sample, Stream
+from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.roles import Role
+
+__all__ = ["DIGIT_CORRUPTIONS", "DigitsBenchmark", "digits_transform"]
+
+ID_CLASSES = ("zero", "one", "two", "three", "four", "five", "six")
+OOD_CLASSES = ("seven", "eight", "nine")
+VAL_SHARE = 0.4
+UNIT_TEST_SCALE = 1 / 32  # the sigmas are meant for images 30 to 60 times as wide
+_RECIPE = 2  # counts up when the images change, so that no old folder is taken for the new one
+
+Picture = Float64[np.ndarray, "8 8"]
+Rng = np.random.Generator
+
+
+def _noise(image: Picture, rng: Rng) -> Picture:
+    return np.asarray(image + rng.normal(0.0, 0.25, image.shape))
+
+
+def _blur(image: Picture, rng: Rng) -> Picture:
+    return np.asarray(scipy.ndimage.gaussian_filter(image, 0.8))
+
+
+def _contrast(image: Picture, rng: Rng) -> Picture:
+    return np.asarray(image.mean() + 0.3 * (image - image.mean()))
+
+
+def _rotation(image: Picture, rng: Rng) -> Picture:
+    angle = rng.choice([-1.0, 1.0]) * rng.uniform(20.0, 35.0)
+    return np.asarray(scipy.ndimage.rotate(image, angle, reshape=False, order=1))
+
+
+def _translation(image: Picture, rng: Rng) -> Picture:
+    return np.asarray(scipy.ndimage.shift(image, rng.choice([-1.0, 1.0], 2), order=0))
+
+
+def _dropout(image: Picture, rng: Rng) -> Picture:
+    return np.asarray(image * (rng.random(image.shape) > 0.3))
+
+
+DIGIT_CORRUPTIONS: Mapping[str, Callable[[Picture, Rng], Picture]] = {
+    "noise": _noise,
+    "blur": _blur,
+    "contrast": _contrast,
+    "rotation": _rotation,
+    "translation": _translation,
+    "dropout": _dropout,
+}
+"""Corruptions that suit 8 x 8 pixels: from an image in [0, 1] to a changed one (clipped afterwards)."""
+
+
+def digits_transform() -> Compose:
+    """From an 8 x 8 image to a tensor (3, 8, 8) in [-1, 1]; three channels, since unit tests have colours."""
+    return Compose([ToTensor(), Normalize(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))])
+
+
+class DigitsBenchmark(OODDataModule):
+    """The digits 0-6 as known classes, everything else as a test: near OOD, shifted, synthetic.
+
+    | stream         | role      | images                                                                   |
+    |----------------|-----------|--------------------------------------------------------------------------|
+    | digits_train   | TRAIN     | 60 % of the digits 0-6                                                   |
+    | digits_val     | ID        | the other 40 %                                                           |
+    | digits_near    | OOD       | the digits 7, 8, 9 as three OOD classes                                  |
+    | digits_shifted | SHIFT     | the ID images under six corruptions, labels kept, groups = corruptions   |
+    | unit_tests     | UNIT_TEST | the 17 unit tests at 8 x 8 pixels                                        |
+
+    All are written as real shards once and streamed from there, by the same path as ImageNet. `train_dataloader` and
+    `val_dataloader` give (image, label) batches for `Trainer.fit`.
+
+    Args:
+        root: Folder for the shards, used again in later runs. None (default) = a temporary folder that goes with this
+            object.
+        seed: Of the split, the corruptions and the unit tests.
+        per_test: Images per unit test, >= 1.
+        transform: Default: `digits_transform()`.
+        batch_size: See `OODDataModule`.
+        num_workers: See `OODDataModule`.
+        on_error: See `OODDataModule`.
+
+    Raises:
+        InvalidArgumentError: `per_test` is below 1.
+
+    Example:
+        >>> data = DigitsBenchmark(per_test=2)
+        >>> [(stream.name, str(stream.role), len(stream)) for stream in data.streams][:3]
+        [('digits_train', 'train', 758), ('digits_val', 'id', 506), ('digits_near', 'ood', 533)]
+        >>> next(iter(data.train_dataloader()))[0].shape
+        torch.Size([64, 3, 8, 8])
+
+    References:
+        Alpaydin and Kaynak: Optical Recognition of Handwritten Digits, UCI Machine Learning Repository, 1998.
+    """
+
+    def __init__(
+        self,
+        root: str | Path | None = None,
+        *,
+        seed: int = 0,
+        per_test: int = 50,
+        transform: Transform | None = None,
+        batch_size: int = 64,
+        num_workers: int = 0,
+        on_error: OnError = "raise",
+    ) -> None:
+        """Write the shards unless they are there."""
+        if per_test < 1:
+            raise InvalidArgumentError(
+                f"DigitsBenchmark: per_test={per_test}; at least 1 image per unit test is needed"
+            )
+        if root is None:
+            root = tempfile.mkdtemp(prefix="oodlit-digits-")
+            weakref.finalize(self, shutil.rmtree, root, ignore_errors=True)  # no attribute: pickled copies own nothing
+        folder = Path(root) / f"digits-{_RECIPE}-seed{seed}-tests{per_test}"
+        super().__init__(
+            packed_streams(folder, _sets(seed, per_test)),
+            transform=digits_transform() if transform is None else transform,
+            batch_size=batch_size,
+            num_workers=num_workers,
+            on_error=on_error,
+        )
+        self.seed = seed
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the known classes, by label."""
+        return ID_CLASSES
+
+    def train_dataloader(self) -> DataLoader[tuple[torch.Tensor, ...]]:
+        """Shuffled (image, label) batches of the training digits."""
+        return self._pairs(self.stream("digits_train"), shuffle=True)
+
+    def val_dataloader(self) -> DataLoader[tuple[torch.Tensor, ...]]:
+        """(image, label) batches of the ID validation digits, in order."""
+        return self._pairs(self.stream("digits_val"), shuffle=False)
+
+    def _pairs(self, stream: Stream, *, shuffle: bool) -> DataLoader[tuple[torch.Tensor, ...]]:
+        assert self.transform is not None  # set in __init__
+        samples = list(stream.source.read(0, len(stream)))
+        images = torch.stack([self.transform(decode_image(_file(sample))) for sample in samples])
+        labels = torch.tensor([sample.label for sample in samples])
+        generator = torch.Generator().manual_seed(self.seed)
+        return DataLoader(
+            TensorDataset(images, labels), batch_size=self.batch_size, shuffle=shuffle, generator=generator
+        )
+
+
+def _file(sample: Sample) -> bytes:
+    if sample.error is not None or not isinstance(sample.image, bytes):
+        raise DataError(f"{sample.origin}, key {sample.key!r}: {sample.error}")
+    return sample.image
+
+
+def _sets(seed: int, per_test: int) -> list[SmallSet]:
+    digits = load_digits()
+    pictures = np.asarray(digits.images) / 16.0
+    targets = np.asarray(digits.target)
+    known = np.flatnonzero(targets < len(ID_CLASSES))
+    val = set(np.random.default_rng(seed).permutation(known)[: round(VAL_SHARE * len(known))].tolist())
+
+    def entry(folder: str, index: int, picture: Picture, label: int, group: int) -> Entry:
+        data = encode(_rgb(picture))
+        return Entry(f"{folder}/{index:04d}.png", lambda: data, label, group)
+
+    def of(indices: list[int]) -> list[Entry]:
+        return [entry(ID_CLASSES[targets[i]], i, pictures[i], int(targets[i]), -1) for i in indices]
+
+    val_entries = of(sorted(val))
+    near = [
+        entry(OOD_CLASSES[targets[i] - len(ID_CLASSES)], i, pictures[i], -1, int(targets[i]) - len(ID_CLASSES))
+        for i in range(len(targets))
+        if targets[i] >= len(ID_CLASSES)
+    ]
+    shifted = [
+        entry(
+            kind,
+            i,
+            np.clip(corrupt(pictures[i], np.random.default_rng([seed, group, i])), 0, 1),
+            int(targets[i]),
+            group,
+        )
+        for group, (kind, corrupt) in enumerate(DIGIT_CORRUPTIONS.items())
+        for i in sorted(val)
+    ]
+    facts = {"licence": "CC-BY-4.0", "source": "https://archive.ics.uci.edu/dataset/80", "seed": seed}
+    return [
+        SmallSet("digits_train", Role.TRAIN, of([i for i in known.tolist() if i not in val]), ID_CLASSES, facts),
+        SmallSet("digits_val", Role.ID, val_entries, ID_CLASSES, facts),
+        SmallSet("digits_near", Role.OOD, near, OOD_CLASSES, facts),
+        SmallSet("digits_shifted", Role.SHIFT, shifted, tuple(DIGIT_CORRUPTIONS), facts),
+        _unit_tests(val_entries, seed, per_test),
+    ]
+
+
+def _unit_tests(entries: list[Entry], seed: int, per_test: int) -> SmallSet:
+    images = MemorySource([Sample(entry.key, entry.read()) for entry in entries])
+    source = unit_test_source(images, per_test, seed=seed, scale=UNIT_TEST_SCALE)
+    files = [Entry(source.path(i), partial(source.file, i), group=i // per_test) for i in range(len(source))]
+    return SmallSet("unit_tests", Role.UNIT_TEST, files, tuple(UNIT_TESTS), {"format": "PNG", "seed": seed})
+
+
+def _rgb(picture: Picture) -> UInt8[np.ndarray, "8 8 3"]:
+    grey = np.rint(255.0 * picture).astype(np.uint8)
+    return np.repeat(grey[:, :, None], 3, axis=2)

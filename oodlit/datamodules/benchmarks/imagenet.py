@@ -1,0 +1,147 @@
+"""ImageNet benchmarks: known sets under one root folder, composed to the data of one run."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from oodlit.datamodules.datamodule import OODDataModule
+from oodlit.datamodules.decode import decode_image
+from oodlit.datamodules.generated.corruptions import corrupted_stream
+from oodlit.datamodules.generated.unit_tests import unit_test_stream
+from oodlit.datamodules.loader import Decode, OnError, Transform
+from oodlit.datamodules.published import set_stream
+from oodlit.datamodules.sets import IMAGENET_C, IMAGENET_TRAIN, IMAGENET_VAL, UNIT_TEST_SET, describe, descriptions
+from oodlit.datamodules.sets.description import DatasetDescription
+from oodlit.datamodules.shards.reader import shard_stream
+from oodlit.datamodules.stream import Stream
+from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.roles import NAMES_OF_LABELS
+
+__all__ = ["ImageNetBenchmark"]
+
+_TIMM = {"imagenet_train": "imagenet1k-train-*.tar", "imagenet_val": "imagenet1k-validation-*.tar"}
+
+
+class ImageNetBenchmark(OODDataModule):
+    """ImageNet-1k as ID data, and any of the known test sets.
+
+    Every set lies in a folder of its name below `root`: shards (built with `oodlit shards build`, or those published
+    for timm as they are), or images in the official layout. Sets that are generated need no folder: "unit_tests" follow
+    the sizes of ID images, "imagenet_c" is made from ID images (extra "corruptions").
+
+    Args:
+        root: Folder of the sets. timm's shards may lie in it directly.
+        sets: Names of the test sets, as `oodlit list datasets` shows them, or of folders with shards of your own, whose
+            manifest states the role (`oodlit shards build NAME SOURCE --role ...`).
+        train: True needs "imagenet_train", False leaves it out, None (default) takes it if it is there. Detectors that
+            are fitted need it.
+        locations: Other places by name of the set: a folder, a pattern or URL of shards, or a list of shards.
+        streams: Further streams of your own.
+        transform: See `OODDataModule`.
+        complete: True (default) refuses a set whose number of images differs from the published one.
+        per_test: Images per generated unit test.
+        unit_test_format: "PNG" (default), "JPEG", or None = that of the ID image: noise stored as JPEG is another test.
+        seed: Of what is generated.
+        batch_size: See `OODDataModule`.
+        num_workers: See `OODDataModule`.
+        on_error: See `OODDataModule`.
+        decode: See `OODDataModule`; `functools.partial(decode_image, reduce_to=512)` is the fast path.
+
+    Raises:
+        UnknownNameError: No such set; the nearest names are given.
+        InvalidArgumentError: A set is named twice, or is ID or training data.
+        DataError: A set is missing or incomplete.
+        MissingExtraError: "imagenet_c" is to be generated and the extra is not installed.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        sets: Sequence[str] = ("ninco", "unit_tests"),
+        *,
+        train: bool | None = None,
+        locations: Mapping[str, str | Path | Sequence[str | Path]] | None = None,
+        streams: Sequence[Stream] = (),
+        transform: Transform | None = None,
+        complete: bool = True,
+        per_test: int = 400,
+        unit_test_format: str | None = "PNG",
+        seed: int = 0,
+        batch_size: int = 64,
+        num_workers: int = 0,
+        on_error: OnError = "raise",
+        decode: Decode = decode_image,
+    ) -> None:
+        """Find the sets; of shards with a manifest, no image is read."""
+        places = _Places(Path(root), dict(locations or {}), complete)
+        own = [name for name in sets if name not in descriptions() and places.has_shards(name)]
+        chosen = [describe(name) for name in sets if name not in own]
+        for description in chosen:
+            if description.role in NAMES_OF_LABELS:
+                raise InvalidArgumentError(
+                    f"sets: {description.name!r} is always the {description.role} data; name test sets alone"
+                )
+        known = {*own, *(d.name for d in (*chosen, IMAGENET_VAL, IMAGENET_TRAIN))}
+        if unknown := sorted(places.locations.keys() - known):
+            raise InvalidArgumentError(f"locations: {unknown[0]!r} is not among the sets of this benchmark")
+        val = places.stream(IMAGENET_VAL)
+        found = [val]
+        if train or (train is None and places.find(IMAGENET_TRAIN) is not None):
+            found.append(places.stream(IMAGENET_TRAIN))
+        for name in sets:
+            if name in own:
+                found.append(shard_stream(places.location(name), name=name))
+                continue
+            description = describe(name)
+            if description is UNIT_TEST_SET and places.find(description) is None:
+                made = unit_test_stream(val.source, count=per_test, seed=seed, format=unit_test_format)
+                found.append(made)
+            elif description is IMAGENET_C and places.find(description) is None:
+                found.append(corrupted_stream(val.source, seed=seed))
+            else:
+                found.append(places.stream(description))
+        super().__init__(
+            [*found, *streams],
+            transform=transform,
+            batch_size=batch_size,
+            num_workers=num_workers,
+            on_error=on_error,
+            decode=decode,
+        )
+
+
+class _Places:
+    """Where the sets lie."""
+
+    def __init__(self, root: Path, locations: dict[str, str | Path | Sequence[str | Path]], complete: bool) -> None:
+        self.root, self.locations, self.complete = root, locations, complete
+
+    def find(self, description: DatasetDescription) -> str | Path | Sequence[str | Path] | None:
+        """Location of a set; None if it is not there."""
+        name = description.name
+        if name in self.locations:
+            return self.locations[name]
+        if (self.root / name).is_dir():
+            return self.root / name
+        shards = sorted(self.root.glob(_TIMM[name])) if name in _TIMM else []
+        return shards or None
+
+    def location(self, name: str) -> str | Path | Sequence[str | Path]:
+        """Where the shards of a set of the user's own lie."""
+        return self.locations.get(name, self.root / name)
+
+    def has_shards(self, name: str) -> bool:
+        """Whether there are shards of a set of the user's own."""
+        return name in self.locations or any((self.root / name).glob("*.tar"))
+
+    def stream(self, description: DatasetDescription) -> Stream:
+        """The stream of a set that must be there."""
+        location = self.find(description)
+        if location is None:
+            folder = self.root / description.name
+            there = sorted(path.name for path in self.root.iterdir()) if self.root.is_dir() else ["no such folder"]
+            raise DataError(
+                f"{folder}: {description.title} is not there (found: {', '.join(there) or 'nothing'}) - build it with"
+                f" `oodlit shards build {description.name} SOURCE --out {folder}`, or pass"
+                f" locations={{{description.name!r}: ...}}"
+            )
+        return set_stream(description, location, complete=self.complete)

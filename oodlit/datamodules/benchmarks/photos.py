@@ -1,0 +1,128 @@
+"""Real photos that pip can bring: the pictures that the package foolbox carries, for a first look at real networks."""
+
+import importlib.metadata
+import re
+import shutil
+import tempfile
+import weakref
+from functools import partial
+from pathlib import Path
+
+from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams
+from oodlit.datamodules.datamodule import OODDataModule
+from oodlit.datamodules.generated.unit_tests import UNIT_TESTS, Template, UnitTestSource
+from oodlit.datamodules.loader import OnError, Transform
+from oodlit.datamodules.sets.imagenet_classes import class_names
+from oodlit.datamodules.shards.writer import Entry
+from oodlit.datamodules.sources import MemorySource
+from oodlit.datamodules.stream import Sample
+from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError
+from oodlit.roles import Role
+
+__all__ = ["PhotosBenchmark"]
+
+SIZES = ((500, 375), (500, 333), (375, 500), (500, 500), (500, 334), (333, 500), (400, 300), (640, 480))
+"""Frequent sizes of ImageNet images, for the unit tests: width and height in pixels."""
+OTHERS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "mnist": "MNIST", "fashionMNIST": "Fashion-MNIST"}
+_NAME = re.compile(r"(\w+?)_(\d+)_(\d+)\.(png|jpg)")
+_RECIPE = 1
+
+
+class PhotosBenchmark(OODDataModule):
+    """20 labelled ImageNet photos as ID data, 80 pictures of four other data sets and the 17 unit tests against them.
+
+    | stream          | role      | images                                                          |
+    |-----------------|-----------|-----------------------------------------------------------------|
+    | imagenet_photos | ID        | 20 photos with their ImageNet labels                            |
+    | other_pictures  | OOD       | 20 each of CIFAR-10, CIFAR-100, MNIST, Fashion-MNIST (groups)   |
+    | unit_tests      | UNIT_TEST | the 17 unit tests at frequent sizes of ImageNet images          |
+
+    A look at a real network, not a measurement: 20 ID images give an FPR at 95 % TPR in which one photo decides.
+    Pictures of CIFAR show things that ImageNet has too, at 32 x 32 pixels; read their groups with that in mind.
+
+    Args:
+        root: Folder for the shards, used again in later runs. None (default) = a temporary folder that goes with this
+            object.
+        seed: Of the unit tests.
+        per_test: Images per unit test, >= 1.
+        transform: See `OODDataModule`.
+        batch_size: See `OODDataModule`.
+        num_workers: See `OODDataModule`.
+        on_error: See `OODDataModule`.
+
+    Raises:
+        MissingExtraError: The extra "imagenet-demo" is not installed.
+        DataError: The installed package holds other pictures than expected.
+        InvalidArgumentError: `per_test` is below 1.
+
+    References:
+        Rauber et al.: Foolbox Native, Journal of Open Source Software 5(53), 2020.
+    """
+
+    def __init__(
+        self,
+        root: str | Path | None = None,
+        *,
+        seed: int = 0,
+        per_test: int = 12,
+        transform: Transform | None = None,
+        batch_size: int = 64,
+        num_workers: int = 0,
+        on_error: OnError = "raise",
+    ) -> None:
+        """Write the shards unless they are there."""
+        if per_test < 1:
+            raise InvalidArgumentError(
+                f"PhotosBenchmark: per_test={per_test}; at least 1 image per unit test is needed"
+            )
+        sets = _sets(seed, per_test)
+        if root is None:
+            root = tempfile.mkdtemp(prefix="oodlit-photos-")
+            weakref.finalize(self, shutil.rmtree, root, ignore_errors=True)  # no attribute: pickled copies own nothing
+        super().__init__(
+            packed_streams(Path(root) / f"photos-{_RECIPE}-seed{seed}-tests{per_test}", sets),
+            transform=transform,
+            batch_size=batch_size,
+            num_workers=num_workers,
+            on_error=on_error,
+        )
+
+
+def _pictures() -> list[tuple[str, int, Path]]:
+    """Data set, label and file of every picture; found without importing the package."""
+    try:
+        files = importlib.metadata.files("foolbox") or []
+    except importlib.metadata.PackageNotFoundError as error:
+        raise MissingExtraError.of("PhotosBenchmark", "imagenet-demo") from error
+    found = []
+    for file in sorted(files, key=str):
+        match = _NAME.fullmatch(file.name)
+        if file.parent.name == "data" and match:
+            found.append((match[1], int(match[3]), Path(str(file.locate()))))
+    numbers = {name: sum(kind == name for kind, _, _ in found) for name in ("imagenet", *OTHERS)}
+    if set(numbers.values()) != {20}:
+        raise DataError(f"foolbox: pictures {numbers}; 20 each are expected - pip install 'foolbox==3.3.4'")
+    return found
+
+
+def _sets(seed: int, per_test: int) -> list[SmallSet]:
+    pictures = _pictures()
+    photos = [
+        Entry(f"imagenet/{path.name}", path.read_bytes, label) for name, label, path in pictures if name == "imagenet"
+    ]
+    groups = list(OTHERS)
+    others = [
+        Entry(f"{name}/{path.name}", path.read_bytes, group=groups.index(name))
+        for name, _, path in pictures
+        if name in OTHERS
+    ]
+    facts = {"source": "https://github.com/bethgelab/foolbox"}
+    images = MemorySource([Sample(photo.key, photo.read()) for photo in photos])
+    templates = [Template(*SIZES[i % len(SIZES)], position=i % len(images)) for i in range(per_test)]
+    source = UnitTestSource(templates, images=images, seed=seed)
+    tests = [Entry(source.path(i), partial(source.file, i), group=i // per_test) for i in range(len(source))]
+    return [
+        SmallSet("imagenet_photos", Role.ID, photos, class_names(), facts),
+        SmallSet("other_pictures", Role.OOD, others, tuple(OTHERS.values()), facts),
+        SmallSet("unit_tests", Role.UNIT_TEST, tests, tuple(UNIT_TESTS), {"format": "PNG", "seed": seed}),
+    ]

@@ -1,0 +1,133 @@
+"""The unit tests by name, in the order in which results show them, and one image of one test."""
+
+import hashlib
+import io
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from jaxtyping import UInt8
+from PIL import Image
+
+from oodlit.datamodules.generated.unit_tests import generators
+from oodlit.errors import InvalidArgumentError, UnknownNameError
+
+__all__ = ["FORMATS", "UNIT_TESTS", "UnitTest", "draw", "encode"]
+
+
+@dataclass(frozen=True)
+class UnitTest:
+    """One kind of synthetic image.
+
+    Args:
+        name: As in the published set; also the name of the OOD class in results.
+        generator: Pure function of (width, height, rng), or of (image, rng) if `from_image`.
+        from_image: It permutes the pixels of an ID image.
+        smooths: It filters, and takes `scale`.
+    """
+
+    name: str
+    generator: Callable[..., Any]
+    from_image: bool = False
+    smooths: bool = False
+
+
+UNIT_TESTS: Mapping[str, UnitTest] = {
+    test.name: test
+    for test in (
+        UnitTest("uni", generators.uni),
+        UnitTest("Gaussian", generators.gaussian),
+        UnitTest("Rademacher", generators.rademacher),
+        UnitTest("pixel_perm", generators.pixel_perm, from_image=True),
+        UnitTest("white", generators.white),
+        UnitTest("black", generators.black),
+        UnitTest("grey", generators.grey),
+        UnitTest("monochrome", generators.monochrome),
+        UnitTest("tricolour", generators.tricolour),
+        UnitTest("tricolour_primary", generators.tricolour_primary),
+        UnitTest("horizontal_stripes", generators.horizontal_stripes),
+        UnitTest("vertical_stripes", generators.vertical_stripes),
+        UnitTest("low_freq", generators.low_freq, smooths=True),
+        UnitTest("low_freq_channelfullscale", generators.low_freq_channelfullscale, smooths=True),
+        UnitTest("low_freq_colorrange", generators.low_freq_colorrange, smooths=True),
+        UnitTest("low_freq_pixel_perm", generators.low_freq_pixel_perm, from_image=True, smooths=True),
+        UnitTest("blobs", generators.blobs, smooths=True),
+    )
+}
+"""All 17, in the published order."""
+
+FORMATS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
+    "PNG": ("png", {"compress_level": 1}),
+    "JPEG": ("jpg", {"quality": 95, "subsampling": 0}),
+}
+"""File formats: extension and how Pillow writes them. Noise stored as JPEG is another test than noise stored as PNG."""
+
+
+def draw(
+    name: str,
+    width: int,
+    height: int,
+    *,
+    index: int,
+    seed: int = 0,
+    image: Image.Image | None = None,
+    scale: float = 1.0,
+) -> UInt8[np.ndarray, "rows columns 3"]:
+    """One image of a unit test: a function of its arguments alone, in any process and order.
+
+    Args:
+        name: One of `UNIT_TESTS`.
+        width: In pixels, >= 1.
+        height: In pixels, >= 1.
+        index: Which image of the test, >= 0.
+        seed: Another seed gives another, unrelated set.
+        image: The ID image whose pixels are permuted (its size wins); needed by the tests `from_image` alone.
+        scale: Factor on the sigmas of the smoothing tests; 1 (default) is the published size.
+
+    Returns:
+        8-bit RGB pixels of shape (height, width, 3): values in [0, 1] times 255, rounded to the nearest.
+
+    Raises:
+        UnknownNameError: No such test.
+        InvalidArgumentError: A size, index or scale out of range, or no ID image where one is needed.
+
+    Example:
+        >>> draw("tricolour_primary", 3, 1, index=0).shape
+        (1, 3, 3)
+    """
+    if name not in UNIT_TESTS:
+        raise UnknownNameError.of("unit test", name, UNIT_TESTS)
+    if width < 1 or height < 1 or index < 0 or not scale > 0:
+        raise InvalidArgumentError(
+            f"unit test {name!r}: width={width}, height={height}, index={index}, scale={scale};"
+            " width and height >= 1, index >= 0 and scale > 0 are needed"
+        )
+    test = UNIT_TESTS[name]
+    digest = hashlib.blake2b(f"{name}/{index}/{seed}".encode(), digest_size=16).digest()
+    rng = np.random.Generator(np.random.Philox(key=int.from_bytes(digest, "little")))
+    options = {"scale": scale} if test.smooths else {}
+    if not test.from_image:
+        values = test.generator(width, height, rng, **options)
+    elif image is None:
+        raise InvalidArgumentError(f"unit test {name!r} permutes the pixels of an ID image; pass image=")
+    else:
+        values = test.generator(np.asarray(image.convert("RGB")), rng, **options)
+    return np.asarray(np.rint(255.0 * values), np.uint8)
+
+
+def encode(pixels: UInt8[np.ndarray, "height width 3"], format: str = "PNG") -> bytes:
+    """Pixels as a file: PNG is exact; JPEG is written with quality 95 and full colour resolution.
+
+    Raises:
+        UnknownNameError: The format is not one of `FORMATS`.
+
+    Example:
+        >>> encode(np.zeros((1, 1, 3), np.uint8))[1:4]
+        b'PNG'
+    """
+    if format not in FORMATS:
+        raise UnknownNameError.of("format of unit tests", format, FORMATS)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, format, **FORMATS[format][1])
+    return file.getvalue()

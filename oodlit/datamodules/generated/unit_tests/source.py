@@ -1,0 +1,245 @@
+"""Unit tests as a source: drawn when they are read, at the sizes of ID images."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+
+import numpy as np
+from jaxtyping import Int64
+from PIL import Image
+
+from oodlit.datamodules.decode import decode_image, image_size
+from oodlit.datamodules.generated.unit_tests.registry import FORMATS, UNIT_TESTS, draw, encode
+from oodlit.datamodules.keys import escape_key
+from oodlit.datamodules.shards.writer import Entry
+from oodlit.datamodules.sources import MemorySource
+from oodlit.datamodules.stream import Sample, Source, Stream
+from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
+from oodlit.roles import Role
+
+__all__ = ["Template", "UnitTestListing", "UnitTestSource", "unit_test_source", "unit_test_stream"]
+
+_RUN = 4
+
+
+@dataclass(frozen=True)
+class Template:
+    """Size and format of one image per unit test.
+
+    Args:
+        width: In pixels, >= 1.
+        height: In pixels, >= 1.
+        format: "PNG" (default) or "JPEG".
+        position: Position in the ID source of the image whose pixels are permuted; -1 = none.
+    """
+
+    width: int
+    height: int
+    format: str = "PNG"
+    position: int = -1
+
+
+class UnitTestSource:
+    """Images of the unit tests, all of one test after the other; image i has the size and format of template i.
+
+    The file is formed and decoded again as from a shard: both ways give the same keys and the same pixels.
+
+    Args:
+        templates: One per image of each test.
+        images: ID images, for the tests that permute their pixels.
+        tests: Names of the tests, in the order of the groups. Default: all 17.
+        seed: See `draw`.
+        scale: See `draw`.
+
+    Raises:
+        InvalidArgumentError: No template, or a test needs ID images that are not given.
+        UnknownNameError: No such test or format.
+
+    Example:
+        >>> source = UnitTestSource([Template(5, 4)], tests=["black", "blobs"])
+        >>> [sample.key for sample in source.read(0, 2)]
+        ['black/0000%2Epng', 'blobs/0000%2Epng']
+    """
+
+    def __init__(
+        self,
+        templates: Sequence[Template],
+        *,
+        images: Source | None = None,
+        tests: Sequence[str] = tuple(UNIT_TESTS),
+        seed: int = 0,
+        scale: float = 1.0,
+    ) -> None:
+        """Check names and templates; nothing is drawn."""
+        self.templates, self.images, self.tests = tuple(templates), images, tuple(tests)
+        self.seed, self.scale = seed, scale
+        if not self.templates or not self.tests or len(set(self.tests)) < len(self.tests):
+            raise InvalidArgumentError(
+                f"UnitTestSource: {len(self.templates)} templates and tests {self.tests}; at least one template and"
+                " distinct tests are needed"
+            )
+        for test in self.tests:
+            if test not in UNIT_TESTS:
+                raise UnknownNameError.of("unit test", test, UNIT_TESTS)
+        for template in self.templates:
+            if template.format not in FORMATS:
+                raise UnknownNameError.of("format of unit tests", template.format, FORMATS)
+        permuting = [test for test in self.tests if UNIT_TESTS[test].from_image]
+        if permuting and (images is None or any(template.position < 0 for template in self.templates)):
+            raise InvalidArgumentError(
+                f"UnitTestSource: {permuting[0]!r} permutes the pixels of ID images; pass images= and templates with"
+                " positions (see unit_test_source), or leave the test out of tests="
+            )
+
+    def __len__(self) -> int:
+        """Number of images of all tests."""
+        return len(self.tests) * len(self.templates)
+
+    def path(self, position: int) -> str:
+        """File name of an image; its key is the escaped form."""
+        test, index = divmod(position, len(self.templates))
+        return f"{self.tests[test]}/{index:04d}.{FORMATS[self.templates[index].format][0]}"
+
+    def read(self, start: int, stop: int) -> Iterator[Sample]:
+        """Images start, ..., stop - 1."""
+        for position in range(start, min(stop, len(self))):
+            yield self._sample(position)
+
+    def find(self, keys: Collection[str]) -> Iterator[Sample]:
+        """The images of these keys."""
+        for position in range(len(self)):
+            if escape_key(self.path(position)) in keys:
+                yield self._sample(position)
+
+    def file(self, position: int) -> bytes:
+        """The image file at a position.
+
+        Raises:
+            DataError: The ID image whose pixels are to be permuted cannot be read.
+        """
+        test, index = divmod(position, len(self.templates))
+        name, template = self.tests[test], self.templates[index]
+        image = self._id_image(template.position) if UNIT_TESTS[name].from_image else None
+        pixels = draw(name, template.width, template.height, index=index, seed=self.seed, image=image, scale=self.scale)
+        return encode(pixels, template.format)
+
+    def _sample(self, position: int) -> Sample:
+        key, group = escape_key(self.path(position)), position // len(self.templates)
+        origin = f"unit test {self.path(position)}"
+        try:
+            return Sample(key, self.file(position), group=group, origin=origin)
+        except DataError as error:
+            return Sample(key, b"", group=group, error=str(error), origin=origin)
+
+    def _id_image(self, position: int) -> Image.Image:
+        assert self.images is not None  # checked in __init__
+        return _image(next(iter(self.images.read(position, position + 1))))
+
+
+@dataclass(frozen=True)
+class UnitTestListing:
+    """The images of a source as entries to be packed: drawn when they are read, named as in the stream."""
+
+    source: UnitTestSource
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the tests, by group."""
+        return self.source.tests
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self.source)
+
+    def __iter__(self) -> Iterator[Entry]:
+        """The entries in the order of the stream."""
+        for position in range(len(self.source)):
+            group = position // len(self.source.templates)
+            yield Entry(self.source.path(position), partial(self.source.file, position), group=group)
+
+
+def unit_test_source(
+    images: Source,
+    count: int = 400,
+    *,
+    seed: int = 0,
+    format: str | None = "PNG",
+    scale: float = 1.0,
+    tests: Sequence[str] = tuple(UNIT_TESTS),
+) -> UnitTestSource:
+    """Unit tests at the sizes of a seeded choice of ID images.
+
+    The chosen images are held in memory (400 ImageNet files: 45 MB), so that drawing reads no shard. They are chosen in
+    runs of four neighbours: passing over the rest of a shard costs more than reading.
+
+    Args:
+        images: The ID images. Where it holds fewer than `count`, images serve more than once.
+        count: Images per test, >= 1; 400 (default) as published.
+        seed: Another seed chooses other images and draws others; see `draw`.
+        format: Format of all files, "PNG" by default: exact. None = "JPEG" where the ID image is one, else "PNG".
+        scale: See `draw`.
+        tests: Names of the tests; default: all 17.
+
+    Raises:
+        InvalidArgumentError: `count` is below 1, the source is empty, or it gives tensors.
+        DataError: A chosen image cannot be read.
+    """
+    if count < 1 or not len(images):
+        raise InvalidArgumentError(f"unit tests: count={count} of {len(images)} ID images; at least one is needed")
+    rng = np.random.default_rng(seed)
+    rounds = [_runs(len(images), rng) for _ in range(-(-count // len(images)))]
+    positions = np.concatenate(rounds)[:count]
+    distinct, index = np.unique(positions, return_inverse=True)
+    held = MemorySource(list(_read(images, distinct.tolist())))
+    sizes = [_template(sample, format, i) for i, sample in enumerate(held.samples)]
+    return UnitTestSource([sizes[i] for i in index], images=held, tests=tests, seed=seed, scale=scale)
+
+
+def unit_test_stream(
+    images: Source, *, name: str = "unit_tests", count: int = 400, seed: int = 0, format: str | None = "PNG"
+) -> Stream:
+    """All 17 unit tests at the sizes of `images`, drawn when they are read; see `unit_test_source`."""
+    source = unit_test_source(images, count, seed=seed, format=format)
+    return Stream(name, Role.UNIT_TEST, source, tuple(UNIT_TESTS))
+
+
+def _runs(length: int, rng: np.random.Generator) -> Int64[np.ndarray, " length"]:
+    """All positions, in runs of neighbours whose order is random."""
+    starts = _RUN * rng.permutation(-(-length // _RUN))
+    positions = (starts[:, None] + np.arange(_RUN)).ravel()
+    return np.asarray(positions[positions < length], np.int64)
+
+
+def _read(source: Source, positions: Sequence[int]) -> Iterator[Sample]:
+    """Samples at ascending positions; neighbours are read in one go."""
+    for _, run in groupby(enumerate(positions), key=lambda item: item[1] - item[0]):
+        members = [position for _, position in run]
+        yield from source.read(members[0], members[-1] + 1)
+
+
+def _template(sample: Sample, format: str | None, position: int) -> Template:
+    if isinstance(sample.image, bytes) and sample.error is None:
+        try:
+            width, height, own = image_size(sample.image)
+        except DataError as error:
+            raise DataError(f"{sample.origin}, key {sample.key!r}: {error}") from error
+    else:
+        image = _image(sample)
+        width, height, own = image.width, image.height, "PNG"
+    return Template(width, height, format or ("JPEG" if own in ("JPEG", "MPO") else "PNG"), position)
+
+
+def _image(sample: Sample) -> Image.Image:
+    if sample.error is not None:
+        raise DataError(f"ID image {sample.key!r} ({sample.origin}): {sample.error}")
+    if isinstance(sample.image, Image.Image):
+        return sample.image
+    if not isinstance(sample.image, bytes):
+        raise InvalidArgumentError(
+            f"ID image {sample.key!r} is a tensor; unit tests need files or PIL images to follow their sizes"
+        )
+    try:
+        return decode_image(sample.image)
+    except DataError as error:
+        raise DataError(f"ID image {sample.key!r} ({sample.origin}): {error}") from error

@@ -1,0 +1,315 @@
+"""The contract of a detector: what it needs, how it is fitted, how it scores."""
+
+import inspect
+import logging
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar, TypeAlias, TypeVar, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from oodlit.checks import check_finite, check_head, check_outputs, check_shapes, plain_mode, shapes_of
+from oodlit.detectors.contract.class_paths import settings_from_config
+from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.statistics import Statistic, Statistics
+from oodlit.errors import InvalidArgumentError, NotFittedError, RequirementError, UnknownNameError
+from oodlit.outputs import NEEDS, BackboneFacts, Head, Outputs
+
+__all__ = ["Detector", "Requirement", "TrainFreeDetector", "snake_case"]
+
+D = TypeVar("D", bound="Detector")
+_log = logging.getLogger("oodlit.detectors")
+
+Requirement: TypeAlias = "Callable[[Any, BackboneFacts], str]"
+"""A function of a detector and the facts that returns why the detector does not apply; empty if it does."""
+
+
+class Detector(nn.Module, ABC):
+    """A score for every image: higher = more in-distribution.
+
+    A subclass is final. It declares `needs`, `statistics` and `reference`, stores the arguments of its constructor
+    under their own names, and fills in `_fit` and `_score`. Fitted state lives in buffers: whatever `_fit` stores with
+    `self.register_buffer(name, tensor)` is saved, loaded and moved between devices.
+
+    Example:
+        A whole detector:
+
+        >>> class Largest(TrainFreeDetector):
+        ...     needs = frozenset({"logits"})
+        ...     reference = Reference("Largest logit", "A. Nonymous", "example", 2024, "https://example.org")
+        ...     def _score(self, outputs):
+        ...         return outputs.require("logits").amax(dim=1)
+        >>> Largest().score(Outputs(torch.tensor([[1.0, 3.0], [2.0, 0.0]]))).tolist()
+        [3.0, 2.0]
+    """
+
+    needs: frozenset[str]
+    """Which of `NEEDS` are read; nothing else may be. Of the class, or of the instance where settings decide."""
+    statistics: tuple[type[Statistic], ...] = ()
+    """What must be known of the training set; empty for a train-free detector."""
+    sample_fields: ClassVar[frozenset[str] | None] = None
+    """What the fit reads of `TrainSample`, names of its `FIELDS`; None = what is in `needs`."""
+    reference: ClassVar[Reference]
+    """The paper."""
+    requirements: ClassVar[tuple[Requirement, ...]] = ()
+    """Conditions beyond `needs`, for example non-negative features."""
+    invariances: ClassVar[frozenset[str]] = frozenset()
+    """Names of invariances that hold and that the conformance kit tests; see `oodlit.testing`."""
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    """Published settings by name, see `preset`; nested detectors as {"class_path": ..., "init_args": ...}."""
+    host_buffers: ClassVar[frozenset[str]] = frozenset()
+    """Buffers too large to follow the device of the outputs; `_score` moves their parts itself."""
+    layers: tuple[str, ...] = ()
+    """Names of the hidden activations that are read, where `needs` has "hidden"."""
+    min_train: int = 0
+    """Fewest training images that a fit can do with; known from the settings, before a run."""
+    extra_passes: int = 0
+    """Forward passes per image beyond the one that every run makes."""
+    notes: tuple[str, ...] = ()
+    """What the last fit found worth telling, for example classes without an image. Also logged as warnings."""
+
+    fitted_on: str = ""
+    """Fingerprint of the backbone that the fit belongs to; set by whoever knows it, empty after a fit by hand."""
+
+    _fitted: bool = False
+    _shapes: Mapping[str, int] = MappingProxyType({})
+    """Number of logits and features that the fit belongs to, where they are known."""
+
+    @abstractmethod
+    def _fit(self, statistics: Statistics, head: Head | None) -> None:
+        """Derive the state from the statistics and the head; store tensors with `register_buffer`."""
+
+    @abstractmethod
+    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+        """Scores of a batch, higher = in-distribution; must not change `outputs`."""
+
+    @final
+    def fit(self, statistics: Statistics | None = None, head: Head | None = None) -> None:
+        """Fit on the training set, replacing any earlier fit.
+
+        Args:
+            statistics: The facts that `statistics` names.
+            head: The linear head, if `needs` has "head".
+
+        Raises:
+            RequirementError: The head or a statistic is missing, or the settings do not fit the data.
+        """
+        if "head" in self.required_needs and head is None:
+            raise RequirementError(f"{self!r} needs the linear head of the classifier; pass head=Head(weight, bias)")
+        given = Statistics() if statistics is None else statistics
+        missing = [s.__name__ for s in self.required_statistics if s not in given or given[s].num_samples == 0]
+        if missing:
+            raise RequirementError(f"{self!r} must be fitted on training images; missing: {', '.join(missing)}")
+        self._fitted = False
+        self.notes, self.fitted_on = (), ""
+        needs = self.required_needs
+        shapes = {name: size for name, size in given.shapes.items() if name in needs}
+        if head is not None and "head" in needs:
+            check_head(self, head)
+            of_head = {"logits": head.num_classes, "features": head.width}
+            check_shapes(self, of_head, given.shapes, "the head is for", "the training images have")
+            shapes |= {name: size for name, size in of_head.items() if name in needs}
+        with plain_mode():
+            for child in self._children():
+                child.fit(given, head)
+                self.notes += child.notes
+            self._fit(given, head)
+        self._shapes = shapes
+        self._fitted = True
+
+    @final
+    def score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+        """Scores of a batch.
+
+        Args:
+            outputs: A batch; every field in `needs` must be there.
+
+        Returns:
+            Shape (batch,), float32 or float64, higher = in-distribution.
+
+        Raises:
+            NotFittedError: The detector needs a fit and has none.
+            InvalidArgumentError: `outputs` is none of the kind, or a needed field is missing, holds NaN or infinities,
+                or is not as wide as in the fit.
+        """
+        check_outputs(self, outputs)
+        if not self.is_fitted:
+            raise NotFittedError(
+                f"{self!r} is not fitted; call oodlit.detectors.fit([...], batches, head) or load a saved fit first"
+            )
+        self._follow(outputs.device)
+        with torch.no_grad(), torch.autocast(outputs.device.type, enabled=False):
+            self._check_inputs(outputs)
+            scores = self._score(outputs)
+        if scores.shape != (len(outputs),):
+            raise InvalidArgumentError(
+                f"{self!r} gave scores of shape {tuple(scores.shape)} for {len(outputs)} images; (batch,) is needed"
+            )
+        return scores
+
+    @property
+    def is_fitted(self) -> bool:
+        """True if `score` can be called: after a fit, or if neither statistics nor the head are needed."""
+        return self._fitted or not (self.required_statistics or "head" in self.required_needs)
+
+    @property
+    def required_needs(self) -> frozenset[str]:
+        """`needs` of this detector and of those inside it."""
+        children = self._children()
+        if not hasattr(self, "needs"):  # an AttributeError here would read as if there were no `required_needs`
+            raise InvalidArgumentError(
+                f"{self!r} declares no `needs`; give a frozenset of names: {', '.join(sorted(NEEDS))}"
+            )
+        return frozenset().union(self.needs, *(c.required_needs for c in children))
+
+    @property
+    def required_statistics(self) -> tuple[type[Statistic], ...]:
+        """`statistics` of this detector and of those inside it."""
+        nested = (s for c in self._children() for s in c.required_statistics)
+        return tuple(dict.fromkeys((*self.statistics, *nested)))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The arguments of the constructor, as stored.
+
+        Raises:
+            InvalidArgumentError: The constructor does not store an argument under its own name.
+        """
+        stored = self._stored_settings()
+        lost = [name for name in _parameters(type(self)) if name not in stored]
+        if lost:
+            raise InvalidArgumentError(
+                f"{self!r}: the argument {lost[0]!r} of the constructor is not stored under its own name;"
+                f" write self.{lost[0]} = {lost[0]}"
+            )
+        return stored
+
+    @classmethod
+    def preset(cls: type[D], name: str, **changes: Any) -> D:
+        """The detector with published settings.
+
+        Args:
+            name: A key of `presets`.
+            changes: Settings that replace those of the preset.
+
+        Raises:
+            UnknownNameError: There is no such preset.
+
+        Example:
+            >>> from oodlit.detectors import KNN
+            >>> KNN.preset("1-percent")
+            KNN(k=10, bank_size=12811)
+        """
+        if not cls.presets:
+            raise UnknownNameError(f"{cls.__name__} has no presets, got {name!r}; write {cls.__name__}(...)")
+        if name not in cls.presets:
+            raise UnknownNameError.of(f"preset of {cls.__name__}", name, cls.presets)
+        return cls(**{**settings_from_config(cls.presets[name], Detector), **changes})
+
+    @classmethod
+    def key(cls) -> str:
+        """The name in tables and files: the class in snake_case.
+
+        Example:
+            >>> TrainFreeDetector.key()
+            'train_free_detector'
+        """
+        return snake_case(cls.__name__)
+
+    @final
+    def why_not(self, facts: BackboneFacts) -> str:
+        """Why this detector does not apply to a backbone; empty if it does."""
+        needs = self.required_needs
+        if "head" in needs and facts.head_problem:
+            return f"needs the linear head; {facts.head_problem}"
+        absent = sorted(needs - facts.available - {"head"})
+        if absent:
+            return f"needs {', '.join(absent)}, which {facts.name} does not give"
+        if self.required_statistics and facts.num_train == 0 and not self.is_fitted:
+            return "needs a train stream to be fitted on; the data has none"
+        if self.min_train > facts.num_train and not self.is_fitted:
+            return f"needs at least {self.min_train} training images, the train stream has {facts.num_train}"
+        reasons = (requirement(self, facts) for requirement in self.requirements)
+        nested = (child.why_not(facts) for child in self._children())
+        return next((reason for reason in (*reasons, *nested) if reason), "")
+
+    def extra_repr(self) -> str:
+        """Settings that differ from their default; what was not stored reads `name=?`, as messages must have a name."""
+        stored = self._stored_settings()
+        written = {n: repr(stored[n]) if n in stored else "?" for n in _parameters(type(self))}
+        return ", ".join(f"{n}={written[n]}" for n, v in _parameters(type(self)).items() if written[n] != repr(v))
+
+    def __repr__(self) -> str:
+        """As one would write it."""
+        return f"{type(self).__name__}({self.extra_repr()})"
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Settings are frozen once fitted: what was derived from them would no longer belong to them."""
+        if self._fitted and name in _parameters(type(self)):
+            raise AttributeError(f"{self!r} is fitted and its setting {name!r} is frozen; make a new detector")
+        super().__setattr__(name, value)
+
+    def _check_inputs(self, outputs: Outputs) -> None:
+        """Every needed field is there, finite, and as wide as in the fit."""
+        needs = self.required_needs
+        for name in sorted(needs & {"logits", "features", "images"}):
+            outputs.require(name)
+        for name in ("hidden", "model"):
+            if name in needs and getattr(outputs, name) is None:
+                raise InvalidArgumentError(f"{self!r} needs Outputs.{name}, but this backbone gives none")
+        for layer in self.layers:
+            if layer not in (outputs.hidden or {}):
+                raise InvalidArgumentError(f"{self!r} needs the hidden activation {layer!r}, which was not captured")
+        check_finite(self, outputs, needs)
+        check_shapes(self, shapes_of(outputs, needs), self._shapes, "outputs have", "the fit was made on")
+
+    def note(self, message: str) -> None:
+        """Tell what a fit found: kept in `notes` and logged as a warning."""
+        self.notes = (*self.notes, message)
+        _log.warning("%r: %s", self, message)
+
+    def _follow(self, device: torch.device) -> None:
+        """Move the buffers to where the outputs are: a fit may have been made, or loaded, elsewhere."""
+        with plain_mode():
+            for name, buffer in self._buffers.items():
+                if buffer is not None and buffer.device != device and name not in self.host_buffers:
+                    self._buffers[name] = buffer.to(device)
+
+    def _stored_settings(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _parameters(type(self)) if hasattr(self, name)}
+
+    def _children(self) -> list["Detector"]:
+        if "_modules" not in self.__dict__:
+            raise InvalidArgumentError(
+                f"the constructor of {type(self).__name__} must call super().__init__() before anything else"
+            )
+        return [child for child in self.children() if isinstance(child, Detector)]
+
+
+class TrainFreeDetector(Detector):
+    """A detector without anything to fit: subclasses fill in `_score` alone."""
+
+    @final
+    def _fit(self, statistics: Statistics, head: Head | None) -> None:
+        """There is nothing to fit."""
+
+
+def snake_case(name: str) -> str:
+    """A class name as key.
+
+    Example:
+        >>> [snake_case(n) for n in ("MSP", "ViM", "KLMatching", "RelativeMahalanobis", "ReAct", "MCDropout")]
+        ['msp', 'vim', 'kl_matching', 'relative_mahalanobis', 'react', 'mc_dropout']
+    """
+    acronym = re.sub(r"([A-Z])([A-Z][a-z]{2,})", r"\1_\2", name)
+    return re.sub(r"([a-z]{2,})([A-Z])", r"\1_\2", acronym).lower()
+
+
+def _parameters(kind: type) -> Mapping[str, Any]:
+    """Names and defaults of the constructor's parameters."""
+    parameters = list(inspect.signature(kind).parameters.values())
+    return {p.name: p.default for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}

@@ -1,0 +1,131 @@
+"""Fitting any number of detectors in one pass over the training set."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from torch import Tensor
+
+from oodlit.detectors.contract.detector import Detector
+from oodlit.detectors.contract.registry import detector_hint
+from oodlit.detectors.statistics import Statistic, Statistics
+from oodlit.errors import InvalidArgumentError, RequirementError
+from oodlit.outputs import BackboneFacts, Head, Outputs
+
+__all__ = ["estimate_bytes", "fit", "make_statistics", "name_detectors"]
+
+
+def fit(detectors: Sequence[Detector], batches: Iterable[Outputs], head: Head | None = None) -> None:
+    """Fit detectors on the training set, in one pass whatever their number.
+
+    Args:
+        detectors: What to fit; train-free ones are only given the head.
+        batches: Outputs of the training images, with labels where a detector needs them. Cut and order do not matter.
+        head: The linear head of the classifier, where a detector needs it.
+
+    Raises:
+        RequirementError: A detector needs the head, or there are no training images.
+        InvalidArgumentError: Not a list of detectors, or not batches of outputs.
+
+    Example:
+        >>> import torch
+        >>> from oodlit.detectors import Mahalanobis
+        >>> batches = [Outputs(features=torch.randn(64, 8), labels=torch.arange(64) % 4) for _ in range(3)]
+        >>> detector = Mahalanobis()
+        >>> fit([detector], batches)
+        >>> detector.score(Outputs(features=torch.zeros(2, 8))).shape
+        torch.Size([2])
+    """
+    _check_lists(detectors, batches)
+    for detector in detectors:
+        if "head" in detector.required_needs and head is None:
+            raise RequirementError(
+                f"{detector!r} needs the linear head of the classifier; pass head=Head(weight, bias)"
+            )
+    statistics = make_statistics(detectors)
+    if statistics:
+        for outputs in batches:
+            _check_batch(outputs)
+            statistics.update(outputs)
+    for detector in detectors:
+        detector.fit(statistics, head)
+
+
+def make_statistics(detectors: Sequence[Detector], extra: Sequence[type[Statistic]] = ()) -> Statistics:
+    """Empty statistics that serve all `detectors`, one of each type; those in `extra` are there anyway, and whole."""
+    kinds = dict.fromkeys([*(k for d in detectors for k in d.required_statistics), *extra])
+    owners = {
+        k: []
+        if k in extra
+        else [o for d in detectors for o in d.modules() if isinstance(o, Detector) and k in o.statistics]
+        for k in kinds
+    }
+    return Statistics(kind.for_detectors(owners[kind]) for kind in kinds)
+
+
+def estimate_bytes(statistics: Statistics, facts: BackboneFacts) -> int:
+    """Memory, in bytes, that the statistics of a training set will take."""
+    return sum(
+        s.estimate_bytes(width=facts.width, num_classes=facts.num_classes, num_train=facts.num_train)
+        for s in statistics.values()
+    )
+
+
+def name_detectors(detectors: Sequence[object] | Mapping[str, object]) -> dict[str, Detector]:
+    """Names for tables and files: given ones, else the key, with the changed settings where keys repeat.
+
+    Raises:
+        InvalidArgumentError: Two detectors would have the same name, an entry is no detector, or there is none.
+
+    Example:
+        >>> from oodlit.detectors import KNN, MSP
+        >>> list(name_detectors([MSP(), KNN(k=10), KNN(k=50)]))
+        ['msp', 'knn[k=10]', 'knn[k=50]']
+    """
+    items = [_check(d) for d in (detectors.values() if isinstance(detectors, Mapping) else detectors)]
+    if not items:
+        raise InvalidArgumentError("no detector is given; pass at least one, such as oodlit.detectors.MSP()")
+    if isinstance(detectors, Mapping):
+        return dict(zip(detectors, items, strict=True))
+    keys = [d.key() for d in items]
+    names = [
+        f"{key}[{detector.extra_repr()}]" if keys.count(key) > 1 and detector.extra_repr() else key
+        for key, detector in zip(keys, items, strict=True)
+    ]
+    repeated = sorted({n for n in names if names.count(n) > 1})
+    if repeated:
+        raise InvalidArgumentError(
+            f"two detectors are named {repeated[0]!r}; pass a mapping of names to detectors to keep both"
+        )
+    return dict(zip(names, items, strict=True))
+
+
+def _check(item: object) -> Detector:
+    if isinstance(item, Detector):
+        return item
+    raise InvalidArgumentError(f"{item!r} is not an oodlit.detectors.Detector{detector_hint(item)}")
+
+
+def _check_lists(detectors: object, batches: object) -> None:
+    """Detectors and batches come as lists, also where there is one."""
+    if isinstance(detectors, Detector):
+        raise InvalidArgumentError(f"fit: detectors={detectors!r}; give a list: fit([{detectors!r}], batches, head)")
+    if isinstance(detectors, Mapping):
+        raise InvalidArgumentError("fit: detectors is a mapping; give a list: fit(list(detectors.values()), batches)")
+    if isinstance(detectors, str | Iterator) or not isinstance(detectors, Iterable):  # they are gone through twice
+        raise InvalidArgumentError(f"fit: detectors={detectors!r}; give a list of detectors")
+    for item in detectors:
+        _check(item)
+    if isinstance(batches, Outputs):
+        raise InvalidArgumentError("fit: batches is one Outputs; give a list: fit(detectors, [outputs], head)")
+    if isinstance(batches, Tensor) or not isinstance(batches, Iterable):
+        raise InvalidArgumentError(
+            f"fit: batches is a {type(batches).__name__};"
+            " give a list: fit(detectors, [Outputs(logits, features)], head)"
+        )
+
+
+def _check_batch(outputs: object) -> None:
+    if not isinstance(outputs, Outputs):
+        raise InvalidArgumentError(
+            f"fit: a batch is a {type(outputs).__name__};"
+            " batches of Outputs are needed: Outputs(logits, features, labels)"
+        )

@@ -1,0 +1,76 @@
+"""All detectors by name; the registry is the export list of `oodlit.detectors`."""
+
+import inspect
+from collections.abc import Mapping
+from importlib import import_module
+from typing import Any
+
+from oodlit.detectors.contract.class_paths import import_class
+from oodlit.detectors.contract.detector import Detector
+from oodlit.errors import InvalidArgumentError, UnknownNameError
+
+__all__ = ["detector_hint", "detectors", "find", "presets"]
+
+
+def detectors() -> dict[str, type[Detector]]:
+    """Every detector of the package by its key.
+
+    Example:
+        >>> detectors()["relative_mahalanobis"].__name__
+        'RelativeMahalanobis'
+    """
+    package = import_module("oodlit.detectors")
+    found: dict[str, type[Detector]] = {}
+    for name in package.__all__:
+        kind = getattr(package, name)
+        if isinstance(kind, type) and issubclass(kind, Detector) and not inspect.isabstract(kind):
+            if kind.key() in found:
+                raise InvalidArgumentError(f"{kind.__name__} and {found[kind.key()].__name__} share a key")
+            found[kind.key()] = kind
+    return dict(sorted(found.items()))
+
+
+def find(name: str) -> type[Detector]:
+    """The detector class of a name: its key or class name in any case, or the dotted path of a class of your own.
+
+    Raises:
+        UnknownNameError: No detector has this name; gives the nearest ones.
+        InvalidArgumentError: The dotted path leads to no detector.
+
+    Example:
+        >>> find("kl_matching") is find("KLMatching") is find("oodlit.detectors.KLMatching")
+        True
+    """
+    if "." in name:
+        return import_class(name, Detector)
+    by_plain_name = {_plain(n): kind for key, kind in detectors().items() for n in (key, kind.__name__)}
+    if _plain(name) not in by_plain_name:
+        raise UnknownNameError.of("detector", name, detectors())
+    return by_plain_name[_plain(name)]
+
+
+def presets() -> dict[str, Mapping[str, Mapping[str, Any]]]:
+    """Published settings of every detector that has some: key -> name of the preset -> settings.
+
+    Example:
+        >>> presets()["react"]["p90-val"]
+        {'percentile': 90.0}
+    """
+    return {key: kind.presets for key, kind in detectors().items() if kind.presets}
+
+
+def detector_hint(item: object) -> str:
+    """What to write where a class, or its name, stands in place of a detector; empty if it is neither.
+
+    Example:
+        >>> from oodlit.detectors import MSP
+        >>> detector_hint(MSP), detector_hint("MSP"), detector_hint(3)
+        ('; write MSP()', '; write MSP()', '')
+    """
+    if isinstance(item, str):
+        item = next((kind for kind in detectors().values() if kind.__name__.lower() == item.lower()), None)
+    return f"; write {item.__name__}()" if isinstance(item, type) and issubclass(item, Detector) else ""
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "").replace("-", "")

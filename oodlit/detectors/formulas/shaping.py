@@ -1,0 +1,143 @@
+"""Reshaping features before the head: what ReAct, ASH, SCALE, VRA and DICE share."""
+
+from abc import abstractmethod
+from collections.abc import Set as AbstractSet
+from typing import TypeGuard, final
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from oodlit.checks import all_finite
+from oodlit.detectors.contract.detector import Detector
+from oodlit.detectors.contract.registry import detector_hint
+from oodlit.detectors.formulas.softmax import logsumexp_
+from oodlit.detectors.statistics import Statistics
+from oodlit.errors import InvalidArgumentError, RequirementError
+from oodlit.outputs import BackboneFacts, Head, Outputs
+
+__all__ = ["Shaping", "check_non_negative", "largest_mask", "non_negative_features", "num_kept", "scores_alone"]
+
+LARGEST_EXPONENT = 500.0
+"""Bound on the exponent of a factor of the features: logits stay finite in float64."""
+
+
+class Shaping(Detector):
+    """A change of the features, or of the head, before another detector scores the new logits.
+
+    Subclasses fill in `_prepare` and `_shape`, and store the detector that scores as `then` (None = `Energy()`).
+    """
+
+    then: Detector | None
+    """What scores the new logits; None = `Energy()`."""
+    weight: Tensor
+    bias: Tensor
+
+    @abstractmethod
+    def _prepare(self, statistics: Statistics, head: Head) -> None:
+        """Derive the state; the buffers `weight` and `bias` hold the head already and may be replaced."""
+
+    @abstractmethod
+    def _shape(
+        self, features: Float[Tensor, "batch features"]
+    ) -> tuple[Float[Tensor, "batch features"], Float[Tensor, " batch"] | None]:
+        """New features, and the logarithm of a factor of each row (None = 1)."""
+
+    @final
+    def _fit(self, statistics: Statistics, head: Head | None) -> None:
+        assert head is not None  # checked by `fit`
+        self.register_buffer("weight", head.weight.clone())
+        self.register_buffer("bias", head.offset.clone())
+        self._prepare(statistics, head)
+
+    @final
+    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+        features, exponents = self._shape(outputs.require("features"))
+        # exp of a ratio of sums soon leaves float32: multiply the logits, not the features, and in float64.
+        factors = None if exponents is None else exponents.double().clamp(max=LARGEST_EXPONENT).exp()[:, None]
+        shaped = features if factors is None else features * factors
+        if isinstance(self.then, Shaping):  # it forms its own logits
+            self.then._follow(features.device)
+            return self.then._score(Outputs(features=shaped))
+        logits = self._affine(features, self.bias) if factors is None else self._affine(features) * factors + self.bias
+        return logsumexp_(logits) if self.then is None else self.then.score(Outputs(logits, shaped))
+
+    @final
+    def _affine(
+        self, features: Float[Tensor, "batch features"], bias: Float[Tensor, " classes"] | None = None
+    ) -> Float[Tensor, "batch classes"]:
+        dtype = torch.promote_types(features.dtype, self.weight.dtype)
+        offset = self.weight.new_zeros(()) if bias is None else bias
+        logits = torch.addmm(offset.to(dtype), features.to(dtype), self.weight.T.to(dtype))
+        if all_finite(logits):
+            return logits
+        # Features near the end of float32 overflow in a sum that float64 holds.
+        return torch.addmm(offset.double(), features.double(), self.weight.T.double())
+
+    @final
+    def _check_then(self, then: object) -> Detector | None:
+        """`then` itself, if it scores logits and features that it need not have been fitted on.
+
+        Raises:
+            InvalidArgumentError: It does not.
+        """
+        if then is None or isinstance(then, Shaping):
+            return then
+        if scores_alone(then, {"logits", "features"}):
+            return then
+        raise InvalidArgumentError(
+            f"{type(self).__name__}: then={then!r} cannot score reshaped features;"
+            f" a train-free detector of logits, or another reshaping, is needed{detector_hint(then)}"
+        )
+
+
+def scores_alone(then: object, given: AbstractSet[str]) -> TypeGuard[Detector]:
+    """Whether `then` is a detector that scores what is `given`, without any fit."""
+    return isinstance(then, Detector) and not then.required_statistics and then.required_needs <= given
+
+
+def non_negative_features(detector: object, facts: BackboneFacts) -> str:
+    """Requirement: features without negative values, as after a ReLU."""
+    return f"assumes non-negative features; those of {facts.name} are signed" if facts.signed_features else ""
+
+
+def check_non_negative(owner: object, features: Float[Tensor, "batch features"]) -> None:
+    """Raise if a feature is negative.
+
+    Raises:
+        RequirementError: One is.
+    """
+    if features.numel() and float(features.amin()) < 0:
+        raise RequirementError(
+            f"{owner!r} assumes non-negative features, as after a ReLU; got {float(features.min()):.3g}"
+        )
+
+
+def num_kept(width: int, percentile: float) -> int:
+    """How many of `width` features stay when `percentile` of 100 go: width - round(width p / 100), at least one.
+
+    Example:
+        >>> num_kept(2048, 90.0), num_kept(3, 90.0)
+        (205, 1)
+    """
+    return max(1, width - round(width * percentile / 100))
+
+
+def largest_mask(values: Float[Tensor, "batch features"], k: int) -> Bool[Tensor, "batch features"]:
+    """True at exactly the k largest entries of each row; among equal entries the first ones.
+
+    Example:
+        >>> import torch
+        >>> largest_mask(torch.tensor([[1.0, 3.0, 1.0, 1.0]]), 2)
+        tensor([[ True,  True, False, False]])
+    """
+    # Not sorted: only its smallest value is wanted.
+    threshold = values.topk(k, dim=1, sorted=False).values.amin(dim=1, keepdim=True)
+    mask = values >= threshold
+    tied = mask.sum(dim=1) > k
+    if tied.any():
+        rows, limits = values[tied], threshold[tied]
+        above, equal = rows > limits, rows == limits
+        room = k - above.sum(dim=1, keepdim=True)
+        mask[tied] = above | (equal & (equal.cumsum(dim=1) <= room))
+    return mask

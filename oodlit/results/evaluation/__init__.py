@@ -1,0 +1,1 @@
+"""From per-image scores to the tidy table."""

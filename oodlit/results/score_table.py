@@ -1,0 +1,207 @@
+"""Per-image scores: collected batch by batch, checked once, sorted by key."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from oodlit.errors import DataError, InvalidArgumentError, NonFiniteScoreError, UnknownNameError
+from oodlit.results.info import DatasetInfo
+from oodlit.results.names import check_name
+from oodlit.roles import NAMES_OF_LABELS, Role
+
+__all__ = ["IDENTITY", "Scores", "checked", "count_notes"]
+
+IDENTITY = ("key", "dataset", "group", "label", "prediction")
+"""Columns of the per-image table that are not scores."""
+_RESERVED = ("model", "n")
+"""Stand in tables beside detectors: the classifier alone, and the number of images of a class."""
+
+
+class Scores:
+    """Collects the scores of a run, a set of arrays per batch; rows may come in any order.
+
+    Args:
+        detectors: Names of the detectors; every batch brings one score of each.
+
+    Example:
+        >>> import torch
+        >>> scores = Scores(["msp"])
+        >>> scores.add("val", ["val/1", "val/0"], {"msp": torch.tensor([0.5, 0.75])}, labels=torch.tensor([3, 1]))
+        >>> scores.frame()[["key", "group", "label", "msp"]].values.tolist()
+        [['val/1', -1, 3, 0.5], ['val/0', -1, 1, 0.75]]
+    """
+
+    def __init__(self, detectors: Sequence[str]) -> None:
+        """Start empty."""
+        self.detectors = tuple(detectors)
+        self._batches: list[dict[str, np.ndarray]] = []
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return sum(len(batch["key"]) for batch in self._batches)
+
+    def add(
+        self,
+        dataset: str,
+        keys: Sequence[str],
+        scores: Mapping[str, Tensor],
+        *,
+        groups: Tensor | None = None,
+        labels: Tensor | None = None,
+        predictions: Tensor | None = None,
+    ) -> None:
+        """Take one batch; None stands for -1 in every row.
+
+        Args:
+            dataset: Name of the data set.
+            keys: `dataset/key` of every image.
+            scores: One tensor of shape (batch,) per detector.
+            groups: Index of the OOD class, unit test or kind of shift, shape (batch,).
+            labels: True class, shape (batch,).
+            predictions: Predicted class, shape (batch,).
+
+        Raises:
+            InvalidArgumentError: A detector is missing, or lengths differ.
+        """
+        if set(scores) != set(self.detectors):
+            raise InvalidArgumentError(
+                f"Scores: batch of {dataset!r} has scores of {sorted(scores)}; {sorted(self.detectors)} are needed"
+            )
+        columns = {"key": np.array(keys, dtype=object), "dataset": np.full(len(keys), dataset, dtype=object)}
+        for name, values in (("group", groups), ("label", labels), ("prediction", predictions)):
+            columns[name] = np.full(len(keys), -1) if values is None else values.detach().cpu().long().numpy()
+        for name in self.detectors:
+            value = scores[name].detach().cpu()
+            columns[name] = (value.float() if value.dtype.itemsize < 4 else value).numpy()
+        lengths = {name: len(v) for name, v in columns.items() if name != "dataset"}
+        if len(set(lengths.values())) > 1:
+            raise InvalidArgumentError(f"Scores: columns of a batch of {dataset!r} differ in length: {lengths}")
+        self._batches.append(columns)
+
+    def frame(self) -> pd.DataFrame:
+        """All rows, in order of arrival, with all columns also if there is no row."""
+        if not self._batches:
+            types = dict.fromkeys(IDENTITY[:2], "str") | dict.fromkeys(IDENTITY[2:], "int64")
+            types |= dict.fromkeys(self.detectors, "float32")
+            return pd.DataFrame(columns=list(types)).astype(types)
+        names = (*IDENTITY, *self.detectors)
+        joined = {name: np.concatenate([batch[name] for batch in self._batches]) for name in names}
+        return pd.DataFrame(joined).astype(dict.fromkeys(IDENTITY[:2], "str"))
+
+
+def checked(scores: pd.DataFrame, datasets: Sequence[DatasetInfo], detectors: Sequence[str]) -> pd.DataFrame:
+    """The per-image table with its columns in order, int64 and float, sorted by data set (as declared) and key.
+
+    Whatever the types of the columns were (categories, nullable, Arrow), they leave as text, int64 and float.
+
+    Raises:
+        InvalidArgumentError: A column is missing, occurs twice or has a wrong type.
+        UnknownNameError: A row belongs to a data set that is not declared.
+        DataError: A key occurs twice in a data set, or a group is out of range.
+        NonFiniteScoreError: A score is NaN.
+    """
+    for name in detectors:
+        check_name(name, "detector")
+    if len(set(detectors)) < len(detectors) or set(detectors) & {*IDENTITY, *_RESERVED}:
+        raise InvalidArgumentError(
+            f"detector names {list(detectors)}: they must be distinct, and none of {[*IDENTITY, *_RESERVED]}"
+        )
+    if twice := sorted({str(n) for n in scores.columns[scores.columns.duplicated()]} & {*IDENTITY, *detectors}):
+        raise InvalidArgumentError(f"scores: columns {twice} occur more than once")
+    if missing := [name for name in (*IDENTITY, *detectors) if name not in scores.columns]:
+        raise InvalidArgumentError(f"scores: columns {missing} are missing; there are {list(scores.columns)}")
+    names = [info.name for info in datasets]
+    scores = scores[[*IDENTITY, *detectors]].copy()
+    for name in IDENTITY[:2]:
+        scores[name] = _text_column(scores, name)
+    for name in scores["dataset"].unique():
+        if name not in names:
+            raise UnknownNameError.of("data set in the scores", str(name), names)
+    frame = scores
+    for name in IDENTITY[2:]:
+        if not pd.api.types.is_integer_dtype(frame[name]) and len(frame):
+            raise InvalidArgumentError(
+                f"scores: column {name!r} is {frame[name].dtype}; integers are needed, -1 = none"
+            )
+        if empty := int(frame[name].isna().sum()):
+            raise InvalidArgumentError(f"scores: column {name!r} is missing in {empty} rows; -1 stands for none")
+        frame[name] = frame[name].astype(np.int64)
+    trained = frame["dataset"].isin([info.name for info in datasets if info.role is Role.TRAIN])
+    for name in detectors:
+        frame[name] = _float_column(frame, name, trained)
+    rank = frame["dataset"].map({name: index for index, name in enumerate(names)}).to_numpy(dtype=np.int64)
+    order = frame["key"].argsort(kind="stable").to_numpy()
+    frame = frame.iloc[order[rank[order].argsort(kind="stable")]].reset_index(drop=True)
+    _check_keys(frame)
+    for info in datasets:
+        _check_groups(frame, info)
+    return frame
+
+
+def count_notes(frame: pd.DataFrame, datasets: Sequence[DatasetInfo]) -> list[str]:
+    """One note per data set of which more or fewer images were scored than stated."""
+    counts = frame["dataset"].value_counts()
+    return [
+        f"data set {info.name!r}: {int(counts.get(info.name, 0))} images were scored, {info.num_samples} are stated"
+        for info in datasets
+        if info.num_samples is not None and info.num_samples != counts.get(info.name, 0)
+    ]
+
+
+def _text_column(frame: pd.DataFrame, name: str) -> pd.Series:
+    column = frame[name]
+    if missing := int(column.isna().sum()):
+        raise InvalidArgumentError(f"scores: column {name!r} is missing in {missing} of {len(column)} rows")
+    values = column.to_numpy(dtype=object)
+    if other := [value for value in values if not isinstance(value, str)]:
+        raise InvalidArgumentError(f"scores: column {name!r} holds {other[0]!r} in {len(other)} rows; text is needed")
+    return pd.Series(values, index=column.index).astype("str")
+
+
+def _float_column(frame: pd.DataFrame, detector: str, trained: pd.Series) -> pd.Series:
+    column = frame[detector]
+    if not pd.api.types.is_float_dtype(column):
+        if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_complex_dtype(column):
+            raise InvalidArgumentError(f"scores: column {detector!r} is {column.dtype}; numbers are needed")
+        rounded = column.astype(np.float64)
+        # Integers that become equal by rounding would count as ties.
+        if len(rounded) and rounded.abs().max() > 2**53 - 1:
+            raise InvalidArgumentError(f"scores: column {detector!r} has integers beyond 2**53, which float64 rounds")
+        column = rounded
+    elif column.dtype not in (np.float32, np.float64):
+        column = column.astype(np.float32 if column.dtype == np.float16 else np.float64)
+    nans = column.isna()
+    if nans[trained].all():  # not scored on the training images at all: it has no threshold from them, which is noted
+        nans = nans & ~trained
+    if nans.any():
+        bad = frame[nans]
+        where = ", ".join(f"{count} in {name!r}" for name, count in bad["dataset"].value_counts(sort=False).items())
+        raise NonFiniteScoreError(
+            f"detector {detector!r} gave NaN for {len(bad)} of {len(frame)} images ({where}); first keys:"
+            f" {', '.join(sorted(bad['key'])[:5])}"
+            " - a ranking with NaN has no meaning; leave this detector out or repair it"
+        )
+    return column
+
+
+def _check_keys(frame: pd.DataFrame) -> None:
+    double = frame[frame.duplicated(["dataset", "key"])]
+    if len(double):
+        raise DataError(
+            f"{len(double)} keys occur more than once, first: {', '.join(double['key'].unique()[:5])};"
+            " every image must enter exactly once - check that shards are not listed twice or read by two processes"
+        )
+
+
+def _check_groups(frame: pd.DataFrame, info: DatasetInfo) -> None:
+    if not info.class_names or info.role in NAMES_OF_LABELS:
+        return
+    rows = frame[frame["dataset"] == info.name]
+    wrong = rows[(rows["group"] < 0) | (rows["group"] >= len(info.class_names))]
+    if len(wrong):
+        raise DataError(
+            f"data set {info.name!r}: {len(wrong)} of {len(rows)} images have a group outside"
+            f" 0..{len(info.class_names) - 1}, first: {wrong['key'].iloc[0]} with group {wrong['group'].iloc[0]}"
+        )

@@ -1,0 +1,87 @@
+"""`oodlit demo` from start to end, in this process: what it prints, writes, and does not print."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from oodlit.cli.demos.detectors import every_detector
+from oodlit.cli.demos.digits import run_digits
+from oodlit.cli.main import main
+from oodlit.detectors import detectors
+from oodlit.results import Results
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """Folder and printed text of one run with a short training."""
+    out = tmp_path_factory.mktemp("demo") / "out"
+    console = Console(file=io.StringIO(), width=200)
+    page = run_digits(out, epochs=4, console=console)
+    assert page == out / "report.html"
+    assert isinstance(console.file, io.StringIO)
+    return out, console.file.getvalue()
+
+
+def test_every_detector_is_scored_or_explained(demo: tuple[Path, str]) -> None:
+    results = Results.load(demo[0])
+    explained = results.run["not_applicable"]
+    assert {*results.detectors, *explained} == set(detectors())
+    assert all(explained.values())
+    assert len(results.detectors) >= 25
+
+
+def test_table_shows_what_was_measured(demo: tuple[Path, str]) -> None:
+    results, text = Results.load(demo[0]), demo[1]
+    for name in results.detectors:
+        assert name in text
+        assert f"{100 * results.value('mean_fpr95', dataset='digits_near', detector=name):.1f} %" in text
+    assert "n = 533" in text
+    assert "of 17" in text
+    assert "506 images of digits_val" in text
+
+
+def test_page_and_data_are_there(demo: tuple[Path, str]) -> None:
+    out = demo[0]
+    page = (out / "report.html").read_text(encoding="utf-8")
+    assert "data:image/png;base64," in page
+    assert "low_freq_pixel_perm" in page
+    assert list((out / "shards").rglob("*.tar"))
+    run = json.loads((out / "run.json").read_text(encoding="utf-8"))
+    assert run["counts"]["unit_tests"] == 17 * 50
+
+
+def test_network_has_learned_something(demo: tuple[Path, str]) -> None:
+    assert Results.load(demo[0]).value("accuracy", dataset="digits_val") > 0.9
+
+
+def test_second_run_may_replace_the_first_but_nothing_else(
+    demo: tuple[Path, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "thesis.txt").write_text("keep me")
+    assert main(["demo", "--out", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert "was not written by oodlit" in error
+    assert error.count("\n") == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.txt"]
+
+
+@pytest.mark.slow
+def test_two_runs_give_the_same_numbers_and_no_noise(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for name in ("first", "second"):
+        assert main(["demo", "--out", str(tmp_path / name)]) == 0
+        out, err = capfd.readouterr()
+        assert "Report:" in out
+        for noise in ("Warning", "GPU available", "Lightning", "tip", "warn"):
+            assert noise not in out + err
+    for file in ("table.csv", "scores.parquet"):
+        assert (tmp_path / "first" / file).read_bytes() == (tmp_path / "second" / file).read_bytes()
+
+
+def test_train_free_detectors_need_no_training() -> None:
+    chosen, left_out = every_detector(train_free=True)
+    assert {"msp", "energy", "odin"} <= set(chosen)
+    assert left_out["mahalanobis"] == "must be fitted on training images; this demo has none"
+    assert {*chosen, *left_out} == set(detectors())
