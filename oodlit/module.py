@@ -15,6 +15,7 @@ from oodlit.backbones.heads import find_head_layers, join_heads, to_vectors
 from oodlit.backbones.loading import class_name, default_transform, load_network, normalisation_std, unwrapped
 from oodlit.errors import InvalidArgumentError, OodlitError, RequirementError
 from oodlit.outputs import BackboneFacts, Head, Outputs
+from oodlit.plan import RunPlan, plan_of
 
 __all__ = ["FEATURE_MAP", "OODModule"]
 
@@ -78,12 +79,8 @@ class OODModule(pl.LightningModule):
         self._candidates = find_head_layers(self.network, head)
         self.head_layers = self._candidates[0]
         """Names of the final linear layers; their logits are averaged where there are several."""
-        self.give: frozenset[str] = frozenset()
-        """What `predict_step` adds to logits and features: of "images", "hidden", "model". Set by the callback."""
-        self.hidden_layers: tuple[str, ...] = ()
-        """Names in `Outputs.hidden`: submodules, or "feature_map". Set by the callback."""
         self._head_problem: str | None = None
-        self._fingerprint: str | None = None
+        self._examined = False
 
     @property
     def head_problem(self) -> str:
@@ -104,19 +101,21 @@ class OODModule(pl.LightningModule):
     @property
     def fingerprint(self) -> str:
         """Hash of weights and transform; what fitted detectors belong to."""
-        if self._fingerprint is None:
-            self._fingerprint = fingerprint(self.network, self.transform)
-        return self._fingerprint
+        return self.fingerprint_with(self.transform)
 
-    def use_transform(self, transform: Callable[..., Any] | None) -> None:
-        """Replace the transform; whatever is known of the former one is forgotten."""
-        self.transform = transform
-        self._fingerprint = None
+    def fingerprint_with(self, transform: Callable[..., Any] | None) -> str:
+        """The fingerprint with another transform, such as that of the data."""
+        return fingerprint(self.network, transform)
 
     @property
     def std(self) -> Tensor:
-        """Normalisation standard deviation of the transform, shape (channels,)."""
-        return normalisation_std(self.transform).to(self.device)
+        """Normalisation standard deviation of the transform in use, shape (channels,)."""
+        return normalisation_std(self._plan.transform).to(self.device)
+
+    @property
+    def _plan(self) -> RunPlan:
+        """The choices of the run that is going on; outside of one, the module's own transform and nothing extra."""
+        return plan_of(self) or RunPlan(self.transform)
 
     def logits(self, images: Tensor) -> Tensor:
         """One more forward pass: logits (batch, classes), in float32 at least."""
@@ -129,11 +128,15 @@ class OODModule(pl.LightningModule):
 
     def forward(self, images: Tensor) -> Outputs:
         """Logits and features of a batch of transformed images, in one forward pass."""
-        layers = tuple(n for n in self.hidden_layers if n != FEATURE_MAP)
+        return self._compute(images, ())
+
+    def _compute(self, images: Tensor, hidden_layers: tuple[str, ...]) -> Outputs:
+        """Logits, features and, where layers are named, their activations."""
+        layers = tuple(n for n in hidden_layers if n != FEATURE_MAP)
         hidden: dict[str, Tensor] = {}
         heads = self.head_layers if self._head_problem is not None else _flatten(self._candidates)
         with capture(self.network, heads, layers) as kept:
-            if FEATURE_MAP in self.hidden_layers:
+            if FEATURE_MAP in hidden_layers:
                 hidden[FEATURE_MAP] = self._timm_method("forward_features")(images)
                 raw = self._timm_method("forward_head")(hidden[FEATURE_MAP])
             else:
@@ -143,11 +146,11 @@ class OODModule(pl.LightningModule):
         if self._head_problem is None:
             self._choose_head(logits, kept)
         features = self._features(kept)
-        return Outputs(logits, features, hidden=hidden if "hidden" in self.give else None)
+        return Outputs(logits, features, hidden=hidden or None)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse weights that come after the backbone was examined, as with `trainer.predict(ckpt_path=...)`."""
-        if self._fingerprint is not None:
+        if self._examined:
             raise InvalidArgumentError(
                 f"{self.name}: Lightning loads ckpt_path after the detectors were checked against the network; load the"
                 " weights first - OODModule(network, weights=FILE), or OODModule.load_from_checkpoint - and leave"
@@ -162,19 +165,19 @@ class OODModule(pl.LightningModule):
             batch_idx: Position of the batch; never used as identity.
             dataloader_idx: Position of the stream.
         """
-        fields = _fields(batch)
+        fields, plan = _fields(batch), self._plan
         if len(fields["image"]) == 0:  # every sample of the batch was skipped
             return Outputs(torch.zeros(0, self._join_heads().num_classes, device=self.device), keys=[])
-        made = self(fields["image"])
+        made = self._compute(fields["image"], plan.hidden_layers)
         return Outputs(
             made.logits,
             made.features,
             labels=_as_tensor(fields.get("label"), made.device),
             groups=_as_tensor(fields.get("group"), made.device),
             keys=fields.get("key"),
-            images=fields["image"] if "images" in self.give else None,
+            images=fields["image"] if "images" in plan.extra_outputs else None,
             hidden=made.hidden,
-            model=self if "model" in self.give else None,
+            model=self if "model" in plan.extra_outputs else None,
         )
 
     @torch.no_grad()
@@ -190,14 +193,11 @@ class OODModule(pl.LightningModule):
         """
         was_training = self.network.training
         self.network.eval()
-        give, hidden_layers = self.give, self.hidden_layers
-        self.give, self.hidden_layers, self._head_problem = frozenset(), (), None
-        self._fingerprint = None
+        self._head_problem, self._examined = None, True
         try:
             made = self._first_pass(images.to(next(self.network.parameters()).device))
             has_map = self._has_feature_map(images, made)
         finally:
-            self.give, self.hidden_layers = give, hidden_layers
             self.network.train(was_training)
         logits, features, problem = made.require("logits"), made.features, self.head_problem
         if bool(logits.isnan().any()):

@@ -1,41 +1,32 @@
-"""What is checked before the first batch: packages, data, and which detectors apply to this backbone."""
+"""What is checked before the first batch: packages, strategy, memory."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+import warnings
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytorch_lightning as pl
-from torch import Tensor
+from pytorch_lightning.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy, Strategy
 
 from oodlit.datamodules.datamodule import OODDataModule
-from oodlit.datamodules.loader import StreamLoader
-from oodlit.detectors import BackboneFacts, Detector
+from oodlit.detectors import Detector
 from oodlit.detectors.contract.fitting import estimate_bytes
 from oodlit.detectors.statistics import Statistics
-from oodlit.errors import DataError, InvalidArgumentError, RequirementError
+from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.module import OODModule
-from oodlit.roles import Role
+from oodlit.outputs import BackboneFacts
 
 __all__ = [
-    "Applicable",
     "check_alone",
     "check_memory",
     "check_packages",
+    "check_strategy",
     "check_train_size",
-    "predictions_bytes",
-    "select_detectors",
-    "take_facts",
+    "warn_of_many_predictions",
 ]
 
-PROBE_IMAGES = 2
-
-
-@dataclass(frozen=True)
-class Applicable:
-    """Detectors that apply to a backbone, and why the others do not."""
-
-    detectors: dict[str, Detector]
-    not_applicable: dict[str, str]
+SHARDED = (DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy)
+MANY_BYTES = 1_000_000_000
+"""Outputs kept by `trainer.predict(return_predictions=True)` beyond which there is a warning."""
 
 
 def check_packages(
@@ -70,53 +61,6 @@ def check_packages(
             " call trainer.predict(module, datamodule) with an OODDataModule"
         )
     return trainer, module, datamodule
-
-
-def take_facts(module: OODModule, datamodule: OODDataModule) -> tuple[BackboneFacts, Tensor]:
-    """Facts about the backbone from the first ID images: also shows early that data and transform work together.
-
-    Returns:
-        The facts, and the images.
-
-    Raises:
-        DataError: No ID image can be used.
-        InvalidArgumentError: The network cannot take the images.
-    """
-    stream = next(s for s in datamodule.streams if s.role is Role.ID)
-    loader = StreamLoader(
-        stream,
-        datamodule.transform,
-        batch_size=PROBE_IMAGES,
-        on_error=datamodule.on_error,
-        decode=datamodule.decode,
-    )
-    skipped: list[tuple[str, str]] = []
-    for batch in loader:
-        if batch["key"]:
-            break
-        skipped += batch["skipped"]
-    else:
-        raise DataError(
-            f"stream {stream.name!r}: none of its {len(stream)} images can be used,"
-            f" first {skipped[0][0]}: {skipped[0][1]}"
-        )
-    num_train = sum(len(s) for s in datamodule.streams if s.role is Role.TRAIN)
-    return module.probe(batch["image"], num_train=num_train), batch["image"]
-
-
-def select_detectors(detectors: Mapping[str, Detector], facts: BackboneFacts, *, strict: bool) -> Applicable:
-    """Detectors that apply; the others with their reason.
-
-    Raises:
-        RequirementError: One does not apply and `strict` is set, or none applies.
-    """
-    reasons = {name: reason for name, d in detectors.items() if (reason := d.why_not(facts))}
-    listing = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
-    if reasons and (strict or len(reasons) == len(detectors)):
-        without = "leave them out, or pass strict=False (on the command line: without --strict)"
-        way_out = without if strict else "choose others"
-        raise RequirementError(f"{len(reasons)} of {len(detectors)} detectors do not apply ({listing}); {way_out}")
-    return Applicable({n: d for n, d in detectors.items() if n not in reasons}, reasons)
 
 
 def check_train_size(detectors: Sequence[Detector], num_train: int) -> None:
@@ -173,10 +117,34 @@ def check_alone(owner: pl.Callback, trainer: pl.Trainer) -> None:
         )
 
 
-def predictions_bytes(datamodule: OODDataModule, facts: BackboneFacts, *, processes: int) -> int:
-    """Memory that `trainer.predict(return_predictions=True)` fills with logits and features in each process."""
-    images = sum(len(stream) for stream in datamodule.active_streams)
-    return -(-images // processes) * 4 * (facts.width + facts.num_classes)
+def check_strategy(strategy: Strategy, *, has_output: bool) -> None:
+    """Refuse strategies in which no process has the whole network, or none is left to hold the results.
+
+    Raises:
+        InvalidArgumentError: The strategy shards the weights, or starts processes that end with the run while there is
+            no output folder.
+    """
+    if isinstance(strategy, SHARDED):
+        raise InvalidArgumentError(
+            f"strategy {type(strategy).__name__} shards the weights; OODDetection needs the whole network in every"
+            " process - use strategy='ddp', or 'auto' with one device"
+        )
+    if not has_output and "MultiProcessing" in type(strategy.launcher).__name__:
+        raise InvalidArgumentError(
+            "the strategy starts processes whose memory is gone when they end (ddp_spawn, ddp_fork, ddp_notebook):"
+            " give OODDetection an output_dir, and read the results with Results.load"
+        )
+
+
+def warn_of_many_predictions(num_images: int, facts: BackboneFacts, *, processes: int) -> None:
+    """Warn where `trainer.predict(return_predictions=True)` would fill the memory with logits and features."""
+    needed = -(-num_images // processes) * 4 * (facts.width + facts.num_classes)
+    if needed > MANY_BYTES:
+        warnings.warn(
+            f"trainer.predict keeps the outputs of all images, {needed / 1e9:.1f} GB per process;"
+            " pass return_predictions=False, the results need none of them",
+            stacklevel=3,
+        )
 
 
 def _available_bytes() -> int | None:

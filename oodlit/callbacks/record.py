@@ -2,6 +2,7 @@
 
 import platform
 import sys
+from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from importlib import metadata
 from typing import Any
@@ -11,37 +12,33 @@ import torch
 
 from oodlit._version import __version__
 from oodlit.backbones.fingerprint import describe
+from oodlit.callbacks.choice import Choice
 from oodlit.datamodules.datamodule import OODDataModule
-from oodlit.detectors import BackboneFacts, Detector
 from oodlit.detectors.contract.saving import detector_to_config
 from oodlit.module import OODModule
 
-__all__ = ["run_record"]
+__all__ = ["Record", "joined", "run_record"]
+
+Record = Callable[[], Mapping[str, Any]]
+"""Gives entries of the record of a run."""
 
 PACKAGES = ("numpy", "pandas", "pytorch-lightning", "timm", "torch", "torchmetrics", "torchvision")
 
 
-def run_record(
-    trainer: pl.Trainer,
-    module: OODModule,
-    datamodule: OODDataModule,
-    *,
-    facts: BackboneFacts,
-    detectors: dict[str, Detector],
-    fingerprint: str,
-) -> dict[str, Any]:
+def run_record(trainer: pl.Trainer, module: OODModule, datamodule: OODDataModule, choice: Choice) -> dict[str, Any]:
     """Versions, command line, backbone, data, settings: plain JSON values."""
+    facts, detectors = choice.facts, choice.detectors
     return {
         "versions": {"oodlit": __version__, "python": platform.python_version(), **_versions()},
         "argv": sys.argv,
         "backbone": {
             "name": module.name,
-            "fingerprint": fingerprint,
+            "fingerprint": choice.fingerprint,
             "width": facts.width,
             "num_classes": facts.num_classes,
             "head": " + ".join(module.head_layers),
             "head_problem": facts.head_problem,
-            "transform": describe(datamodule.transform),
+            "transform": describe(choice.transform),
         },
         "detector_settings": {name: detector_to_config(detector) for name, detector in detectors.items()},
         # Beside the settings, so that a page of these results needs no import of anybody's detector.
@@ -60,6 +57,20 @@ def run_record(
             "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.processor() or "cpu",
         },
     }
+
+
+def joined(known: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """Two records as one; of an entry that is a mapping in both, the parts are joined.
+
+    Example:
+        >>> joined({"not_applicable": {"vim": "no head"}}, {"not_applicable": {"knn": "no data"}, "config": "a: 1"})
+        {'not_applicable': {'vim': 'no head', 'knn': 'no data'}, 'config': 'a: 1'}
+    """
+    merged = dict(known)
+    for name, value in more.items():
+        both = isinstance(value, Mapping) and isinstance(known.get(name), Mapping)
+        merged[name] = {**known[name], **value} if both else value
+    return merged
 
 
 def _versions() -> dict[str, str]:

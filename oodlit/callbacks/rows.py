@@ -14,14 +14,14 @@ from oodlit.errors import DataError, NonFiniteScoreError
 from oodlit.outputs import Outputs
 from oodlit.roles import KNOWN_CLASSES
 
-__all__ = ["Rows", "check_labels", "check_scores", "gather"]
+__all__ = ["ImageRows", "check_labels", "check_scores", "gather"]
 
 NONE = -1
 
 
 @dataclass
-class Rows:
-    """Rows of one data set on this process.
+class ImageRows:
+    """ImageRows of one data set on this process.
 
     Args:
         dataset: Name of the stream.
@@ -95,8 +95,8 @@ def check_scores(values: Tensor, detectors: Sequence[str], dataset: str, keys: S
             )
 
 
-def gather(rows: Rows, group: Group, *, float32: Sequence[str] = ()) -> pd.DataFrame:
-    """Rows of all processes, sorted by key. Every process calls it and gets the same table.
+def gather(rows: ImageRows, group: Group, *, float32: Sequence[str] = ()) -> pd.DataFrame:
+    """ImageRows of all processes, sorted by key. Every process calls it and gets the same table.
 
     Args:
         rows: The rows of this process; may be empty.

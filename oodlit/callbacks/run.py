@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,12 @@ from pytorch_lightning.utilities import rank_zero_info
 from torch import Tensor
 
 from oodlit.callbacks.checks import check_memory, check_train_size
-from oodlit.callbacks.record import run_record
-from oodlit.callbacks.rows import Rows, check_labels, gather
+from oodlit.callbacks.choice import Choice
+from oodlit.callbacks.record import Record, joined, run_record
+from oodlit.callbacks.rows import ImageRows, check_labels, gather
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream import Stream
-from oodlit.detectors import BackboneFacts, Detector, FitOrigin
+from oodlit.detectors import FitOrigin
 from oodlit.detectors.contract.fitting import make_statistics
 from oodlit.detectors.statistics import Statistics, TrainSample, synchronize
 from oodlit.distributed import Group, cpu_group, gather_objects
@@ -36,57 +38,30 @@ SAMPLE_CHUNK = 1024
 class Run:
     """State of one `trainer.predict`; a new one for every call, so that nothing leaks into the next."""
 
-    def __init__(
-        self,
-        trainer: pl.Trainer,
-        module: OODModule,
-        datamodule: OODDataModule,
-        facts: BackboneFacts,
-        images: Tensor,
-        detectors: dict[str, Detector],
-        not_applicable: dict[str, str],
-        kept: frozenset[str] = frozenset(),
-    ) -> None:
-        """Keep the parts of the run; `prepare` follows.
-
-        Args:
-            trainer: Lightning's Trainer.
-            module: The backbone.
-            datamodule: The streams.
-            facts: What the probe told.
-            images: What the probe was made with.
-            detectors: Those that apply, by name.
-            not_applicable: The others, with the reason.
-            kept: Names of detectors whose fit is kept.
-        """
-        self.trainer, self.module, self.datamodule = trainer, module, datamodule
-        self.facts, self.detectors, self.not_applicable = facts, detectors, not_applicable
-        self.kept, self.like = kept, images
-        # Taken before the strategy converts or moves the weights: a fit belongs to them as they were given.
-        self.fingerprint = module.fingerprint
+    def __init__(self, trainer: pl.Trainer, module: OODModule, datamodule: OODDataModule, choice: Choice) -> None:
+        self.trainer, self.module, self.datamodule, self.choice = trainer, module, datamodule, choice
+        self.facts, self.detectors, self.to_fit = choice.facts, choice.detectors, choice.to_fit
         self.statistics = Statistics()
         self.fitting_done = self.is_fitted = False
-        self.to_fit: list[Detector] = [d for name, d in detectors.items() if name not in kept]
         self.group: Group = None
         self.skipped: list[tuple[str, str]] = []
         self.float64: set[str] = set()
-        self.sample_rows: Rows | None = None
+        self.sample_rows: ImageRows | None = None
         self.seconds: dict[str, float] = {}
         self.clock = time.perf_counter()
         self.streams: tuple[Stream, ...] = ()
-        self.rows: dict[str, Rows] = {}
+        self.rows: dict[str, ImageRows] = {}
 
-    def prepare(self, *, train_thresholds: bool) -> None:
-        """Decide whether the train stream is needed, what the module must give, and how much memory it takes."""
-        needs_train = train_thresholds or any(d.required_statistics for d in self.to_fit)
-        self.datamodule.use_train = self.facts.num_train > 0 and needs_train
-        needs = frozenset().union(*(d.required_needs for d in self.detectors.values()))
-        self.module.give = needs & {"images", "hidden", "model"}
-        layers = (layer for d in self.detectors.values() for layer in getattr(d, "layers", ()))
-        self.module.hidden_layers = tuple(dict.fromkeys(layers))
+    def prepare(self) -> None:
+        """Make room for statistics and rows, once it is known which streams are read.
+
+        Raises:
+            RequirementError: There are too few training images, or too little memory.
+        """
         self.streams = self.datamodule.active_streams
-        self.rows = {s.name: Rows(s.name, list(self.detectors)) for s in self.streams if s.role is not Role.TRAIN}
-        if self.datamodule.use_train:
+        names = list(self.detectors)
+        self.rows = {s.name: ImageRows(s.name, names) for s in self.streams if s.role is not Role.TRAIN}
+        if any(s.role is Role.TRAIN for s in self.streams):
             check_train_size(self.to_fit, self.facts.num_train)
             self.statistics = make_statistics(self.to_fit, extra=(TrainSample,))
             needed = check_memory(self.statistics, self.facts, processes=self.trainer.num_devices)
@@ -96,9 +71,30 @@ class Run:
             )
 
     @property
+    def num_images(self) -> int:
+        """Images of all streams of this run."""
+        return sum(len(stream) for stream in self.streams)
+
+    @property
     def origin(self) -> FitOrigin:
         """What the fit belongs to."""
-        return FitOrigin(self.fingerprint, self.facts.width, self.facts.num_classes, self.statistics.num_samples)
+        return FitOrigin(self.choice.fingerprint, self.facts.width, self.facts.num_classes, self.statistics.num_samples)
+
+    def origin_after(self, before: FitOrigin | None) -> FitOrigin | None:
+        """What the detectors belong to when this run has ended, whole or not.
+
+        Args:
+            before: What they belonged to before it.
+        """
+        if self.is_fitted:
+            for detector in self.to_fit:
+                detector.fitted_on = self.choice.fingerprint
+            return before if self.choice.kept else self.origin
+        if not self.fitting_done:
+            return before
+        for detector in self.to_fit:  # broken within the fit: some are of this run, some of an earlier one
+            detector._fitted = False
+        return None
 
     @property
     def train_name(self) -> str:
@@ -111,7 +107,7 @@ class Run:
         Raises:
             DataError: Number of axes or channels differs, or integers stand for floating-point values.
         """
-        images, like = batch["image"], self.like
+        images, like = batch["image"], self.choice.images
         kinds = [(i.ndim, tuple(i.shape[1:-2]), i.is_floating_point()) for i in (images, like)]
         if len(images) and kinds[0] != kinds[1]:
             raise DataError(
@@ -165,37 +161,21 @@ class Run:
             f" ({len(self.skipped)} were skipped on this process{first}); detectors cannot be fitted"
         )
 
-    def finish(self, evaluation: Settings, *, rescue: Path | None) -> Results:
+    def finish(self, evaluation: Settings, *, record: Record, rescue: Path | None) -> Results:
         """The second point where processes meet: join the rows and evaluate.
 
         Args:
             evaluation: Settings of the metrics.
+            record: Gives further entries of the record.
             rescue: Where the scores go if they cannot be evaluated, so that the pass over the images is not lost.
         """
         self.finish_fit()
         self._score_train_sample()
         self._lap("score")
-        wide = gather_objects(self.group, self.float64)
-        float32 = set(self.detectors).difference(*wide)
-        tables = [gather(rows, self.group, float32=sorted(float32)) for rows in self._all_rows()]
-        skipped = sorted({tuple(s) for part in gather_objects(self.group, self.skipped) for s in part})
-        record = run_record(
-            self.trainer,
-            self.module,
-            self.datamodule,
-            facts=self.facts,
-            detectors=self.detectors,
-            fingerprint=self.fingerprint,
-        )
-        scores = pd.concat(tables, ignore_index=True)
-        record |= {
-            "not_applicable": self.not_applicable,
-            "fit_notes": {name: list(d.notes) for name, d in self.detectors.items() if d.notes},
-            "skipped": [{"key": key, "reason": reason} for key, reason in skipped],
-        }
+        scores, skipped = self._join()
         datasets = self._datasets()
         try:
-            results = Results.from_scores(scores, datasets, list(self.detectors), run=record, **evaluation.to_json())
+            results = Results.from_scores(scores, datasets, list(self.detectors), **evaluation.to_json())
         except OodlitError as error:
             if rescue is None or not self.trainer.is_global_zero:
                 raise
@@ -203,14 +183,28 @@ class Run:
             write_bytes(file, scores.to_parquet(index=False))
             raise type(error)(f"{error} - the scores of this run are kept in {file}") from error
         self._lap("evaluate")
-        results.run["seconds"] = dict(self.seconds)
         if skipped:
             warnings.warn(
                 f"{len(skipped)} images were skipped, first {skipped[0][0]}: {skipped[0][1]};"
                 " all are listed in results.run['skipped']",
                 stacklevel=2,
             )
-        return results
+        known = {
+            **run_record(self.trainer, self.module, self.datamodule, self.choice),
+            "not_applicable": self.choice.not_applicable,
+            "fit_notes": {name: list(d.notes) for name, d in self.detectors.items() if d.notes},
+            "skipped": [{"key": key, "reason": reason} for key, reason in skipped],
+            "seconds": dict(self.seconds),
+        }
+        return replace(results, run=joined(known, record()) | results.run)
+
+    def _join(self) -> tuple[pd.DataFrame, list[tuple[str, str]]]:
+        """Scores and skipped images of all processes."""
+        wide = gather_objects(self.group, self.float64)
+        float32 = sorted(set(self.detectors).difference(*wide))
+        tables = [gather(rows, self.group, float32=float32) for rows in self._all_rows()]
+        skipped = {(key, reason) for part in gather_objects(self.group, self.skipped) for key, reason in part}
+        return pd.concat(tables, ignore_index=True), sorted(skipped)
 
     def _datasets(self) -> list[DatasetInfo]:
         """All streams, training streams as one."""
@@ -219,7 +213,7 @@ class Run:
         others = (s for s in self.streams if s.role is not Role.TRAIN)
         return [*joined, *(DatasetInfo(s.name, s.role, s.class_names, len(s)) for s in others)]
 
-    def _all_rows(self) -> list[Rows]:
+    def _all_rows(self) -> list[ImageRows]:
         return [*([] if self.sample_rows is None else [self.sample_rows]), *self.rows.values()]
 
     def _score_train_sample(self) -> None:
@@ -229,7 +223,7 @@ class Run:
         name, sample = self.train_name, self.statistics[TrainSample]
         # Detectors that read images cannot score kept outputs; their thresholds stay undefined.
         able = [n for n, d in self.detectors.items() if not d.required_needs & {"images", "hidden", "model"}]
-        self.sample_rows = Rows(name, able)
+        self.sample_rows = ImageRows(name, able)
         keys = [f"{name}/sample-{value:016x}" for value in sample.column("hash").tolist()]
         share = slice(self.trainer.global_rank, None, self.trainer.world_size)
         mine, mine_keys = sample.outputs.select(share), keys[share]

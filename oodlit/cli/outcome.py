@@ -1,22 +1,20 @@
-"""What a demo leaves: results, page, and a table on the terminal."""
+"""The folder and the terminal of a run: may it be written to, and what is shown at the end."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from pytorch_lightning.utilities import rank_zero_only
 from rich.console import Console
 from rich.text import Text
 
-from oodlit.cli.console import status
 from oodlit.errors import InvalidArgumentError
-from oodlit.report import write_report
 from oodlit.report.headline import partial_text
 from oodlit.report.summary import summary_table
 from oodlit.results import Results
 from oodlit.results.storage import check_replaceable
 from oodlit.roles import Role
 
-__all__ = ["check_folder", "is_first_process", "not_applicable_lines", "present"]
+__all__ = ["check_folder", "is_first_process", "not_applicable_lines", "print_outcome"]
 
 
 def check_folder(out: Path, *, fitted: str | Path | None = None) -> bool:
@@ -53,45 +51,20 @@ def is_first_process() -> bool:
     return int(getattr(rank_zero_only, "rank", None) or 0) == 0
 
 
-def present(
-    results: Results,
-    out: Path,
-    *,
-    left_out: Mapping[str, str],
-    warned: Sequence[str],
-    console: Console | None,
-    caveat: str = "",
-) -> Path:
-    """Complete the record of a run, write its page, print its table.
+def print_outcome(results: Results, console: Console) -> None:
+    """The table of a run, and what has to be known beside it.
 
     Args:
-        results: The run, already saved in `out`.
-        out: Its folder.
-        left_out: Detectors that were not even tried, with the reason.
-        warned: Warnings of the run.
-        console: Where to print. None = nowhere.
-        caveat: What must be kept in mind with these numbers; shown on the page and the terminal.
-
-    Returns:
-        The HTML page.
+        results: The run.
+        console: Where to print.
     """
-    if caveat:
-        results.run["caveat"] = caveat
-    results.run["not_applicable"] = {**left_out, **results.run.get("not_applicable", {})}
-    results.run["warnings"] = [text for text in warned if "is left out" not in text]
-    results.save(out)
-    with status("writing the report"):
-        page = write_report(results, out / "report.html")
-    if console is not None:
-        console.print(summary_table(results))
-        console.print(Text(_counts(results), style="dim"))
-        for line in not_applicable_lines(results.run["not_applicable"]):
-            console.print(Text(line, style="dim"))
-        if caveat:
-            console.print(Text(caveat, style="yellow"))
-        if partial := partial_text(results):
-            console.print(Text(partial, style="yellow"))
-    return page
+    console.print(summary_table(results))
+    console.print(Text(_counts(results), style="dim"))
+    for line in not_applicable_lines(results.run.get("not_applicable", {})):
+        console.print(Text(line, style="dim"))
+    for remark in (results.run.get("caveat"), partial_text(results)):
+        if remark:
+            console.print(Text(str(remark), style="yellow"))
 
 
 def _counts(results: Results) -> str:

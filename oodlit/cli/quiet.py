@@ -3,7 +3,7 @@
 import logging
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -84,15 +84,14 @@ class _Collector(logging.Handler):
 
 
 @contextmanager
-def quiet() -> Iterator[list[str]]:
+def quiet() -> Iterator[Callable[[], list[str]]]:
     """Silence Lightning's messages and hints; what else is warned about is collected.
 
     Yields:
-        A list that holds the distinct warnings once the block is left.
+        A function that gives the distinct warnings so far.
     """
     loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning.pytorch", "lightning_fabric")]
     levels = [logger.level for logger in loggers]
-    collected: list[str] = []
     collector = _Collector()
     ours = logging.getLogger("oodlit")
     ours.addHandler(collector)
@@ -101,13 +100,15 @@ def quiet() -> Iterator[list[str]]:
         for logger in loggers:
             logger.setLevel(logging.ERROR)
         try:
-            yield collected
+            yield lambda: _distinct([*(str(entry.message) for entry in caught), *collector.texts])
         finally:
             for logger, level in zip(loggers, levels, strict=True):
                 logger.setLevel(level)
             ours.removeHandler(collector)
-            texts = [*(str(entry.message) for entry in caught), *collector.texts]
-            collected += dict.fromkeys(text for text in texts if not _HINTS.search(text))
+
+
+def _distinct(texts: list[str]) -> list[str]:
+    return list(dict.fromkeys(text for text in texts if not _HINTS.search(text)))
 
 
 @contextmanager

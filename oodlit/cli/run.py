@@ -1,8 +1,8 @@
-"""One prediction from the command line: scored, saved, shown."""
+"""One prediction from the command line: one progress bar, warnings kept for the record, everything saved once."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -12,59 +12,63 @@ from torch import nn
 
 from oodlit.callbacks import OODDetection
 from oodlit.cli.console import progress, status
-from oodlit.cli.outcome import check_folder, is_first_process, present
+from oodlit.cli.outcome import check_folder, is_first_process, print_outcome
 from oodlit.cli.quiet import RunProgress, quiet
 from oodlit.datamodules import OODDataModule
 from oodlit.detectors import Detector
 from oodlit.errors import InvalidArgumentError
 from oodlit.module import OODModule
-from oodlit.results import Results
 
-__all__ = ["Run", "predict", "run_evaluation"]
-
-
-class Run(NamedTuple):
-    """What a prediction gave."""
-
-    results: Results
-    warned: list[str]
-    is_first: bool
-    """False on all processes but one, which alone has written files."""
+__all__ = ["predict_and_print", "run_evaluation"]
 
 
-def predict(
+def predict_and_print(
     module: OODModule,
     data: OODDataModule,
     detectors: Sequence[Detector] | Mapping[str, Detector] | None,
     *,
     out: Path,
-    seed: int = 0,
     trainer: Mapping[str, Any],
+    seed: int = 0,
+    record: Mapping[str, Any] | None = None,
+    console: Console | None = None,
     **evaluation: Any,
-) -> Run:
-    """`Trainer.predict` with one progress bar and collected warnings.
+) -> Path | None:
+    """`Trainer.predict` with one progress bar, and the table of its results.
 
     Args:
         module: The backbone.
         data: The streams.
         detectors: What scores; None = the fitted ones of `evaluation["fitted"]`.
         out: Folder of the results.
-        seed: Of everything random during the prediction; the caller's random state is left as it was.
         trainer: Arguments of Lightning's Trainer.
+        seed: Of everything random during the prediction; the caller's random state is left as it was.
+        record: Further entries of `run.json`.
+        console: Where the table is printed. None = nowhere.
         evaluation: Arguments of `OODDetection`.
 
     Returns:
-        Results and warnings.
+        The HTML page; None on other processes than the first.
     """
-    detection = OODDetection(detectors, output_dir=out, **evaluation)
     with quiet() as warned, torch.random.fork_rng(), progress(shown=is_first_process()) as bars:
         torch.manual_seed(seed)
+        detection = OODDetection(
+            detectors,
+            output_dir=out,
+            # what is left out has a heading of its own
+            record=lambda: {**(record or {}), "warnings": [text for text in warned() if "is left out" not in text]},
+            **evaluation,
+        )
         runner = pl.Trainer(
             callbacks=[detection, RunProgress(bars)], logger=False, enable_progress_bar=False, **dict(trainer)
         )
         runner.predict(module, data, return_predictions=False)
     assert detection.results is not None  # predict came to its end
-    return Run(detection.results, warned, runner.is_global_zero)
+    if not runner.is_global_zero:
+        return None
+    if console is not None:
+        print_outcome(detection.results, console)
+    return out / "report.html"
 
 
 def run_evaluation(
@@ -82,7 +86,7 @@ def run_evaluation(
     config: str = "",
     console: Console | None = None,
 ) -> Path | None:
-    """Predict once, save, write the page.
+    """Make the module, predict once, print the table.
 
     Args:
         backbone: A timm name, a network, or an OODModule.
@@ -107,23 +111,27 @@ def run_evaluation(
     replaced = check_folder(out, fitted=evaluation.get("fitted"))
     if replaced and console is not None and is_first_process():
         console.print(Text(f"{out}: the results of an earlier run are replaced", style="dim"), soft_wrap=True)
-    for name, value in loading.items():
-        if value is not None:
-            setattr(data, name, value)
+    return predict_and_print(
+        _module(backbone, head=head, weights=weights, seed=seed),
+        data.with_loading(**loading),
+        detectors,
+        out=out,
+        trainer=trainer,
+        seed=seed,
+        record={"config": config} if config else None,
+        console=console,
+        **evaluation,
+    )
+
+
+def _module(backbone: str | nn.Module, *, head: str | None, weights: str | None, seed: int) -> OODModule:
     if isinstance(backbone, OODModule):
         if head is not None:
             raise InvalidArgumentError(f"head={head!r}: give it to the OODModule that is the backbone")
         if weights != "hub":
             raise InvalidArgumentError(f"weights={weights!r}: give them to the OODModule that is the backbone")
-        module = backbone
-    else:
-        loading_it = f"loading {backbone}" if isinstance(backbone, str) else "preparing the network"
-        with torch.random.fork_rng(), status(loading_it):
-            torch.manual_seed(seed)  # random weights belong to what is random
-            module = OODModule(backbone, head=head, weights=weights)
-    run = predict(module, data, detectors, out=out, seed=seed, trainer=trainer, **evaluation)
-    if config:
-        run.results.run["config"] = config
-    if not run.is_first:
-        return None
-    return present(run.results, out, left_out={}, warned=run.warned, console=console)
+        return backbone
+    task = f"loading {backbone}" if isinstance(backbone, str) else "preparing the network"
+    with torch.random.fork_rng(), status(task):
+        torch.manual_seed(seed)  # random weights belong to what is random
+        return OODModule(backbone, head=head, weights=weights)

@@ -1,5 +1,6 @@
 """The data of one run: all its streams, one predict loader each."""
 
+import copy
 from collections.abc import Iterable, Sequence
 
 import pytorch_lightning as pl
@@ -13,6 +14,7 @@ from oodlit.datamodules.loader import Decode, OnError, StreamLoader, Transform
 from oodlit.datamodules.stream import Sample, Stream, find_samples
 from oodlit.datamodules.transforms import without_resize
 from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.plan import RunPlan, plan_of
 from oodlit.roles import Role
 
 __all__ = ["OODDataModule"]
@@ -25,8 +27,7 @@ class OODDataModule(pl.LightningDataModule):
 
     Args:
         streams: The streams; names differ, exactly one has the role ID.
-        transform: From a decoded RGB image to the network's input. None (default): the `OODDetection` callback puts the
-            backbone's own here before the loaders are made.
+        transform: From a decoded RGB image to the network's input. None (default): a run takes the backbone's own.
         batch_size: Images per batch and process, at least 1. Default 64.
         num_workers: Worker processes per process for reading and decoding. Default 0 = in the process itself.
         on_error: "raise" (default) stops at the first unusable sample; "skip" goes on and lists key and reason in the
@@ -76,7 +77,6 @@ class OODDataModule(pl.LightningDataModule):
         if empty := [stream.name for stream in streams if not len(stream)]:
             raise DataError(f"stream {empty[0]!r} holds no samples; a set without images is left out, not scored")
         self.streams: tuple[Stream, ...] = tuple(sorted(streams, key=lambda stream: _ORDER.get(stream.role, 2)))
-        self.use_train = True
         self.transform = transform
         self.batch_size, self.num_workers, self.on_error, self.decode = batch_size, num_workers, on_error, decode
         self.multiprocessing_context, self.prefetch_factor = multiprocessing_context, prefetch_factor
@@ -85,9 +85,22 @@ class OODDataModule(pl.LightningDataModule):
     def active_streams(self) -> tuple[Stream, ...]:
         """What `predict_dataloader` gives; the position is Lightning's `dataloader_idx`.
 
-        The training streams are left out if `use_train` is False: nothing in the run needs them.
+        The training streams are left out of a run in which nothing needs them.
         """
-        return tuple(stream for stream in self.streams if self.use_train or stream.role is not Role.TRAIN)
+        use_train = self._plan.use_train
+        return tuple(stream for stream in self.streams if use_train or stream.role is not Role.TRAIN)
+
+    @property
+    def _plan(self) -> RunPlan:
+        """The choices of the run that is going on; outside of one, the own transform and all streams."""
+        return plan_of(self) or RunPlan(self.transform)
+
+    def with_loading(self, *, batch_size: int | None = None, num_workers: int | None = None) -> "OODDataModule":
+        """The same data, loaded otherwise; None keeps what is set here."""
+        other = copy.copy(self)
+        other.batch_size = self.batch_size if batch_size is None else batch_size
+        other.num_workers = self.num_workers if num_workers is None else num_workers
+        return other
 
     def stream(self, name: str) -> Stream:
         """The stream of this name.
@@ -108,9 +121,10 @@ class OODDataModule(pl.LightningDataModule):
         return [self._loader(stream, rank, world_size) for stream in self.active_streams]
 
     def _loader(self, stream: Stream, rank: int, world_size: int) -> StreamLoader:
+        transform = self._plan.transform
         return StreamLoader(
             stream,
-            without_resize(self.transform) if stream.prepared and self.transform is not None else self.transform,
+            without_resize(transform) if stream.prepared and transform is not None else transform,
             batch_size=self.batch_size,
             num_workers=self.num_workers,
             on_error=self.on_error,

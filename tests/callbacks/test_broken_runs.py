@@ -7,7 +7,6 @@ import torch
 
 from oodlit import OODModule, Results, Role
 from oodlit.callbacks import OODDetection, checks
-from oodlit.callbacks import detection as detection_file
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Stream
@@ -65,12 +64,16 @@ def test_a_fit_of_one_precision_is_found_again(precision, tmp_path):
 
 def test_a_run_that_breaks_leaves_nothing_behind(tmp_path):
     module, data = make_module(), OODDataModule(make_streams(with_train=True))
+    before = {part: dict(vars(part)) for part in (module, data)}
     detection = OODDetection([MSP(), Boom()], output_dir=tmp_path / "out")
     with pytest.raises(RuntimeError, match="boom"):
         make_trainer(detection).predict(module, data, return_predictions=False)
-    assert module.give == frozenset()
-    assert data.transform is None
-    assert data.use_train
+    assert detection.plan is None
+    for part, fields in before.items():
+        own = {name: value for name, value in vars(part).items() if name in fields and "trainer" not in name}
+        assert own.keys() >= {"transform"}
+        assert all(own[name] is fields[name] for name in ("transform", "streams", "network") if name in fields)
+    assert data.active_streams[0].role is Role.TRAIN
     assert not list((tmp_path / "out").iterdir())
     assert run([MSP()], module=module).results is not None
 
@@ -84,7 +87,8 @@ def test_interrupt_leaves_nothing_behind(tmp_path):
     detection = OODDetection([MSP(), ODIN()], output_dir=tmp_path / "out")
     with pytest.raises((KeyboardInterrupt, SystemExit)):
         make_trainer(detection, Interrupt()).predict(module, data, return_predictions=False)
-    assert module.give == frozenset()
+    assert detection.plan is None
+    assert module.predict_step({"image": torch.rand(1, 3, 8, 8)}, 0).images is None
     assert not list((tmp_path / "out").iterdir())
 
 
@@ -199,8 +203,8 @@ def test_strategies_that_shard_the_weights_are_refused():
     from pytorch_lightning.strategies import FSDPStrategy
 
     with pytest.raises(InvalidArgumentError, match="strategy FSDPStrategy shards the weights"):
-        detection_file._check_strategy(FSDPStrategy())
-    detection_file._check_strategy(make_trainer().strategy)
+        checks.check_strategy(FSDPStrategy(), has_output=True)
+    checks.check_strategy(make_trainer().strategy, has_output=False)
 
 
 def test_a_trainer_predicts_other_data_next():
@@ -263,7 +267,7 @@ def test_memory_of_a_machine_is_shared_by_its_processes(monkeypatch):
 
 def test_predictions_that_fill_the_memory_are_announced(monkeypatch):
     """FAULTS: unbounded memory: Lightning keeps all predictions by default."""
-    monkeypatch.setattr(detection_file, "MANY_BYTES", 1000)
+    monkeypatch.setattr(checks, "MANY_BYTES", 1000)
     with pytest.warns(UserWarning, match=r"keeps the outputs of all images, .* pass return_predictions=False"):
         make_trainer(OODDetection([MSP()])).predict(make_module(), OODDataModule(make_streams()))
     run([MSP()])  # return_predictions=False: no warning

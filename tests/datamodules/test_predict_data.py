@@ -6,6 +6,7 @@ import warnings
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from oodlit.datamodules.shards import ShardSource, shard_stream
 from oodlit.datamodules.sources import DatasetSource, FileSource, MemorySource
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.plan import RunPlan
 from oodlit.roles import Role
 from oodlit.testing.shards import tiny_image, write_tiny_shards
 
@@ -139,7 +141,7 @@ def test_lightning_has_nothing_to_warn_about() -> None:
 def test_train_stream_is_left_out_when_nothing_needs_it() -> None:
     data = OODDataModule([numbers("far", Role.OOD, 1), numbers("id", Role.ID, 1), numbers("train", Role.TRAIN, 1)])
     assert [stream.name for stream in data.active_streams] == ["train", "id", "far"]
-    data.use_train = False
+    data.trainer = SimpleNamespace(callbacks=[SimpleNamespace(plan=RunPlan(use_train=False))])
     assert [stream.name for stream in data.active_streams] == ["id", "far"]
     assert [loader.stream.name for loader in data.predict_dataloader()] == ["id", "far"]
 

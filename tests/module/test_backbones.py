@@ -3,6 +3,8 @@
 FAULTS: wrong feature width, unpooled features, classifier that is not a Linear; hard-coded attribute names.
 """
 
+from types import SimpleNamespace
+
 import pytest
 import timm
 import torch
@@ -12,6 +14,7 @@ from oodlit import OODModule
 from oodlit.backbones.loading import load_network
 from oodlit.detectors import Energy, ViM
 from oodlit.errors import InvalidArgumentError, RequirementError, UnknownNameError
+from oodlit.plan import RunPlan
 from oodlit.testing.backbones import (
     TinyConvNet,
     TinyConvolutionalClassifier,
@@ -179,8 +182,9 @@ def test_feature_map_of_timm_networks_leads_to_the_logits():
     module = random_module("resnet18")
     images = images_for("resnet18", module.network)
     assert module.probe(images).feature_map
-    module.give, module.hidden_layers = frozenset({"hidden"}), ("feature_map", "layer3")
-    outputs = module(images)
+    plan = RunPlan(extra_outputs=frozenset({"hidden"}), hidden_layers=("feature_map", "layer3"))
+    module.trainer = SimpleNamespace(callbacks=[SimpleNamespace(plan=plan)])
+    outputs = module.predict_step({"image": images}, 0)
     assert outputs.hidden["layer3"].shape[:2] == (2, 256)
     torch.testing.assert_close(module.logits_from_map(outputs.hidden["feature_map"]), outputs.logits)
 

@@ -9,9 +9,9 @@ from rich.console import Console
 from oodlit.cli.console import progress, status
 from oodlit.cli.demos.detectors import every_detector
 from oodlit.cli.demos.network import DigitsTraining, SmallNetwork
-from oodlit.cli.outcome import check_folder, present
+from oodlit.cli.outcome import check_folder
 from oodlit.cli.quiet import RunProgress, one_thread, quiet
-from oodlit.cli.run import predict
+from oodlit.cli.run import predict_and_print
 from oodlit.datamodules.benchmarks.digits import DigitsBenchmark
 from oodlit.module import OODModule
 
@@ -46,8 +46,18 @@ def run_digits(
         network = _trained_network(data, seed=seed, epochs=epochs, accelerator=accelerator)
         module = OODModule(network, head="head", transform=data.transform, name="digits network")
         detectors, left_out = every_detector(SETTINGS)
-        run = predict(module, data, detectors, out=out, seed=seed, trainer={"accelerator": accelerator, "devices": 1})
-    return present(run.results, out, left_out=left_out, warned=run.warned, console=console)
+        page = predict_and_print(
+            module,
+            data,
+            detectors,
+            out=out,
+            trainer={"accelerator": accelerator, "devices": 1},
+            seed=seed,
+            record={"not_applicable": left_out},
+            console=console,
+        )
+    assert page is not None  # there is one process
+    return page
 
 
 def _trained_network(data: DigitsBenchmark, *, seed: int, epochs: int, accelerator: str) -> SmallNetwork:

@@ -10,8 +10,8 @@ from torch import nn
 
 from oodlit.cli.console import status
 from oodlit.cli.demos.detectors import every_detector
-from oodlit.cli.outcome import check_folder, present
-from oodlit.cli.run import predict
+from oodlit.cli.outcome import check_folder
+from oodlit.cli.run import predict_and_print
 from oodlit.datamodules.benchmarks.photos import PhotosBenchmark
 from oodlit.errors import DataError, MissingExtraError
 from oodlit.module import OODModule
@@ -75,5 +75,15 @@ def run_imagenet(out: Path, *, seed: int = 0, accelerator: str = "cpu", console:
         module = OODModule(load_efficientnet_lite0(), name="EfficientNet-Lite0")
         data = PhotosBenchmark(out / "shards", seed=seed, transform=module.transform, batch_size=16)
     detectors, left_out = every_detector(train_free=True)
-    run = predict(module, data, detectors, out=out, seed=seed, trainer={"accelerator": accelerator, "devices": 1})
-    return present(run.results, out, left_out=left_out, warned=run.warned, console=console, caveat=CAVEAT)
+    page = predict_and_print(
+        module,
+        data,
+        detectors,
+        out=out,
+        trainer={"accelerator": accelerator, "devices": 1},
+        seed=seed,
+        record={"not_applicable": left_out, "caveat": CAVEAT},
+        console=console,
+    )
+    assert page is not None  # there is one process
+    return page

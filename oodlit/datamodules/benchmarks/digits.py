@@ -102,6 +102,8 @@ class DigitsBenchmark(OODDataModule):
         batch_size: See `OODDataModule`.
         num_workers: See `OODDataModule`.
         on_error: See `OODDataModule`.
+        multiprocessing_context: See `OODDataModule`.
+        prefetch_factor: See `OODDataModule`.
 
     Raises:
         InvalidArgumentError: `per_test` is below 1.
@@ -127,6 +129,8 @@ class DigitsBenchmark(OODDataModule):
         batch_size: int = 64,
         num_workers: int = 0,
         on_error: OnError = "raise",
+        multiprocessing_context: str | None = None,
+        prefetch_factor: int | None = None,
     ) -> None:
         """Write the shards unless they are there."""
         if per_test < 1:
@@ -143,6 +147,8 @@ class DigitsBenchmark(OODDataModule):
             batch_size=batch_size,
             num_workers=num_workers,
             on_error=on_error,
+            multiprocessing_context=multiprocessing_context,
+            prefetch_factor=prefetch_factor,
         )
         self.seed = seed
 

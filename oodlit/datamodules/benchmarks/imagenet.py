@@ -45,6 +45,8 @@ class ImageNetBenchmark(OODDataModule):
         num_workers: See `OODDataModule`.
         on_error: See `OODDataModule`.
         decode: See `OODDataModule`; `functools.partial(decode_image, reduce_to=512)` is the fast path.
+        multiprocessing_context: See `OODDataModule`.
+        prefetch_factor: See `OODDataModule`.
 
     Raises:
         UnknownNameError: No such set; the nearest names are given.
@@ -70,6 +72,8 @@ class ImageNetBenchmark(OODDataModule):
         num_workers: int = 0,
         on_error: OnError = "raise",
         decode: Decode = decode_image,
+        multiprocessing_context: str | None = None,
+        prefetch_factor: int | None = None,
     ) -> None:
         """Find the sets; of shards with a manifest, no image is read."""
         places = _Places(Path(root), dict(locations or {}), complete)
@@ -106,6 +110,8 @@ class ImageNetBenchmark(OODDataModule):
             num_workers=num_workers,
             on_error=on_error,
             decode=decode,
+            multiprocessing_context=multiprocessing_context,
+            prefetch_factor=prefetch_factor,
         )
 
 

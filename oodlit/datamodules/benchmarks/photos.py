@@ -49,6 +49,8 @@ class PhotosBenchmark(OODDataModule):
         batch_size: See `OODDataModule`.
         num_workers: See `OODDataModule`.
         on_error: See `OODDataModule`.
+        multiprocessing_context: See `OODDataModule`.
+        prefetch_factor: See `OODDataModule`.
 
     Raises:
         MissingExtraError: The extra "imagenet-demo" is not installed.
@@ -69,6 +71,8 @@ class PhotosBenchmark(OODDataModule):
         batch_size: int = 64,
         num_workers: int = 0,
         on_error: OnError = "raise",
+        multiprocessing_context: str | None = None,
+        prefetch_factor: int | None = None,
     ) -> None:
         """Write the shards unless they are there."""
         if per_test < 1:
@@ -85,6 +89,8 @@ class PhotosBenchmark(OODDataModule):
             batch_size=batch_size,
             num_workers=num_workers,
             on_error=on_error,
+            multiprocessing_context=multiprocessing_context,
+            prefetch_factor=prefetch_factor,
         )
 
 

@@ -1,0 +1,121 @@
+"""What a run is made of: a probe of the backbone, the detectors that apply to it, and what they ask for."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from oodlit.callbacks.earlier_fit import EarlierFit
+from oodlit.datamodules.datamodule import OODDataModule
+from oodlit.datamodules.loader import StreamLoader, Transform
+from oodlit.detectors import Detector, FitOrigin
+from oodlit.errors import DataError, RequirementError
+from oodlit.module import OODModule
+from oodlit.outputs import BackboneFacts
+from oodlit.plan import RunPlan
+from oodlit.roles import Role
+
+__all__ = ["Choice", "choose"]
+
+PROBE_IMAGES = 2
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is decided before the first batch.
+
+    Args:
+        transform: From a decoded image to the network's input.
+        fingerprint: Of weights and transform, before the strategy converts or moves the weights.
+        facts: What the probe told of the backbone.
+        images: What the probe was made with.
+        detectors: Those that apply, by name.
+        not_applicable: The others, with the reason.
+        kept: Names of detectors whose earlier fit is used.
+    """
+
+    transform: Transform | None
+    fingerprint: str
+    facts: BackboneFacts
+    images: Tensor
+    detectors: dict[str, Detector]
+    not_applicable: dict[str, str]
+    kept: frozenset[str]
+
+    @property
+    def to_fit(self) -> list[Detector]:
+        """Detectors that this run fits."""
+        return [detector for name, detector in self.detectors.items() if name not in self.kept]
+
+    def plan(self, *, train_thresholds: bool) -> RunPlan:
+        """What module and data module must give."""
+        needs = frozenset().union(*(d.required_needs for d in self.detectors.values()))
+        layers = (layer for d in self.detectors.values() for layer in getattr(d, "layers", ()))
+        return RunPlan(
+            transform=self.transform,
+            use_train=self.facts.num_train > 0
+            and (train_thresholds or any(d.required_statistics for d in self.to_fit)),
+            extra_outputs=needs & {"images", "hidden", "model"},
+            hidden_layers=tuple(dict.fromkeys(layers)),
+        )
+
+
+def choose(
+    module: OODModule,
+    datamodule: OODDataModule,
+    detectors: Mapping[str, Detector],
+    earlier: EarlierFit,
+    *,
+    strict: bool,
+) -> Choice:
+    """Probe the backbone with the first ID images, and decide which detectors run.
+
+    The transform is that of the data module, or the backbone's own where it has none.
+
+    Raises:
+        DataError: No ID image can be used.
+        InvalidArgumentError: The network cannot take the images.
+        RequirementError: A detector does not apply and `strict` is set, or none applies.
+        FingerprintError: An earlier fit belongs to another backbone.
+    """
+    transform = module.transform if datamodule.transform is None else datamodule.transform
+    images = _probe_images(datamodule, transform)
+    num_train = sum(len(s) for s in datamodule.streams if s.role is Role.TRAIN)
+    facts = module.probe(images, num_train=num_train)
+    reasons = _reasons_against(detectors, facts, strict=strict)
+    for name, reason in reasons.items():
+        warnings.warn(f"detector {name!r} is left out: it {reason}", stacklevel=3)
+    applicable = {name: detector for name, detector in detectors.items() if name not in reasons}
+    kept = earlier.kept(applicable, has_train=num_train > 0)
+    fingerprint = module.fingerprint_with(transform)
+    earlier.check({n: applicable[n] for n in kept}, FitOrigin(fingerprint, facts.width, facts.num_classes))
+    return Choice(transform, fingerprint, facts, images, applicable, reasons, kept)
+
+
+def _probe_images(datamodule: OODDataModule, transform: Transform | None) -> Tensor:
+    """The first usable ID images: they also show early that data and transform work together."""
+    stream = next(s for s in datamodule.streams if s.role is Role.ID)
+    loader = StreamLoader(
+        stream, transform, batch_size=PROBE_IMAGES, on_error=datamodule.on_error, decode=datamodule.decode
+    )
+    skipped: list[tuple[str, str]] = []
+    for batch in loader:
+        if batch["key"]:
+            images: Tensor = batch["image"]
+            return images
+        skipped += batch["skipped"]
+    raise DataError(
+        f"stream {stream.name!r}: none of its {len(stream)} images can be used, first {skipped[0][0]}: {skipped[0][1]}"
+    )
+
+
+def _reasons_against(detectors: Mapping[str, Detector], facts: BackboneFacts, *, strict: bool) -> dict[str, str]:
+    """Why detectors do not apply, by name."""
+    reasons = {name: reason for name, d in detectors.items() if (reason := d.why_not(facts))}
+    if reasons and (strict or len(reasons) == len(detectors)):
+        listing = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        without = "leave them out, or pass strict=False (on the command line: without --strict)"
+        way_out = without if strict else "choose others"
+        raise RequirementError(f"{len(reasons)} of {len(detectors)} detectors do not apply ({listing}); {way_out}")
+    return reasons

@@ -1,0 +1,43 @@
+"""Detectors that come fitted into a run: from a folder, or from a run before."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from oodlit.detectors import Detector, FitOrigin
+
+__all__ = ["EarlierFit"]
+
+
+class EarlierFit:
+    """What an earlier fit belongs to, and which detectors keep it.
+
+    Args:
+        folder: Where it was loaded from; None for detectors that the user made.
+        origin: What it belongs to; None where it is unknown or there is no earlier fit.
+    """
+
+    def __init__(self, folder: Path | None = None, origin: FitOrigin | None = None) -> None:
+        self.folder, self.origin = folder, origin
+
+    def kept(self, detectors: Mapping[str, Detector], *, has_train: bool) -> frozenset[str]:
+        """Names of the detectors that are not fitted in this run.
+
+        Detectors are fitted anew wherever that is possible: a fit belongs to one backbone.
+        """
+        return frozenset(
+            name
+            for name, detector in detectors.items()
+            if self.folder is not None or (detector.required_statistics and detector.is_fitted and not has_train)
+        )
+
+    def check(self, kept: Mapping[str, Detector], here: FitOrigin) -> None:
+        """Refuse a backbone that the kept fits do not belong to.
+
+        Raises:
+            FingerprintError: Weights, transform, width or number of classes differ.
+        """
+        if kept and self.origin is not None:
+            source = "what was fitted in an earlier run" if self.folder is None else "the saved fit"
+            self.origin.check(here, source=source)
+        for name, detector in kept.items():  # fitted in a run of another callback
+            FitOrigin(detector.fitted_on).check(FitOrigin(here.fingerprint), source=f"detector {name!r}")
