@@ -17,6 +17,7 @@ from oodlit.outputs import BackboneFacts
 
 __all__ = [
     "check_alone",
+    "check_is_list",
     "check_memory",
     "check_packages",
     "check_strategy",
@@ -100,6 +101,16 @@ def check_memory(statistics: Statistics, facts: BackboneFacts, *, processes: int
             f" and {available / 1e9:.2f} GB are free; give KNN a bank_size, or leave the detector out{fewer}"
         )
     return needed
+
+
+def check_is_list(detectors: object) -> None:
+    """Refuse one detector, or its name, where a list is needed.
+
+    Raises:
+        InvalidArgumentError: It is no list.
+    """
+    if isinstance(detectors, Detector | str):
+        raise InvalidArgumentError(f"OODDetection: detectors={detectors!r}; a list of detectors is needed")
 
 
 def check_alone(owner: pl.Callback, trainer: pl.Trainer) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytorch_lightning as pl
 
-from oodlit.callbacks.checks import check_alone, check_packages, check_strategy, warn_of_many_predictions
+from oodlit.callbacks.checks import check_alone, check_is_list, check_packages, check_strategy, warn_of_many_predictions
 from oodlit.callbacks.choice import choose
 from oodlit.callbacks.earlier_fit import EarlierFit
 from oodlit.callbacks.loggers import log_to_all
@@ -77,7 +77,7 @@ class OODDetection(pl.Callback):
         super().__init__()
         if (detectors is None) == (fitted is None):
             raise InvalidArgumentError("OODDetection: give either detectors=[...] or fitted=FOLDER of an earlier fit")
-        _check_several(detectors)
+        check_is_list(detectors)
         if num_thumbnails < 0:
             raise InvalidArgumentError(f"num_thumbnails={num_thumbnails}; at least 0 is needed, 0 for none")
         self._earlier = EarlierFit()
@@ -185,8 +185,3 @@ class OODDetection(pl.Callback):
     def __repr__(self) -> str:
         """Names of the detectors."""
         return f"OODDetection({', '.join(self.detectors)})"
-
-
-def _check_several(detectors: object) -> None:
-    if isinstance(detectors, Detector | str):
-        raise InvalidArgumentError(f"OODDetection: detectors={detectors!r}; a list of detectors is needed")

@@ -50,7 +50,7 @@ def predict_and_print(
     Returns:
         The HTML page; None on other processes than the first.
     """
-    with quiet() as warned, torch.random.fork_rng(), progress(shown=is_first_process()) as bars:
+    with quiet() as warned, torch.random.fork_rng():
         torch.manual_seed(seed)
         detection = OODDetection(
             detectors,
@@ -59,10 +59,10 @@ def predict_and_print(
             record=lambda: {**(record or {}), "warnings": [text for text in warned() if "is left out" not in text]},
             **evaluation,
         )
-        runner = pl.Trainer(
-            callbacks=[detection, RunProgress(bars)], logger=False, enable_progress_bar=False, **dict(trainer)
-        )
-        runner.predict(module, data, return_predictions=False)
+        with progress(shown=is_first_process()) as bars:
+            callbacks = [detection, RunProgress(bars)]
+            runner = pl.Trainer(callbacks=callbacks, logger=False, enable_progress_bar=False, **dict(trainer))
+            runner.predict(module, data, return_predictions=False)
     assert detection.results is not None  # predict came to its end
     if not runner.is_global_zero:
         return None

@@ -183,7 +183,7 @@ def test_options_are_checked(options, message):
 @pytest.mark.parametrize("single", [MSP(), "msp"])
 def test_one_detector_is_no_list(single):
     with pytest.raises(InvalidArgumentError, match="a list of detectors is needed"):
-        detection_file._check_several(single)  # the suite checks the types of public functions before they run
+        checks.check_is_list(single)  # the suite checks the types of public functions before they run
 
 
 def test_list_of_detectors_is_copied():

@@ -1,12 +1,13 @@
 """The folder of a run: where it lies, what is replaced in it and what is kept."""
 
+import json
 import os
 
 import pytest
 import pytorch_lightning as pl
 
 from oodlit import Results
-from oodlit.callbacks import OODDetection
+from oodlit.callbacks import OODDetection, output
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import (
     KNN,
@@ -15,6 +16,7 @@ from oodlit.detectors import (
     TrainFreeDetector,
 )
 from oodlit.detectors.contract.reference import Reference
+from oodlit.results import storage
 from tests.callbacks.support import make_module, make_streams, make_trainer, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*values are undefined")
@@ -49,6 +51,25 @@ def test_a_saved_fit_in_the_folder_of_the_run_is_kept(tmp_path):
     saved = {"fitted": tmp_path / "fitted", "streams": make_streams(with_train=False)}
     run(None, output_dir=tmp_path, num_thumbnails=0, **saved)
     assert (tmp_path / "fitted" / "detectors.json").is_file()
+
+
+def test_a_run_saves_once_and_draws_once(tmp_path, monkeypatch):
+    """One save, one page; what a caller knows of the run is in the record from the start."""
+    calls = []
+    for owner, name in ((storage, "write"), (output, "write_report"), (output, "save")):
+        original = getattr(owner, name)
+
+        def counted(*args, original=original, name=name, **options):
+            calls.append(name)
+            return original(*args, **options)
+
+        monkeypatch.setattr(owner, name, counted)
+    options = {"output_dir": tmp_path / "out", "record": lambda: {"config": "a: 1", "not_applicable": {"x": "why"}}}
+    results = run([MSP(), Mahalanobis()], **options).results
+    assert sorted(calls) == ["save", "write", "write_report"]
+    kept = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert (kept["config"], kept["not_applicable"]) == ("a: 1", {"x": "why"})
+    assert kept["seconds"] == results.run["seconds"]
 
 
 def test_the_same_run_twice_gives_the_same_files(tmp_path):
