@@ -10,9 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
 
-from filelock import FileLock, Timeout
-
-from oodlit.atomic import write_bytes
+from oodlit.atomic import lock, remove_leftovers, write_text
 from oodlit.datamodules.decode import decode_image, image_size
 from oodlit.datamodules.keys import key_digest
 from oodlit.datamodules.shards.manifest import (
@@ -22,15 +20,13 @@ from oodlit.datamodules.shards.manifest import (
     read_info,
     write_info,
 )
-from oodlit.datamodules.shards.writer import Entry, ShardWriter, listing_digest
+from oodlit.datamodules.shards.writer import Entry, listing_digest, write_shard
 from oodlit.datamodules.stream import check_class_names, check_name
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import NAMES_OF_LABELS, Role
 
 __all__ = ["Check", "Progress", "build_shards", "default_split"]
 
-_UNFINISHED = re.compile(r"\..+-\d{6,}\.tar\.\d+\.tmp")
-"""Names under which `ShardWriter` writes."""
 Check = Literal["none", "header", "decode"]
 Progress = Callable[[int], object]
 
@@ -95,11 +91,9 @@ def build_shards(
     out, counts = Path(out), _Counts()
     try:
         (out / WORK_FOLDER).mkdir(parents=True, exist_ok=True)
-        with FileLock(out / WORK_FOLDER / "lock", timeout=0):
-            unfinished = [path for path in out.glob(".*.tar.*.tmp") if _UNFINISHED.fullmatch(path.name)]
-            for leftover in [*unfinished, *(out / WORK_FOLDER).glob(".*.tmp")]:  # of a killed build: the lock is ours
-                leftover.unlink()
+        with lock(out / WORK_FOLDER / "lock", wait=False):
             job = _Build(out, name, split, check, progress or _silent)
+            remove_leftovers(out, f"{job.stem}-*.tar")
             records = job.run(_checked(entries, role, class_names, counts), shard_size, workers)
             if expected not in (None, counts.total):
                 raise DataError(f"{name}: the source has {counts.total} images of this set, {expected} are expected")
@@ -115,7 +109,7 @@ def build_shards(
             )
             write_info(out, info)
             job.clean(records)
-    except Timeout:
+    except BlockingIOError:
         raise DataError(f"{out}: another build is at work in this folder; wait for it to end") from None
     except OSError as error:  # reading has its own messages
         raise DataError(
@@ -242,19 +236,15 @@ class _Build:
         return replace(record, samples=len(listed))
 
     def _write(self, file: str, chunk: Iterable[Entry]) -> ShardRecord:
-        writer = ShardWriter(self.out / file, check=_CHECKS[self.check])
-        try:
+        def note(record: ShardRecord) -> None:  # a kill leaves no shard without a note
+            write_text(self.sidecar(file), json.dumps(asdict(record)))
+
+        def entries() -> Iterator[Entry]:
             for entry in chunk:
-                writer.add(entry)
+                yield entry
                 self.progress(1)
-            record = writer.finish()
-            # The record comes before the shard gets its name: a kill in between leaves no shard without a record.
-            write_bytes(self.sidecar(file), json.dumps(asdict(record)).encode())
-            writer.commit()
-        except BaseException:
-            writer.abort()
-            raise
-        return record
+
+        return write_shard(self.out / file, entries(), check=_CHECKS[self.check], on_record=note)
 
     def _check_leftovers(self, records: Mapping[str, ShardRecord]) -> None:
         pattern = re.compile(re.escape(self.stem) + r"-\d{6,}\.tar")
