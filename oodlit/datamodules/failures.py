@@ -3,14 +3,14 @@
 import pickle
 import traceback
 
-__all__ = ["Failure", "WorkerTraceback", "said"]
+__all__ = ["Failure", "WorkerTraceback", "describe_error"]
 
 
-def said(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Class and text of an error.
 
     Example:
-        >>> said(KeyError("a"))
+        >>> describe_error(KeyError("a"))
         "KeyError: 'a'"
     """
     try:
@@ -45,7 +45,6 @@ class Failure:
     """
 
     def __init__(self, error: Exception) -> None:
-        """Keep the error."""
         self.error = error
 
     def __getstate__(self) -> tuple[list[BaseException], str]:
@@ -71,11 +70,11 @@ MAX_CAUSES = 20
 
 
 def _movable(error: BaseException) -> BaseException:
-    """The error itself, or what can be said of one that pickle does not bring across."""
+    """The error itself, or its description as a `RuntimeError` where pickle does not bring it across."""
     try:
         arrived = pickle.loads(pickle.dumps(error))
     except Exception:  # whatever the class does when it is pickled or made anew
         arrived = None
-    if type(arrived) is type(error) and said(arrived) == said(error):
+    if type(arrived) is type(error) and describe_error(arrived) == describe_error(error):
         return error
-    return RuntimeError(said(error))
+    return RuntimeError(describe_error(error))

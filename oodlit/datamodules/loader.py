@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from oodlit.datamodules.decode import decode_image
-from oodlit.datamodules.failures import Failure, said
+from oodlit.datamodules.failures import Failure, describe_error
 from oodlit.datamodules.keys import key_digest
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError, InvalidArgumentError, OodlitError, PreprocessingError
@@ -23,8 +23,8 @@ __all__ = ["Batch", "OnError", "StreamLoader", "Transform", "reader_range"]
 
 OnError = Literal["raise", "skip"]
 Transform = Callable[..., Any]
-"""From a decoded image to a tensor. Said loosely: torchvision's transforms carry no annotations, and a configuration
-file takes a stricter type for "a class that makes tensors"."""
+"""From a decoded image to a tensor. The type is loose: torchvision's transforms carry no annotations, and the parser of
+configurations reads a stricter type as "a class that makes tensors"."""
 Decode = Callable[[bytes], Image.Image]
 
 
@@ -102,7 +102,6 @@ class StreamLoader:
         multiprocessing_context: str | None = None,
         prefetch_factor: int | None = None,
     ) -> None:
-        """Check the numbers; nothing is read before iteration."""
         if batch_size < 1 or num_workers < 0 or not 0 <= rank < world_size:
             raise InvalidArgumentError(
                 f"StreamLoader(batch_size={batch_size}, num_workers={num_workers}, rank={rank}, "
@@ -258,7 +257,8 @@ class _Batches(IterableDataset[Any]):
             raise
         except Exception as error:
             raise PreprocessingError(
-                f"stream {self.stream.name!r}: {type(self.stream.source).__name__} failed at {place}: {said(error)}"
+                f"stream {self.stream.name!r}: {type(self.stream.source).__name__} failed at {place}:"
+                f" {describe_error(error)}"
             ) from error
 
     def _rows(self, remaining: int) -> "_Rows":
@@ -281,7 +281,7 @@ class _Batches(IterableDataset[Any]):
         except DataError as error:
             return str(error), None
         except Exception as error:
-            raise PreprocessingError(f"{self._place(sample)}: the decoder failed: {said(error)}") from error
+            raise PreprocessingError(f"{self._place(sample)}: the decoder failed: {describe_error(error)}") from error
         return "", self._transformed(image, self._place(sample))
 
     def _place(self, sample: Sample) -> str:
@@ -296,7 +296,7 @@ class _Batches(IterableDataset[Any]):
         try:
             transformed = self.transform(image if image.mode == "RGB" else image.convert("RGB"))
         except Exception as error:
-            raise PreprocessingError(f"{what}: the transform failed: {said(error)}") from error
+            raise PreprocessingError(f"{what}: the transform failed: {describe_error(error)}") from error
         if not isinstance(transformed, Tensor):
             raise InvalidArgumentError(f"{what}: the transform gives {type(transformed).__name__}; a tensor is needed")
         return transformed

@@ -29,7 +29,6 @@ class PooledSource:
     """
 
     def __init__(self, streams: Sequence[Stream]) -> None:
-        """Find the images that occur again."""
         if not streams:
             raise InvalidArgumentError("PooledSource: no streams; at least one is needed")
         self.streams = tuple(streams)

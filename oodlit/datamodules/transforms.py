@@ -42,7 +42,6 @@ class PreparedTransform:
     """
 
     def __init__(self, whole: Callable[[Image.Image], Tensor], rest: list[Any], size: tuple[int, int]) -> None:
-        """Store the parts."""
         self.whole, self.transforms, self.size = whole, rest, size
 
     def __call__(self, image: Image.Image) -> Tensor:

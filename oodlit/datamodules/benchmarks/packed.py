@@ -1,5 +1,8 @@
 """Small sets that the package makes itself, written as shards once and read back from there."""
 
+import shutil
+import tempfile
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +15,7 @@ from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.stream import Stream
 from oodlit.roles import Role
 
-__all__ = ["SmallSet", "packed_streams"]
+__all__ = ["SmallSet", "packed_streams", "root_or_temporary"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,14 @@ class SmallSet:
     entries: Sequence[Entry]
     class_names: tuple[str, ...]
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+def root_or_temporary(root: str | Path | None, owner: object) -> Path:
+    """`root`, or where it is None a temporary folder that goes with `owner`."""
+    if root is None:
+        root = tempfile.mkdtemp(prefix="oodlit-")
+        weakref.finalize(owner, shutil.rmtree, root, ignore_errors=True)  # no attribute: pickled copies own nothing
+    return Path(root)
 
 
 def packed_streams(folder: Path, sets: Sequence[SmallSet], *, shard_size: int = 512) -> list[Stream]:

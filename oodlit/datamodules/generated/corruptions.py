@@ -14,14 +14,35 @@ from PIL import Image
 
 from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.keys import escape_key, unescape_key
-from oodlit.datamodules.sets.imagenet_shift import CORRUPTIONS
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.stream import Sample, Source, Stream
 from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError, UnknownNameError
 from oodlit.roles import Role
 
-__all__ = ["CorruptedListing", "CorruptedSource", "corrupt", "corrupted_stream"]
+__all__ = ["CORRUPTIONS", "CorruptedListing", "CorruptedSource", "corrupt", "corrupted_stream"]
 
+CORRUPTIONS: tuple[str, ...] = (
+    "gaussian_noise",
+    "shot_noise",
+    "impulse_noise",
+    "defocus_blur",
+    "glass_blur",
+    "motion_blur",
+    "zoom_blur",
+    "snow",
+    "frost",
+    "fog",
+    "brightness",
+    "contrast",
+    "elastic_transform",
+    "pixelate",
+    "jpeg_compression",
+    "speckle_noise",
+    "gaussian_blur",
+    "spatter",
+    "saturate",
+)
+"""The 15 kinds of ImageNet-C in the paper's order, then the four extra ones."""
 COMMON = CORRUPTIONS[:15]
 _SEEDED = ("glass_blur", "impulse_noise")  # the others draw from numpy's global generator
 _GENERATOR = threading.Lock()  # of which there is one for all threads
@@ -91,7 +112,6 @@ class CorruptedSource:
         seed: int = 0,
         quality: int | None = 85,
     ) -> None:
-        """Check the settings; nothing is read."""
         self.images, self.seed, self.quality = images, seed, quality
         self.settings = [(kind, severity) for kind in kinds for severity in severities]
         if not self.settings or len(set(self.settings)) < len(self.settings):
@@ -160,7 +180,6 @@ class CorruptedListing:
     """
 
     def __init__(self, source: CorruptedSource) -> None:
-        """Nothing is read."""
         self.source = source
 
     @property

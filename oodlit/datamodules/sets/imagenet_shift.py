@@ -2,13 +2,13 @@
 
 from pathlib import PurePosixPath
 
+from oodlit.datamodules.generated.corruptions import CORRUPTIONS
 from oodlit.datamodules.sets.description import DatasetDescription, Membership
 from oodlit.datamodules.sets.imagenet import by_wnid
 from oodlit.datamodules.sets.imagenet_classes import subset_labels
 from oodlit.roles import Role
 
 __all__ = [
-    "CORRUPTIONS",
     "IMAGENET_A",
     "IMAGENET_C",
     "IMAGENET_R",
@@ -18,28 +18,6 @@ __all__ = [
     "by_number",
 ]
 
-CORRUPTIONS: tuple[str, ...] = (
-    "gaussian_noise",
-    "shot_noise",
-    "impulse_noise",
-    "defocus_blur",
-    "glass_blur",
-    "motion_blur",
-    "zoom_blur",
-    "snow",
-    "frost",
-    "fog",
-    "brightness",
-    "contrast",
-    "elastic_transform",
-    "pixelate",
-    "jpeg_compression",
-    "speckle_noise",
-    "gaussian_blur",
-    "spatter",
-    "saturate",
-)
-"""The 15 kinds of ImageNet-C in the paper's order, then the four extra ones."""
 _N_VAL = 50_000
 
 

@@ -25,15 +25,10 @@ from oodlit.datamodules.stream import check_class_names, check_name
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import NAMES_OF_LABELS, Role
 
-__all__ = ["Check", "Progress", "build_shards", "default_split"]
+__all__ = ["Check", "Progress", "build_shards"]
 
 Check = Literal["none", "header", "decode"]
 Progress = Callable[[int], object]
-
-
-def default_split(role: Role) -> str:
-    """Name of the split that a role gets: "train", "validation" for ID, else "test"."""
-    return {Role.TRAIN: "train", Role.ID: "validation"}.get(role, "test")
 
 
 def build_shards(
@@ -62,7 +57,7 @@ def build_shards(
         out: Folder, made if it does not exist. Splits of one data set may share it.
         name: Name of the data set.
         role: Role of the data set.
-        split: Name of the split; None (default) follows from the role (`default_split`).
+        split: Name of the split; None (default) follows from the role (`Role.split_name`).
         class_names: Names by index: of labels for TRAIN and ID sets, of groups for other roles.
         shard_size: Samples per shard. Default 1000.
         workers: Shards that are written at the same time. Compressed tars can be read in one way only, so there one is
@@ -87,7 +82,7 @@ def build_shards(
         raise DataError(f"{name}: the source has {len(entries)} images of this set, {expected} are expected")
     check_name(name)
     check_class_names(name, role, class_names)
-    split = split or default_split(role)
+    split = split or role.split_name
     out, counts = Path(out), _Counts()
     try:
         (out / WORK_FOLDER).mkdir(parents=True, exist_ok=True)

@@ -17,7 +17,7 @@ from typing import BinaryIO, Protocol, cast, runtime_checkable
 from oodlit.datamodules.shards.members import MAX_MEMBER_BYTES, next_member
 from oodlit.errors import DataError
 
-__all__ = ["File", "Files", "open_files"]
+__all__ = ["File", "Files", "is_hidden", "open_files"]
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,8 @@ def open_files(source: str | Path) -> Files:
     return _CompressedTar(path, decompress)
 
 
-def _is_junk(path: str) -> bool:
+def is_hidden(path: str) -> bool:
+    """Whether a file or a folder above it is hidden, or is one that macOS adds to archives."""
     return any(part.startswith(".") or part == "__MACOSX" for part in path.split("/"))
 
 
@@ -118,7 +119,7 @@ class _Folder:
             above[place] = parents | {real}
             below = Path(place).relative_to(folder).as_posix()
             found.extend(name if below == "." else f"{below}/{name}" for name in names)
-        self.paths = sorted(path for path in found if not _is_junk(path))
+        self.paths = sorted(path for path in found if not is_hidden(path))
 
     def __iter__(self) -> Iterator[File]:
         for path in self.paths:
@@ -149,7 +150,7 @@ class _Zip:
         except zipfile.BadZipFile as error:
             raise DataError(f"{path}: damaged zip ({error}); fetch the archive again") from error
         named = [(_clean(info.filename, path), info) for info in self._zip.infolist() if not info.is_dir()]
-        named = sorted(((name, info) for name, info in named if not _is_junk(name)), key=lambda pair: pair[0])
+        named = sorted(((name, info) for name, info in named if not is_hidden(name)), key=lambda pair: pair[0])
         for name, info in named:
             if info.flag_bits & 1:
                 raise DataError(f"{path}: {name!r} is encrypted; unpack it with its password and pass the folder")
@@ -231,7 +232,7 @@ def _regular(file: _Readable, where: Path) -> Iterator[tuple[str, tarfile.TarInf
                 if info.isdir():
                     continue
                 path = _clean(info.name, where)
-                if _is_junk(path):
+                if is_hidden(path):
                     continue
                 if not info.isreg() or info.issparse():
                     raise DataError(

@@ -57,7 +57,6 @@ class ShardSource:
         cache: Cache | None = None,
         damaged: Damaged = "raise",
     ) -> None:
-        """Find the shards and their counts."""
         if damaged not in ("raise", "mark"):
             raise InvalidArgumentError(f"damaged={damaged!r}; 'raise' or 'mark' is needed")
         self.damaged = damaged
