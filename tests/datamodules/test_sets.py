@@ -210,7 +210,7 @@ def test_imagenet_c_groups_are_corruption_and_severity():
 def test_textures_and_imagenet_o_have_the_known_number_of_classes():
     paths = [f"dtd/images/texture{i:02d}/texture{i:02d}_{j}.jpg" for i in range(47) for j in range(120)]
     selection = select(describe("textures"), [*paths, "dtd/labels/labels_joint_anno.txt"])
-    assert len(selection) == 5640
+    assert len(selection.paths) == 5640
     assert len(selection.group_names) == 47
     with pytest.raises(DataError, match="textures: 5520 images, 5640 expected; 46 groups, 47 expected"):
         select(describe("textures"), paths[120:])
