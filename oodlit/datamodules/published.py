@@ -1,6 +1,5 @@
 """A published data set where the user has it: from its folder or archive to a listing, to shards, to a stream."""
 
-import hashlib
 import os.path
 import warnings
 from collections import Counter
@@ -13,6 +12,7 @@ from oodlit.datamodules.generated.unit_test_source import UnitTestListing, unit_
 from oodlit.datamodules.sets import IMAGENET_C, UNIT_TEST_SET, descriptions
 from oodlit.datamodules.sets.description import DatasetDescription, Selection, differences, select
 from oodlit.datamodules.shards.build import Progress, build_shards
+from oodlit.datamodules.shards.copies import hexdigest
 from oodlit.datamodules.shards.files import open_files
 from oodlit.datamodules.shards.listing import Assignment, Listing, read_text
 from oodlit.datamodules.shards.manifest import INFO_NAMES, ShardInfo, read_info
@@ -64,13 +64,16 @@ def list_set(
         return _corrupted(ShardSource(source), complete=complete)
     files = open_files(source)
     selection = select(description, files.paths, complete=complete, only=only)
-    if description.md5 and Path(source).is_file() and (md5 := _md5(Path(source))) != description.md5:
-        warnings.warn(
-            f"{description.name}: {source} has MD5 {md5}, the published archive {description.md5}; names and numbers of"
-            " its images fit, their content is unknown",
-            UnofficialArchiveWarning,
-            stacklevel=2,
-        )
+    if description.md5 and Path(source).is_file():
+        with Path(source).open("rb") as file:
+            md5 = hexdigest(file, "md5")
+        if md5 != description.md5:
+            warnings.warn(
+                f"{description.name}: {source} has MD5 {md5}, the published archive {description.md5}; names and"
+                " numbers of its images fit, their content is unknown",
+                UnofficialArchiveWarning,
+                stacklevel=2,
+            )
     prefix = _shared(selection)
     assignments = {
         path: Assignment(label, group, path.removeprefix(prefix))
@@ -249,14 +252,6 @@ def _stream(description: DatasetDescription, name: str, source: Source, class_na
 
 def _holds_shards(folder: Path) -> bool:
     return any((folder / name).is_file() for name in INFO_NAMES) or any(folder.glob("*.tar"))
-
-
-def _md5(path: Path) -> str:
-    digest = hashlib.md5(usedforsecurity=False)
-    with path.open("rb") as file:
-        while chunk := file.read(2**20):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _shared(selection: Selection) -> str:

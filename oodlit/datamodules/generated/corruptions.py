@@ -5,6 +5,7 @@ import importlib
 import io
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 
@@ -172,15 +173,11 @@ class CorruptedSource:
             return Sample(key, b"", sample.label, group, error=str(error), origin=origin)
 
 
+@dataclass(frozen=True)
 class CorruptedListing:
-    """Corrupted images to be packed with `build_shards`: the same keys and bytes as those of the source.
+    """The images of a source as entries to be packed, with the same keys: drawn one by one when they are written."""
 
-    Args:
-        source: The images; drawn one by one, when they are written.
-    """
-
-    def __init__(self, source: CorruptedSource) -> None:
-        self.source = source
+    source: CorruptedSource
 
     @property
     def class_names(self) -> tuple[str, ...]:

@@ -55,7 +55,6 @@ class DatasetDescription:
         per_group: Number of images of every group that is there; None = not fixed.
         per_label: Number of images of every class index that occurs; None = not fixed.
         label_subset: Class indices that occur, for sets that cover a part of the classes; empty = all.
-        labelled: The images have class indices of the classifier.
         prepared: Images have the network's input size already (224 pixels) and are neither resized nor cropped.
         licence: As stated by its authors.
         source: Where to get it.
@@ -74,7 +73,6 @@ class DatasetDescription:
     per_group: int | None = None
     per_label: int | None = None
     label_subset: tuple[int, ...] = ()
-    labelled: bool = False
     prepared: bool = False
     licence: str = "see source"
     source: str = ""

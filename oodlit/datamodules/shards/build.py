@@ -83,25 +83,19 @@ def build_shards(
     check_name(name)
     check_class_names(name, role, class_names)
     split = split or role.split_name
-    out, counts = Path(out), _Counts()
+    out, labels, groups = Path(out), Counter[int](), Counter[int]()
     try:
         (out / WORK_FOLDER).mkdir(parents=True, exist_ok=True)
         with lock(out / WORK_FOLDER / "lock", wait=False):
-            job = _Build(out, name, split, check, progress or _silent)
+            job = _Build(out, name, split, check, progress or (lambda _: None))
             remove_leftovers(out, f"{job.stem}-*.tar")
-            records = job.run(_checked(entries, role, class_names, counts), shard_size, workers)
-            if expected not in (None, counts.total):
-                raise DataError(f"{name}: the source has {counts.total} images of this set, {expected} are expected")
+            records = job.run(_checked(entries, role, class_names, labels, groups), shard_size, workers)
             info = ShardInfo(
-                split,
-                records,
-                name,
-                role,
-                tuple(class_names),
-                dict(counts.labels),
-                dict(counts.groups),
-                dict(extra or {}),
+                split, records, name, role, tuple(class_names), dict(labels), dict(groups), dict(extra or {})
             )
+            if expected not in (None, info.num_samples):
+                found = info.num_samples
+                raise DataError(f"{name}: the source has {found} images of this set, {expected} are expected")
             write_info(out, info)
             job.clean(records)
     except BlockingIOError:
@@ -113,13 +107,10 @@ def build_shards(
     return info
 
 
-class _Counts:
-    def __init__(self) -> None:
-        self.total, self.labels, self.groups = 0, Counter[int](), Counter[int]()
-
-
-def _checked(entries: Iterable[Entry], role: Role, class_names: Sequence[str], counts: _Counts) -> Iterator[Entry]:
-    """Pass entries on, counted; indices must have names, paths must differ."""
+def _checked(
+    entries: Iterable[Entry], role: Role, class_names: Sequence[str], labels: Counter[int], groups: Counter[int]
+) -> Iterator[Entry]:
+    """The entries, counted in `labels` and `groups`; indices must have names, paths must differ."""
     by_label = role in NAMES_OF_LABELS
     seen: set[int] = set()
     for entry in entries:
@@ -137,11 +128,10 @@ def _checked(entries: Iterable[Entry], role: Role, class_names: Sequence[str], c
         if digest in seen:
             raise DataError(f"path {entry.path!r} occurs twice; a path identifies one image")
         seen.add(digest)
-        counts.total += 1
         if entry.label >= 0:
-            counts.labels[entry.label] += 1
+            labels[entry.label] += 1
         if entry.group >= 0:
-            counts.groups[entry.group] += 1
+            groups[entry.group] += 1
         yield entry
 
 
@@ -263,7 +253,3 @@ def _chunks(entries: Iterator[Entry], size: int) -> Iterator[Iterator[Entry]]:
 def _slug(name: str) -> str:
     """A name that is safe in file names and patterns."""
     return re.sub(r"[^\w.+-]+", "_", name)
-
-
-def _silent(_: int) -> None:
-    """No progress is shown."""

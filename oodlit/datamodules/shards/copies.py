@@ -10,7 +10,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["has_checksum", "is_whole", "sha256_of"]
+__all__ = ["has_checksum", "hexdigest", "is_whole"]
 
 CHUNK = 2**20
 
@@ -35,12 +35,12 @@ def has_checksum(path: Path, sha256: str) -> bool:
 @lru_cache(maxsize=100_000)  # shards of a set
 def _checksum(path: Path, *state: int) -> str:
     with path.open("rb") as file:
-        return sha256_of(file)
+        return hexdigest(file)
 
 
-def sha256_of(file: BinaryIO) -> str:
+def hexdigest(file: BinaryIO, algorithm: str = "sha256") -> str:
     """Checksum from here to the end of the file, in hexadecimal."""
-    digest = hashlib.sha256()
+    digest = hashlib.new(algorithm, usedforsecurity=False)
     while chunk := file.read(CHUNK):
         digest.update(chunk)
     return digest.hexdigest()

@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import io
 import lzma
 import os
 import stat
@@ -189,27 +190,10 @@ def _is_plain_tar(path: Path) -> bool:
 _BROKEN = (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError, ValueError, RecursionError)
 
 
-_Compressed = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
-
-
-@runtime_checkable
-class _Readable(Protocol):
-    """What tarfile needs of a file, compressed or not."""
-
-    @abstractmethod
-    def read(self, size: int, /) -> bytes: ...
-
-    @abstractmethod
-    def seek(self, offset: int, /) -> int: ...
-
-    @abstractmethod
-    def tell(self) -> int: ...
-
-
 class _LastRead:
     """A file that remembers its last read: tarfile ends in silence at a cut and at a damaged header."""
 
-    def __init__(self, file: _Readable) -> None:
+    def __init__(self, file: io.BufferedIOBase) -> None:
         self._file, self.last = file, b""
         self.seek, self.tell = file.seek, file.tell
 
@@ -218,7 +202,7 @@ class _LastRead:
         return self.last
 
 
-def _regular(file: _Readable, where: Path) -> Iterator[tuple[str, tarfile.TarInfo, tarfile.TarFile]]:
+def _regular(file: io.BufferedIOBase, where: Path) -> Iterator[tuple[str, tarfile.TarInfo, tarfile.TarFile]]:
     """Files of an uncompressed tar, in order and to its very end; its members are forgotten as they pass.
 
     Raises:
@@ -266,7 +250,7 @@ class _Tar:
             return _read(file.read, path, size, self._path)
 
 
-_Decompress = Callable[[Path], _Compressed]
+_Decompress = Callable[[Path], io.BufferedIOBase]
 
 
 def _decompressor(path: Path) -> _Decompress | None:

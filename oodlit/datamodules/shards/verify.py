@@ -12,10 +12,12 @@ import numpy as np
 from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.keys import key_digest
 from oodlit.datamodules.shards.build import Progress
-from oodlit.datamodules.shards.copies import sha256_of
+from oodlit.datamodules.shards.copies import hexdigest
+from oodlit.datamodules.shards.locate import locate
 from oodlit.datamodules.shards.manifest import ShardInfo, ShardRecord, check_finished, read_info
 from oodlit.datamodules.shards.members import raw_samples
 from oodlit.datamodules.shards.reader import ShardSource, read_sample
+from oodlit.datamodules.shards.remote import Cache
 from oodlit.datamodules.stream import Sample
 from oodlit.errors import DataError
 from oodlit.roles import NAMES_OF_LABELS
@@ -113,9 +115,11 @@ def verify_shards(
     Raises:
         DataError: The folder holds no shards or those of an interrupted build, or its manifest is malformed.
     """
+    if not Path(folder).is_dir():
+        raise DataError(f"{folder} does not exist; a folder of shards is needed")
     infos = read_info(folder)
     check_finished(folder, infos)
-    infos = infos or {"": _uncounted(Path(folder))}
+    infos = infos or {"": locate(folder, None, Cache())[1]}
     chosen = [info for name, info in infos.items() if split in (None, name)]
     if not chosen:
         raise DataError(f"{folder}: no split {split!r}; there are {', '.join(infos)}")
@@ -143,15 +147,6 @@ def find_duplicates(verifications: Sequence[Verification]) -> list[Duplicate]:
             if digest in repeated:
                 keys_of.setdefault(digest, []).append(f"{name}/{key}")
     return [Duplicate(tuple(keys)) for keys in keys_of.values()]
-
-
-def _uncounted(folder: Path) -> ShardInfo:
-    if not folder.is_dir():
-        raise DataError(f"{folder} does not exist; a folder of shards is needed")
-    found = sorted(path.name for path in folder.glob("*.tar"))
-    if not found:
-        raise DataError(f"{folder}: no shards (*.tar) in this folder")
-    return ShardInfo("", tuple(ShardRecord(name, -1) for name in found))
 
 
 class _Verifier:
@@ -197,7 +192,7 @@ class _Verifier:
         if record.size not in (None, size):
             raise DataError(f"has {size} bytes, the manifest states {record.size}")
         with path.open("rb") as file:
-            if record.sha256 is not None and sha256_of(file) != record.sha256:
+            if record.sha256 is not None and hexdigest(file) != record.sha256:
                 self.problems.append(ShardProblem(record.file, "", "the checksum differs from the manifest's"))
             file.seek(0)
             count = 0
