@@ -15,7 +15,7 @@ def describe_error(error: BaseException) -> str:
     """
     try:
         text = str(error)
-    except Exception:  # somebody's own class
+    except Exception:  # a user's class may fail here
         text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
@@ -66,14 +66,14 @@ class Failure:
 
 
 MAX_CAUSES = 20
-"""Causes of causes that are moved; chains can be endless."""
+"""Longest chain of causes that is moved: a chain can be a circle."""
 
 
 def _movable(error: BaseException) -> BaseException:
     """The error itself, or its description as a `RuntimeError` where pickle does not bring it across."""
     try:
         arrived = pickle.loads(pickle.dumps(error))
-    except Exception:  # whatever the class does when it is pickled or made anew
+    except Exception:  # a class may fail when it is pickled or made anew
         arrived = None
     if type(arrived) is type(error) and describe_error(arrived) == describe_error(error):
         return error

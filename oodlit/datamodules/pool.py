@@ -90,7 +90,7 @@ def pooled_stream(name: str, streams: Sequence[Stream]) -> Stream:
 
 
 def _digest(stream: Stream, sample: Sample) -> bytes | None:
-    """Of the content; None for an unreadable image, which equals no other."""
+    """Checksum of an image's file; None for an unreadable image, which equals no other."""
     if sample.error is not None:
         return None
     if not isinstance(sample.image, bytes):

@@ -95,7 +95,7 @@ def build_set(
 
     Args:
         description: The set.
-        source: What `list_set` takes or gives; a listing that is at hand saves another look through the archive.
+        source: What `list_set` takes or returns; a listing that is at hand saves another look through the archive.
         out: Folder of the shards.
         complete: See `select`.
         only: See `select`.
@@ -152,7 +152,7 @@ def set_stream(
     name = name or description.name
     if isinstance(location, str | Path) and Path(location).is_dir() and not _holds_shards(Path(location)):
         listing = list_set(description, location, complete=complete, only=only)
-        assert isinstance(listing, Listing)  # no shards there
+        assert isinstance(listing, Listing)  # other listings are made from shards
         paths = [Path(location, path) for path in listing.assignments]
         found = listing.assignments.values()
         source: Source = FileSource(
@@ -193,7 +193,7 @@ def verify_set(folder: str | Path, *, decode: bool = True, progress: Progress | 
     """
     reports: list[Verification] = []
     infos = read_info(folder)
-    if not infos:  # no name, hence no published numbers; counting is left to the reader, who shows progress
+    if not infos:  # without a name there are no published numbers
         return verify_shards(folder, decode=decode, progress=progress)
     for split, info in infos.items():
         description = descriptions().get(info.name) if info.extra.get("complete", True) else None

@@ -33,12 +33,12 @@ def root_or_temporary(root: str | Path | None, owner: object) -> Path:
     """`root`, or where it is None a temporary folder that goes with `owner`."""
     if root is None:
         root = tempfile.mkdtemp(prefix="oodlit-")
-        weakref.finalize(owner, shutil.rmtree, root, ignore_errors=True)  # no attribute: pickled copies own nothing
+        weakref.finalize(owner, shutil.rmtree, root, ignore_errors=True)  # with __del__ a pickled copy would remove it
     return Path(root)
 
 
 def packed_streams(folder: Path, sets: Sequence[SmallSet], *, shard_size: int = 512) -> list[Stream]:
-    """Write the sets below `folder`, one folder each, unless they are there; gives their streams.
+    """Write the sets below `folder`, one folder each, unless they are there; return their streams.
 
     Several processes may do this at the same time: one writes, the others wait. A folder is there completely or not
     at all.

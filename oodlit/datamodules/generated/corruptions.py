@@ -46,7 +46,7 @@ CORRUPTIONS: tuple[str, ...] = (
 """The 15 kinds of ImageNet-C in the paper's order, then the four extra ones."""
 COMMON = CORRUPTIONS[:15]
 _SEEDED = ("glass_blur", "impulse_noise")  # the others draw from numpy's global generator
-_GENERATOR = threading.Lock()  # of which there is one for all threads
+_GENERATOR = threading.Lock()  # held while numpy's global generator is in use, which all threads share
 
 
 def corrupt(
@@ -77,7 +77,7 @@ def corrupt(
     options = {"seed": number} if kind in _SEEDED else {}
     pixels = np.asarray(image.convert("RGB"))
     with _GENERATOR:
-        state = np.random.get_state()  # what the library draws from
+        state = np.random.get_state()  # the library draws from it
         try:
             np.random.seed(number)
             return np.asarray(library.corrupt(pixels, severity=severity, corruption_name=kind, **options), np.uint8)

@@ -100,7 +100,7 @@ def build_shards(
             job.clean(records)
     except BlockingIOError:
         raise DataError(f"{out}: another build is at work in this folder; wait for it to end") from None
-    except OSError as error:  # reading has its own messages
+    except OSError as error:  # errors of reading are DataErrors already
         raise DataError(
             f"{out}: shards cannot be written: {error}; make room or grant access, and build again: it goes on"
         ) from error
@@ -221,7 +221,7 @@ class _Build:
         return replace(record, samples=len(listed))
 
     def _write(self, file: str, chunk: Iterable[Entry]) -> ShardRecord:
-        def note(record: ShardRecord) -> None:  # a kill leaves no shard without a note
+        def note(record: ShardRecord) -> None:  # written first: a kill leaves no shard without its note
             write_text(self.sidecar(file), json.dumps(asdict(record)))
 
         def entries() -> Iterator[Entry]:

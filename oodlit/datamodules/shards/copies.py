@@ -28,11 +28,11 @@ def is_whole(path: Path, size: int | None) -> bool:
 
 def has_checksum(path: Path, sha256: str) -> bool:
     """Whether a copy has this checksum. A process reads it once, and again after something touched the file."""
-    state = path.stat()  # no program can set the last of these times back
+    state = path.stat()  # no program can set st_ctime back
     return _checksum(path, state.st_size, state.st_ino, state.st_mtime_ns, state.st_ctime_ns) == sha256
 
 
-@lru_cache(maxsize=100_000)  # shards of a set
+@lru_cache(maxsize=100_000)
 def _checksum(path: Path, *state: int) -> str:
     with path.open("rb") as file:
         return hexdigest(file)

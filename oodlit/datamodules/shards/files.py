@@ -114,7 +114,7 @@ class _Folder:
         above: dict[str, frozenset[str]] = {os.path.dirname(folder): frozenset()}  # noqa: PTH120
         for place, folders, names in os.walk(folder, followlinks=True, onerror=_raise):
             real, parents = os.path.realpath(place), above[os.path.dirname(place)]  # noqa: PTH120
-            if real in parents:  # a link back to a folder above
+            if real in parents:  # it is a link back to a folder above
                 folders.clear()
                 continue
             above[place] = parents | {real}
@@ -225,7 +225,7 @@ def _regular(file: io.BufferedIOBase, where: Path) -> Iterator[tuple[str, tarfil
                 yield path, info, tar
             if reads.last != bytes(tarfile.BLOCKSIZE):
                 raise DataError(f"{where}: the tar is damaged or truncated at byte {tar.offset}; fetch it again")
-            while file.read(2**20):  # what compresses it must also end well
+            while file.read(2**20):  # the compressed file must also end well
                 pass
     except _BROKEN as error:
         if isinstance(error, DataError):
@@ -278,5 +278,5 @@ class _CompressedTar:
 
     def _load(self, tar: tarfile.TarFile, info: tarfile.TarInfo, path: str) -> bytes:
         file = tar.extractfile(info)
-        assert file is not None  # regular files only
+        assert file is not None  # `_regular` passes nothing but regular files
         return _read(file.read, path, info.size, self._path)

@@ -17,7 +17,7 @@ from oodlit.roles import KNOWN_CLASSES, Role
 
 __all__ = ["Assignment", "Listing", "class_listing", "is_image", "listed_listing", "map_files", "read_text"]
 
-_DIGITS = 9  # of an index, as shards hold it
+_DIGITS = 9  # length of the longest index that a shard holds
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ class ShardSource:
                         yield read_sample(file, raw, self._name(record))
 
     def _marked(self, record: ShardRecord, start: int, stop: int) -> Iterator[Sample]:
-        """Samples of one shard; what damage took from it becomes samples with an error, if that is asked for."""
+        """Samples of one shard; with damaged="mark" those lost to damage become samples with an error."""
         position = start
         try:
             for sample in self._piece(record, start, stop):
@@ -233,11 +233,11 @@ class _Strays:
     """Reports the first stray file of a shard."""
 
     def __init__(self, where: str) -> None:
-        self.where, self.told = where, False
+        self.where, self.has_warned = where, False
 
     def __call__(self, name: str) -> None:
-        if not self.told:
-            self.told = True
+        if not self.has_warned:
+            self.has_warned = True
             warnings.warn(
                 f"shard {self.where}: {name!r} belongs to no sample and is not read; further such files may follow",
                 stacklevel=2,

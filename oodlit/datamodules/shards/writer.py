@@ -26,7 +26,7 @@ class Entry:
 
     Args:
         path: Relative path with "/"; its escaped form is the key (`oodlit.datamodules.keys.escape_key`).
-        read: Gives the bytes of the file, which are stored as they are.
+        read: Returns the bytes of the file, which are stored as they are.
         label: Class index of the classifier; -1 = none.
         group: Index of the OOD class, unit test or kind of shift; -1 = none.
         in_order: `read` works only until the next entry is taken (compressed archives).
