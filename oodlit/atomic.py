@@ -1,4 +1,4 @@
-"""Files and folders that are either the old ones or the new ones, never half of either.
+"""The package's way to write files and folders: they are either the old ones or the new ones, never half of either.
 
 What is being written has a hidden name of its own, `.<name>.<8 hexadecimal digits>.tmp`, and is locked by its writer.
 The system drops the lock when the writer ends, however it ends: whoever writes to the same place next removes what
@@ -8,7 +8,6 @@ nobody holds, and never what somebody is still writing.
 import contextlib
 import glob
 import os
-import re
 import shutil
 import sys
 import time
@@ -16,20 +15,56 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["temporary_file", "temporary_folder", "write_bytes"]
+from filelock import FileLock, Timeout
+
+__all__ = ["fsync", "lock", "remove_leftovers", "temporary_file", "temporary_folder", "write_bytes", "write_text"]
 
 ABANDONED_S = 86_400.0
 """Age of a leftover where the file system has no locks: one day."""
 
 
-def write_bytes(path: Path, data: bytes) -> None:
+def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     """Write a file through a temporary sibling that replaces it once it is on disk."""
-    with temporary_file(path) as temporary:
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+    with temporary_file(Path(path)) as temporary:
+        temporary.write_bytes(data)
+        fsync(temporary)
         temporary.replace(path)
+
+
+def write_text(path: str | os.PathLike[str], text: str) -> None:
+    """`write_bytes` in UTF-8."""
+    write_bytes(path, text.encode())
+
+
+def fsync(path: Path) -> None:
+    """Bring the content of a file, or the names in a folder, to disk. Windows does the latter by itself."""
+    is_folder = path.is_dir()
+    if is_folder and sys.platform == "win32":
+        return
+    handle = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR)  # Windows refuses handles that cannot write
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+@contextlib.contextmanager
+def lock(path: Path, *, wait: bool = True) -> Iterator[None]:
+    """Hold the lock of the file at `path`, which exists for this alone and is made if it is not there.
+
+    Raises:
+        BlockingIOError: Another process or thread holds it, and `wait` is False.
+        OSError: The file cannot be made.
+    """
+    held = FileLock(path, timeout=-1 if wait else 0)
+    try:
+        held.acquire()
+    except Timeout:
+        raise BlockingIOError(f"{path} is held by another process") from None
+    try:
+        yield
+    finally:
+        held.release()
 
 
 @contextlib.contextmanager
@@ -48,25 +83,36 @@ def temporary_folder(target: Path, *, inside: bool = False) -> Iterator[Path]:
 
     Leftovers of killed writers of the same target, beside it and inside it, are removed first.
     """
-    _remove_leftovers(target, target if not inside else target.parent)
+    remove_leftovers(target.parent if inside else target, glob.escape(target.name))
     with _temporary(target, target if inside else target.parent, is_folder=True) as path:
         yield path
 
 
+def remove_leftovers(folder: Path, names: str) -> None:
+    """Remove from `folder` what killed writers left of files and folders whose names match the pattern `names`."""
+    for path in folder.glob(f".{names}.{'[0-9a-f]' * 8}.tmp"):
+        with contextlib.suppress(OSError):  # gone meanwhile, held, or somebody else's
+            handle = _locked(path, wait=False)
+            try:
+                if handle is not None or time.time() - path.stat().st_mtime > ABANDONED_S:
+                    _remove(path)
+            finally:
+                _close(handle)
+
+
 @contextlib.contextmanager
 def _temporary(target: Path, parent: Path, *, is_folder: bool) -> Iterator[Path]:
-    _remove_leftovers(target, parent)
-    path, lock = _claimed(target, parent, is_folder=is_folder)
+    remove_leftovers(parent, glob.escape(target.name))
+    path, handle = _claimed(target, parent, is_folder=is_folder)
     try:
         yield path
     finally:
         _remove(path)
-        if lock is not None:
-            os.close(lock)
+        _close(handle)
 
 
 def _claimed(target: Path, parent: Path, *, is_folder: bool) -> tuple[Path, int | None]:
-    """A new file or folder with its lock."""
+    """A new file or folder with the handle that locks it."""
     while True:
         path = parent / f".{target.name}.{uuid.uuid4().hex[:8]}.tmp"
         if is_folder:
@@ -74,36 +120,21 @@ def _claimed(target: Path, parent: Path, *, is_folder: bool) -> tuple[Path, int 
         else:
             path.touch(exist_ok=False)
         with contextlib.suppress(FileNotFoundError):  # another process took it for a leftover before it was locked
-            lock = _lock(path, wait=True)
-            if lock is None:
-                return path, None
+            handle = _locked(path, wait=True)
             try:
-                if os.path.samestat(os.fstat(lock), path.stat()):
-                    return path, lock
+                if handle is None or os.path.samestat(os.fstat(handle), path.stat()):
+                    return path, handle
             except BaseException:
-                os.close(lock)
+                _close(handle)
                 raise
-            os.close(lock)
+            _close(handle)
 
 
-def _remove_leftovers(target: Path, parent: Path) -> None:
-    """Remove what killed writers of this target left in `parent`."""
-    pattern = re.compile(re.escape(f".{target.name}.") + r"[0-9a-f]{8}\.tmp")
-    for path in parent.glob(f".{glob.escape(target.name)}.*.tmp"):
-        if not pattern.fullmatch(path.name):
-            continue
-        with contextlib.suppress(OSError):  # gone meanwhile, held, or somebody else's
-            lock = _lock(path, wait=False)
-            try:
-                if lock is not None or time.time() - path.stat().st_mtime > ABANDONED_S:
-                    _remove(path)
-            finally:
-                if lock is not None:
-                    os.close(lock)
+def _locked(path: Path, *, wait: bool) -> int | None:
+    """Lock a file or folder that holds data itself, which `filelock` would empty or cannot open.
 
-
-def _lock(path: Path, *, wait: bool) -> int | None:
-    """The lock of a file or folder; None where the system has none.
+    Returns:
+        The handle that holds the lock; None where the system has no such locks.
 
     Raises:
         BlockingIOError: Another process holds it, and `wait` is False.
@@ -123,6 +154,11 @@ def _lock(path: Path, *, wait: bool) -> int | None:
         os.close(handle)
         return None
     return handle
+
+
+def _close(handle: int | None) -> None:
+    if handle is not None:
+        os.close(handle)
 
 
 def _remove(path: Path) -> None:

@@ -23,6 +23,11 @@ class Role(str, Enum):
         """The plain value, as in tables and files."""
         return self.value
 
+    @property
+    def split_name(self) -> str:
+        """The split of a set with this role, unless its builder names another."""
+        return {Role.TRAIN: "train", Role.ID: "validation"}.get(self, "test")
+
 
 KNOWN_CLASSES = frozenset({Role.TRAIN, Role.ID, Role.SHIFT})
 """Their images show classes that the classifier knows: they can have labels."""

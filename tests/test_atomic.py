@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from oodlit import atomic
-from oodlit.atomic import temporary_file, temporary_folder, write_bytes
+from oodlit.atomic import fsync, lock, temporary_file, temporary_folder, write_bytes, write_text
 
 ROOT = Path(__file__).parents[1]
 WRITER = """
@@ -79,7 +79,7 @@ def test_names_with_signs_of_patterns(tmp_path: Path) -> None:
 def test_a_file_taken_for_a_leftover_before_it_was_locked_is_made_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, taken = atomic._lock, []
+    real, taken = atomic._locked, []
 
     def late(path: Path, *, wait: bool) -> int | None:
         if not taken:
@@ -87,14 +87,14 @@ def test_a_file_taken_for_a_leftover_before_it_was_locked_is_made_anew(
             path.unlink()
         return real(path, wait=wait)
 
-    monkeypatch.setattr(atomic, "_lock", late)
+    monkeypatch.setattr(atomic, "_locked", late)
     with temporary_file(tmp_path / "a") as path:
         assert path.exists()
         assert path != taken[0]
 
 
 def test_without_locks_the_age_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(atomic, "_lock", lambda *_, **__: None)
+    monkeypatch.setattr(atomic, "_locked", lambda *_, **__: None)
     young, old = tmp_path / ".a.01234567.tmp", tmp_path / ".a.89abcdef.tmp"
     for path in (young, old):
         path.touch()
@@ -142,3 +142,37 @@ def test_files_have_the_usual_rights(tmp_path: Path) -> None:
     (tmp_path / "plain").touch()
     write_bytes(tmp_path / "a", b"new")
     assert (tmp_path / "a").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_text_is_written_in_utf_8(tmp_path: Path) -> None:
+    write_text(str(tmp_path / "a"), "Galápagos\n")
+    assert (tmp_path / "a").read_bytes() == "Galápagos\n".encode()
+
+
+def test_files_are_brought_to_disk_by_handles_that_can_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Windows refuses others, and cannot open folders at all."""
+    opened: list[int] = []
+    real = os.open
+
+    def recorded(path: Path, flags: int) -> int:
+        opened.append(flags & (os.O_RDONLY | os.O_WRONLY | os.O_RDWR))
+        return real(path, flags)
+
+    (tmp_path / "a").touch()
+    monkeypatch.setattr(os, "open", recorded)
+    fsync(tmp_path / "a")
+    fsync(tmp_path)
+    assert opened == [os.O_RDWR, os.O_RDONLY]
+    monkeypatch.setattr(sys, "platform", "win32")
+    fsync(tmp_path)
+    assert len(opened) == 2
+
+
+def test_a_lock_is_held_by_one_at_a_time(tmp_path: Path) -> None:
+    held = pytest.raises(BlockingIOError, match="is held by another process")
+    with lock(tmp_path / "lock"), held, lock(tmp_path / "lock", wait=False):
+        pass
+    with lock(tmp_path / "lock", wait=False):
+        pass
+    with pytest.raises(OSError), lock(tmp_path):  # noqa: PT011 - whatever the system says
+        pass

@@ -10,6 +10,7 @@ PACKAGES = (
     "oodlit.callbacks",
     "oodlit.datamodules",
     "oodlit.datamodules.shards",
+    "oodlit.datamodules.generated.unit_test_source",
     "oodlit.datamodules.generated.unit_tests",
     "oodlit.detectors",
     "oodlit.errors",

@@ -4,10 +4,10 @@ The hub's own client tries again for up to a minute before it says that there is
 and only where something has to be fetched, gives the answer at once. What is on this machine is used unasked.
 """
 
-import time
 from collections.abc import Sequence
 
 from oodlit.errors import InvalidArgumentError
+from oodlit.retry import retried
 
 __all__ = ["check_hub"]
 
@@ -33,29 +33,16 @@ def check_hub(repository: str, files: Sequence[str], *, what: str, way_out: str)
     """
     import huggingface_hub  # noqa: PLC0415 - half a second that only weights from the hub need
     from huggingface_hub import constants  # noqa: PLC0415
+    from huggingface_hub.utils import get_session  # type: ignore[attr-defined]  # noqa: PLC0415 - public, says its docs
 
     name, _, revision = repository.partition("@")
     if any(isinstance(huggingface_hub.try_to_load_from_cache(name, f, revision=revision or None), str) for f in files):
         return
-    problem = _problem(constants.ENDPOINT, timeout_s=float(constants.HF_HUB_ETAG_TIMEOUT))
-    if problem is not None:
+    url, timeout_s = constants.ENDPOINT, float(constants.HF_HUB_ETAG_TIMEOUT)
+    try:  # any answer counts, by the client and the proxies that the hub uses
+        retried(lambda: get_session().head(url, timeout=timeout_s), attempts=ATTEMPTS, backoff_s=PAUSE_S)
+    except Exception as error:  # the hub changes its HTTP client, and with it the types of errors
         raise InvalidArgumentError(
-            f"{what}: the weights {name!r} are not on this machine, and {constants.ENDPOINT} cannot be reached"
-            f" ({type(problem).__name__}: {problem}); connect to the network, or {way_out}"
-        ) from problem
-
-
-def _problem(url: str, *, timeout_s: float) -> Exception | None:
-    """Why `url` cannot be reached, or None. Any answer counts, by the client and the proxies that the hub uses."""
-    from huggingface_hub.utils import get_session  # type: ignore[attr-defined]  # noqa: PLC0415 - public, says its docs
-
-    for attempt in range(1, ATTEMPTS + 1):
-        try:
-            get_session().head(url, timeout=timeout_s)
-        except Exception as error:  # the hub changes its HTTP client, and with it the types of errors
-            problem = error
-        else:
-            return None
-        if attempt < ATTEMPTS:
-            time.sleep(PAUSE_S)
-    return problem
+            f"{what}: the weights {name!r} are not on this machine, and {url} cannot be reached"
+            f" ({type(error).__name__}: {error}); connect to the network, or {way_out}"
+        ) from error

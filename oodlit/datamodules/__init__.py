@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from oodlit.datamodules.benchmarks.photos import PhotosBenchmark as PhotosBenchmark
     from oodlit.datamodules.datamodule import OODDataModule as OODDataModule
     from oodlit.datamodules.decode import decode_image as decode_image
+    from oodlit.datamodules.generated.corruptions import CORRUPTIONS as CORRUPTIONS
     from oodlit.datamodules.generated.corruptions import CorruptedSource as CorruptedSource
     from oodlit.datamodules.generated.corruptions import corrupted_stream as corrupted_stream
+    from oodlit.datamodules.generated.unit_test_source import UnitTestSource as UnitTestSource
+    from oodlit.datamodules.generated.unit_test_source import unit_test_stream as unit_test_stream
     from oodlit.datamodules.generated.unit_tests import UNIT_TESTS as UNIT_TESTS
-    from oodlit.datamodules.generated.unit_tests import UnitTestSource as UnitTestSource
-    from oodlit.datamodules.generated.unit_tests import unit_test_stream as unit_test_stream
     from oodlit.datamodules.loader import StreamLoader as StreamLoader
     from oodlit.datamodules.pool import pooled_stream as pooled_stream
     from oodlit.datamodules.published import build_set as build_set
@@ -26,9 +27,8 @@ if TYPE_CHECKING:
     from oodlit.datamodules.sets import describe as describe
     from oodlit.datamodules.sets import descriptions as descriptions
     from oodlit.datamodules.sets.description import DatasetDescription as DatasetDescription
-    from oodlit.datamodules.sets.imagenet_shift import CORRUPTIONS as CORRUPTIONS
-    from oodlit.datamodules.shards import ShardSource as ShardSource
-    from oodlit.datamodules.shards import shard_stream as shard_stream
+    from oodlit.datamodules.shards.reader import ShardSource as ShardSource
+    from oodlit.datamodules.shards.reader import shard_stream as shard_stream
     from oodlit.datamodules.sources import DatasetSource as DatasetSource
     from oodlit.datamodules.sources import FileSource as FileSource
     from oodlit.datamodules.sources import MemorySource as MemorySource

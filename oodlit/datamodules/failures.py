@@ -3,19 +3,19 @@
 import pickle
 import traceback
 
-__all__ = ["Failure", "WorkerTraceback", "said"]
+__all__ = ["Failure", "WorkerTraceback", "describe_error"]
 
 
-def said(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Class and text of an error.
 
     Example:
-        >>> said(KeyError("a"))
+        >>> describe_error(KeyError("a"))
         "KeyError: 'a'"
     """
     try:
         text = str(error)
-    except Exception:  # somebody's own class
+    except Exception:  # a user's class may fail here
         text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
@@ -45,7 +45,6 @@ class Failure:
     """
 
     def __init__(self, error: Exception) -> None:
-        """Keep the error."""
         self.error = error
 
     def __getstate__(self) -> tuple[list[BaseException], str]:
@@ -67,15 +66,15 @@ class Failure:
 
 
 MAX_CAUSES = 20
-"""Causes of causes that are moved; chains can be endless."""
+"""Longest chain of causes that is moved: a chain can be a circle."""
 
 
 def _movable(error: BaseException) -> BaseException:
-    """The error itself, or what can be said of one that pickle does not bring across."""
+    """The error itself, or its description as a `RuntimeError` where pickle does not bring it across."""
     try:
         arrived = pickle.loads(pickle.dumps(error))
-    except Exception:  # whatever the class does when it is pickled or made anew
+    except Exception:  # a class may fail when it is pickled or made anew
         arrived = None
-    if type(arrived) is type(error) and said(arrived) == said(error):
+    if type(arrived) is type(error) and describe_error(arrived) == describe_error(error):
         return error
-    return RuntimeError(said(error))
+    return RuntimeError(describe_error(error))

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from oodlit.datamodules.decode import decode_image
-from oodlit.datamodules.failures import Failure, said
+from oodlit.datamodules.failures import Failure, describe_error
 from oodlit.datamodules.keys import key_digest
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError, InvalidArgumentError, OodlitError, PreprocessingError
@@ -23,8 +23,8 @@ __all__ = ["Batch", "OnError", "StreamLoader", "Transform", "reader_range"]
 
 OnError = Literal["raise", "skip"]
 Transform = Callable[..., Any]
-"""From a decoded image to a tensor. Said loosely: torchvision's transforms carry no annotations, and a configuration
-file takes a stricter type for "a class that makes tensors"."""
+"""From a decoded image to a tensor. The type is loose: torchvision's transforms carry no annotations, and the parser of
+configurations reads a stricter type as "a class that makes tensors"."""
 Decode = Callable[[bytes], Image.Image]
 
 
@@ -102,7 +102,6 @@ class StreamLoader:
         multiprocessing_context: str | None = None,
         prefetch_factor: int | None = None,
     ) -> None:
-        """Check the numbers; nothing is read before iteration."""
         if batch_size < 1 or num_workers < 0 or not 0 <= rank < world_size:
             raise InvalidArgumentError(
                 f"StreamLoader(batch_size={batch_size}, num_workers={num_workers}, rank={rank}, "
@@ -115,7 +114,7 @@ class StreamLoader:
         share = len(reader_range(len(stream), rank, world_size))
         self.num_workers = min(num_workers, share)  # an idle worker costs seconds to start
         self._batches = _Batches(stream, transform, batch_size, on_error, decode, rank, world_size)
-        # an own generator: reading leaves the global random state alone
+        # a generator of its own leaves the global random state alone
         self._options: dict[str, Any] = {"num_workers": self.num_workers, "generator": torch.Generator()}
         if self.num_workers:
             self._options |= {"multiprocessing_context": multiprocessing_context, "prefetch_factor": prefetch_factor}
@@ -149,20 +148,22 @@ class StreamLoader:
         )
         digests = array("Q")  # 8 bytes per sample
         count = 0
-        for batch in self._alive(loader):
+        for batch in self._received(loader):
             if isinstance(batch, Failure):
                 raise batch.error
             keys = batch["key"] + [key for key, _ in batch["skipped"]]
             digests.extend(key_digest(key) for key in keys)
             count += len(keys)
-            batch["skipped"] = [(key, reason) for key, reason in batch["skipped"]]  # pinning makes lists of tuples
+            batch["skipped"] = [
+                (key, reason) for key, reason in batch["skipped"]
+            ]  # pinning memory turns tuples into lists
             yield batch
         if count != self.num_samples:
             raise DataError(f"stream {self.stream.name!r}: {count} samples arrived, {self.num_samples} were announced")
         self._check_unique(np.frombuffer(digests, dtype=np.uint64))
 
-    def _alive(self, loader: "DataLoader[Batch]") -> Iterator[Any]:
-        """The batches; a worker that was killed is named as such."""
+    def _received(self, loader: "DataLoader[Batch]") -> Iterator[Any]:
+        """The batches of the loader; the death of a worker becomes an error that says so."""
         try:
             yield from loader
         except RuntimeError as error:
@@ -188,7 +189,7 @@ class StreamLoader:
 
 
 def _as_it_is(batch: Any) -> Any:
-    """Batches come ready from the workers."""
+    """The batch itself: `_Batches` has collated it."""
     return batch
 
 
@@ -215,7 +216,7 @@ class _Batches(IterableDataset[Any]):
         positions = self.positions(info.id, info.num_workers) if info else self.positions(0, 1)
         try:
             yield from self._read(positions)
-        except Exception as error:  # as an item: PyTorch would make another error of it on its way
+        except Exception as error:  # sent as an item: PyTorch replaces errors of workers by its own
             yield Failure(error)
 
     def _read(self, positions: range) -> Iterator[Batch]:
@@ -252,13 +253,14 @@ class _Batches(IterableDataset[Any]):
             for sample in self.stream.source.read(positions.start, positions.stop):
                 yield sample
                 place = f"the sample after {self.stream.full_key(sample.key)!r}"
-        except PreprocessingError as error:  # the source knows the sample
+        except PreprocessingError as error:  # its message names the sample
             raise PreprocessingError(f"stream {self.stream.name!r}: {error}") from error.__cause__
         except OodlitError:
             raise
         except Exception as error:
             raise PreprocessingError(
-                f"stream {self.stream.name!r}: {type(self.stream.source).__name__} failed at {place}: {said(error)}"
+                f"stream {self.stream.name!r}: {type(self.stream.source).__name__} failed at {place}:"
+                f" {describe_error(error)}"
             ) from error
 
     def _rows(self, remaining: int) -> "_Rows":
@@ -281,7 +283,7 @@ class _Batches(IterableDataset[Any]):
         except DataError as error:
             return str(error), None
         except Exception as error:
-            raise PreprocessingError(f"{self._place(sample)}: the decoder failed: {said(error)}") from error
+            raise PreprocessingError(f"{self._place(sample)}: the decoder failed: {describe_error(error)}") from error
         return "", self._transformed(image, self._place(sample))
 
     def _place(self, sample: Sample) -> str:
@@ -296,7 +298,7 @@ class _Batches(IterableDataset[Any]):
         try:
             transformed = self.transform(image if image.mode == "RGB" else image.convert("RGB"))
         except Exception as error:
-            raise PreprocessingError(f"{what}: the transform failed: {said(error)}") from error
+            raise PreprocessingError(f"{what}: the transform failed: {describe_error(error)}") from error
         if not isinstance(transformed, Tensor):
             raise InvalidArgumentError(f"{what}: the transform gives {type(transformed).__name__}; a tensor is needed")
         return transformed

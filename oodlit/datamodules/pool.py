@@ -29,7 +29,6 @@ class PooledSource:
     """
 
     def __init__(self, streams: Sequence[Stream]) -> None:
-        """Find the images that occur again."""
         if not streams:
             raise InvalidArgumentError("PooledSource: no streams; at least one is needed")
         self.streams = tuple(streams)
@@ -91,7 +90,7 @@ def pooled_stream(name: str, streams: Sequence[Stream]) -> Stream:
 
 
 def _digest(stream: Stream, sample: Sample) -> bytes | None:
-    """Of the content; None for an unreadable image, which equals no other."""
+    """Checksum of an image's file; None for an unreadable image, which equals no other."""
     if sample.error is not None:
         return None
     if not isinstance(sample.image, bytes):

@@ -1,24 +1,23 @@
 """A published data set where the user has it: from its folder or archive to a listing, to shards, to a stream."""
 
-import hashlib
 import os.path
 import warnings
 from collections import Counter
-from collections.abc import Collection, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from oodlit.datamodules.generated.corruptions import CorruptedListing, CorruptedSource
-from oodlit.datamodules.generated.unit_tests import UnitTestListing, unit_test_source
+from oodlit.datamodules.generated.unit_test_source import UnitTestListing, unit_test_source
 from oodlit.datamodules.sets import IMAGENET_C, UNIT_TEST_SET, descriptions
 from oodlit.datamodules.sets.description import DatasetDescription, Selection, differences, select
 from oodlit.datamodules.shards.build import Progress, build_shards
+from oodlit.datamodules.shards.copies import hexdigest
 from oodlit.datamodules.shards.files import open_files
-from oodlit.datamodules.shards.listing import Listing, Place, read_text
+from oodlit.datamodules.shards.listing import Assignment, Listing, read_text
 from oodlit.datamodules.shards.manifest import INFO_NAMES, ShardInfo, read_info
 from oodlit.datamodules.shards.reader import ShardSource
-from oodlit.datamodules.shards.verify import Problem, Verification, verify_shards
+from oodlit.datamodules.shards.verify import Verification, verify_shards
 from oodlit.datamodules.sources import FileSource
 from oodlit.datamodules.stream import Source, Stream
 from oodlit.errors import DataError
@@ -65,19 +64,22 @@ def list_set(
         return _corrupted(ShardSource(source), complete=complete)
     files = open_files(source)
     selection = select(description, files.paths, complete=complete, only=only)
-    if description.md5 and Path(source).is_file() and (md5 := _md5(Path(source))) != description.md5:
-        warnings.warn(
-            f"{description.name}: {source} has MD5 {md5}, the published archive {description.md5}; names and numbers of"
-            " its images fit, their content is unknown",
-            UnofficialArchiveWarning,
-            stacklevel=2,
-        )
+    if description.md5 and Path(source).is_file():
+        with Path(source).open("rb") as file:
+            md5 = hexdigest(file, "md5")
+        if md5 != description.md5:
+            warnings.warn(
+                f"{description.name}: {source} has MD5 {md5}, the published archive {description.md5}; names and"
+                " numbers of its images fit, their content is unknown",
+                UnofficialArchiveWarning,
+                stacklevel=2,
+            )
     prefix = _shared(selection)
-    places = {
-        path: Place(label, group, path.removeprefix(prefix))
+    assignments = {
+        path: Assignment(label, group, path.removeprefix(prefix))
         for path, label, group in zip(selection.paths, selection.labels, selection.groups, strict=True)
     }
-    return Listing(files, places, _names(description, selection))
+    return Listing(files, assignments, selection.group_names or description.class_names)
 
 
 def build_set(
@@ -93,7 +95,7 @@ def build_set(
 
     Args:
         description: The set.
-        source: What `list_set` takes or gives; a listing that is at hand saves another look through the archive.
+        source: What `list_set` takes or returns; a listing that is at hand saves another look through the archive.
         out: Folder of the shards.
         complete: See `select`.
         only: See `select`.
@@ -150,12 +152,13 @@ def set_stream(
     name = name or description.name
     if isinstance(location, str | Path) and Path(location).is_dir() and not _holds_shards(Path(location)):
         listing = list_set(description, location, complete=complete, only=only)
-        assert isinstance(listing, Listing)  # no shards there
-        paths = [Path(location, path) for path in listing.places]
+        assert isinstance(listing, Listing)  # other listings are made from shards
+        paths = [Path(location, path) for path in listing.assignments]
+        found = listing.assignments.values()
         source: Source = FileSource(
             paths,
-            labels=[place.label for place in listing.places.values()],
-            groups=[place.group for place in listing.places.values()],
+            labels=[assignment.label for assignment in found],
+            groups=[assignment.group for assignment in found],
         )
         return _stream(description, name, source, listing.class_names)
     shards = ShardSource(location)
@@ -190,18 +193,19 @@ def verify_set(folder: str | Path, *, decode: bool = True, progress: Progress | 
     """
     reports: list[Verification] = []
     infos = read_info(folder)
-    if not infos:  # no name, hence no published numbers; counting is left to the reader, who shows progress
+    if not infos:  # without a name there are no published numbers
         return verify_shards(folder, decode=decode, progress=progress)
     for split, info in infos.items():
         description = descriptions().get(info.name) if info.extra.get("complete", True) else None
-        total = None if description is None else description.expected_count
-        classes: dict[str, int | None] = {} if description is None else dict(description.classes)
-        if description is not None and description.per_group is not None:
-            classes = dict.fromkeys(info.class_names, description.per_group)
-        numbers = {name: count for name, count in classes.items() if count is not None}
-        found = verify_shards(folder, split=split or None, expected=numbers or None, decode=decode, progress=progress)
-        per_label = None if description is None else description.per_label
-        reports += [_with_labels(_with_total(report, total), per_label) for report in found]
+        if description is None:
+            reports += verify_shards(folder, split=split or None, decode=decode, progress=progress)
+            continue
+        numbers = (
+            dict.fromkeys(info.class_names, description.per_group) if description.per_group else description.classes
+        )
+        expected = {name: count for name, count in numbers.items() if count is not None}
+        found = verify_shards(folder, split=split or None, expected=expected or None, decode=decode, progress=progress)
+        reports += [report.with_problems(*_wrong_numbers(description, report)) for report in found]
     return reports
 
 
@@ -231,22 +235,15 @@ def _corrupted(images: ShardSource, *, complete: bool) -> CorruptedListing:
     return CorruptedListing(CorruptedSource(images))
 
 
-def _with_total(report: Verification, expected: int | None) -> Verification:
-    if expected in (None, report.num_samples):
-        return report
-    problem = Problem("", "", f"{report.num_samples} images, {expected} are expected")
-    return replace(report, problems=(*report.problems, problem))
-
-
-def _with_labels(report: Verification, expected: int | None) -> Verification:
-    if expected is None:
-        return report
-    wrong = {label: count for label, count in sorted(report.label_counts.items()) if count != expected}
-    if not wrong:
-        return report
-    shown = ", ".join(f"label {label}: {count}" for label, count in list(wrong.items())[:5])
-    problem = Problem("", "", f"{len(wrong)} labels do not have the expected {expected} images ({shown})")
-    return replace(report, problems=(*report.problems, problem))
+def _wrong_numbers(description: DatasetDescription, report: Verification) -> Iterator[str]:
+    """How the number of images, and that per label, differ from the published ones."""
+    if description.expected_count not in (None, report.num_samples):
+        yield f"{report.num_samples} images, {description.expected_count} are expected"
+    each = description.per_label
+    wrong = {label: count for label, count in sorted(report.label_counts.items()) if each not in (None, count)}
+    if wrong:
+        shown = ", ".join(f"label {label}: {count}" for label, count in list(wrong.items())[:5])
+        yield f"{len(wrong)} labels do not have the expected {each} images ({shown})"
 
 
 def _stream(description: DatasetDescription, name: str, source: Source, class_names: tuple[str, ...]) -> Stream:
@@ -255,18 +252,6 @@ def _stream(description: DatasetDescription, name: str, source: Source, class_na
 
 def _holds_shards(folder: Path) -> bool:
     return any((folder / name).is_file() for name in INFO_NAMES) or any(folder.glob("*.tar"))
-
-
-def _names(description: DatasetDescription, selection: Selection) -> tuple[str, ...]:
-    return selection.group_names or description.class_names
-
-
-def _md5(path: Path) -> str:
-    digest = hashlib.md5(usedforsecurity=False)
-    with path.open("rb") as file:
-        while chunk := file.read(2**20):
-            digest.update(chunk)
-    return digest.hexdigest()
 
 
 def _shared(selection: Selection) -> str:

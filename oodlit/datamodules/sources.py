@@ -8,7 +8,7 @@ from typing import Any, Protocol, runtime_checkable
 from PIL import Image
 from torch import Tensor
 
-from oodlit.datamodules.failures import said
+from oodlit.datamodules.failures import describe_error
 from oodlit.datamodules.keys import escape_key
 from oodlit.datamodules.stream import Sample
 from oodlit.errors import DataError, InvalidArgumentError, PreprocessingError
@@ -31,7 +31,6 @@ class MemorySource:
     """
 
     def __init__(self, samples: Sequence[Sample]) -> None:
-        """Check that keys are unique."""
         self.samples = tuple(samples)
         _check_unique([sample.key for sample in self.samples])
 
@@ -80,7 +79,6 @@ class DatasetSource:
         groups: Sequence[int] | None = None,
         labelled: bool = True,
     ) -> None:
-        """Check lengths and keys; no item is read."""
         self.dataset, self.keys, self.groups, self.labelled = dataset, keys, groups, labelled
         for name, values in (("keys", keys), ("groups", groups)):
             if values is not None and len(values) != len(dataset):
@@ -117,7 +115,7 @@ class DatasetSource:
             return Sample(self._key(index), b"", group=group, error=str(error) or type(error).__name__, origin=origin)
         except Exception as error:
             raise PreprocessingError(
-                f"{origin}, key {self._key(index)!r}: the data set failed: {said(error)}"
+                f"{origin}, key {self._key(index)!r}: the data set failed: {describe_error(error)}"
             ) from error
         if not isinstance(item, tuple | list) or len(item) < 2 or not isinstance(item[0], Image.Image | Tensor):
             raise InvalidArgumentError(
@@ -148,7 +146,6 @@ class FileSource:
         groups: Sequence[int] | None = None,
         root: str | Path | None = None,
     ) -> None:
-        """Form the keys; no file is read."""
         for name, values in (("labels", labels), ("groups", groups)):
             if values is not None and len(values) != len(paths):
                 raise InvalidArgumentError(

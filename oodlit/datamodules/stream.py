@@ -103,11 +103,6 @@ class Stream:
         """Exact number of samples."""
         return len(self.source)
 
-    @property
-    def num_classes(self) -> int:
-        """Number of class names; 0 where they are unknown."""
-        return len(self.class_names)
-
     def full_key(self, key: str) -> str:
         """`dataset/key`: the identity of a sample in a run."""
         return f"{self.name}/{key}"

@@ -14,7 +14,7 @@ _SHAPING = ("Resize", "CenterCrop", "CenterCropOrPad", "ResizeKeepRatio")
 
 
 def compose(transforms: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
-    """Compose of torchvision with a type, so that its steps can be given by class_path in a configuration.
+    """Torchvision's `Compose` with typed arguments, so that a configuration can name its steps by class_path.
 
     Args:
         transforms: The steps, the first one first.
@@ -42,7 +42,6 @@ class PreparedTransform:
     """
 
     def __init__(self, whole: Callable[[Image.Image], Tensor], rest: list[Any], size: tuple[int, int]) -> None:
-        """Store the parts."""
         self.whole, self.transforms, self.size = whole, rest, size
 
     def __call__(self, image: Image.Image) -> Tensor:

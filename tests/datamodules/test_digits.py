@@ -107,12 +107,12 @@ def test_another_seed_gives_another_split():
 
 
 def test_an_interrupted_write_leaves_nothing_that_is_read(tmp_path, monkeypatch):
-    from oodlit.datamodules.benchmarks import packed
+    from oodlit.datamodules.shards import build
 
     def fail(*args):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(packed, "write_info", fail)
+    monkeypatch.setattr(build, "write_info", fail)
     with pytest.raises(KeyboardInterrupt):
         DigitsBenchmark(tmp_path, per_test=3)
     monkeypatch.undo()
@@ -129,14 +129,12 @@ def test_a_kill_at_any_moment_leaves_nothing_that_is_read(tmp_path):
         killed.stdout.readline()
         time.sleep(random.uniform(0.3, 2.0))
         killed.send_signal(signal.SIGKILL)
-    folder = tmp_path / "digits-2-seed0-tests3"
-    (folder / ".digits_val.x.staging").mkdir(parents=True)
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as other:
         other.stdout.readline()
         again = DigitsBenchmark(tmp_path, per_test=3)  # at the same time
     assert other.returncode == 0
     assert [len(stream) for stream in again.streams] == [758, 506, 533, 3036, 51]
-    assert not list(tmp_path.rglob("*.staging"))
+    assert not list(tmp_path.rglob("*.tmp"))
 
 
 def test_loaders_give_every_sample_once(data):

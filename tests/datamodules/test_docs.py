@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from oodlit.datamodules.generated.unit_tests import UNIT_TESTS, generators
+from oodlit.datamodules.generated import unit_test_images
+from oodlit.datamodules.generated.unit_tests import UNIT_TESTS
 from oodlit.datamodules.sets import descriptions
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -26,11 +27,11 @@ def test_every_unit_test_is_defined_with_its_parameters():
     text = (DOCS / "unit_tests.md").read_text(encoding="utf-8")
     assert all(name in text for name in UNIT_TESTS)
     for numbers in (
-        generators.GAUSSIAN_SIGMAS,
-        generators.STRIPES,
-        generators.LOW_FREQ_SIGMAS,
-        generators.PIXEL_PERM_SIGMAS,
-        generators.BLOB_SIGMAS,
+        unit_test_images.GAUSSIAN_SIGMAS,
+        unit_test_images.STRIPES,
+        unit_test_images.LOW_FREQ_SIGMAS,
+        unit_test_images.PIXEL_PERM_SIGMAS,
+        unit_test_images.BLOB_SIGMAS,
     ):
         assert " ".join(f"{number:g}" for number in numbers) in text
     assert (DOCS / "images" / "unit_tests.png").is_file()

@@ -13,12 +13,13 @@ import scipy.io
 from hypothesis import given
 from hypothesis import strategies as st
 
+from oodlit.datamodules.generated.corruptions import CORRUPTIONS
 from oodlit.datamodules.generated.unit_tests import encode
 from oodlit.datamodules.keys import unescape_key
 from oodlit.datamodules.published import build_set, list_set, read_file_list, set_stream, verify_set
 from oodlit.datamodules.sets import IMAGENET_C, IMAGENET_TRAIN, IMAGENET_VAL, describe, descriptions
 from oodlit.datamodules.sets import imagenet as imagenet_module
-from oodlit.datamodules.sets.description import DatasetDescription, Membership, is_image_name, select
+from oodlit.datamodules.sets.description import DatasetDescription, Membership, select
 from oodlit.datamodules.sets.imagenet import flat_val, read_val_labels
 from oodlit.datamodules.sets.imagenet_classes import (
     class_names,
@@ -27,7 +28,7 @@ from oodlit.datamodules.sets.imagenet_classes import (
     wnid_labels,
     wnids,
 )
-from oodlit.datamodules.sets.imagenet_shift import CORRUPTIONS, by_corruption, by_number
+from oodlit.datamodules.sets.imagenet_shift import by_corruption, by_number
 from oodlit.datamodules.shards import shard_info
 from oodlit.datamodules.shards.manifest import write_info
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
@@ -59,7 +60,6 @@ def test_every_set_is_described_completely():
         total = [n for n in description.classes.values() if n is not None]
         if total and len(total) == len(description.classes):
             assert sum(total) == description.expected_count
-        assert description.labelled == (description.role in (Role.TRAIN, Role.ID, Role.SHIFT))
 
 
 def test_unknown_set():
@@ -132,9 +132,8 @@ def test_class_folders(split):
     assert selection.labels == [label for label in range(1000) for _ in range(2)]
     assert selection.group_names == ()
     assert set(selection.groups) == {-1}
-    assert len(selection.strays) == 2
     # without the name of the split: the folder itself was given
-    assert len(select(replace(split, expected_count=2000), [p.split("/", 1)[1] for p in paths])) == 2000
+    assert len(select(replace(split, expected_count=2000), [p.split("/", 1)[1] for p in paths]).paths) == 2000
 
 
 def val_names(n: int) -> list[str]:
@@ -210,7 +209,7 @@ def test_imagenet_c_groups_are_corruption_and_severity():
 def test_textures_and_imagenet_o_have_the_known_number_of_classes():
     paths = [f"dtd/images/texture{i:02d}/texture{i:02d}_{j}.jpg" for i in range(47) for j in range(120)]
     selection = select(describe("textures"), [*paths, "dtd/labels/labels_joint_anno.txt"])
-    assert len(selection) == 5640
+    assert len(selection.paths) == 5640
     assert len(selection.group_names) == 47
     with pytest.raises(DataError, match="textures: 5520 images, 5640 expected; 46 groups, 47 expected"):
         select(describe("textures"), paths[120:])
@@ -223,7 +222,7 @@ def test_file_list_picks_from_a_larger_folder(tmp_path):
     assert names == ["test/03.jpg", "test/07.jpg", "05.jpg"]
     description = replace(describe("openimage_o"), expected_count=3)
     listing = list_set(description, tmp_path / "test", only=names)
-    assert list(listing.places) == ["03.jpg", "05.jpg", "07.jpg"]
+    assert list(listing.assignments) == ["03.jpg", "05.jpg", "07.jpg"]
     with pytest.raises(DataError, match=r"1 of 4 listed files are not there, first '99\.jpg'"):
         list_set(description, tmp_path / "test", only=[*names, "99.jpg"])
     tree(tmp_path / "test" / "again", ["03.jpg"])
@@ -247,7 +246,7 @@ def small(**options: object) -> DatasetDescription:
 def test_wrong_versions_a_set_with_one_file_missing():
     description = small(expected_count=3, classes={"a": 2, "b": 1})
     complete = ["a/1.png", "a/2.png", "b/1.png"]
-    assert len(select(description, complete)) == 3
+    assert len(select(description, complete).paths) == 3
     with pytest.raises(DataError, match="small: 2 images, 3 expected; 'a': 1 images, 2 expected - get the official"):
         select(description, complete[1:])
     partly = select(description, complete[:2], complete=False)
@@ -270,12 +269,12 @@ def test_nothing_readable_is_an_error():
 
 @pytest.mark.parametrize("name", ["a.JPEG", "a.jpg", "b/a.PNG", "a.gif", "n01.x/a.tiff"])
 def test_images_by_extension_in_any_case(name):
-    assert is_image_name(PurePosixPath(name))
+    assert select(small(), [name, "z.png"]).paths == [name, "z.png"]
 
 
 @pytest.mark.parametrize("name", ["a.txt", "__MACOSX/a.jpg", ".hidden/a.jpg", "._a.jpg", "jpg", "a.jpg.bak"])
 def test_other_files_are_no_images(name):
-    assert not is_image_name(PurePosixPath(name))
+    assert select(small(), [name, "z.png"]).paths == ["z.png"]
 
 
 # From archive or folder to shards and streams
@@ -332,7 +331,6 @@ def test_selection_holds_every_image_once_whatever_the_order(counts, seed):
     selection = select(small(), [*paths, "notes.txt"])
     assert selection.paths == sorted(paths)
     assert Counter(selection.group_names[g] for g in selection.groups) == counts
-    assert selection.strays == ["notes.txt"]
 
 
 def test_bytes_of_archive_members(tmp_path):

@@ -133,7 +133,7 @@ def test_killed_builds_lose_nothing_and_corrupt_nothing(tmp_path: Path) -> None:
 
 
 def test_only_leftovers_of_builds_are_removed(tmp_path: Path) -> None:
-    for name in (".mine.tmp", ".a.tar.tmp", ".set-test-000000.tar.123.tmp"):
+    for name in (".mine.tmp", ".a.tar.tmp", ".set-test-000007.tar.0123abcd.tmp"):
         (tmp_path / name).touch()
     build_shards([Entry("a.png", lambda: tiny_image(0))], tmp_path, name="set", role=Role.OOD)
     left = {path.name for path in tmp_path.iterdir() if path.suffix == ".tmp"}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from oodlit.datamodules.shards import (
-    Place,
+    Assignment,
     ShardSource,
     build_shards,
     class_listing,
@@ -103,7 +103,7 @@ class TestListings:
 
     def test_rule(self, tmp_path: Path) -> None:
         source = self.tree(tmp_path, "x/1.jpg", "y/2.jpg")
-        listing = map_files(source, lambda path: Place(group=4, path="z.jpg") if path.startswith("x") else None)
+        listing = map_files(source, lambda path: Assignment(group=4, path="z.jpg") if path.startswith("x") else None)
         assert [(entry.path, entry.group) for entry in listing] == [("z.jpg", 4)]
         with pytest.raises(DataError, match=r"no image of this set among 2 files \(first: 'x/1\.jpg', 'y/2\.jpg'\)"):
             map_files(source, lambda path: None)

@@ -18,14 +18,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from oodlit.datamodules.decode import decode_image
-from oodlit.datamodules.generated.unit_tests import (
-    Template,
-    UnitTestSource,
-    generators,
-    unit_test_source,
-    unit_test_stream,
-)
-from oodlit.datamodules.generated.unit_tests.registry import FORMATS, UNIT_TESTS, draw, encode
+from oodlit.datamodules.generated import unit_test_images as images
+from oodlit.datamodules.generated.unit_test_source import Template, UnitTestSource, unit_test_source, unit_test_stream
+from oodlit.datamodules.generated.unit_tests import FORMATS, UNIT_TESTS, draw, encode
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
@@ -92,7 +87,7 @@ def test_index_and_seed_matter(name):
 
 def test_pixels_are_the_same_in_another_process():
     code = (
-        "import hashlib; from oodlit.datamodules.generated.unit_tests.registry import draw;"
+        "import hashlib; from oodlit.datamodules.generated.unit_tests import draw;"
         "print(hashlib.md5(b''.join(draw(n, 20, 10, index=7, seed=3).tobytes()"
         " for n in ('blobs', 'uni', 'low_freq', 'Gaussian'))).hexdigest())"
     )
@@ -115,7 +110,7 @@ PRIMARY = [0, 255, 255, 0, 255, 0, 0, 0, 255]
 
 @given(seeds)
 def test_uni_is_uniform_in_every_channel(seed):
-    values = generators.uni(60, 50, rng_of(seed))
+    values = images.uni(60, 50, rng_of(seed))
     assert values.min() >= 0
     assert values.max() < 1
     for channel in range(3):
@@ -128,14 +123,14 @@ def clipped_deviations() -> np.ndarray:
     return np.array(
         [
             scipy.stats.norm.expect(lambda x: (np.clip(x, 0, 1) - 0.5) ** 2, loc=0.5, scale=sigma) ** 0.5
-            for sigma in generators.GAUSSIAN_SIGMAS
+            for sigma in images.GAUSSIAN_SIGMAS
         ]
     )
 
 
 @given(seeds)
 def test_gaussian_has_one_of_the_seven_sigmas(seed):
-    values = generators.gaussian(80, 60, rng_of(seed))
+    values = images.gaussian(80, 60, rng_of(seed))
     assert 0 <= values.min() <= values.max() <= 1
     assert np.abs(clipped_deviations() / values.std() - 1).min() < 0.05
     assert abs(values.mean() - 0.5) < 0.03
@@ -143,7 +138,7 @@ def test_gaussian_has_one_of_the_seven_sigmas(seed):
 
 @given(seeds)
 def test_rademacher_is_a_fair_coin(seed):
-    values = generators.rademacher(60, 50, rng_of(seed))
+    values = images.rademacher(60, 50, rng_of(seed))
     assert set(np.unique(values)) == {0.0, 1.0}
     assert scipy.stats.binomtest(int(values.sum()), values.size).pvalue > 1e-9
 
@@ -151,28 +146,28 @@ def test_rademacher_is_a_fair_coin(seed):
 @given(sides, sides, seeds)
 def test_pixel_perm_keeps_every_pixel_once_and_its_channels_together(width, height, seed):
     image = np.asarray(photo(width, height, seed % 100))
-    values = np.rint(255 * generators.pixel_perm(image, rng_of(seed))).astype(np.uint8)
+    values = np.rint(255 * images.pixel_perm(image, rng_of(seed))).astype(np.uint8)
     assert sorted(map(tuple, values.reshape(-1, 3))) == sorted(map(tuple, image.reshape(-1, 3)))
 
 
 @given(sides, sides, seeds)
 def test_plain_images(width, height, seed):
-    assert not generators.black(width, height, rng_of(seed)).any()
-    assert (generators.white(width, height, rng_of(seed)) == 1).all()
-    grey = generators.grey(width, height, rng_of(seed))
+    assert not images.black(width, height, rng_of(seed)).any()
+    assert (images.white(width, height, rng_of(seed)) == 1).all()
+    grey = images.grey(width, height, rng_of(seed))
     assert np.unique(grey).size == 1
-    monochrome = generators.monochrome(width, height, rng_of(seed))
+    monochrome = images.monochrome(width, height, rng_of(seed))
     assert colours(monochrome) == 1
     assert np.unique(monochrome).size == 3
 
 
 def test_grey_and_monochrome_are_uniform_over_images():
-    for generator in (generators.grey, generators.monochrome):
+    for generator in (images.grey, images.monochrome):
         values = np.stack([generator(1, 1, rng_of(seed)).ravel() for seed in range(500)])
         assert all(scipy.stats.kstest(column, "uniform").pvalue > 1e-6 for column in values.T)
 
 
-@pytest.mark.parametrize("generator", [generators.tricolour, generators.tricolour_primary])
+@pytest.mark.parametrize("generator", [images.tricolour, images.tricolour_primary])
 @given(third_w=st.integers(1, 13), third_h=st.integers(1, 13), seed=seeds)
 def test_flags_have_three_equal_stripes_along_one_axis(generator, third_w, third_h, seed):
     values = generator(3 * third_w, 3 * third_h, rng_of(seed))
@@ -183,14 +178,14 @@ def test_flags_have_three_equal_stripes_along_one_axis(generator, third_w, third
     for stripe in np.split(line, 3):
         assert len(stripe) == third
         assert np.all(stripe == stripe[0])
-    if generator is generators.tricolour_primary:
+    if generator is images.tricolour_primary:
         assert set(np.unique(values)) <= {0.0, 1.0}
     else:
         assert colours(values) == 3
 
 
 def test_flags_stand_and_lie_equally_often():
-    upright = sum(np.ptp(generators.tricolour(3, 3, rng_of(seed)), axis=0).max() == 0 for seed in range(400))
+    upright = sum(np.ptp(images.tricolour(3, 3, rng_of(seed)), axis=0).max() == 0 for seed in range(400))
     assert 150 < upright < 250
 
 
@@ -198,14 +193,14 @@ def test_flags_stand_and_lie_equally_often():
 @given(length=st.integers(20, 500), other=st.integers(1, 5), seed=seeds)
 def test_stripes_are_equally_thick_and_the_last_takes_the_rest(axis, length, other, seed):
     width, height, generator = (
-        (other, length, generators.horizontal_stripes) if axis == 0 else (length, other, generators.vertical_stripes)
+        (other, length, images.horizontal_stripes) if axis == 0 else (length, other, images.vertical_stripes)
     )
     values = generator(width, height, rng_of(seed))
     line = values[:, 0] if axis == 0 else values[0]
     assert np.array_equal(values, np.broadcast_to(line[:, None] if axis == 0 else line, values.shape))
     edges = np.flatnonzero(np.any(line[1:] != line[:-1], axis=1)) + 1
     n = len(edges) + 1
-    assert n in generators.STRIPES
+    assert n in images.STRIPES
     assert np.array_equal(edges, length // n * np.arange(1, n))
 
 
@@ -214,27 +209,27 @@ def test_stripes_are_equally_thick_and_the_last_takes_the_rest(axis, length, oth
 def test_smooth_is_the_wrapped_gaussian_filter(sigma, width, height, seed):
     values = rng_of(seed).random((height, width, 3))
     expected = scipy.ndimage.gaussian_filter(values, (sigma, sigma, 0), mode="wrap")
-    assert np.abs(generators.smooth(values, sigma) - expected).max() < 1e-12
+    assert np.abs(images.smooth(values, sigma) - expected).max() < 1e-12
 
 
 def test_smooth_refuses_a_sigma_of_zero():
     with pytest.raises(InvalidArgumentError, match=r"sigma=0\.0"):
-        generators.smooth(np.zeros((1, 1, 3)), 0.0)
+        images.smooth(np.zeros((1, 1, 3)), 0.0)
 
 
 @given(width=st.integers(2, 60), height=st.integers(2, 60), seed=seeds)
 def test_low_freq_spans_zero_to_one(width, height, seed):
-    values = generators.low_freq(width, height, rng_of(seed))
+    values = images.low_freq(width, height, rng_of(seed))
     assert values.min() == 0
     assert values.max() == pytest.approx(1, abs=1e-12)
-    channels = generators.low_freq_channelfullscale(width, height, rng_of(seed))
+    channels = images.low_freq_channelfullscale(width, height, rng_of(seed))
     assert np.all(channels.min(axis=(0, 1)) == 0)
     assert channels.max(axis=(0, 1)) == pytest.approx(1, abs=1e-12)
 
 
 @given(seeds)
 def test_low_freq_colorrange_has_the_stated_quantiles(seed):
-    values = generators.low_freq_colorrange(64, 48, rng_of(seed))
+    values = images.low_freq_colorrange(64, 48, rng_of(seed))
     low, high = np.quantile(values, (0.025, 0.975), axis=(0, 1))
     inside = (low > 0.02) & (high < 0.98)  # where clipping changed nothing
     half = (high - low)[inside] / 2
@@ -256,7 +251,7 @@ def test_low_freq_is_smooth_and_noise_is_not():
 
 @given(seeds)
 def test_blobs_are_zero_or_above_three_quarters(seed):
-    values = generators.blobs(150, 120, rng_of(seed))
+    values = images.blobs(150, 120, rng_of(seed))
     assert np.all((values == 0) | ((values >= 0.75) & (values <= 1)))
     assert 0.01 < (values > 0).mean() < 0.45
 
@@ -264,7 +259,7 @@ def test_blobs_are_zero_or_above_three_quarters(seed):
 @given(seeds)
 def test_low_freq_pixel_perm_keeps_the_mean_colour(seed):
     image = np.asarray(photo(40, 30, 1))
-    values = generators.low_freq_pixel_perm(image, rng_of(seed))
+    values = images.low_freq_pixel_perm(image, rng_of(seed))
     assert values.mean(axis=(0, 1)) == pytest.approx(image.mean(axis=(0, 1)) / 255, abs=1e-12)
     assert values.std() < image.std() / 255
 

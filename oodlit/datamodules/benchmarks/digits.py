@@ -1,10 +1,6 @@
 """A complete benchmark on real images that are always at hand: the handwritten digits of scikit-learn."""
 
-import shutil
-import tempfile
-import weakref
 from collections.abc import Callable, Mapping
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +11,11 @@ from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
 from torchvision.transforms import Compose, Normalize, ToTensor
 
-from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams
+from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams, root_or_temporary
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.decode import decode_image
-from oodlit.datamodules.generated.unit_tests import UNIT_TESTS, encode, unit_test_source
+from oodlit.datamodules.generated.unit_test_source import UnitTestListing, unit_test_source
+from oodlit.datamodules.generated.unit_tests import UNIT_TESTS, encode
 from oodlit.datamodules.loader import OnError, Transform
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.sources import MemorySource
@@ -132,15 +129,11 @@ class DigitsBenchmark(OODDataModule):
         multiprocessing_context: str | None = None,
         prefetch_factor: int | None = None,
     ) -> None:
-        """Write the shards unless they are there."""
         if per_test < 1:
             raise InvalidArgumentError(
                 f"DigitsBenchmark: per_test={per_test}; at least 1 image per unit test is needed"
             )
-        if root is None:
-            root = tempfile.mkdtemp(prefix="oodlit-digits-")
-            weakref.finalize(self, shutil.rmtree, root, ignore_errors=True)  # no attribute: pickled copies own nothing
-        folder = Path(root) / f"digits-{_RECIPE}-seed{seed}-tests{per_test}"
+        folder = root_or_temporary(root, self) / f"digits-{_RECIPE}-seed{seed}-tests{per_test}"
         super().__init__(
             packed_streams(folder, _sets(seed, per_test)),
             transform=digits_transform() if transform is None else transform,
@@ -226,7 +219,7 @@ def _sets(seed: int, per_test: int) -> list[SmallSet]:
 def _unit_tests(entries: list[Entry], seed: int, per_test: int) -> SmallSet:
     images = MemorySource([Sample(entry.key, entry.read()) for entry in entries])
     source = unit_test_source(images, per_test, seed=seed, scale=UNIT_TEST_SCALE)
-    files = [Entry(source.path(i), partial(source.file, i), group=i // per_test) for i in range(len(source))]
+    files = list(UnitTestListing(source))
     return SmallSet("unit_tests", Role.UNIT_TEST, files, tuple(UNIT_TESTS), {"format": "PNG", "seed": seed})
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.generated.corruptions import corrupted_stream
-from oodlit.datamodules.generated.unit_tests import unit_test_stream
+from oodlit.datamodules.generated.unit_test_source import unit_test_stream
 from oodlit.datamodules.loader import Decode, OnError, Transform
 from oodlit.datamodules.published import set_stream
 from oodlit.datamodules.sets import IMAGENET_C, IMAGENET_TRAIN, IMAGENET_VAL, UNIT_TEST_SET, describe, descriptions

@@ -2,15 +2,12 @@
 
 import importlib.metadata
 import re
-import shutil
-import tempfile
-import weakref
-from functools import partial
 from pathlib import Path
 
-from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams
+from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams, root_or_temporary
 from oodlit.datamodules.datamodule import OODDataModule
-from oodlit.datamodules.generated.unit_tests import UNIT_TESTS, Template, UnitTestSource
+from oodlit.datamodules.generated.unit_test_source import Template, UnitTestListing, UnitTestSource
+from oodlit.datamodules.generated.unit_tests import UNIT_TESTS
 from oodlit.datamodules.loader import OnError, Transform
 from oodlit.datamodules.sets.imagenet_classes import class_names
 from oodlit.datamodules.shards.writer import Entry
@@ -74,17 +71,13 @@ class PhotosBenchmark(OODDataModule):
         multiprocessing_context: str | None = None,
         prefetch_factor: int | None = None,
     ) -> None:
-        """Write the shards unless they are there."""
         if per_test < 1:
             raise InvalidArgumentError(
                 f"PhotosBenchmark: per_test={per_test}; at least 1 image per unit test is needed"
             )
         sets = _sets(seed, per_test)
-        if root is None:
-            root = tempfile.mkdtemp(prefix="oodlit-photos-")
-            weakref.finalize(self, shutil.rmtree, root, ignore_errors=True)  # no attribute: pickled copies own nothing
         super().__init__(
-            packed_streams(Path(root) / f"photos-{_RECIPE}-seed{seed}-tests{per_test}", sets),
+            packed_streams(root_or_temporary(root, self) / f"photos-{_RECIPE}-seed{seed}-tests{per_test}", sets),
             transform=transform,
             batch_size=batch_size,
             num_workers=num_workers,
@@ -126,7 +119,7 @@ def _sets(seed: int, per_test: int) -> list[SmallSet]:
     images = MemorySource([Sample(photo.key, photo.read()) for photo in photos])
     templates = [Template(*SIZES[i % len(SIZES)], position=i % len(images)) for i in range(per_test)]
     source = UnitTestSource(templates, images=images, seed=seed)
-    tests = [Entry(source.path(i), partial(source.file, i), group=i // per_test) for i in range(len(source))]
+    tests = list(UnitTestListing(source))
     return [
         SmallSet("imagenet_photos", Role.ID, photos, class_names(), facts),
         SmallSet("other_pictures", Role.OOD, others, tuple(OTHERS.values()), facts),

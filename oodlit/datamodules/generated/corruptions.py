@@ -5,6 +5,7 @@ import importlib
 import io
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
 
@@ -14,17 +15,38 @@ from PIL import Image
 
 from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.keys import escape_key, unescape_key
-from oodlit.datamodules.sets.imagenet_shift import CORRUPTIONS
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.stream import Sample, Source, Stream
 from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError, UnknownNameError
 from oodlit.roles import Role
 
-__all__ = ["CorruptedListing", "CorruptedSource", "corrupt", "corrupted_stream"]
+__all__ = ["CORRUPTIONS", "CorruptedListing", "CorruptedSource", "corrupt", "corrupted_stream"]
 
+CORRUPTIONS: tuple[str, ...] = (
+    "gaussian_noise",
+    "shot_noise",
+    "impulse_noise",
+    "defocus_blur",
+    "glass_blur",
+    "motion_blur",
+    "zoom_blur",
+    "snow",
+    "frost",
+    "fog",
+    "brightness",
+    "contrast",
+    "elastic_transform",
+    "pixelate",
+    "jpeg_compression",
+    "speckle_noise",
+    "gaussian_blur",
+    "spatter",
+    "saturate",
+)
+"""The 15 kinds of ImageNet-C in the paper's order, then the four extra ones."""
 COMMON = CORRUPTIONS[:15]
 _SEEDED = ("glass_blur", "impulse_noise")  # the others draw from numpy's global generator
-_GENERATOR = threading.Lock()  # of which there is one for all threads
+_GENERATOR = threading.Lock()  # held while numpy's global generator is in use, which all threads share
 
 
 def corrupt(
@@ -55,7 +77,7 @@ def corrupt(
     options = {"seed": number} if kind in _SEEDED else {}
     pixels = np.asarray(image.convert("RGB"))
     with _GENERATOR:
-        state = np.random.get_state()  # what the library draws from
+        state = np.random.get_state()  # the library draws from it
         try:
             np.random.seed(number)
             return np.asarray(library.corrupt(pixels, severity=severity, corruption_name=kind, **options), np.uint8)
@@ -91,7 +113,6 @@ class CorruptedSource:
         seed: int = 0,
         quality: int | None = 85,
     ) -> None:
-        """Check the settings; nothing is read."""
         self.images, self.seed, self.quality = images, seed, quality
         self.settings = [(kind, severity) for kind in kinds for severity in severities]
         if not self.settings or len(set(self.settings)) < len(self.settings):
@@ -152,16 +173,11 @@ class CorruptedSource:
             return Sample(key, b"", sample.label, group, error=str(error), origin=origin)
 
 
+@dataclass(frozen=True)
 class CorruptedListing:
-    """Corrupted images to be packed with `build_shards`: the same keys and bytes as those of the source.
+    """The images of a source as entries to be packed, with the same keys: drawn one by one when they are written."""
 
-    Args:
-        source: The images; drawn one by one, when they are written.
-    """
-
-    def __init__(self, source: CorruptedSource) -> None:
-        """Nothing is read."""
-        self.source = source
+    source: CorruptedSource
 
     @property
     def class_names(self) -> tuple[str, ...]:

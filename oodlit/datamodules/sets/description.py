@@ -6,23 +6,19 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from oodlit.datamodules.sets.imagenet_classes import class_names as imagenet_names
-from oodlit.datamodules.shards.members import IMAGE_FIELDS
+from oodlit.datamodules.shards.files import is_hidden
+from oodlit.datamodules.shards.listing import is_image
 from oodlit.errors import DataError
 from oodlit.roles import NAMES_OF_LABELS, Role
 
 __all__ = [
-    "IMAGE_EXTENSIONS",
     "DatasetDescription",
     "Membership",
     "Placement",
     "Selection",
     "differences",
-    "is_image_name",
     "select",
 ]
-
-IMAGE_EXTENSIONS = frozenset(IMAGE_FIELDS)
-"""Extensions, in lower case, of files that are taken for images when a folder or archive is listed."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +55,6 @@ class DatasetDescription:
         per_group: Number of images of every group that is there; None = not fixed.
         per_label: Number of images of every class index that occurs; None = not fixed.
         label_subset: Class indices that occur, for sets that cover a part of the classes; empty = all.
-        labelled: The images have class indices of the classifier.
         prepared: Images have the network's input size already (224 pixels) and are neither resized nor cropped.
         licence: As stated by its authors.
         source: Where to get it.
@@ -78,7 +73,6 @@ class DatasetDescription:
     per_group: int | None = None
     per_label: int | None = None
     label_subset: tuple[int, ...] = ()
-    labelled: bool = False
     prepared: bool = False
     licence: str = "see source"
     source: str = ""
@@ -105,29 +99,12 @@ class Selection:
         labels: Class index per image; -1 = none.
         groups: Index into `group_names` per image; -1 = none.
         group_names: Names of the groups.
-        strays: Paths that are no part of the set.
     """
 
     paths: Sequence[str]
     labels: Sequence[int]
     groups: Sequence[int]
     group_names: tuple[str, ...]
-    strays: Sequence[str]
-
-    def __len__(self) -> int:
-        """Number of images."""
-        return len(self.paths)
-
-
-def is_image_name(path: PurePosixPath) -> bool:
-    """Whether a file is taken for an image: by extension, without hidden files and macOS resource folders.
-
-    Example:
-        >>> is_image_name(PurePosixPath("a/b.JPEG")), is_image_name(PurePosixPath("__MACOSX/a/b.JPEG"))
-        (True, False)
-    """
-    hidden = any(part.startswith(".") or part == "__MACOSX" for part in path.parts)
-    return not hidden and path.suffix[1:].lower() in IMAGE_EXTENSIONS
 
 
 def select(
@@ -156,22 +133,20 @@ def select(
         ...     return Membership(group=path.parent.name)
         >>> mine = DatasetDescription("mine", "Mine", Role.OOD, "<class>/<file>", place)
         >>> selection = select(mine, ["b/1.png", "a/2.png", "a/notes.txt"])
-        >>> selection.paths, selection.groups, selection.group_names, selection.strays
-        (['a/2.png', 'b/1.png'], [0, 1], ('a', 'b'), ['a/notes.txt'])
+        >>> selection.paths, selection.groups, selection.group_names
+        (['a/2.png', 'b/1.png'], [0, 1], ('a', 'b'))
     """
     places: dict[str, Membership] = {}
-    strays: list[str] = []
     listed = None if only is None else {PurePosixPath(name).name for name in only}
-    for path in sorted(paths):
+    paths = sorted(paths)
+    for path in paths:
         pure = PurePosixPath(path)
-        wanted = is_image_name(pure) and (listed is None or pure.name in listed)
+        wanted = is_image(path) and not is_hidden(path) and (listed is None or pure.name in listed)
         place = description.place(pure) if wanted else None
-        if place is None:
-            strays.append(path)
-        else:
+        if place is not None:
             places[path] = place
     if not places:
-        found = f"{len(strays)} files, first {strays[0]!r}" if strays else "no file at all"
+        found = f"{len(paths)} files, first {paths[0]!r}" if paths else "no file at all"
         raise DataError(f"{description.name}: no image at {description.layout}; found {found}")
     if only is not None:
         _check_listed(description.name, only, places)
@@ -197,7 +172,6 @@ def select(
         labels=[place.label for place in places.values()],
         groups=[index[place.group] for place in places.values()],
         group_names=names,
-        strays=strays,
     )
 
 

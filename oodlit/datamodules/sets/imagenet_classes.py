@@ -98,7 +98,7 @@ def labels_from_ground_truth(ids: Mapping[str, int], truth: Sequence[int]) -> li
 
 
 def _lines(name: str) -> list[str]:
-    spec = find_spec("timm")  # found, not imported: a list of words needs no torch
+    spec = find_spec("timm")  # importing timm would import torch
     if spec is None or spec.origin is None:
         raise DataError("timm is not installed; the list of ImageNet classes comes from it")
     return (Path(spec.origin).parent / "data" / "_info" / name).read_text(encoding="utf-8").splitlines()

@@ -2,13 +2,13 @@
 
 from pathlib import PurePosixPath
 
+from oodlit.datamodules.generated.corruptions import CORRUPTIONS
 from oodlit.datamodules.sets.description import DatasetDescription, Membership
 from oodlit.datamodules.sets.imagenet import by_wnid
 from oodlit.datamodules.sets.imagenet_classes import subset_labels
 from oodlit.roles import Role
 
 __all__ = [
-    "CORRUPTIONS",
     "IMAGENET_A",
     "IMAGENET_C",
     "IMAGENET_R",
@@ -18,28 +18,6 @@ __all__ = [
     "by_number",
 ]
 
-CORRUPTIONS: tuple[str, ...] = (
-    "gaussian_noise",
-    "shot_noise",
-    "impulse_noise",
-    "defocus_blur",
-    "glass_blur",
-    "motion_blur",
-    "zoom_blur",
-    "snow",
-    "frost",
-    "fog",
-    "brightness",
-    "contrast",
-    "elastic_transform",
-    "pixelate",
-    "jpeg_compression",
-    "speckle_noise",
-    "gaussian_blur",
-    "spatter",
-    "saturate",
-)
-"""The 15 kinds of ImageNet-C in the paper's order, then the four extra ones."""
 _N_VAL = 50_000
 
 
@@ -76,7 +54,6 @@ IMAGENET_V2 = DatasetDescription(
     place=by_number,
     expected_count=10_000,
     per_label=10,
-    labelled=True,
     licence="MIT (code)",
     source="https://github.com/modestyachts/ImageNetV2",
     citation="Recht et al.: Do ImageNet Classifiers Generalize to ImageNet?, ICML 2019",
@@ -89,7 +66,6 @@ IMAGENET_R = DatasetDescription(
     place=by_wnid,
     expected_count=30_000,
     label_subset=subset_labels("imagenet_r"),
-    labelled=True,
     licence="MIT",
     source="https://github.com/hendrycks/imagenet-r",
     citation="Hendrycks et al.: The Many Faces of Robustness, ICCV 2021",
@@ -102,7 +78,6 @@ IMAGENET_A = DatasetDescription(
     place=by_wnid,
     expected_count=7_500,
     label_subset=subset_labels("imagenet_a"),
-    labelled=True,
     licence="MIT",
     source="https://github.com/hendrycks/natural-adv-examples",
     citation="Hendrycks et al.: Natural Adversarial Examples, CVPR 2021",
@@ -114,7 +89,6 @@ IMAGENET_SKETCH = DatasetDescription(
     layout="sketch/<wnid>/<file>.JPEG",
     place=by_wnid,
     expected_count=50_889,
-    labelled=True,
     licence="MIT (code)",
     source="https://github.com/HaohanWang/ImageNet-Sketch",
     citation="Wang et al.: Learning Robust Global Representations by Penalizing Local Predictive Power, NeurIPS 2019",
@@ -126,7 +100,6 @@ IMAGENET_C = DatasetDescription(
     layout="<corruption>/<severity 1-5>/<wnid>/<file>.JPEG",
     place=by_corruption,
     per_group=_N_VAL,
-    labelled=True,
     prepared=True,
     licence="CC-BY-4.0",
     source="https://zenodo.org/records/2235448",

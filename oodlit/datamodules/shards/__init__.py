@@ -1,46 +1,34 @@
 """WebDataset shards: build, read, verify."""
 
-from oodlit.datamodules.shards.build import build_shards
-from oodlit.datamodules.shards.files import File, Files, open_files
-from oodlit.datamodules.shards.listing import Listing, Place, class_listing, is_image, listed_listing, map_files
-from oodlit.datamodules.shards.manifest import ShardInfo, ShardRecord, read_info
-from oodlit.datamodules.shards.progress import progress_bar
-from oodlit.datamodules.shards.reader import ShardSource, shard_stream
-from oodlit.datamodules.shards.remote import Cache
-from oodlit.datamodules.shards.verify import (
-    Duplicate,
-    Problem,
-    Verification,
-    find_duplicates,
-    shard_info,
-    verify_shards,
-)
-from oodlit.datamodules.shards.writer import Entry, write_shard
+from typing import TYPE_CHECKING
 
-__all__ = [
-    "Cache",
-    "Duplicate",
-    "Entry",
-    "File",
-    "Files",
-    "Listing",
-    "Place",
-    "Problem",
-    "ShardInfo",
-    "ShardRecord",
-    "ShardSource",
-    "Verification",
-    "build_shards",
-    "class_listing",
-    "find_duplicates",
-    "is_image",
-    "listed_listing",
-    "map_files",
-    "open_files",
-    "progress_bar",
-    "read_info",
-    "shard_info",
-    "shard_stream",
-    "verify_shards",
-    "write_shard",
-]
+from oodlit import _lazy
+
+if TYPE_CHECKING:
+    from oodlit.datamodules.shards.build import build_shards as build_shards
+    from oodlit.datamodules.shards.files import File as File
+    from oodlit.datamodules.shards.files import Files as Files
+    from oodlit.datamodules.shards.files import open_files as open_files
+    from oodlit.datamodules.shards.listing import Assignment as Assignment
+    from oodlit.datamodules.shards.listing import Listing as Listing
+    from oodlit.datamodules.shards.listing import class_listing as class_listing
+    from oodlit.datamodules.shards.listing import is_image as is_image
+    from oodlit.datamodules.shards.listing import listed_listing as listed_listing
+    from oodlit.datamodules.shards.listing import map_files as map_files
+    from oodlit.datamodules.shards.manifest import ShardInfo as ShardInfo
+    from oodlit.datamodules.shards.manifest import ShardRecord as ShardRecord
+    from oodlit.datamodules.shards.manifest import read_info as read_info
+    from oodlit.datamodules.shards.progress import progress_bar as progress_bar
+    from oodlit.datamodules.shards.reader import ShardSource as ShardSource
+    from oodlit.datamodules.shards.reader import shard_stream as shard_stream
+    from oodlit.datamodules.shards.remote import Cache as Cache
+    from oodlit.datamodules.shards.verify import Duplicate as Duplicate
+    from oodlit.datamodules.shards.verify import ShardProblem as ShardProblem
+    from oodlit.datamodules.shards.verify import Verification as Verification
+    from oodlit.datamodules.shards.verify import find_duplicates as find_duplicates
+    from oodlit.datamodules.shards.verify import shard_info as shard_info
+    from oodlit.datamodules.shards.verify import verify_shards as verify_shards
+    from oodlit.datamodules.shards.writer import Entry as Entry
+    from oodlit.datamodules.shards.writer import write_shard as write_shard
+
+__getattr__, __dir__, __all__ = _lazy.lazy_exports(__name__)

@@ -10,9 +10,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
 
-from filelock import FileLock, Timeout
-
-from oodlit.atomic import write_bytes
+from oodlit.atomic import lock, remove_leftovers, write_text
 from oodlit.datamodules.decode import decode_image, image_size
 from oodlit.datamodules.keys import key_digest
 from oodlit.datamodules.shards.manifest import (
@@ -22,22 +20,15 @@ from oodlit.datamodules.shards.manifest import (
     read_info,
     write_info,
 )
-from oodlit.datamodules.shards.writer import Entry, ShardWriter, listing_digest
+from oodlit.datamodules.shards.writer import Entry, listing_digest, write_shard
 from oodlit.datamodules.stream import check_class_names, check_name
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import NAMES_OF_LABELS, Role
 
-__all__ = ["Check", "Progress", "build_shards", "default_split"]
+__all__ = ["Check", "Progress", "build_shards"]
 
-_UNFINISHED = re.compile(r"\..+-\d{6,}\.tar\.\d+\.tmp")
-"""Names under which `ShardWriter` writes."""
 Check = Literal["none", "header", "decode"]
 Progress = Callable[[int], object]
-
-
-def default_split(role: Role) -> str:
-    """Name of the split that a role gets: "train", "validation" for ID, else "test"."""
-    return {Role.TRAIN: "train", Role.ID: "validation"}.get(role, "test")
 
 
 def build_shards(
@@ -66,7 +57,7 @@ def build_shards(
         out: Folder, made if it does not exist. Splits of one data set may share it.
         name: Name of the data set.
         role: Role of the data set.
-        split: Name of the split; None (default) follows from the role (`default_split`).
+        split: Name of the split; None (default) follows from the role (`Role.split_name`).
         class_names: Names by index: of labels for TRAIN and ID sets, of groups for other roles.
         shard_size: Samples per shard. Default 1000.
         workers: Shards that are written at the same time. Compressed tars can be read in one way only, so there one is
@@ -91,46 +82,35 @@ def build_shards(
         raise DataError(f"{name}: the source has {len(entries)} images of this set, {expected} are expected")
     check_name(name)
     check_class_names(name, role, class_names)
-    split = split or default_split(role)
-    out, counts = Path(out), _Counts()
+    split = split or role.split_name
+    out, labels, groups = Path(out), Counter[int](), Counter[int]()
     try:
         (out / WORK_FOLDER).mkdir(parents=True, exist_ok=True)
-        with FileLock(out / WORK_FOLDER / "lock", timeout=0):
-            unfinished = [path for path in out.glob(".*.tar.*.tmp") if _UNFINISHED.fullmatch(path.name)]
-            for leftover in [*unfinished, *(out / WORK_FOLDER).glob(".*.tmp")]:  # of a killed build: the lock is ours
-                leftover.unlink()
-            job = _Build(out, name, split, check, progress or _silent)
-            records = job.run(_checked(entries, role, class_names, counts), shard_size, workers)
-            if expected not in (None, counts.total):
-                raise DataError(f"{name}: the source has {counts.total} images of this set, {expected} are expected")
+        with lock(out / WORK_FOLDER / "lock", wait=False):
+            job = _Build(out, name, split, check, progress or (lambda _: None))
+            remove_leftovers(out, f"{job.stem}-*.tar")
+            records = job.run(_checked(entries, role, class_names, labels, groups), shard_size, workers)
             info = ShardInfo(
-                split,
-                records,
-                name,
-                role,
-                tuple(class_names),
-                dict(counts.labels),
-                dict(counts.groups),
-                dict(extra or {}),
+                split, records, name, role, tuple(class_names), dict(labels), dict(groups), dict(extra or {})
             )
+            if expected not in (None, info.num_samples):
+                found = info.num_samples
+                raise DataError(f"{name}: the source has {found} images of this set, {expected} are expected")
             write_info(out, info)
             job.clean(records)
-    except Timeout:
+    except BlockingIOError:
         raise DataError(f"{out}: another build is at work in this folder; wait for it to end") from None
-    except OSError as error:  # reading has its own messages
+    except OSError as error:  # errors of reading are DataErrors already
         raise DataError(
             f"{out}: shards cannot be written: {error}; make room or grant access, and build again: it goes on"
         ) from error
     return info
 
 
-class _Counts:
-    def __init__(self) -> None:
-        self.total, self.labels, self.groups = 0, Counter[int](), Counter[int]()
-
-
-def _checked(entries: Iterable[Entry], role: Role, class_names: Sequence[str], counts: _Counts) -> Iterator[Entry]:
-    """Pass entries on, counted; indices must have names, paths must differ."""
+def _checked(
+    entries: Iterable[Entry], role: Role, class_names: Sequence[str], labels: Counter[int], groups: Counter[int]
+) -> Iterator[Entry]:
+    """The entries, counted in `labels` and `groups`; indices must have names, paths must differ."""
     by_label = role in NAMES_OF_LABELS
     seen: set[int] = set()
     for entry in entries:
@@ -148,11 +128,10 @@ def _checked(entries: Iterable[Entry], role: Role, class_names: Sequence[str], c
         if digest in seen:
             raise DataError(f"path {entry.path!r} occurs twice; a path identifies one image")
         seen.add(digest)
-        counts.total += 1
         if entry.label >= 0:
-            counts.labels[entry.label] += 1
+            labels[entry.label] += 1
         if entry.group >= 0:
-            counts.groups[entry.group] += 1
+            groups[entry.group] += 1
         yield entry
 
 
@@ -242,19 +221,15 @@ class _Build:
         return replace(record, samples=len(listed))
 
     def _write(self, file: str, chunk: Iterable[Entry]) -> ShardRecord:
-        writer = ShardWriter(self.out / file, check=_CHECKS[self.check])
-        try:
+        def note(record: ShardRecord) -> None:  # written first: a kill leaves no shard without its note
+            write_text(self.sidecar(file), json.dumps(asdict(record)))
+
+        def entries() -> Iterator[Entry]:
             for entry in chunk:
-                writer.add(entry)
+                yield entry
                 self.progress(1)
-            record = writer.finish()
-            # The record comes before the shard gets its name: a kill in between leaves no shard without a record.
-            write_bytes(self.sidecar(file), json.dumps(asdict(record)).encode())
-            writer.commit()
-        except BaseException:
-            writer.abort()
-            raise
-        return record
+
+        return write_shard(self.out / file, entries(), check=_CHECKS[self.check], on_record=note)
 
     def _check_leftovers(self, records: Mapping[str, ShardRecord]) -> None:
         pattern = re.compile(re.escape(self.stem) + r"-\d{6,}\.tar")
@@ -278,7 +253,3 @@ def _chunks(entries: Iterator[Entry], size: int) -> Iterator[Iterator[Entry]]:
 def _slug(name: str) -> str:
     """A name that is safe in file names and patterns."""
     return re.sub(r"[^\w.+-]+", "_", name)
-
-
-def _silent(_: int) -> None:
-    """No progress is shown."""

@@ -1,25 +1,18 @@
 """Whether a copy in the cache is the file that was announced: by its length, and by its checksum where one is known.
 
-A checksum costs one reading of the file. What was found is noted beside the copy together with the file's state on
-disk, so that a copy is read for it once, and again only after something has touched the file.
+A download is checked as it arrives. What only a look at the copy itself shows is damage of the right length, and a copy
+of shards that were built anew under the same name.
 """
 
-import contextlib
 import hashlib
-import json
-import os
 import tarfile
-import time
+from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
-from oodlit.atomic import write_bytes
-
-__all__ = ["has_checksum", "is_known", "is_whole", "sha256_of"]
+__all__ = ["has_checksum", "hexdigest", "is_whole"]
 
 CHUNK = 2**20
-MARGIN_NS = 2 * 10**9
-"""A file changed within two seconds before it was read may change again with the same time stamp: nothing is noted."""
 
 
 def is_whole(path: Path, size: int | None) -> bool:
@@ -33,41 +26,21 @@ def is_whole(path: Path, size: int | None) -> bool:
         return file.read() == bytes(2 * tarfile.BLOCKSIZE)
 
 
-def is_known(path: Path, sha256: str | None) -> bool:
-    """Whether there is nothing to check, or the note beside the copy says that this very file had this checksum."""
-    if sha256 is None:
-        return True
-    try:
-        return bool(json.loads(_note(path).read_bytes()) == _content(sha256, path.stat()))
-    except (OSError, ValueError):
-        return False
-
-
 def has_checksum(path: Path, sha256: str) -> bool:
-    """Read the whole copy and compare; a match is noted beside it, if the folder can be written."""
-    state = path.stat()
-    started = time.time_ns()
+    """Whether a copy has this checksum. A process reads it once, and again after something touched the file."""
+    state = path.stat()  # no program can set st_ctime back
+    return _checksum(path, state.st_size, state.st_ino, state.st_mtime_ns, state.st_ctime_ns) == sha256
+
+
+@lru_cache(maxsize=100_000)
+def _checksum(path: Path, *state: int) -> str:
     with path.open("rb") as file:
-        if sha256_of(file) != sha256:
-            return False
-    if started - max(state.st_mtime_ns, state.st_ctime_ns) > MARGIN_NS:
-        with contextlib.suppress(OSError):  # a cache that others fill: the next reader checks again
-            write_bytes(_note(path), json.dumps(_content(sha256, state)).encode())
-    return True
+        return hexdigest(file)
 
 
-def sha256_of(file: BinaryIO) -> str:
+def hexdigest(file: BinaryIO, algorithm: str = "sha256") -> str:
     """Checksum from here to the end of the file, in hexadecimal."""
-    digest = hashlib.sha256()
+    digest = hashlib.new(algorithm, usedforsecurity=False)
     while chunk := file.read(CHUNK):
         digest.update(chunk)
     return digest.hexdigest()
-
-
-def _note(path: Path) -> Path:
-    return path.with_name(f".{path.name}.checked")
-
-
-def _content(sha256: str, state: os.stat_result) -> dict[str, object]:
-    """Every write changes at least the last of these times, which no program can set back."""
-    return {"sha256": sha256, "state": [state.st_size, state.st_ino, state.st_mtime_ns, state.st_ctime_ns]}

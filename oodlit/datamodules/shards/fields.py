@@ -81,7 +81,7 @@ def _label(file: BinaryIO, raw: RawSample, meta: dict[str, Any], where: str) -> 
             raise _SampleError(f"field .cls holds {text[:20]!r}; a class index, or -1 for none, is needed")
         return int(match[1])
     label = meta.get("label", -1)
-    if type(label) is not int:  # other programs write names there
+    if type(label) is not int:  # other programs store names there
         return -1
     if not -1 <= label < MAX_INDEX:
         raise _SampleError(f"label {repr(label)[:20]} in .json; an index from 0 to {MAX_INDEX - 1}, or -1, is needed")

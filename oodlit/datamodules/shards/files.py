@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import io
 import lzma
 import os
 import stat
@@ -17,7 +18,7 @@ from typing import BinaryIO, Protocol, cast, runtime_checkable
 from oodlit.datamodules.shards.members import MAX_MEMBER_BYTES, next_member
 from oodlit.errors import DataError
 
-__all__ = ["File", "Files", "open_files"]
+__all__ = ["File", "Files", "is_hidden", "open_files"]
 
 
 @dataclass(frozen=True)
@@ -81,7 +82,8 @@ def open_files(source: str | Path) -> Files:
     return _CompressedTar(path, decompress)
 
 
-def _is_junk(path: str) -> bool:
+def is_hidden(path: str) -> bool:
+    """Whether a file or a folder above it is hidden, or is one that macOS adds to archives."""
     return any(part.startswith(".") or part == "__MACOSX" for part in path.split("/"))
 
 
@@ -112,13 +114,13 @@ class _Folder:
         above: dict[str, frozenset[str]] = {os.path.dirname(folder): frozenset()}  # noqa: PTH120
         for place, folders, names in os.walk(folder, followlinks=True, onerror=_raise):
             real, parents = os.path.realpath(place), above[os.path.dirname(place)]  # noqa: PTH120
-            if real in parents:  # a link back to a folder above
+            if real in parents:  # it is a link back to a folder above
                 folders.clear()
                 continue
             above[place] = parents | {real}
             below = Path(place).relative_to(folder).as_posix()
             found.extend(name if below == "." else f"{below}/{name}" for name in names)
-        self.paths = sorted(path for path in found if not _is_junk(path))
+        self.paths = sorted(path for path in found if not is_hidden(path))
 
     def __iter__(self) -> Iterator[File]:
         for path in self.paths:
@@ -149,7 +151,7 @@ class _Zip:
         except zipfile.BadZipFile as error:
             raise DataError(f"{path}: damaged zip ({error}); fetch the archive again") from error
         named = [(_clean(info.filename, path), info) for info in self._zip.infolist() if not info.is_dir()]
-        named = sorted(((name, info) for name, info in named if not _is_junk(name)), key=lambda pair: pair[0])
+        named = sorted(((name, info) for name, info in named if not is_hidden(name)), key=lambda pair: pair[0])
         for name, info in named:
             if info.flag_bits & 1:
                 raise DataError(f"{path}: {name!r} is encrypted; unpack it with its password and pass the folder")
@@ -188,27 +190,10 @@ def _is_plain_tar(path: Path) -> bool:
 _BROKEN = (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError, ValueError, RecursionError)
 
 
-_Compressed = gzip.GzipFile | bz2.BZ2File | lzma.LZMAFile
-
-
-@runtime_checkable
-class _Readable(Protocol):
-    """What tarfile needs of a file, compressed or not."""
-
-    @abstractmethod
-    def read(self, size: int, /) -> bytes: ...
-
-    @abstractmethod
-    def seek(self, offset: int, /) -> int: ...
-
-    @abstractmethod
-    def tell(self) -> int: ...
-
-
 class _LastRead:
     """A file that remembers its last read: tarfile ends in silence at a cut and at a damaged header."""
 
-    def __init__(self, file: _Readable) -> None:
+    def __init__(self, file: io.BufferedIOBase) -> None:
         self._file, self.last = file, b""
         self.seek, self.tell = file.seek, file.tell
 
@@ -217,7 +202,7 @@ class _LastRead:
         return self.last
 
 
-def _regular(file: _Readable, where: Path) -> Iterator[tuple[str, tarfile.TarInfo, tarfile.TarFile]]:
+def _regular(file: io.BufferedIOBase, where: Path) -> Iterator[tuple[str, tarfile.TarInfo, tarfile.TarFile]]:
     """Files of an uncompressed tar, in order and to its very end; its members are forgotten as they pass.
 
     Raises:
@@ -231,7 +216,7 @@ def _regular(file: _Readable, where: Path) -> Iterator[tuple[str, tarfile.TarInf
                 if info.isdir():
                     continue
                 path = _clean(info.name, where)
-                if _is_junk(path):
+                if is_hidden(path):
                     continue
                 if not info.isreg() or info.issparse():
                     raise DataError(
@@ -240,7 +225,7 @@ def _regular(file: _Readable, where: Path) -> Iterator[tuple[str, tarfile.TarInf
                 yield path, info, tar
             if reads.last != bytes(tarfile.BLOCKSIZE):
                 raise DataError(f"{where}: the tar is damaged or truncated at byte {tar.offset}; fetch it again")
-            while file.read(2**20):  # what compresses it must also end well
+            while file.read(2**20):  # the compressed file must also end well
                 pass
     except _BROKEN as error:
         if isinstance(error, DataError):
@@ -265,7 +250,7 @@ class _Tar:
             return _read(file.read, path, size, self._path)
 
 
-_Decompress = Callable[[Path], _Compressed]
+_Decompress = Callable[[Path], io.BufferedIOBase]
 
 
 def _decompressor(path: Path) -> _Decompress | None:
@@ -293,5 +278,5 @@ class _CompressedTar:
 
     def _load(self, tar: tarfile.TarFile, info: tarfile.TarInfo, path: str) -> bytes:
         file = tar.extractfile(info)
-        assert file is not None  # regular files only
+        assert file is not None  # `_regular` passes nothing but regular files
         return _read(file.read, path, info.size, self._path)

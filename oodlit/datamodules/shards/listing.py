@@ -15,14 +15,14 @@ from oodlit.datamodules.shards.writer import Entry
 from oodlit.errors import DataError
 from oodlit.roles import KNOWN_CLASSES, Role
 
-__all__ = ["Listing", "Place", "class_listing", "is_image", "listed_listing", "map_files", "read_text"]
+__all__ = ["Assignment", "Listing", "class_listing", "is_image", "listed_listing", "map_files", "read_text"]
 
-_DIGITS = 9  # of an index, as shards hold it
+_DIGITS = 9  # length of the longest index that a shard holds
 
 
 @dataclass(frozen=True)
-class Place:
-    """Where a file belongs: label and group, -1 = none; `path` renames it."""
+class Assignment:
+    """What a file is packed as: its label and group, -1 = none, and its path in the set, None = that of the source."""
 
     label: int = -1
     group: int = -1
@@ -35,24 +35,24 @@ class Listing:
 
     Args:
         files: The files of the source.
-        places: Place of every file that is packed, by its path in the source. Others are left out.
+        assignments: What every file is packed as, by its path in the source. Files without one are left out.
         class_names: Names by index, of labels or of groups by the role of the set.
     """
 
     files: Files
-    places: dict[str, Place]
+    assignments: dict[str, Assignment]
     class_names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """Number of entries."""
-        return len(self.places)
+        return len(self.assignments)
 
     def __iter__(self) -> Iterator[Entry]:
         """The entries in the order of the files."""
         for file in self.files:
-            place = self.places.get(file.path)
-            if place is not None:
-                yield Entry(place.path or file.path, file.read, place.label, place.group, file.in_order)
+            found = self.assignments.get(file.path)
+            if found is not None:
+                yield Entry(found.path or file.path, file.read, found.label, found.group, file.in_order)
 
 
 def is_image(path: str) -> bool:
@@ -66,27 +66,27 @@ def is_image(path: str) -> bool:
 
 
 def map_files(
-    source: str | Path | Files, place: Callable[[str], Place | None], *, class_names: Sequence[str] = ()
+    source: str | Path | Files, rule: Callable[[str], Assignment | None], *, class_names: Sequence[str] = ()
 ) -> Listing:
-    """A listing by a rule: `place` gets the path of every file and says where it belongs; None leaves it out.
+    """A listing by a rule: `rule` gets the path of every file and returns what it is packed as; None leaves it out.
 
     This is all that a benchmark with its own layout needs.
 
     Raises:
-        DataError: The source cannot be read, a path occurs twice, or no file has a place.
+        DataError: The source cannot be read, a path occurs twice, or the rule leaves out all files.
     """
     files = open_files(source) if isinstance(source, str | Path) else source
-    places: dict[str, Place] = {}
+    assignments: dict[str, Assignment] = {}
     for path in files.paths:
-        if path in places:
+        if path in assignments:
             raise DataError(f"{path!r} occurs twice in the archive; which one is meant is unknown")
-        found = place(path)
+        found = rule(path)
         if found is not None:
-            places[path] = found
-    if not places:
+            assignments[path] = found
+    if not assignments:
         some = ", ".join(map(repr, list(files.paths)[:3])) or "nothing"
         raise DataError(f"no image of this set among {len(files.paths)} files (first: {some}); check source and layout")
-    return Listing(files, places, tuple(class_names))
+    return Listing(files, assignments, tuple(class_names))
 
 
 def class_listing(
@@ -116,7 +116,7 @@ def class_listing(
             f"{len(others)} files have no image's extension and are left out, first {others[0]!r}", stacklevel=2
         )
     if not by_folder:
-        return map_files(files, lambda path: Place() if is_image(path) else None)
+        return map_files(files, lambda path: Assignment() if is_image(path) else None)
     folders = {path: path.rpartition("/")[0] or "." for path in images}
     classes = _class_names(set(folders.values()))
     found = sorted(classes.values())
@@ -125,18 +125,18 @@ def class_listing(
         if labelled:
             folder = next(iter(classes))
             raise DataError(f"all images lie in one folder, {folder!r}; a set of role {role} needs class folders")
-        return map_files(files, lambda path: Place() if is_image(path) else None)
+        return map_files(files, lambda path: Assignment() if is_image(path) else None)
     names = list(class_names) if class_names is not None else _index_order(found)
     if unknown := sorted(set(found) - set(names)):
         raise DataError(f"{len(unknown)} folders are not among the {len(names)} class names, first {unknown[0]!r}")
-    # one Place per class: a listing of a million images stays small
-    index = {name: Place(label=i) if labelled else Place(group=i) for i, name in enumerate(names)}
+    # one assignment per class: a listing of a million images stays small
+    index = {name: Assignment(label=i) if labelled else Assignment(group=i) for i, name in enumerate(names)}
 
-    def place(path: str) -> Place | None:
+    def rule(path: str) -> Assignment | None:
         return index[classes[folders[path]]] if is_image(path) else None
 
     # class names of a SHIFT set are those of its groups, and folders are labels there
-    return map_files(files, place, class_names=() if role is Role.SHIFT else names)
+    return map_files(files, rule, class_names=() if role is Role.SHIFT else names)
 
 
 def _class_names(folders: set[str]) -> dict[str, str]:
@@ -183,18 +183,18 @@ def listed_listing(list_file: str | Path, source: str | Path | Files | None = No
     groups = sorted({group for _, _, _, group in rows if not _is_index(group)})
     if groups and any(_is_index(group) and group not in ("", "-1") for _, _, _, group in rows):
         raise DataError(f"{list_file}: groups are partly names ({groups[0]!r}), partly numbers; use one of both")
-    places: dict[str, Place] = {}
+    assignments: dict[str, Assignment] = {}
     for line, path, label, group in rows:
         where = f"{list_file}, line {line}: {path!r}"
-        if path in places:
+        if path in assignments:
             raise DataError(f"{where} is listed twice")
         if path not in known:
             raise DataError(f"{where} is not in {source if isinstance(source, str | Path) else 'the source'}")
         if not _is_index(label):
             raise DataError(f"{where} has label {label!r}; a class index, or -1 for none, is needed")
         number = groups.index(group) if groups and not _is_index(group) else int(group or -1)
-        places[path] = Place(int(label or -1), number)
-    return map_files(files, places.get, class_names=groups)
+        assignments[path] = Assignment(int(label or -1), number)
+    return map_files(files, assignments.get, class_names=groups)
 
 
 def read_text(path: str | Path) -> str:

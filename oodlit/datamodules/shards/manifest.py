@@ -6,9 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from filelock import FileLock
-
-from oodlit.atomic import write_bytes
+from oodlit.atomic import lock, write_text
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 
@@ -198,10 +196,10 @@ def select_split(infos: Mapping[str, ShardInfo], split: str | None, where: str) 
 def write_info(directory: str | Path, info: ShardInfo) -> None:
     """Add or replace one split in `_info.json`, atomically; other splits stay."""
     path = Path(directory) / INFO_NAMES[0]
-    with FileLock(path.with_name(".info.lock")):
+    with lock(path.with_name(".info.lock")):
         splits = read_info(directory) | {info.split: info}
         text = json.dumps({"splits": {name: splits[name].to_json() for name in sorted(splits)}}, indent=1)
-        write_bytes(path, (text + "\n").encode())
+        write_text(path, text + "\n")
 
 
 def check_finished(directory: str | Path, infos: Mapping[str, ShardInfo]) -> None:

@@ -1,6 +1,5 @@
 """Read shards: exact counts, ranges by seeking, and a clear error for everything that is not as it should be."""
 
-import time
 import warnings
 from array import array
 from bisect import bisect_right
@@ -17,9 +16,10 @@ from oodlit.datamodules.shards.fields import read_sample
 from oodlit.datamodules.shards.locate import check_files, join, locate
 from oodlit.datamodules.shards.manifest import ShardRecord
 from oodlit.datamodules.shards.members import ShardDamageError, raw_samples
-from oodlit.datamodules.shards.remote import Cache, is_url, retried
+from oodlit.datamodules.shards.remote import Cache, is_url
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.retry import retried
 from oodlit.roles import Role
 
 __all__ = ["ShardSource", "read_sample", "shard_stream"]
@@ -57,7 +57,6 @@ class ShardSource:
         cache: Cache | None = None,
         damaged: Damaged = "raise",
     ) -> None:
-        """Find the shards and their counts."""
         if damaged not in ("raise", "mark"):
             raise InvalidArgumentError(f"damaged={damaged!r}; 'raise' or 'mark' is needed")
         self.damaged = damaged
@@ -103,7 +102,7 @@ class ShardSource:
                         yield read_sample(file, raw, self._name(record))
 
     def _marked(self, record: ShardRecord, start: int, stop: int) -> Iterator[Sample]:
-        """Samples of one shard; what damage took from it becomes samples with an error, if that is asked for."""
+        """Samples of one shard; with damaged="mark" those lost to damage become samples with an error."""
         position = start
         try:
             for sample in self._piece(record, start, stop):
@@ -117,21 +116,25 @@ class ShardSource:
 
     def _piece(self, record: ShardRecord, start: int, stop: int) -> Iterator[Sample]:
         """Samples of one shard; read errors are tried again from where they struck."""
-        position, attempt = start, 1
-        while True:
+        position, walk = start, self._walk(record, start, stop)
+
+        def following() -> Sample | None:
+            nonlocal walk
             try:
-                for sample in self._walk(record, position, stop):
-                    yield sample
-                    position, attempt = position + 1, 1
-            except OSError as error:
-                if attempt >= self.cache.attempts:
-                    raise ShardDamageError(
-                        f"shard {self._name(record)}: cannot be read after {attempt} attempts: {error}"
-                    ) from error
-                time.sleep(self.cache.backoff_s * 2 ** (attempt - 1))
-                attempt += 1
-            else:
-                return
+                return next(walk, None)
+            except OSError:
+                walk = self._walk(record, position, stop)
+                raise
+
+        attempts, backoff_s = self.cache.attempts, self.cache.backoff_s
+        try:
+            while sample := retried(following, attempts=attempts, backoff_s=backoff_s, passing=OSError):
+                yield sample
+                position += 1
+        except OSError as error:
+            raise ShardDamageError(
+                f"shard {self._name(record)}: cannot be read after {attempts} attempts: {error}"
+            ) from error
 
     def _walk(self, record: ShardRecord, start: int, stop: int) -> Iterator[Sample]:
         where = self._name(record)
@@ -159,12 +162,10 @@ class ShardSource:
 
     def _open(self, record: ShardRecord) -> BinaryIO:
         path = self._name(record)
-        cache = self.cache
         try:
             if is_url(path):
-                return cache.fetch(path, size=record.size, sha256=record.sha256).open("rb")
-            what = f"shard {path}"
-            return retried(lambda: Path(path).open("rb"), what, attempts=cache.attempts, backoff_s=cache.backoff_s)
+                return self.cache.fetch(path, size=record.size, sha256=record.sha256).open("rb")
+            return self.cache.retry(lambda: Path(path).open("rb"), f"shard {path}")
         except DataError as error:
             raise ShardDamageError(str(error)) from error
 
@@ -232,11 +233,11 @@ class _Strays:
     """Reports the first stray file of a shard."""
 
     def __init__(self, where: str) -> None:
-        self.where, self.told = where, False
+        self.where, self.has_warned = where, False
 
     def __call__(self, name: str) -> None:
-        if not self.told:
-            self.told = True
+        if not self.has_warned:
+            self.has_warned = True
             warnings.warn(
                 f"shard {self.where}: {name!r} belongs to no sample and is not read; further such files may follow",
                 stacklevel=2,

@@ -1,24 +1,23 @@
 """Shards behind a URL: fetched whole into a local cache, checked, retried, never silently short."""
 
 import contextlib
-import glob
 import hashlib
 import os
 import re
 import tarfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import fsspec
-from filelock import FileLock
 
-from oodlit.datamodules.shards.copies import CHUNK, has_checksum, is_known, is_whole
+from oodlit.atomic import fsync, lock, temporary_file
+from oodlit.datamodules.shards.copies import CHUNK, has_checksum, is_whole
 from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError
+from oodlit.retry import retried
 
-__all__ = ["PROTOCOLS", "Cache", "is_url", "retried", "split_url"]
+__all__ = ["PROTOCOLS", "Cache", "is_url", "split_url"]
 
 PROTOCOLS = ("http", "https", "s3", "gs", "gcs", "hf", "az", "abfs")
 """URL schemes that are read. There is no "pipe:" and no chaining with "::": nothing in a name starts a program."""
@@ -44,30 +43,6 @@ def is_url(path: str) -> bool:
     return bool(separator)
 
 
-def retried(action: Callable[[], _T], what: str, *, attempts: int, backoff_s: float) -> _T:
-    """`action()`, tried again after an `OSError` or another failure of the network, with growing pauses.
-
-    Raises:
-        DataError: It failed `attempts` times, or the thing does not exist or may not be read.
-        MissingExtraError: fsspec needs a further package for this kind of URL.
-    """
-    for attempt in range(1, attempts + 1):
-        try:
-            return action()
-        except FileNotFoundError as error:
-            raise DataError(f"{what} does not exist; check the path, or fetch the missing file") from error
-        except PermissionError as error:
-            raise DataError(f"{what} may not be read ({error}); check the access rights") from error
-        except ImportError as error:
-            raise MissingExtraError(f"{what}: {error}") from error
-        except Exception as error:  # every file system of fsspec has its own kinds
-            if attempt == attempts:
-                reason = str(error) or type(error).__name__
-                raise DataError(f"{what} cannot be read after {attempts} attempts: {reason}") from error
-            time.sleep(backoff_s * 2 ** (attempt - 1))
-    raise AssertionError("unreachable: attempts >= 1")
-
-
 def split_url(url: str) -> tuple[str, str, str]:
     """Folder, file name, and the query behind it ("?..." or "").
 
@@ -81,7 +56,7 @@ def split_url(url: str) -> tuple[str, str, str]:
 
 
 def _info(system: Any, name: str) -> dict[str, Any]:
-    """What the file system says of a file. fsspec's HTTP takes every failure for a missing file: told apart here."""
+    """Facts of a file. fsspec's HTTP takes every failure for a missing file; here each gets an error of its own."""
     try:
         return dict(system.info(name))
     except FileNotFoundError as error:
@@ -95,18 +70,6 @@ def _info(system: Any, name: str) -> dict[str, Any]:
         if status in (404, 410):
             raise
         raise OSError(reason) from cause  # such as a busy server: tried again
-
-
-@contextlib.contextmanager
-def _lock(path: Path) -> Iterator[bool]:
-    """Hold the lock of a copy; False if its folder cannot be written, so that nobody else changes the copy either."""
-    lock = FileLock(path.with_name(f".{path.name}.lock"))
-    with contextlib.suppress(OSError):
-        lock.acquire()
-    try:
-        yield lock.is_locked
-    finally:
-        lock.release()
 
 
 @dataclass(frozen=True)
@@ -145,33 +108,60 @@ class Cache:
         digest = hashlib.sha256(url.encode()).hexdigest()[:16]
         return Path(home) / digest / split_url(url)[1]
 
+    def retry(self, action: Callable[[], _T], what: str) -> _T:
+        """`action()`, tried again after an `OSError` or another failure of the network.
+
+        Raises:
+            DataError: It failed `attempts` times, or the thing does not exist or may not be read.
+            MissingExtraError: fsspec needs a further package for this kind of URL.
+        """
+        lasting = (FileNotFoundError, PermissionError, ImportError)
+        try:
+            return retried(action, attempts=self.attempts, backoff_s=self.backoff_s, lasting=lasting)
+        except FileNotFoundError as error:
+            raise DataError(f"{what} does not exist; check the path, or fetch the missing file") from error
+        except PermissionError as error:
+            raise DataError(f"{what} may not be read ({error}); check the access rights") from error
+        except ImportError as error:
+            raise MissingExtraError(f"{what}: {error}") from error
+        except Exception as error:  # every file system of fsspec has its own kinds
+            reason = str(error) or type(error).__name__
+            raise DataError(f"{what} cannot be read after {self.attempts} attempts: {reason}") from error
+
     def fetch(self, url: str, *, size: int | None = None, sha256: str | None = None, fresh: bool = False) -> Path:
         """The local copy of `url`, downloaded if it is not there, or in any case if `fresh`.
 
         A download counts only if it has the announced length and, where the manifest knows them, the right size and
         checksum; a tar must also have its end mark. Otherwise it is tried again. A copy that is there counts by the
-        same rules: its checksum is taken when it is first opened, which reads the file once more (half a second per
-        gigabyte where the processor has SHA instructions, 2 to 3 s without), and again after something touched it.
-        A copy of another checksum is fetched anew.
+        same rules: its checksum is taken when a process first opens it, which reads the file once more (half a second
+        per gigabyte where the processor has SHA instructions, 2 to 3 s without). A copy of another checksum is fetched
+        anew.
 
         Raises:
             DataError: Every attempt failed, or the copy is another file and cannot be replaced.
         """
         path = self.path(url)
-        if not fresh and is_whole(path, size) and is_known(path, sha256):
+
+        def is_there() -> bool:
+            return not fresh and is_whole(path, size) and (sha256 is None or has_checksum(path, sha256))
+
+        if is_there():
             return path
         path.parent.mkdir(parents=True, exist_ok=True)
-        what = url
-        with _lock(path) as is_writable:  # readers of one machine share one download and one check
+        with contextlib.ExitStack() as stack:  # readers of one machine share one download
+            try:
+                stack.enter_context(lock(path.with_name(f".{path.name}.lock")))
+                is_writable = True
+            except OSError:
+                is_writable = False
+            if is_there():  # another reader was faster
+                return path
+            what = url
             if not fresh and is_whole(path, size):
-                if sha256 is None or is_known(path, sha256) or has_checksum(path, sha256):
-                    return path
-                what = f"{url} (the copy {path} is damaged or outdated: its checksum differs from the manifest's)"
+                what += f" (the copy {path} is damaged or outdated: its checksum differs from the manifest's)"
             if not is_writable:
                 raise DataError(f"{what}: {path.parent} cannot be written; name a folder that can: Cache(folder=...)")
-            return retried(
-                lambda: self._download(url, path, size, sha256), what, attempts=self.attempts, backoff_s=self.backoff_s
-            )
+            return self.retry(lambda: self._download(url, path, size, sha256), what)
 
     def _options(self, url: str) -> dict[str, Any]:
         options = dict(self.storage_options)
@@ -183,12 +173,9 @@ class Cache:
         return options
 
     def _download(self, url: str, path: Path, size: int | None, sha256: str | None) -> Path:
-        for leftover in path.parent.glob(f".{glob.escape(path.name)}.*.tmp"):  # of a killed download: the lock is ours
-            leftover.unlink(missing_ok=True)
-        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
         digest = hashlib.sha256()
         tail = b""
-        try:
+        with temporary_file(path) as temporary:
             system, name = fsspec.core.url_to_fs(url, **self._options(url))
             announced = _info(system, name).get("size")
             with system.open(name, "rb", cache_type="none", block_size=0) as source, temporary.open("wb") as file:
@@ -197,7 +184,6 @@ class Cache:
                     digest.update(chunk)
                     tail = (tail + chunk)[-2 * tarfile.BLOCKSIZE :]
                 length = file.tell()
-                os.fsync(file.fileno())
             for wanted in (announced, size):
                 if wanted is not None and wanted != length:
                     raise OSError(f"{length} bytes arrived, {wanted} were announced")
@@ -205,7 +191,6 @@ class Cache:
                 raise OSError("the checksum differs from the manifest's")
             if path.suffix == ".tar" and tail != bytes(2 * tarfile.BLOCKSIZE):
                 raise OSError("the tar has no end-of-archive mark: it is truncated")
+            fsync(temporary)
             temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
         return path

@@ -12,19 +12,22 @@ import numpy as np
 from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.keys import key_digest
 from oodlit.datamodules.shards.build import Progress
-from oodlit.datamodules.shards.copies import sha256_of
+from oodlit.datamodules.shards.copies import hexdigest
+from oodlit.datamodules.shards.locate import locate
 from oodlit.datamodules.shards.manifest import ShardInfo, ShardRecord, check_finished, read_info
 from oodlit.datamodules.shards.members import raw_samples
 from oodlit.datamodules.shards.reader import ShardSource, read_sample
+from oodlit.datamodules.shards.remote import Cache
 from oodlit.datamodules.stream import Sample
 from oodlit.errors import DataError
+from oodlit.roles import NAMES_OF_LABELS
 
-__all__ = ["Duplicate", "Problem", "Verification", "find_duplicates", "shard_info", "verify_shards"]
+__all__ = ["Duplicate", "ShardProblem", "Verification", "find_duplicates", "shard_info", "verify_shards"]
 
 
 @dataclass(frozen=True)
-class Problem:
-    """Something that is not as it should be."""
+class ShardProblem:
+    """What is wrong with a sample, a shard or a set of shards."""
 
     shard: str
     """File name of the shard; empty for the set as a whole."""
@@ -56,7 +59,7 @@ class Verification:
     num_samples: int
     label_counts: Mapping[int, int]
     group_counts: Mapping[int, int]
-    problems: tuple[Problem, ...]
+    problems: tuple[ShardProblem, ...]
     strays: tuple[str, ...]
     digests: "array[int]" = field(repr=False)
     """64 bits of every image's content, in order."""
@@ -66,6 +69,11 @@ class Verification:
     def ok(self) -> bool:
         """Whether nothing is wrong."""
         return not self.problems
+
+    def with_problems(self, *messages: str) -> "Verification":
+        """The same report with further problems of the set as a whole."""
+        more = [ShardProblem("", "", message) for message in messages]
+        return replace(self, problems=(*self.problems, *more))
 
 
 @dataclass(frozen=True)
@@ -107,16 +115,18 @@ def verify_shards(
     Raises:
         DataError: The folder holds no shards or those of an interrupted build, or its manifest is malformed.
     """
+    if not Path(folder).is_dir():
+        raise DataError(f"{folder} does not exist; a folder of shards is needed")
     infos = read_info(folder)
     check_finished(folder, infos)
-    infos = infos or {"": _uncounted(Path(folder))}
+    infos = infos or {"": locate(folder, None, Cache())[1]}
     chosen = [info for name, info in infos.items() if split in (None, name)]
     if not chosen:
         raise DataError(f"{folder}: no split {split!r}; there are {', '.join(infos)}")
     reports = [_Verifier(Path(folder), info, decode, progress).run(expected) for info in chosen]
     listed = {record.file for info in infos.values() for record in info.shards}
     extra = sorted({path.name for path in Path(folder).glob("*.tar")} - listed)
-    reports[0] = _with(reports[0], [Problem(name, "", "is not in the manifest") for name in extra])
+    reports[0] = reports[0].with_problems(*(f"{name}: is not in the manifest" for name in extra))
     return reports
 
 
@@ -130,37 +140,24 @@ def find_duplicates(verifications: Sequence[Verification]) -> list[Duplicate]:
     everything = np.concatenate([np.frombuffer(report.digests, dtype=np.uint64) for report in verifications])
     values, counts = np.unique(everything, return_counts=True)
     repeated = set(values[counts > 1].tolist())
-    places: dict[int, list[str]] = {}
+    keys_of: dict[int, list[str]] = {}
     for report in verifications:
         name = report.info.name or Path(report.folder).name
         for digest, key in zip(report.digests, report.keys, strict=True):
             if digest in repeated:
-                places.setdefault(digest, []).append(f"{name}/{key}")
-    return [Duplicate(tuple(keys)) for keys in places.values()]
-
-
-def _uncounted(folder: Path) -> ShardInfo:
-    if not folder.is_dir():
-        raise DataError(f"{folder} does not exist; a folder of shards is needed")
-    found = sorted(path.name for path in folder.glob("*.tar"))
-    if not found:
-        raise DataError(f"{folder}: no shards (*.tar) in this folder")
-    return ShardInfo("", tuple(ShardRecord(name, -1) for name in found))
-
-
-def _with(report: Verification, problems: Sequence[Problem]) -> Verification:
-    return replace(report, problems=(*report.problems, *problems))
+                keys_of.setdefault(digest, []).append(f"{name}/{key}")
+    return [Duplicate(tuple(keys)) for keys in keys_of.values()]
 
 
 class _Verifier:
     def __init__(self, folder: Path, info: ShardInfo, decode: bool, progress: Progress | None) -> None:
         self.folder, self.info, self.decode, self.progress = folder, info, decode, progress
-        self.problems: list[Problem] = []
+        self.problems: list[ShardProblem] = []
         self.strays: list[str] = []
         self.labels, self.groups = Counter[int](), Counter[int]()
         self.digests: array[int] = array("Q")
         self.keys: list[str] = []
-        self.places: dict[int, str] = {}
+        self.shard_of: dict[int, str] = {}
 
     def run(self, expected: Mapping[str, int] | None) -> Verification:
         counted = []
@@ -169,14 +166,12 @@ class _Verifier:
             try:
                 self._shard(record)
             except (DataError, OSError) as error:
-                self.problems.append(Problem(record.file, "", str(error)))
-            counted.append(
-                ShardRecord(record.file, len(self.keys) - before, record.size, record.sha256, record.listing)
-            )
+                self.problems.append(ShardProblem(record.file, "", str(error)))
+            counted.append(replace(record, samples=len(self.keys) - before))
         self._counts(expected)
         info = self.info
         if any(record.samples < 0 for record in info.shards):
-            info = ShardInfo(info.split, tuple(counted), info.name, info.role, info.class_names)
+            info = replace(info, shards=tuple(counted))
         return Verification(
             str(self.folder),
             info,
@@ -197,8 +192,8 @@ class _Verifier:
         if record.size not in (None, size):
             raise DataError(f"has {size} bytes, the manifest states {record.size}")
         with path.open("rb") as file:
-            if record.sha256 is not None and sha256_of(file) != record.sha256:
-                self.problems.append(Problem(record.file, "", "the checksum differs from the manifest's"))
+            if record.sha256 is not None and hexdigest(file) != record.sha256:
+                self.problems.append(ShardProblem(record.file, "", "the checksum differs from the manifest's"))
             file.seek(0)
             count = 0
             for raw in raw_samples(file, record.file, lambda name: self.strays.append(f"{record.file}: {name}")):
@@ -208,7 +203,7 @@ class _Verifier:
             raise DataError(f"holds {count} samples, the manifest states {record.samples}")
 
     def _sample(self, shard: str, sample: Sample) -> None:
-        assert isinstance(sample.image, bytes)  # as every shard gives them
+        assert isinstance(sample.image, bytes)  # shards hold files
         reason = sample.error
         if reason is None and self.decode:
             try:
@@ -216,11 +211,11 @@ class _Verifier:
             except DataError as error:
                 reason = str(error)
         if reason is not None:
-            self.problems.append(Problem(shard, sample.key, reason))
+            self.problems.append(ShardProblem(shard, sample.key, reason))
         digest = key_digest(sample.key)
-        if digest in self.places:
-            self.problems.append(Problem(shard, sample.key, f"the key is also in {self.places[digest]}"))
-        self.places.setdefault(digest, shard)
+        if digest in self.shard_of:
+            self.problems.append(ShardProblem(shard, sample.key, f"the key is also in {self.shard_of[digest]}"))
+        self.shard_of.setdefault(digest, shard)
         self.keys.append(sample.key)
         self.labels[sample.label] += 1
         self.groups[sample.group] += 1
@@ -239,10 +234,9 @@ class _Verifier:
                 if stated.get(index, 0) != found.get(index, 0):
                     self._count_problem(f"{kind} {index}", found[index], f"the manifest states {stated.get(index, 0)}")
         names = self.info.class_names
-        by_label = self.info.role is not None and self.info.role.value in ("train", "id")
-        found = self.labels if by_label else self.groups
+        found = self.labels if self.info.role in NAMES_OF_LABELS else self.groups
         for name, count in (expected or {}).items():
-            number = found.get(names.index(name), 0) if name in names else 0
+            number = found[names.index(name)] if name in names else 0
             if number != count:
                 self._count_problem(f"class {name!r}", number, f"{count} are expected")
         unexpected = sorted(set(names) - set(expected)) if expected is not None else []
@@ -250,4 +244,4 @@ class _Verifier:
             self._count_problem(f"class {unexpected[0]!r}", found[names.index(unexpected[0])], "none is expected")
 
     def _count_problem(self, what: str, number: int, wanted: str) -> None:
-        self.problems.append(Problem("", "", f"{what}: {number} samples, {wanted}"))
+        self.problems.append(ShardProblem("", "", f"{what}: {number} samples, {wanted}"))

@@ -3,13 +3,13 @@
 import hashlib
 import io
 import json
-import os
 import tarfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
+from oodlit.atomic import fsync, temporary_file
 from oodlit.datamodules.keys import escape_key
 from oodlit.datamodules.shards.manifest import ShardRecord
 from oodlit.datamodules.shards.members import IMAGE_FIELDS, LABEL_FIELD, MAX_INDEX, MAX_MEMBER_BYTES, META_FIELD
@@ -26,7 +26,7 @@ class Entry:
 
     Args:
         path: Relative path with "/"; its escaped form is the key (`oodlit.datamodules.keys.escape_key`).
-        read: Gives the bytes of the file, which are stored as they are.
+        read: Returns the bytes of the file, which are stored as they are.
         label: Class index of the classifier; -1 = none.
         group: Index of the OOD class, unit test or kind of shift; -1 = none.
         in_order: `read` works only until the next entry is taken (compressed archives).
@@ -71,117 +71,104 @@ def listing_digest(entries: Iterable[Entry]) -> str:
     """Digest of what a shard is to hold, known without reading any image."""
     digest = hashlib.sha256()
     for entry in entries:
-        digest.update(json.dumps([entry.path, entry.label, entry.group]).encode() + b"\n")
+        digest.update(_listed(entry))
     return digest.hexdigest()
 
 
-class ShardWriter:
-    """Writes samples into one tar under a temporary name; `commit` gives it its name.
+def write_shard(
+    path: str | Path,
+    entries: Iterable[Entry],
+    *,
+    check: Callable[[bytes], object] | None = None,
+    on_record: Callable[[ShardRecord], object] | None = None,
+) -> ShardRecord:
+    """Write `entries` into one tar at `path`, whole or not at all.
 
     The bytes depend on the entries alone: no times, owners or random names. Layout per sample: `<key>.cls` (label as
     text, -1 = none), `<key>.<image>` (original bytes), `<key>.json` (group, label, path, size in bytes).
-    """
 
-    def __init__(self, path: str | Path, *, check: Callable[[bytes], object] | None = None) -> None:
-        """Open the temporary file beside `path`. `check` gets every image and raises `DataError` if it is bad."""
-        self._check = check
-        self.path = Path(path)
-        self._temporary = self.path.with_name(f".{self.path.name}.{os.getpid()}.tmp")
-        self._file = self._temporary.open("wb")
-        self._digest = hashlib.sha256()
-        stream = cast(BinaryIO, _Hashing(self._file, self._digest.update))
-        self._tar = tarfile.open(fileobj=stream, mode="w:", format=tarfile.PAX_FORMAT)  # noqa: SIM115
-        self.samples = 0
-        self._listing = hashlib.sha256()
+    Args:
+        path: The shard.
+        entries: What it holds, in order.
+        check: Called with every image; raises `DataError` if it is bad.
+        on_record: Called with the result when the bytes are on disk, before the shard gets its name.
 
-    def add(self, entry: Entry) -> int:
-        """Append one entry; gives the size of its image in bytes.
-
-        Raises:
-            DataError: The file cannot be read, is empty or too large.
-        """
-        try:
-            data = entry.read()
-        except OSError as error:
-            raise DataError(f"{entry.path!r} cannot be read: {error}") from error
-        if not data or len(data) > MAX_MEMBER_BYTES:
-            raise DataError(
-                f"{entry.path!r} has {len(data)} bytes; 1 to {MAX_MEMBER_BYTES} are needed for an image"
-                " - repair the source or leave the file out of the listing"
-            )
-        if self._check is not None:
-            try:
-                self._check(data)
-            except DataError as error:
-                raise DataError(
-                    f"{entry.path!r}: {error} - repair the source, or leave the file out of the listing"
-                ) from error
-        if not (-1 <= entry.label < MAX_INDEX and -1 <= entry.group < MAX_INDEX):
-            raise DataError(
-                f"{entry.path!r}: label {entry.label}, group {entry.group}; indices from 0 to {MAX_INDEX - 1}, or -1"
-                " for none, are needed"
-            )
-        meta: dict[str, Any] = {"group": entry.group, "label": entry.label, "path": entry.path, "size": len(data)}
-        self._write(f"{entry.key}.{LABEL_FIELD}", str(entry.label).encode())
-        self._write(f"{entry.key}.{image_field(entry.path)}", data)
-        self._write(f"{entry.key}.{META_FIELD}", json.dumps(meta).encode())
-        self._listing.update(json.dumps([entry.path, entry.label, entry.group]).encode() + b"\n")
-        self.samples += 1
-        return len(data)
-
-    def _write(self, name: str, data: bytes) -> None:
-        info = tarfile.TarInfo(name)
-        info.size, info.mode = len(data), 0o644
-        self._tar.addfile(info, io.BytesIO(data))
-
-    def finish(self) -> ShardRecord:
-        """Close the temporary file, with its bytes on disk; gives what the manifest says of it."""
-        self._tar.close()
-        self._file.flush()
-        os.fsync(self._file.fileno())
-        size = self._file.tell()
-        self._file.close()
-        return ShardRecord(self.path.name, self.samples, size, self._digest.hexdigest(), self._listing.hexdigest())
-
-    def commit(self) -> None:
-        """Give the finished file its name."""
-        self._temporary.replace(self.path)
-
-    def abort(self) -> None:
-        """Remove the temporary file."""
-        try:
-            self._file.close()  # on a full disk this fails again
-        finally:
-            self._temporary.unlink(missing_ok=True)
-
-
-def write_shard(path: str | Path, entries: Iterable[Entry]) -> ShardRecord:
-    """Write `entries` into one tar at `path`, atomically.
+    Returns:
+        What the manifest says of the shard.
 
     Raises:
         DataError: An entry cannot be read or stored.
     """
-    writer = ShardWriter(path)
-    try:
-        for entry in entries:
-            writer.add(entry)
-        record = writer.finish()
-        writer.commit()
-    except BaseException:
-        writer.abort()
-        raise
+    path, samples, listing = Path(path), 0, hashlib.sha256()
+    with temporary_file(path) as temporary:
+        with temporary.open("wb") as file:
+            hashing = _Hashing(file)
+            with tarfile.open(fileobj=cast(BinaryIO, hashing), mode="w:", format=tarfile.PAX_FORMAT) as tar:
+                for entry in entries:
+                    _add(tar, entry, _checked(entry, check))
+                    listing.update(_listed(entry))
+                    samples += 1
+            size = file.tell()
+        fsync(temporary)
+        record = ShardRecord(path.name, samples, size, hashing.digest.hexdigest(), listing.hexdigest())
+        if on_record is not None:
+            on_record(record)
+        temporary.replace(path)
     return record
+
+
+def _listed(entry: Entry) -> bytes:
+    """What a listing says of an entry."""
+    return json.dumps([entry.path, entry.label, entry.group]).encode() + b"\n"
+
+
+def _checked(entry: Entry, check: Callable[[bytes], object] | None) -> bytes:
+    """The image of an entry that can be stored.
+
+    Raises:
+        DataError: The file cannot be read, is empty, too large or bad, or an index is out of range.
+    """
+    try:
+        data = entry.read()
+    except OSError as error:
+        raise DataError(f"{entry.path!r} cannot be read: {error}") from error
+    if not data or len(data) > MAX_MEMBER_BYTES:
+        raise DataError(
+            f"{entry.path!r} has {len(data)} bytes; 1 to {MAX_MEMBER_BYTES} are needed for an image"
+            " - repair the source or leave the file out of the listing"
+        )
+    try:
+        if check is not None:
+            check(data)
+    except DataError as error:
+        raise DataError(f"{entry.path!r}: {error} - repair the source, or leave the file out of the listing") from error
+    if not (-1 <= entry.label < MAX_INDEX and -1 <= entry.group < MAX_INDEX):
+        raise DataError(
+            f"{entry.path!r}: label {entry.label}, group {entry.group}; indices from 0 to {MAX_INDEX - 1}, or -1"
+            " for none, are needed"
+        )
+    return data
+
+
+def _add(tar: tarfile.TarFile, entry: Entry, data: bytes) -> None:
+    meta: dict[str, Any] = {"group": entry.group, "label": entry.label, "path": entry.path, "size": len(data)}
+    fields = {
+        LABEL_FIELD: str(entry.label).encode(),
+        image_field(entry.path): data,
+        META_FIELD: json.dumps(meta).encode(),
+    }
+    for field, content in fields.items():
+        info = tarfile.TarInfo(f"{entry.key}.{field}")
+        info.size, info.mode = len(content), 0o644
+        tar.addfile(info, io.BytesIO(content))
 
 
 class _Hashing:
     """A file that hashes what is written to it."""
 
-    def __init__(self, file: BinaryIO, update: Callable[[bytes], None]) -> None:
-        self._file, self._update = file, update
+    def __init__(self, file: BinaryIO) -> None:
+        self.digest, self._file, self.tell = hashlib.sha256(), file, file.tell
 
     def write(self, data: bytes) -> int:
-        self._update(data)
+        self.digest.update(data)
         return self._file.write(data)
-
-    def tell(self) -> int:
-        return self._file.tell()

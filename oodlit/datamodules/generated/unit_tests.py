@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
-from oodlit.datamodules.generated.unit_tests import generators
+from oodlit.datamodules.generated import unit_test_images as images
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 
 __all__ = ["FORMATS", "UNIT_TESTS", "UnitTest", "draw", "encode"]
@@ -36,23 +36,23 @@ class UnitTest:
 UNIT_TESTS: Mapping[str, UnitTest] = {
     test.name: test
     for test in (
-        UnitTest("uni", generators.uni),
-        UnitTest("Gaussian", generators.gaussian),
-        UnitTest("Rademacher", generators.rademacher),
-        UnitTest("pixel_perm", generators.pixel_perm, from_image=True),
-        UnitTest("white", generators.white),
-        UnitTest("black", generators.black),
-        UnitTest("grey", generators.grey),
-        UnitTest("monochrome", generators.monochrome),
-        UnitTest("tricolour", generators.tricolour),
-        UnitTest("tricolour_primary", generators.tricolour_primary),
-        UnitTest("horizontal_stripes", generators.horizontal_stripes),
-        UnitTest("vertical_stripes", generators.vertical_stripes),
-        UnitTest("low_freq", generators.low_freq, smooths=True),
-        UnitTest("low_freq_channelfullscale", generators.low_freq_channelfullscale, smooths=True),
-        UnitTest("low_freq_colorrange", generators.low_freq_colorrange, smooths=True),
-        UnitTest("low_freq_pixel_perm", generators.low_freq_pixel_perm, from_image=True, smooths=True),
-        UnitTest("blobs", generators.blobs, smooths=True),
+        UnitTest("uni", images.uni),
+        UnitTest("Gaussian", images.gaussian),
+        UnitTest("Rademacher", images.rademacher),
+        UnitTest("pixel_perm", images.pixel_perm, from_image=True),
+        UnitTest("white", images.white),
+        UnitTest("black", images.black),
+        UnitTest("grey", images.grey),
+        UnitTest("monochrome", images.monochrome),
+        UnitTest("tricolour", images.tricolour),
+        UnitTest("tricolour_primary", images.tricolour_primary),
+        UnitTest("horizontal_stripes", images.horizontal_stripes),
+        UnitTest("vertical_stripes", images.vertical_stripes),
+        UnitTest("low_freq", images.low_freq, smooths=True),
+        UnitTest("low_freq_channelfullscale", images.low_freq_channelfullscale, smooths=True),
+        UnitTest("low_freq_colorrange", images.low_freq_colorrange, smooths=True),
+        UnitTest("low_freq_pixel_perm", images.low_freq_pixel_perm, from_image=True, smooths=True),
+        UnitTest("blobs", images.blobs, smooths=True),
     )
 }
 """All 17, in the published order."""

@@ -1,6 +1,6 @@
 """The 17 synthetic images that no classifier should accept, each a pure function of size and random generator.
 
-Every function takes `(width, height, rng)` in pixels and gives float64 values in [0, 1] of shape (height, width, 3).
+Every function takes `(width, height, rng)` in pixels and returns float64 values in [0, 1] of shape (height, width, 3).
 The two that permute pixels take an image instead of a size. Smoothing is a Gaussian filter with wrapped borders.
 """
 

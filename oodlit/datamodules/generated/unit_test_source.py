@@ -10,7 +10,7 @@ from jaxtyping import Int64
 from PIL import Image
 
 from oodlit.datamodules.decode import decode_image, image_size
-from oodlit.datamodules.generated.unit_tests.registry import FORMATS, UNIT_TESTS, draw, encode
+from oodlit.datamodules.generated.unit_tests import FORMATS, UNIT_TESTS, draw, encode
 from oodlit.datamodules.keys import escape_key
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.sources import MemorySource
@@ -71,7 +71,6 @@ class UnitTestSource:
         seed: int = 0,
         scale: float = 1.0,
     ) -> None:
-        """Check names and templates; nothing is drawn."""
         self.templates, self.images, self.tests = tuple(templates), images, tuple(tests)
         self.seed, self.scale = seed, scale
         if not self.templates or not self.tests or len(set(self.tests)) < len(self.tests):

@@ -1,0 +1,46 @@
+"""Try again what fails for reasons that pass, such as a busy server."""
+
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+__all__ = ["retried"]
+
+_T = TypeVar("_T")
+
+
+def retried(
+    action: Callable[[], _T],
+    *,
+    attempts: int,
+    backoff_s: float,
+    passing: type[Exception] = Exception,
+    lasting: tuple[type[Exception], ...] = (),
+) -> _T:
+    """`action()`, called again after an error, with growing pauses.
+
+    Args:
+        action: What to try.
+        attempts: Calls in all, at least 1. The error of the last one is raised.
+        backoff_s: Pause in seconds after the first failure, doubled after each further one.
+        passing: Errors after which it is tried again; all others are raised at once.
+        lasting: Exceptions to `passing` that are raised at once, too.
+
+    Example:
+        >>> answers = iter([OSError("busy"), OSError("busy"), "here"])
+        >>> def ask():
+        ...     answer = next(answers)
+        ...     if isinstance(answer, OSError):
+        ...         raise answer
+        ...     return answer
+        >>> retried(ask, attempts=3, backoff_s=0.0)
+        'here'
+    """
+    for attempt in range(attempts - 1):
+        try:
+            return action()
+        except lasting:
+            raise
+        except passing:
+            time.sleep(backoff_s * 2**attempt)
+    return action()
