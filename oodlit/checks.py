@@ -16,9 +16,9 @@ __all__ = [
     "check_alike",
     "check_finite",
     "check_head",
+    "check_int",
     "check_outputs",
     "check_shapes",
-    "check_whole",
     "first_of",
     "identity",
     "plain_mode",
@@ -29,7 +29,7 @@ _CHECKED = ("logits", "features", "images")
 
 
 def check_finite(
-    owner: object, outputs: Outputs, needs: Iterable[str], telling: Mapping[str, Tensor] = MappingProxyType({})
+    owner: object, outputs: Outputs, needs: Iterable[str], finite_proxy: Mapping[str, Tensor] = MappingProxyType({})
 ) -> None:
     """Every field that is read holds finite numbers; looked up once per batch, whatever the number of detectors.
 
@@ -39,7 +39,8 @@ def check_finite(
         owner: Named in the error.
         outputs: A batch.
         needs: Fields that are read; others are not looked at.
-        telling: What is finite if a field is, where it is computed anyway and smaller, such as sums; by field.
+        finite_proxy: By field: a smaller tensor, such as sums, that is computed anyway and is finite only if the field
+            is. It is looked at in place of the field.
 
     Raises:
         InvalidArgumentError: A field that is read holds NaN or infinities; names the first keys, or rows.
@@ -51,7 +52,7 @@ def check_finite(
     for name, value in fields.items():
         # The largest logits are needed anyway; they are NaN or infinite where a logit is.
         looked_at = outputs.max_logits if name == "logits" else value
-        if outputs.memo(("finite", name), partial(all_finite, telling.get(name, looked_at))):
+        if outputs.memo(("finite", name), partial(all_finite, finite_proxy.get(name, looked_at))):
             continue
         bad = ~looked_at.reshape(len(outputs), -1).isfinite().all(dim=1)
         rows = bad.nonzero().flatten().tolist()
@@ -138,7 +139,7 @@ def check_head(owner: object, head: Head) -> None:
         )
 
 
-def check_whole(owner: str, name: str, value: object, *, at_least: int = 1) -> None:
+def check_int(owner: str, name: str, value: object, *, at_least: int = 1) -> None:
     """A setting is a whole number.
 
     Raises:

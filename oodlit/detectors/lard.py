@@ -6,12 +6,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import check_whole
+from oodlit.checks import check_int
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.formulas.gaussian import class_distances, class_gaussians
-from oodlit.detectors.formulas.neighbours import exact_scaling, kth_distances
+from oodlit.detectors.formulas.neighbours import kth_distances
 from oodlit.detectors.statistics import ClassMoments, HiddenSample, Statistics, channel_means, train_labels
+from oodlit.detectors.statistics.feature_bank import exact_scaling
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs
 
@@ -81,13 +82,12 @@ class LaRD(Detector):
         components: int = 10,
         seed: int = 0,
     ) -> None:
-        """Choose layer and density."""
         super().__init__()
         if density not in ("mahalanobis", "knn", "gmm"):
             raise InvalidArgumentError(f"LaRD: density={density!r}; 'mahalanobis', 'knn' or 'gmm' is needed")
         for name, value in {"dim": dim, "k": k, "components": components}.items():
             if value is not None:
-                check_whole("LaRD", name, value)
+                check_int("LaRD", name, value)
         self.layer = layer
         self.density = density
         self.dim = dim

@@ -49,7 +49,6 @@ class Residual(Detector):
     residual: Tensor
 
     def __init__(self, dim: int | None = None) -> None:
-        """Set the dimension of the principal space."""
         super().__init__()
         self.dim = check_dim("Residual", dim)
 

@@ -61,7 +61,6 @@ class ViM(Detector):
     alpha: Tensor
 
     def __init__(self, dim: int | None = None) -> None:
-        """Set the dimension of the principal space."""
         super().__init__()
         self.dim = check_dim("ViM", dim)
 

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from oodlit.detectors import Detector, fit
 from oodlit.outputs import Head, Outputs
+from oodlit.testing.clauses import Factory
 from oodlit.testing.problems import Problem
-from oodlit.testing.rules import Factory
 
 __all__ = ["assert_same_ranking", "assert_same_scores", "fit_on", "fitted"]
 

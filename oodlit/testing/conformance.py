@@ -8,10 +8,10 @@ from pathlib import Path
 from oodlit.detectors import Detector
 from oodlit.errors import InvalidArgumentError, RequirementError, UnknownNameError
 from oodlit.testing import contract
+from oodlit.testing.clauses import Check, ConformanceError, Factory, clause_of, effort, root_of
 from oodlit.testing.contract.declarations import check_declarations, malformed
 from oodlit.testing.problems import ProblemFactory, separated_problem
 from oodlit.testing.report import Report, Row
-from oodlit.testing.rules import Check, ConformanceError, Factory, clause_of, effort, root_of
 
 __all__ = ["check_by_path", "check_detector", "checks", "import_factory"]
 

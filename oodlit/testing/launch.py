@@ -22,9 +22,9 @@ from torch import Tensor
 
 from oodlit.detectors import save
 from oodlit.outputs import Outputs
+from oodlit.testing.clauses import Factory
 from oodlit.testing.comparison import fit_on, fitted
 from oodlit.testing.problems import Problem, ProblemFactory, select
-from oodlit.testing.rules import Factory
 
 __all__ = ["LaunchResult", "launch"]
 

@@ -29,7 +29,6 @@ class TinyModel:
     """
 
     def __init__(self, network: TinyConvNet, std: Sequence[float] = (0.5, 0.5, 0.25)) -> None:
-        """Keep the network."""
         self._network = network
         self._std = torch.tensor(std)
 
@@ -56,7 +55,6 @@ class TinyModel:
 
     def outputs(self, images: Tensor, *, labels: Tensor | None = None, keys: Sequence[str] | None = None) -> Outputs:
         """Everything that a detector may ask for; hidden activations are those of every named layer."""
-        hidden: dict[str, Tensor] = {}
         with torch.no_grad():
             maps = self._network.feature_map(images)
             features = self._network.pool(maps)

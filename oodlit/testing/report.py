@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from oodlit.testing.rules import ConformanceError
+from oodlit.testing.clauses import ConformanceError
 
 __all__ = ["Report", "Row", "Status"]
 

@@ -20,8 +20,8 @@ from oodlit.testing import (
     parametrize_with_checks,
     signed_problem,
 )
+from oodlit.testing.clauses import clause_of, effort, number_of_examples
 from oodlit.testing.extras import require
-from oodlit.testing.rules import clause_of, effort, number_of_examples
 
 
 class Reversed(TrainFreeDetector):

@@ -1,6 +1,5 @@
 """The contract of a detector: what it needs, how it is fitted, how it scores."""
 
-import inspect
 import logging
 import re
 from abc import ABC, abstractmethod
@@ -13,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from oodlit.checks import check_finite, check_head, check_outputs, check_shapes, plain_mode, shapes_of
-from oodlit.detectors.contract.class_paths import settings_from_config
+from oodlit.detectors.contract.class_paths import construct, signature
 from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.statistics import Statistic, Statistics
 from oodlit.errors import InvalidArgumentError, NotFittedError, RequirementError, UnknownNameError
@@ -198,6 +197,7 @@ class Detector(nn.Module, ABC):
 
         Raises:
             UnknownNameError: There is no such preset.
+            InvalidArgumentError: The constructor has no such setting.
 
         Example:
             >>> from oodlit.detectors import KNN
@@ -208,7 +208,7 @@ class Detector(nn.Module, ABC):
             raise UnknownNameError(f"{cls.__name__} has no presets, got {name!r}; write {cls.__name__}(...)")
         if name not in cls.presets:
             raise UnknownNameError.of(f"preset of {cls.__name__}", name, cls.presets)
-        return cls(**{**settings_from_config(cls.presets[name], Detector), **changes})
+        return construct(cls, {**cls.presets[name], **changes}, Detector)
 
     @classmethod
     def key(cls) -> str:
@@ -311,5 +311,4 @@ def snake_case(name: str) -> str:
 
 def _parameters(kind: type) -> Mapping[str, Any]:
     """Names and defaults of the constructor's parameters."""
-    parameters = list(inspect.signature(kind).parameters.values())
-    return {p.name: p.default for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    return {name: parameter.default for name, parameter in signature(kind).parameters.items()}

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import check_whole, identity
+from oodlit.checks import check_int, identity
 from oodlit.detectors.statistics import ClassMoments, Statistics
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs
@@ -27,7 +27,7 @@ def default_dim(width: int) -> int:
 def check_dim(owner: str, dim: int | None) -> int | None:
     """`dim` itself, or an error that names its owner."""
     if dim is not None:
-        check_whole(owner, "dim", dim)
+        check_int(owner, "dim", dim)
     return dim
 
 

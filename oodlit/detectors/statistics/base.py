@@ -58,7 +58,7 @@ class Statistic(Metric):
     def num_samples(self) -> int:
         """Number of training images seen."""
 
-    def telling(self, outputs: Outputs) -> dict[str, torch.Tensor]:
+    def finite_proxy(self, outputs: Outputs) -> dict[str, torch.Tensor]:
         """What is computed of a field anyway and is finite only if the field is; see `check_finite`."""
         return {}
 
@@ -71,7 +71,7 @@ class Statistic(Metric):
         if len(outputs) == 0:
             return
         with plain_mode(), torch.autocast(outputs.device.type, enabled=False):
-            check_finite(self, outputs, self.needs, self.telling(outputs))
+            check_finite(self, outputs, self.needs, self.finite_proxy(outputs))
             if "labels" in self.needs:
                 train_labels(outputs, outputs.require("logits").shape[1] if "logits" in self.needs else None)
 
@@ -116,7 +116,6 @@ class Statistics(Mapping[type[Statistic], Statistic]):
     """
 
     def __init__(self, statistics: Iterable[Statistic] = ()) -> None:
-        """Keep `statistics`, at most one of each type."""
         self._by_type = {type(s): s for s in statistics}
         self._memo: dict[Hashable, object] = {}
         self.shapes: dict[str, int] = {}

@@ -39,7 +39,6 @@ class ClassMoments(Statistic):
     scatter: Tensor
 
     def __init__(self) -> None:
-        """Start without a sample; shapes follow from the first batch."""
         super().__init__(sync_on_compute=False)
         self.add_state("class_counts", torch.zeros(0, dtype=torch.int64), dist_reduce_fx=None)
         for name in ("references", "differences", "scatter"):

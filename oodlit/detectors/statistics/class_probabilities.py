@@ -26,7 +26,6 @@ class ClassProbabilities(Statistic):
     class_counts: Tensor
 
     def __init__(self) -> None:
-        """Start without a sample."""
         super().__init__(sync_on_compute=False)
         self.add_state("sums", torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx=None)
         self.add_state("class_counts", torch.zeros(0, dtype=torch.int64), dist_reduce_fx=None)

@@ -26,7 +26,6 @@ class _ClassScatter(Statistic):
     scatter: Tensor
 
     def __init__(self) -> None:
-        """Start without a sample."""
         super().__init__(sync_on_compute=False)
         self.add_state("class_counts", torch.zeros(0, dtype=torch.int64), dist_reduce_fx=None)
         self.add_state("running_means", torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx=None)
@@ -124,7 +123,6 @@ class ClassCovariances(_ClassScatter):
     """
 
     def __init__(self, max_bytes: int | None = None) -> None:
-        """Start without a sample."""
         super().__init__()
         self.max_bytes = max_bytes
 

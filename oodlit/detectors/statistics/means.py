@@ -36,7 +36,6 @@ class FeatureMean(Statistic):
     sum: Tensor
 
     def __init__(self) -> None:
-        """Start without a sample."""
         super().__init__(sync_on_compute=False)
         self.add_state("count", torch.zeros((), dtype=torch.int64), dist_reduce_fx=None)
         self.add_state("sum", torch.zeros(0, dtype=torch.float64), dist_reduce_fx=None)
@@ -57,7 +56,7 @@ class FeatureMean(Statistic):
         self.sum.add_(_sums(outputs))
         self.count.add_(len(features))
 
-    def telling(self, outputs: Outputs) -> dict[str, Tensor]:
+    def finite_proxy(self, outputs: Outputs) -> dict[str, Tensor]:
         """The sums: not finite where a feature is not."""
         return {"features": _sums(outputs)}
 
@@ -110,7 +109,6 @@ class CorrectMeans(Statistic):
     class_sums: Tensor
 
     def __init__(self) -> None:
-        """Start without a sample."""
         super().__init__(sync_on_compute=False)
         self.add_state("seen", torch.zeros((), dtype=torch.int64), dist_reduce_fx=None)
         for kind in ("right", "class"):

@@ -30,7 +30,6 @@ class TrainSample(SmallestHashes):
     default_rows: ClassVar[int] = 50_000
 
     def __init__(self, rows: int = default_rows, fields: Sequence[str] = ("logits", "features")) -> None:
-        """Keep at most `rows` images."""
         super().__init__(rows)
         self.fields = tuple(fields)
 
@@ -82,7 +81,6 @@ class HiddenSample(SmallestHashes):
     default_rows: ClassVar[int] = 50_000
 
     def __init__(self, layers: Sequence[str], rows: int = default_rows) -> None:
-        """Keep at most `rows` images."""
         super().__init__(rows)
         self.layers = tuple(layers)
 

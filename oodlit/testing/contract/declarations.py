@@ -8,14 +8,14 @@ from oodlit.detectors import Detector, Reference
 from oodlit.detectors.statistics import Statistic
 from oodlit.errors import UnknownNameError
 from oodlit.outputs import NEEDS
+from oodlit.testing.clauses import Factory, MalformedError, clause
 from oodlit.testing.contract.invariances import INVARIANCES
 from oodlit.testing.problems import ProblemFactory
-from oodlit.testing.rules import Factory, MalformedError, rule
 
 __all__ = ["check_declarations", "malformed"]
 
 
-@rule(
+@clause(
     "declarations",
     "`needs`, `statistics`, `reference` and `invariances` are of the documented form, and arguments of the constructor"
     " are stored under their own names.",

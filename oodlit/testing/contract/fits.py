@@ -10,10 +10,10 @@ from oodlit.detectors import Detector
 from oodlit.detectors.contract.fitting import make_statistics
 from oodlit.errors import NotFittedError, OodlitError
 from oodlit.outputs import Outputs
+from oodlit.testing.clauses import Factory, clause, examples, fitted_on_training_data
 from oodlit.testing.comparison import assert_same_scores, fit_on
 from oodlit.testing.contract.invariances import rename_classes
 from oodlit.testing.problems import Problem, ProblemFactory, cut, select
-from oodlit.testing.rules import Factory, examples, fitted_on_training_data, rule
 from oodlit.testing.shorten import shorten
 
 __all__ = [
@@ -32,7 +32,7 @@ def _needs_a_fit(detector: Detector) -> str:
     return "" if needs_fit else "has nothing to fit"
 
 
-@rule(
+@clause(
     "fit-batches",
     "Any cut of the training set into batches, and any order, gives the same fit.",
     applies=fitted_on_training_data,
@@ -52,7 +52,7 @@ def check_batches_in_fit(factory: Factory, problem: ProblemFactory) -> None:
         assert_same_scores(found, expected, what=f"fitted on batches of {shorten(sizes)} images in another order")
 
 
-@rule(
+@clause(
     "fit-merge",
     "Merging the statistics of two parts of the training set equals those of the whole.",
     applies=fitted_on_training_data,
@@ -90,7 +90,7 @@ def _scores_of_merged(factory: Factory, data: Problem, parts: list[list[Outputs]
     return detector.score(data.tests)
 
 
-@rule("refit", "A second fit replaces the first without a trace.", applies=fitted_on_training_data)
+@clause("refit", "A second fit replaces the first without a trace.", applies=fitted_on_training_data)
 def check_refit(factory: Factory, problem: ProblemFactory) -> None:
     """Fitted on other data first, then on the training set: same state and scores as a fresh fit."""
     data = problem()
@@ -114,7 +114,7 @@ def check_refit(factory: Factory, problem: ProblemFactory) -> None:
     assert_same_scores(twice.score(data.tests), fresh.score(data.tests), what="fitted twice")
 
 
-@rule("not-fitted", "Scoring before the fit raises NotFittedError.", applies=_needs_a_fit)
+@clause("not-fitted", "Scoring before the fit raises NotFittedError.", applies=_needs_a_fit)
 def check_unfitted(factory: Factory, problem: ProblemFactory) -> None:
     """A clear error, never a score."""
     detector, data = factory(), problem()
@@ -130,7 +130,7 @@ def check_unfitted(factory: Factory, problem: ProblemFactory) -> None:
         raise AssertionError("gave scores without a fit")
 
 
-@rule(
+@clause(
     "missing-class",
     "A class without training images is left out, or the fit says what is missing; scores are never NaN, and the other"
     " classes keep their ids.",
@@ -150,7 +150,7 @@ def check_missing_class(factory: Factory, problem: ProblemFactory) -> None:
     assert_same_scores(renamed, scores, what=f"classes {present} under the names {named}", rtol=1e-4)
 
 
-@rule(
+@clause(
     "one-image-per-class",
     "One training image per class is enough, or the fit says what is missing; scores are never NaN.",
     applies=fitted_on_training_data,
@@ -160,7 +160,7 @@ def check_one_image_per_class(factory: Factory, problem: ProblemFactory) -> None
     _scores_of_classes(factory, problem(), per_class=1)
 
 
-@rule(
+@clause(
     "one-class",
     "A training set of one class is enough, or the fit says what is missing; scores are never NaN.",
     applies=fitted_on_training_data,

@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from oodlit.outputs import Head, Outputs
+from oodlit.testing.clauses import Check, Factory, clause, declares, examples
 from oodlit.testing.comparison import assert_same_ranking, assert_same_scores, fitted
 from oodlit.testing.problems import Problem, ProblemFactory
-from oodlit.testing.rules import Check, Factory, declares, examples, rule
 
 __all__ = [
     "check_class_permutation",
@@ -37,7 +37,7 @@ INVARIANCES = {
 
 
 def _invariance(name: str) -> Callable[[Callable[..., None]], Check]:
-    return rule(name.replace("_", "-"), INVARIANCES[name], applies=declares(name))
+    return clause(name.replace("_", "-"), INVARIANCES[name], applies=declares(name))
 
 
 @_invariance("logit_shift")

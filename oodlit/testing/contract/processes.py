@@ -1,28 +1,26 @@
 """What holds across processes; several detectors share one start of them."""
 
+from oodlit.testing.clauses import Factory, clause, fitted_on_training_data, peers_of
 from oodlit.testing.comparison import assert_same_scores
 from oodlit.testing.launch import LaunchResult, launch
 from oodlit.testing.problems import ProblemFactory
-from oodlit.testing.rules import Factory, fitted_on_training_data, peers_of, rule
 
 __all__ = ["check_saved", "check_two_processes"]
 
 
-@rule(
+@clause(
     "saved",
     "A saved fit, loaded in a new process, gives the same scores: settings are plain values, state lives in buffers.",
-    starts_processes=True,
 )
 def check_saved(factory: Factory, problem: ProblemFactory) -> None:
     """`oodlit.detectors.save` here, `load` and score there."""
     _compare(_result(factory, problem), ("saved",), rtol=1e-6)
 
 
-@rule(
+@clause(
     "fit-processes",
     "Two processes that see parts of the training set get the fit of one process that sees it all.",
     applies=fitted_on_training_data,
-    starts_processes=True,
 )
 def check_two_processes(factory: Factory, problem: ProblemFactory) -> None:
     """Real processes with uneven parts, and with one process that sees nothing."""

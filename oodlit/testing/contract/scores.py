@@ -9,9 +9,9 @@ from torch import Tensor
 from oodlit.detectors import Detector
 from oodlit.errors import OodlitError
 from oodlit.outputs import Outputs
+from oodlit.testing.clauses import Factory, clause, examples
 from oodlit.testing.comparison import assert_same_scores, fitted
 from oodlit.testing.problems import Problem, ProblemFactory, cut, select
-from oodlit.testing.rules import Factory, examples, rule
 from oodlit.testing.shorten import shorten
 
 __all__ = [
@@ -27,7 +27,7 @@ __all__ = [
 MIN_AUROC = 0.95
 
 
-@rule(
+@clause(
     "score-form",
     "A score is float32 or float64, one per image, where the outputs are, equal on all devices, without gradient.",
 )
@@ -55,7 +55,7 @@ def _on(data: Problem, device: str) -> Problem:
     return replace(data, **parts)
 
 
-@rule("higher-is-id", "A higher score means more in-distribution.")
+@clause("higher-is-id", "A higher score means more in-distribution.")
 def check_higher_is_id(factory: Factory, problem: ProblemFactory) -> None:
     """On separated data, in-distribution images rank above the others."""
     data = problem()
@@ -66,7 +66,7 @@ def check_higher_is_id(factory: Factory, problem: ProblemFactory) -> None:
     assert auroc >= MIN_AUROC, f"AUROC {auroc:.3f} on separated data, at least {MIN_AUROC} is expected{hint}"
 
 
-@rule("finite", "Finite logits, features and images give finite scores, however extreme they are.")
+@clause("finite", "Finite logits, features and images give finite scores, however extreme they are.")
 def check_finite_on_extremes(factory: Factory, problem: ProblemFactory) -> None:
     """Zeros, ties, tiny and huge values, in logits and features apart and through the network."""
     from oodlit.testing.strategies import extreme_values, matrices  # noqa: PLC0415  # hypothesis on use
@@ -116,7 +116,7 @@ _EXTREME_IMAGES: dict[str, Any] = {
 }
 
 
-@rule("nan-refused", "NaN in a field that is needed is refused with a clear error, never scored.")
+@clause("nan-refused", "NaN in a field that is needed is refused with a clear error, never scored.")
 def check_nan_is_refused(factory: Factory, problem: ProblemFactory) -> None:
     """One NaN in each needed field in turn."""
     data = problem()
@@ -144,7 +144,7 @@ def _with_nan(outputs: Outputs, name: str) -> Outputs:
     return replace(outputs, **changed)
 
 
-@rule("score-batches", "The score of an image does not depend on the other images of its batch, nor on their order.")
+@clause("score-batches", "The score of an image does not depend on the other images of its batch, nor on their order.")
 def check_batches_in_score(factory: Factory, problem: ProblemFactory) -> None:
     """Any order and any cut into batches gives every image the same score."""
     from oodlit.testing.strategies import cuts  # noqa: PLC0415  # hypothesis on use
@@ -163,7 +163,7 @@ def check_batches_in_score(factory: Factory, problem: ProblemFactory) -> None:
         )
 
 
-@rule("half-precision", "Half-precision outputs are upcast before a score is formed; autocast changes nothing.")
+@clause("half-precision", "Half-precision outputs are upcast before a score is formed; autocast changes nothing.")
 def check_half_precision(factory: Factory, problem: ProblemFactory) -> None:
     """Scores of half-precision logits, features and hidden activations are those of the same values in float32."""
     data = problem()
@@ -184,7 +184,7 @@ def _cast(outputs: Outputs, dtype: torch.dtype) -> Outputs:
     return replace(outputs, logits=logits, features=features, hidden=hidden)
 
 
-@rule(
+@clause(
     "inference-mode", "Fit and score work inside torch.inference_mode, where Lightning predicts, with the same result."
 )
 def check_inference_mode(factory: Factory, problem: ProblemFactory) -> None:

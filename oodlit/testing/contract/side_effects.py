@@ -9,16 +9,16 @@ from torch import Tensor, nn
 
 from oodlit.detectors import Detector
 from oodlit.outputs import Outputs
+from oodlit.testing.clauses import Factory, clause
 from oodlit.testing.comparison import assert_same_scores, fit_on, fitted
 from oodlit.testing.problems import ProblemFactory
-from oodlit.testing.rules import Factory, rule
 
 __all__ = ["check_needs_are_enough", "check_outputs_unchanged", "check_random_state", "check_settings_frozen"]
 
 _FIELDS = ("logits", "features", "images", "labels", "groups")
 
 
-@rule("no-side-effects", "Fit and score change neither the outputs nor the network that they are given.")
+@clause("no-side-effects", "Fit and score change neither the outputs nor the network that they are given.")
 def check_outputs_unchanged(factory: Factory, problem: ProblemFactory) -> None:
     """Values and version counters of all tensors, mode and state of the network, before and after.
 
@@ -65,7 +65,7 @@ def _equal(a: object, b: object) -> bool:
     return torch.equal(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else a == b
 
 
-@rule("random-state", "Fit and score leave the global random numbers alone; whatever is drawn follows from a seed.")
+@clause("random-state", "Fit and score leave the global random numbers alone; whatever is drawn follows from a seed.")
 def check_random_state(factory: Factory, problem: ProblemFactory) -> None:
     """State of the generators of torch and numpy, before and after."""
     data = problem()
@@ -92,7 +92,7 @@ def _has_settings(detector: Detector) -> str:
     return "" if detector._stored_settings() else "has no settings"
 
 
-@rule("frozen", "Settings cannot be changed after the fit, which was made with them.", applies=_has_settings)
+@clause("frozen", "Settings cannot be changed after the fit, which was made with them.", applies=_has_settings)
 def check_settings_frozen(factory: Factory, problem: ProblemFactory) -> None:
     """Every argument of the constructor."""
     detector = fitted(factory, problem())
@@ -104,7 +104,7 @@ def check_settings_frozen(factory: Factory, problem: ProblemFactory) -> None:
         raise AssertionError(f"setting {name!r} of a fitted detector could be replaced")
 
 
-@rule("needs", "A detector reads what `needs` and its statistics declare, and nothing else.")
+@clause("needs", "A detector reads what `needs` and its statistics declare, and nothing else.")
 def check_needs_are_enough(factory: Factory, problem: ProblemFactory) -> None:
     """Undeclared fields are absent, then filled with nonsense: the scores stay as they are."""
     data = problem()

@@ -1,4 +1,4 @@
-"""What a check is: a function of a detector factory that holds one clause of the contract."""
+"""Clauses of the detector contract, and what makes a check of each: a function of a detector factory."""
 
 import functools
 import traceback
@@ -22,6 +22,7 @@ __all__ = [
     "Factory",
     "MalformedError",
     "always",
+    "clause",
     "clause_of",
     "declares",
     "effort",
@@ -32,7 +33,6 @@ __all__ = [
     "peers",
     "peers_of",
     "root_of",
-    "rule",
 ]
 
 Factory: TypeAlias = Callable[[], Detector]
@@ -41,7 +41,7 @@ Factory: TypeAlias = Callable[[], Detector]
 
 @runtime_checkable
 class Check(Protocol):
-    """A `check_<rule>` function.
+    """A `check_<clause>` function.
 
     It returns None where the detector keeps the clause, or where the clause has nothing to say about it.
     """
@@ -60,13 +60,11 @@ class Clause:
         id: Short name, for example `fit-batches`.
         text: The sentence.
         applies: Why it does not apply to a detector; empty where it does.
-        starts_processes: True where the check starts processes; several detectors can then share one start.
     """
 
     id: str
     text: str
     applies: Callable[[Detector], str]
-    starts_processes: bool = False
 
 
 class ConformanceError(OodlitError, AssertionError):
@@ -87,13 +85,13 @@ _SMALLEST = "_oodlit_smallest_example"
 _PEERS: ContextVar[tuple[Factory, ...]] = ContextVar("oodlit_testing_peers", default=())
 
 
-def rule(
-    clause_id: str, text: str, *, applies: Callable[[Detector], str] | None = None, starts_processes: bool = False
+def clause(
+    clause_id: str, text: str, *, applies: Callable[[Detector], str] | None = None
 ) -> Callable[[Callable[..., None]], Check]:
-    """Make a check of a function: failures name the clause, and detectors it does not concern pass.
+    """Make the check of a clause out of a function: failures name the clause; detectors it does not concern pass.
 
     Example:
-        >>> @rule("no-vowel", "No detector is called Aeiou.")
+        >>> @clause("no-vowel", "No detector is called Aeiou.")
         ... def check_no_vowel(factory, problem):
         ...     assert type(factory()).__name__ != "Aeiou", "it is"
         >>> from oodlit.detectors import MSP
@@ -101,21 +99,21 @@ def rule(
     """
 
     def decorate(function: Callable[..., None]) -> Check:
-        clause = Clause(clause_id, text, applies or always, starts_processes)
+        held = Clause(clause_id, text, applies or always)
 
         @functools.wraps(function)
         def check(factory: Factory, problem: ProblemFactory = separated_problem) -> None:
             detector = factory()
-            if clause.applies(detector):
+            if held.applies(detector):
                 return
             try:
                 function(factory, problem)
             except MissingExtraError:
                 raise  # hypothesis is not installed: nothing was found out about the detector
             except Exception as error:
-                raise ConformanceError(_message(detector, function.__name__, clause, error)) from error
+                raise ConformanceError(_message(detector, function.__name__, held, error)) from error
 
-        _CLAUSES[function.__name__] = clause
+        _CLAUSES[function.__name__] = held
         return check
 
     return decorate
