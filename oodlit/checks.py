@@ -1,4 +1,4 @@
-"""Checks of what a detector or a statistic is given: finite values, known widths, whole numbers as settings."""
+"""Checks of what detectors and statistics are given: finite values, known widths, whole numbers as settings."""
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -31,7 +31,7 @@ _CHECKED = ("logits", "features", "images")
 def check_finite(
     owner: object, outputs: Outputs, needs: Iterable[str], finite_proxy: Mapping[str, Tensor] = MappingProxyType({})
 ) -> None:
-    """Every field that is read holds finite numbers; looked up once per batch, whatever the number of detectors.
+    """Refuse a batch in which a field that is read holds NaN or infinities; each field is looked at once per batch.
 
     A logit of minus infinity stands for a class that is masked, and is allowed beside a finite one.
 
@@ -68,7 +68,7 @@ def check_finite(
 
 
 def first_of(outputs: Outputs, rows: Sequence[int]) -> str:
-    """The first three images of `rows` by their keys, or by their places in the batch where there are no keys.
+    """Name the first three images of `rows`: by their keys, or by their places in the batch where there are none.
 
     Example:
         >>> first_of(Outputs(torch.ones(9, 2)), [1, 4, 5, 8]), first_of(Outputs(torch.ones(1, 2), keys=["a/b"]), [0])
@@ -80,7 +80,7 @@ def first_of(outputs: Outputs, rows: Sequence[int]) -> str:
 
 
 def shapes_of(outputs: Outputs, needs: Iterable[str]) -> dict[str, int]:
-    """Number of logits and of features, where they are read and there.
+    """Count the logits and the features of an image, as far as they are read and the batch has them.
 
     Example:
         >>> shapes_of(Outputs(torch.ones(2, 3), torch.ones(2, 5)), {"features"})
@@ -91,7 +91,7 @@ def shapes_of(outputs: Outputs, needs: Iterable[str]) -> dict[str, int]:
 
 
 def check_outputs(owner: object, outputs: object) -> None:
-    """What is scored are `Outputs`.
+    """Refuse to score anything but `Outputs`.
 
     Raises:
         InvalidArgumentError: It is something else, such as a tensor.
@@ -103,7 +103,7 @@ def check_outputs(owner: object, outputs: object) -> None:
 
 
 def check_shapes(owner: object, found: Mapping[str, int], known: Mapping[str, int], what: str, source: str) -> None:
-    """Numbers of logits and features are those that are known.
+    """Refuse numbers of logits and features other than those that are known.
 
     Raises:
         InvalidArgumentError: One differs.
@@ -114,10 +114,10 @@ def check_shapes(owner: object, found: Mapping[str, int], known: Mapping[str, in
 
 
 def check_alike(owner: object, own: object, other: object) -> None:
-    """What two parts of a training set left has the same shape.
+    """Refuse to merge what two parts of a training set left, if it differs in shape.
 
     Raises:
-        InvalidArgumentError: It differs.
+        InvalidArgumentError: The shapes differ.
     """
     if own != other:
         raise InvalidArgumentError(
@@ -127,10 +127,10 @@ def check_alike(owner: object, own: object, other: object) -> None:
 
 
 def check_head(owner: object, head: Head) -> None:
-    """Weights and bias of a head are finite; a bias of minus infinity stands for a class that is masked.
+    """Refuse a head that is not finite; a bias of minus infinity stands for a class that is masked, and is allowed.
 
     Raises:
-        InvalidArgumentError: They are not.
+        InvalidArgumentError: A weight or a bias is NaN or infinite.
     """
     unmasked = head.offset[head.offset != -float("inf")]
     if not (all_finite(head.weight) and all_finite(unmasked)):
@@ -140,10 +140,10 @@ def check_head(owner: object, head: Head) -> None:
 
 
 def check_int(owner: str, name: str, value: object, *, at_least: int = 1) -> None:
-    """A setting is a whole number.
+    """Refuse a setting that is no whole number, or too small.
 
     Raises:
-        InvalidArgumentError: It is none, or too small.
+        InvalidArgumentError: `value` is no int, or below `at_least`.
     """
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidArgumentError(f"{owner}: {name}={value!r}; a whole number, at least {at_least}, is needed")
@@ -152,16 +152,16 @@ def check_int(owner: str, name: str, value: object, *, at_least: int = 1) -> Non
 
 
 def identity(*tensors: Tensor) -> Hashable:
-    """What tells tensors, and their content, from others: a key for `Outputs.memo`.
+    """A key for `Outputs.memo` that differs for other tensors, and after a tensor was written to.
 
-    The tensors are part of the key, which keeps them alive: an address alone may belong to other tensors after a refit.
+    The key holds the tensors and so keeps them alive: the address of a freed tensor may belong to another one later.
     """
     return tuple((t, None if t.is_inference() else t._version) for t in tensors)
 
 
 @contextmanager
 def plain_mode() -> Iterator[None]:
-    """No gradients and no inference mode: tensors made in that mode could not be written to outside of it."""
+    """Leave inference mode, and record no gradients: tensors made in inference mode could not be written to later."""
     with torch.inference_mode(mode=False), torch.no_grad():
         yield
 
@@ -173,5 +173,5 @@ def all_finite(value: Tensor) -> bool:
         >>> all_finite(torch.full((9,), 3e38)), all_finite(torch.tensor([1.0, float("inf"), float("-inf")]))
         (True, False)
     """
-    # A sum is finite only if every term is: the cheapest look at all of them. It may also overflow.
+    # A finite sum has finite terms, and a sum is quick to form; where it overflows, the terms are looked at one by one.
     return bool(value.sum().isfinite()) or bool(value.isfinite().all())

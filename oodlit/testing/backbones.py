@@ -59,7 +59,7 @@ def fill_arithmetic_(module: nn.Module, *, scale: float = 0.5, salt: int = 0) ->
 
 
 def _leaves_random_state(constructor: Callable[..., None]) -> Callable[..., None]:
-    """Torch draws the first weights of every layer; they are replaced, and what was drawn is put back."""
+    """Put the random state back: torch draws first weights for every layer, which the constructor then replaces."""
 
     @functools.wraps(constructor)
     def construct(*args: Any, **kwargs: Any) -> None:

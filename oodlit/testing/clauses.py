@@ -125,23 +125,23 @@ def clause_of(check: Check) -> Clause:
 
 
 def always(detector: Detector) -> str:
-    """The clause concerns every detector."""
+    """For `Clause.applies`: the clause concerns every detector."""
     return ""
 
 
 def fitted_on_training_data(detector: Detector) -> str:
-    """The clause concerns detectors that look at training images."""
+    """For `Clause.applies`: the clause concerns detectors that look at training images."""
     return "" if detector.required_statistics else "looks at no training image"
 
 
 def declares(invariance: str) -> Callable[[Detector], str]:
-    """The clause concerns detectors that declare an invariance."""
+    """For `Clause.applies`: the clause concerns detectors that declare an invariance."""
     return lambda detector: "" if invariance in detector.invariances else f"does not declare {invariance!r}"
 
 
 @contextmanager
 def effort(examples: int) -> Iterator[None]:
-    """Number of random examples per property inside the checks (10 unless told).
+    """Number of random examples per property inside the checks (10 by default).
 
     Example:
         >>> with effort(examples=50):
@@ -189,7 +189,7 @@ def name_of(detector: Detector) -> str:
 
 
 def root_of(error: BaseException) -> BaseException:
-    """The error that others were raised from."""
+    """The first error of those that were raised from one another."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error
@@ -216,7 +216,7 @@ def _message(detector: Detector, check: str, clause: Clause, error: Exception) -
 
 
 def _uses_undeclared_head(error: BaseException) -> bool:
-    """Whether something of the head was asked of None, below a `_fit` that was given no head."""
+    """Whether a `_fit` that was given no head, because it is not in `needs`, used it nevertheless."""
     of_head = isinstance(error, AttributeError) and error.obj is None and error.name in _OF_HEAD
     called = isinstance(error, TypeError) and "'NoneType' object is not" in str(error)
     if not (of_head or called):

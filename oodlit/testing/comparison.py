@@ -1,4 +1,4 @@
-"""Fitting and comparing, as the checks need it."""
+"""What the checks share: to fit a detector on a problem, and to compare scores."""
 
 from collections.abc import Iterable
 
@@ -14,7 +14,7 @@ from oodlit.testing.problems import Problem
 __all__ = ["assert_same_ranking", "assert_same_scores", "fit_on", "fitted"]
 
 RTOL = 1e-5
-"""Scores are float32 at least; other batch sizes may sum in another order."""
+"""Relative tolerance: scores are float32 at least, and another batch size may add in another order."""
 
 
 def fit_on(detector: Detector, batches: Iterable[Outputs], head: Head | None) -> Detector:

@@ -36,7 +36,7 @@ TIMEOUT_S = 300
 
 @dataclass(frozen=True)
 class LaunchResult:
-    """What came back of one detector.
+    """Scores and errors that came back for one detector.
 
     Args:
         expected: Scores in this process, by what was done.
@@ -103,7 +103,7 @@ def batches_of(data: Problem, share: float, rank: int) -> list[Outputs]:
 
 
 def _run(folder: Path) -> str:
-    """Start the processes and wait; returns what they said if one of them failed."""
+    """Start the processes and wait; returns the ends of their logs if one of them failed."""
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(p or str(Path.cwd()) for p in sys.path),
         "OMP_NUM_THREADS": "1",

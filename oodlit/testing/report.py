@@ -32,7 +32,7 @@ class Report:
     """All checks of one detector.
 
     Args:
-        detector: How it would be written.
+        detector: The detector as one would write it in code.
         rows: One per check.
 
     Example:

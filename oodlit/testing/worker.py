@@ -27,7 +27,7 @@ PATIENCE = timedelta(seconds=60)
 
 
 def main(folder: Path, rank: int) -> None:
-    """Load every saved detector, score; then fit it again together with the other processes, score."""
+    """Load and score every saved detector; then fit it again together with the other processes, and score."""
     task = json.loads((folder / "task.json").read_text())
     torch.set_num_threads(1)
     for module, file in task["modules"].items():
@@ -40,7 +40,7 @@ def main(folder: Path, rank: int) -> None:
         _one_detector(folder, number, written, rank, problem)
     backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
     dist.destroy_process_group()
-    del backend  # last: torch < 2.8 would wait for gloo's threads with the interpreter's lock, for which they wait
+    del backend  # last: torch < 2.8 waits here for gloo's threads, holding the interpreter's lock that they wait for
 
 
 def _one_detector(folder: Path, number: str, written: str, rank: int, problem: ProblemFactory) -> None:

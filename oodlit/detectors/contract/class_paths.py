@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def public_path(kind: type) -> str:
-    """The shortest dotted path that leads to a class: files move within a package, what a package exports does not.
+    """The shortest dotted path that leads to a class: it stays valid when the file of the class moves in its package.
 
     Example:
         >>> from oodlit.detectors import KNN

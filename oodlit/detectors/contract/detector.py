@@ -47,7 +47,7 @@ class Detector(nn.Module, ABC):
     """
 
     needs: frozenset[str]
-    """Which of `NEEDS` are read; nothing else may be. Of the class, or of the instance where settings decide."""
+    """The names in `NEEDS` that the detector reads, and no others. Set by the constructor where settings decide."""
     statistics: tuple[type[Statistic], ...] = ()
     """What must be known of the training set; empty for a train-free detector."""
     sample_fields: ClassVar[frozenset[str] | None] = None
@@ -69,10 +69,10 @@ class Detector(nn.Module, ABC):
     extra_passes: int = 0
     """Forward passes per image beyond the one that every run makes."""
     notes: tuple[str, ...] = ()
-    """What the last fit found worth telling, for example classes without an image. Also logged as warnings."""
+    """What a user should know of the last fit, for example classes without an image. Also logged as warnings."""
 
     fitted_on: str = ""
-    """Fingerprint of the backbone that the fit belongs to; set by whoever knows it, empty after a fit by hand."""
+    """Fingerprint of the backbone that the fit belongs to; set by a run and by `load`, empty after a fit by hand."""
 
     _fitted: bool = False
     _shapes: Mapping[str, int] = MappingProxyType({})
@@ -238,23 +238,23 @@ class Detector(nn.Module, ABC):
         return next((reason for reason in (*reasons, *nested) if reason), "")
 
     def extra_repr(self) -> str:
-        """Settings that differ from their default; what was not stored reads `name=?`, as messages must have a name."""
+        """Settings that differ from their default; `name=?` where one was not stored, as messages show settings."""
         stored = self._stored_settings()
         written = {n: repr(stored[n]) if n in stored else "?" for n in _parameters(type(self))}
         return ", ".join(f"{n}={written[n]}" for n, v in _parameters(type(self)).items() if written[n] != repr(v))
 
     def __repr__(self) -> str:
-        """As one would write it."""
+        """The detector as one would write it in code."""
         return f"{type(self).__name__}({self.extra_repr()})"
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Settings are frozen once fitted: what was derived from them would no longer belong to them."""
+        """Refuse to change a setting after the fit: the fitted state was derived from it."""
         if self._fitted and name in _parameters(type(self)):
             raise AttributeError(f"{self!r} is fitted and its setting {name!r} is frozen; make a new detector")
         super().__setattr__(name, value)
 
     def _check_inputs(self, outputs: Outputs) -> None:
-        """Every needed field is there, finite, and as wide as in the fit."""
+        """Refuse outputs in which a needed field is missing, not finite, or not as wide as in the fit."""
         needs = self.required_needs
         for name in sorted(needs & {"logits", "features", "images"}):
             outputs.require(name)
@@ -268,12 +268,12 @@ class Detector(nn.Module, ABC):
         check_shapes(self, shapes_of(outputs, needs), self._shapes, "outputs have", "the fit was made on")
 
     def note(self, message: str) -> None:
-        """Tell what a fit found: kept in `notes` and logged as a warning."""
+        """Add a message to `notes`, and log it as a warning."""
         self.notes = (*self.notes, message)
         _log.warning("%r: %s", self, message)
 
     def _follow(self, device: torch.device) -> None:
-        """Move the buffers to where the outputs are: a fit may have been made, or loaded, elsewhere."""
+        """Move the buffers to the device of the outputs: the detector may have been fitted, or loaded, on another."""
         with plain_mode():
             for name, buffer in self._buffers.items():
                 if buffer is not None and buffer.device != device and name not in self.host_buffers:

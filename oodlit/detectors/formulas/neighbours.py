@@ -17,7 +17,7 @@ TOLERANCE = 1e-4
 DOUBLE_ERROR = 16 * torch.finfo(torch.float64).eps
 """Error that a product of unit vectors may have even in float64."""
 PROBES = 8
-"""Products per query that are formed again in float64, to see how wrong the float32 ones are here."""
+"""Products per query that are formed again in float64, to measure the error of the float32 ones."""
 
 
 def chunks(num_queries: int, num_rows: int, *, at_least: int) -> Iterator[slice]:
@@ -97,7 +97,7 @@ def _kth_distances(queries: Tensor, bank: Tensor, norms: Tensor, k: int) -> Tens
     at = probes.to(bank.device)
     vectors = bank[at].to(exact)  # (batch, probes, features)
     again = torch.einsum("bf,bpf->bp", exact, vectors) * inverse[at].to(exact) + halves[at].to(exact)
-    # A float64 product is wrong as well; probes in the same dtype would not show it.
+    # Float64 products have errors too, which probes in float64 do not show.
     error = (again - nearest.values).abs().amax(dim=1).clamp(min=DOUBLE_ERROR)
     doubtful = (~(8 * error <= TOLERANCE * squares)).nonzero().flatten()
     distances = squares.clamp(min=0).sqrt()

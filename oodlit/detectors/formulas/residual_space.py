@@ -25,7 +25,7 @@ def default_dim(width: int) -> int:
 
 
 def check_dim(owner: str, dim: int | None) -> int | None:
-    """`dim` itself, or an error that names its owner."""
+    """Return `dim`, or refuse it in the name of its owner."""
     if dim is not None:
         check_int(owner, "dim", dim)
     return dim
@@ -49,7 +49,7 @@ def residual_basis(
         )
 
     def origin_of() -> Tensor:
-        # The shortest of the nearest solutions of W u = -b, as the pseudo-inverse gives it; CPU: any rank is allowed.
+        # The shortest of the nearest solutions of W u = -b, as the pseudo-inverse gives it. The CPU allows any rank.
         weight, bias = head.weight.double().cpu(), head.offset.double().cpu()
         unmasked = bias > -float("inf")  # a masked class, with a bias of minus infinity, has no equation
         weight, bias = weight[unmasked], bias[unmasked]

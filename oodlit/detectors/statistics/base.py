@@ -59,14 +59,14 @@ class Statistic(Metric):
         """Number of training images seen."""
 
     def finite_proxy(self, outputs: Outputs) -> dict[str, torch.Tensor]:
-        """What is computed of a field anyway and is finite only if the field is; see `check_finite`."""
+        """By field: a smaller tensor that is computed anyway and is finite only if the field is; see `check_finite`."""
         return {}
 
     @final
     def check(self, outputs: Outputs) -> None:
         """Refuse a batch with values that are not finite or, where labels are read, without labels.
 
-        Before anything of it is taken in: after a refusal the state is that of the batches before.
+        It is called before anything of the batch is taken in: a refused batch leaves the state as it was.
         """
         if len(outputs) == 0:
             return
@@ -105,7 +105,7 @@ class Statistic(Metric):
 
 
 class Statistics(Mapping[type[Statistic], Statistic]):
-    """The statistics of one fit, by type.
+    """The statistics of one fit, by type; at most one of each type.
 
     Example:
         >>> from oodlit.detectors.statistics import ClassMoments
@@ -165,7 +165,7 @@ class Statistics(Mapping[type[Statistic], Statistic]):
         if len(outputs):
             found = shapes_of(outputs, frozenset().union(*(s.needs for s in self.values())))
             check_shapes(self, found, self.shapes, "a training batch has", "the batches before have")
-            for statistic in self.values():  # all of them before the first one changes
+            for statistic in self.values():  # no statistic changes before all have accepted the batch
                 statistic.check(outputs)
             self.shapes |= found
         for statistic in self.values():
@@ -173,7 +173,7 @@ class Statistics(Mapping[type[Statistic], Statistic]):
 
 
 def synchronize(statistics: Iterable[Statistic], group: Group = None) -> None:
-    """Union over all processes of `group`. Every process calls it exactly once, also one without batches."""
+    """Give every process of `group` the statistics of all. Each calls it exactly once, also one without batches."""
     with plain_mode():
         for statistic in statistics:
             statistic._leave_inference_mode()

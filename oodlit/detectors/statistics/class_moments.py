@@ -46,7 +46,7 @@ class ClassMoments(Statistic):
 
     @classmethod
     def for_detectors(cls, detectors: Iterable[Any]) -> "ClassMoments":
-        """One size fits all."""
+        """The same for all detectors."""
         return cls()
 
     def accumulate(self, outputs: Outputs) -> None:
@@ -73,7 +73,7 @@ class ClassMoments(Statistic):
         present, counts = other.class_ids, other.class_counts[other.class_ids, None]
         new = present[self.class_counts[present] == 0]
         self.references[new] = other.references[new]
-        # Not from the class means: these are rounded at their distance from zero.
+        # Not the difference of the class means: far from zero, their rounding would cost digits.
         away = other.references[present] - self.references[present] + other.differences[present] / counts
         self.scatter += other._upper_within()
         _add_products(self.scatter, away * counts.double().sqrt())

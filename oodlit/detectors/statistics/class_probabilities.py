@@ -32,7 +32,7 @@ class ClassProbabilities(Statistic):
 
     @classmethod
     def for_detectors(cls, detectors: Iterable[Any]) -> "ClassProbabilities":
-        """One size fits all."""
+        """The same for all detectors."""
         return cls()
 
     def accumulate(self, outputs: Outputs) -> None:

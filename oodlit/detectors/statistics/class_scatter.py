@@ -161,7 +161,7 @@ class ClassVariances(_ClassScatter):
 
     @classmethod
     def for_detectors(cls, detectors: Iterable[Any]) -> "ClassVariances":
-        """One size fits all."""
+        """The same for all detectors."""
         return cls()
 
     def _shape(self, num_classes: int, width: int) -> tuple[int, ...]:

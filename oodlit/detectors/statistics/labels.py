@@ -20,8 +20,8 @@ def train_labels(outputs: Outputs, num_classes: int | None = None) -> Tensor:
         num_classes: Number of logits, where labels are compared with them.
 
     Raises:
-        InvalidArgumentError: There are none, one is negative, no logit or no index of a class; names the first keys, or
-            rows.
+        InvalidArgumentError: There are no labels, or one is negative, not below `num_classes` or too large for the
+            index of a class.
     """
     labels = outputs.require("labels")
     bad = (labels < 0).nonzero().flatten().tolist()

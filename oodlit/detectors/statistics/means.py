@@ -18,7 +18,7 @@ __all__ = ["CorrectMeans", "FeatureMean"]
 ROWS = 2048
 """Images added at a time: they stay in the cache."""
 PROBE = 32
-"""Images of a batch that tell how far from zero its features are."""
+"""Images of a batch from which it is seen how far from zero the features are."""
 NEAR = 8.0
 """Largest mean of a feature, in units of the spread, at which features are added as they are."""
 
@@ -42,7 +42,7 @@ class FeatureMean(Statistic):
 
     @classmethod
     def for_detectors(cls, detectors: Iterable[Any]) -> "FeatureMean":
-        """One size fits all."""
+        """The same for all detectors."""
         return cls()
 
     def accumulate(self, outputs: Outputs) -> None:
@@ -57,7 +57,7 @@ class FeatureMean(Statistic):
         self.count.add_(len(features))
 
     def finite_proxy(self, outputs: Outputs) -> dict[str, Tensor]:
-        """The sums: not finite where a feature is not."""
+        """The sums of the features, which are not finite where a feature is not."""
         return {"features": _sums(outputs)}
 
     def merge(self, other: "FeatureMean") -> None:
@@ -117,7 +117,7 @@ class CorrectMeans(Statistic):
 
     @classmethod
     def for_detectors(cls, detectors: Iterable[Any]) -> "CorrectMeans":
-        """One size fits all."""
+        """The same for all detectors."""
         return cls()
 
     def accumulate(self, outputs: Outputs) -> None:
@@ -195,7 +195,7 @@ def _sums(outputs: Outputs) -> Tensor:
         centre = first.mean(dim=0)
         spread = (first - centre).square().mean().sqrt()
         total = torch.zeros(len(centre), dtype=torch.float64, device=features.device)
-        # In float64 from the start it takes twice as long.
+        # To convert every feature to float64 first would take twice as long.
         if bool(centre.abs().amax() < NEAR * spread):
             for rows in torch.split(features, ROWS):
                 total += rows.sum(dim=0)

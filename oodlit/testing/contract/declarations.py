@@ -1,4 +1,4 @@
-"""What a detector says of itself."""
+"""Checks of what a detector declares of itself."""
 
 import inspect
 from collections.abc import Iterator

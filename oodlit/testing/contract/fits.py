@@ -1,4 +1,4 @@
-"""What a fit is: independent of batches, repeatable, and clear about what is missing."""
+"""Checks of the fit: it does not depend on batches, can be repeated, and says what is missing."""
 
 from dataclasses import replace
 from typing import Any

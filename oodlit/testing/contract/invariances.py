@@ -1,4 +1,4 @@
-"""Invariances that a detector declares in `invariances`."""
+"""Checks of what a detector declares in `invariances`."""
 
 from collections.abc import Callable
 from dataclasses import replace

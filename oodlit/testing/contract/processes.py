@@ -1,4 +1,4 @@
-"""What holds across processes; several detectors share one start of them."""
+"""Checks that start processes, which several detectors can share."""
 
 from oodlit.testing.clauses import Factory, clause, fitted_on_training_data, peers_of
 from oodlit.testing.comparison import assert_same_scores

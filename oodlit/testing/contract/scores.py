@@ -1,4 +1,4 @@
-"""What a score is: shape, direction, range."""
+"""Checks of the scores: their form, direction and range."""
 
 from dataclasses import replace
 from typing import Any

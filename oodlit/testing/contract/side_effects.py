@@ -1,4 +1,4 @@
-"""What a detector may touch and may read."""
+"""Checks of what a detector may change and may read."""
 
 from dataclasses import replace
 from typing import Any
