@@ -140,7 +140,7 @@ class LaRD(Detector):
         return vectors.flip(1)[:, : self.dim].contiguous()
 
     def _reduce(self, values: Float[Tensor, "batch channels"]) -> Float[Tensor, "batch dim"]:
-        # Directions of "knn" are taken around zero, as those of the features are; components need centred values.
+        # Principal components need centred values; without them "knn" takes directions from zero, as KNN does.
         return values.double() if self.dim is None else (values.double() - self.mean) @ self.basis
 
 

@@ -18,7 +18,7 @@ RTOL = 1e-5
 
 
 def fit_on(detector: Detector, batches: Iterable[Outputs], head: Head | None) -> Detector:
-    """The detector, fitted; the head is given only where it is asked for."""
+    """Fit the detector and return it; it gets the head only where it declares that it needs it."""
     fit([detector], batches, head if "head" in detector.required_needs else None)
     return detector
 

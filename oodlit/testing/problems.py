@@ -163,7 +163,7 @@ def _class_maps(labels: Tensor, hard: Tensor, *, spread: float, salt: int) -> Te
     """Maps (images, features, 2, 2): feature 2c at the left half, 2c + 1 at the right half, the rest near zero."""
     n, width = len(labels), TinyConvNet.num_features
     maps = 0.2 * arithmetic(n, width, 2, 2, salt=salt)
-    # Of different size, or the two singular components of a map could not be told apart.
+    # Of different size: equal ones would leave it open which singular component of a map is the largest.
     strength = torch.tensor([9.0, 6.5]) * (1 + spread * (2 * arithmetic(n, 2, salt=salt + 1) - 1))
     other = (labels + 1) % NUM_CLASSES
     rows = torch.arange(n)

@@ -148,7 +148,7 @@ class ClassMoments(Statistic):
         return (self._means() - self.mean) * self.class_counts.double().sqrt()[:, None]
 
     def _upper_within(self) -> Tensor:
-        """Sum of (x - mu_y)(x - mu_y)', upper triangle: from around the references to around the means."""
+        """Sum of (x - mu_y)(x - mu_y)', upper triangle: the scatter around the references, moved to the means."""
         away = self.differences / self.class_counts.clamp(min=1).double().sqrt()[:, None]
         return _add_products(self.scatter.clone(), away, sign=-1)
 

@@ -21,7 +21,7 @@ __all__ = ["check_declarations", "malformed"]
     " are stored under their own names.",
 )
 def check_declarations(factory: Factory, problem: ProblemFactory) -> None:
-    """Class attributes and settings."""
+    """Look at class attributes and settings."""
     detector = factory()
     assert isinstance(detector, Detector), f"the factory made {type(detector).__name__}, not a Detector"
     wrong = malformed(detector)
@@ -53,7 +53,7 @@ def malformed(detector: Detector) -> str:
     return "; ".join(p if d is detector else f"{d!r} inside: {p}" for d in everyone for p in _problems(d))
 
 
-def _problems(detector: Any) -> Iterator[str]:  # Any: what is declared may be of another type than it should
+def _problems(detector: Any) -> Iterator[str]:  # Any: the types of declarations are what is in question
     kind = type(detector)
     needs = getattr(detector, "needs", None)
     if needs is None:

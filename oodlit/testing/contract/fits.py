@@ -38,7 +38,7 @@ def _needs_a_fit(detector: Detector) -> str:
     applies=fitted_on_training_data,
 )
 def check_batches_in_fit(factory: Factory, problem: ProblemFactory) -> None:
-    """Scores after a fit on any order and any cut."""
+    """Compare scores after fits on any order and any cut."""
     from oodlit.testing.strategies import cuts  # noqa: PLC0415  # hypothesis on use
 
     data = problem()
@@ -58,7 +58,7 @@ def check_batches_in_fit(factory: Factory, problem: ProblemFactory) -> None:
     applies=fitted_on_training_data,
 )
 def check_merged_halves(factory: Factory, problem: ProblemFactory) -> None:
-    """Two parts merged, either way round and with an empty part, and the part merged from left as it is."""
+    """Merge two parts, either way round, and an empty part; what was merged from must stay as it is."""
     data = problem()
     half = len(data.train) // 2
     first, second = select(data.train, slice(0, half)), select(data.train, slice(half, None))
@@ -92,7 +92,7 @@ def _scores_of_merged(factory: Factory, data: Problem, parts: list[list[Outputs]
 
 @clause("refit", "A second fit replaces the first without a trace.", applies=fitted_on_training_data)
 def check_refit(factory: Factory, problem: ProblemFactory) -> None:
-    """Fitted on other data first, then on the training set: same state and scores as a fresh fit."""
+    """Fit on other data first, then on the training set, and compare state and scores with those of a fresh fit."""
     data = problem()
     fresh = fit_on(factory(), [data.train], data.head)
     # Two thirds of the images with other features: every fitted number moves, and no count gets too small.
@@ -116,7 +116,7 @@ def check_refit(factory: Factory, problem: ProblemFactory) -> None:
 
 @clause("not-fitted", "Scoring before the fit raises NotFittedError.", applies=_needs_a_fit)
 def check_unfitted(factory: Factory, problem: ProblemFactory) -> None:
-    """A clear error, never a score."""
+    """Score without a fit: a clear error is expected, never a score."""
     detector, data = factory(), problem()
     assert not detector.is_fitted, "is_fitted is True before any fit"
     try:
@@ -137,7 +137,7 @@ def check_unfitted(factory: Factory, problem: ProblemFactory) -> None:
     applies=fitted_on_training_data,
 )
 def check_missing_class(factory: Factory, problem: ProblemFactory) -> None:
-    """Training labels with a gap in the middle and at the end; then the same classes under other names."""
+    """Fit without a class in the middle and one at the end; then on the same classes under other names."""
     present = [0, 1, 3, 4]
     scores = _scores_of_classes(factory, problem(), keep=present)
     if scores is None or "class_permutation" not in factory().invariances:
@@ -156,7 +156,7 @@ def check_missing_class(factory: Factory, problem: ProblemFactory) -> None:
     applies=fitted_on_training_data,
 )
 def check_one_image_per_class(factory: Factory, problem: ProblemFactory) -> None:
-    """The first image of each class."""
+    """Fit on the first image of each class."""
     _scores_of_classes(factory, problem(), per_class=1)
 
 
@@ -166,7 +166,7 @@ def check_one_image_per_class(factory: Factory, problem: ProblemFactory) -> None
     applies=fitted_on_training_data,
 )
 def check_one_class(factory: Factory, problem: ProblemFactory) -> None:
-    """All images of class 0."""
+    """Fit on the images of class 0."""
     _scores_of_classes(factory, problem(), keep=[0])
 
 

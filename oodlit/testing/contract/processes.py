@@ -13,7 +13,7 @@ __all__ = ["check_saved", "check_two_processes"]
     "A saved fit, loaded in a new process, gives the same scores: settings are plain values, state lives in buffers.",
 )
 def check_saved(factory: Factory, problem: ProblemFactory) -> None:
-    """`oodlit.detectors.save` here, `load` and score there."""
+    """Save here, load and score in another process."""
     _compare(_result(factory, problem), ("saved",), rtol=1e-6)
 
 
@@ -23,7 +23,7 @@ def check_saved(factory: Factory, problem: ProblemFactory) -> None:
     applies=fitted_on_training_data,
 )
 def check_two_processes(factory: Factory, problem: ProblemFactory) -> None:
-    """Real processes with uneven parts, and with one process that sees nothing."""
+    """Fit in real processes that see uneven parts, and where one of them sees nothing."""
     _compare(_result(factory, problem), ("uneven parts", "an empty part"), rtol=1e-5)
 
 
