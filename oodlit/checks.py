@@ -139,12 +139,14 @@ def check_head(owner: object, head: Head) -> None:
         )
 
 
-def check_int(owner: str, name: str, value: object, *, at_least: int = 1) -> None:
-    """Refuse a setting that is no whole number, or too small.
+def check_int(owner: str, name: str, value: object, *, at_least: int = 1, optional: bool = False) -> None:
+    """Refuse a setting that is no whole number, or too small; None is allowed where it is `optional`.
 
     Raises:
         InvalidArgumentError: `value` is no int, or below `at_least`.
     """
+    if value is None and optional:
+        return
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidArgumentError(f"{owner}: {name}={value!r}; a whole number, at least {at_least}, is needed")
     if value < at_least:

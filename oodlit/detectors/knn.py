@@ -59,8 +59,7 @@ class KNN(Detector):
     def __init__(self, k: int = 1000, bank_size: int | None = None) -> None:
         super().__init__()
         check_int("KNN", "k", k)
-        if bank_size is not None:
-            check_int("KNN", "bank_size", bank_size)
+        check_int("KNN", "bank_size", bank_size, optional=True)
         if bank_size is not None and k > bank_size:
             raise InvalidArgumentError(f"KNN: k={k} is above bank_size={bank_size}; use k <= {bank_size}")
         self.k = self.min_train = k

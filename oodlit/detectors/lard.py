@@ -85,9 +85,9 @@ class LaRD(Detector):
         super().__init__()
         if density not in ("mahalanobis", "knn", "gmm"):
             raise InvalidArgumentError(f"LaRD: density={density!r}; 'mahalanobis', 'knn' or 'gmm' is needed")
-        for name, value in {"dim": dim, "k": k, "components": components}.items():
-            if value is not None:
-                check_int("LaRD", name, value)
+        check_int("LaRD", "dim", dim, optional=True)
+        check_int("LaRD", "k", k)
+        check_int("LaRD", "components", components)
         self.layer = layer
         self.density = density
         self.dim = dim
@@ -110,14 +110,14 @@ class LaRD(Detector):
         reduced = self._reduce(values)
         if self.density == "mahalanobis":
             labels = train_labels(Outputs(features=reduced, labels=sample.column("labels")))
-            for name, value in _class_gaussians(reduced, labels).items():
-                self.register_buffer(name, value)
+            state = _class_gaussians(reduced, labels)
         elif self.density == "knn":
-            self.register_buffer("bank", exact_scaling(reduced))
-            self.register_buffer("norms", torch.linalg.vector_norm(exact_scaling(reduced), dim=1))
+            bank = exact_scaling(reduced)
+            state = {"bank": bank, "norms": torch.linalg.vector_norm(bank, dim=1)}
         else:
-            for name, value in _mixture(reduced, self.components, self.seed).items():
-                self.register_buffer(name, value)
+            state = _mixture(reduced, self.components, self.seed)
+        for name, value in state.items():
+            self.register_buffer(name, value)
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
         reduced = self._reduce(channel_means(outputs, self.layer))

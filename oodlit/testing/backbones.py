@@ -46,15 +46,15 @@ def arithmetic(*shape: int, salt: int = 0) -> Tensor:
 
 
 @torch.no_grad()
-def fill_arithmetic_(module: nn.Module, *, scale: float = 0.5, salt: int = 0) -> nn.Module:
-    """Fill all parameters with `arithmetic` numbers in [-scale, scale); returns the module in eval mode.
+def fill_arithmetic_(module: nn.Module) -> nn.Module:
+    """Fill all parameters with `arithmetic` numbers in [-0.5, 0.5); returns the module in eval mode.
 
     Example:
         >>> fill_arithmetic_(torch.nn.Linear(2, 2)).training
         False
     """
     for i, parameter in enumerate(module.parameters()):
-        parameter.copy_(((2 * arithmetic(*parameter.shape, salt=salt + i + 1) - 1) * scale).to(parameter.dtype))
+        parameter.copy_((arithmetic(*parameter.shape, salt=i + 1) - 0.5).to(parameter.dtype))
     return module.eval()
 
 

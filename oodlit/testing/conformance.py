@@ -7,8 +7,8 @@ from pathlib import Path
 
 from oodlit.detectors import Detector
 from oodlit.errors import InvalidArgumentError, RequirementError, UnknownNameError
-from oodlit.testing import contract
 from oodlit.testing.clauses import Check, ConformanceError, Factory, clause_of, effort, root_of
+from oodlit.testing.contract import CHECKS
 from oodlit.testing.contract.declarations import check_declarations, malformed
 from oodlit.testing.problems import ProblemFactory, separated_problem
 from oodlit.testing.report import Report, Row
@@ -23,7 +23,7 @@ def checks() -> dict[str, Check]:
         >>> "check_higher_is_id" in checks()
         True
     """
-    return {name: getattr(contract, name) for name in contract.__all__}
+    return dict(sorted(CHECKS.items()))
 
 
 def check_detector(

@@ -25,12 +25,11 @@ class TinyModel:
 
     Args:
         network: The network.
-        std: Normalisation standard deviation per channel.
     """
 
-    def __init__(self, network: TinyConvNet, std: Sequence[float] = (0.5, 0.5, 0.25)) -> None:
+    def __init__(self, network: TinyConvNet) -> None:
         self._network = network
-        self._std = torch.tensor(std)
+        self._std = torch.tensor([0.5, 0.5, 0.25])
 
     @property
     def network(self) -> nn.Module:

@@ -4,12 +4,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import check_int, identity
+from oodlit.checks import identity
 from oodlit.detectors.statistics import ClassMoments, Statistics
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs
 
-__all__ = ["check_dim", "default_dim", "residual_basis", "residual_norms"]
+__all__ = ["default_dim", "residual_basis", "residual_norms"]
 
 
 def default_dim(width: int) -> int:
@@ -22,13 +22,6 @@ def default_dim(width: int) -> int:
     if width >= 2048:
         return 1000
     return 512 if width >= 768 else max(1, width // 2)
-
-
-def check_dim(owner: str, dim: int | None) -> int | None:
-    """Return `dim`, or refuse it in the name of its owner."""
-    if dim is not None:
-        check_int(owner, "dim", dim)
-    return dim
 
 
 def residual_basis(

@@ -33,9 +33,9 @@ class Statistic(Metric):
     full_state_update = False
 
     @classmethod
-    @abstractmethod
     def for_detectors(cls: type[S], detectors: Iterable[Any]) -> S:
-        """The statistic that serves all `detectors` that name it."""
+        """The statistic that serves all `detectors` that name it; a subclass may ask them for their settings."""
+        return cls()
 
     @abstractmethod
     def accumulate(self, outputs: Outputs) -> None:

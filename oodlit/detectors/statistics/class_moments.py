@@ -1,8 +1,5 @@
 """Counts, means and covariances of the features, per class and pooled."""
 
-from collections.abc import Iterable
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -43,11 +40,6 @@ class ClassMoments(Statistic):
         self.add_state("class_counts", torch.zeros(0, dtype=torch.int64), dist_reduce_fx=None)
         for name in ("references", "differences", "scatter"):
             self.add_state(name, torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx=None)
-
-    @classmethod
-    def for_detectors(cls, detectors: Iterable[Any]) -> "ClassMoments":
-        """The same for all detectors."""
-        return cls()
 
     def accumulate(self, outputs: Outputs) -> None:
         """Take in one batch."""

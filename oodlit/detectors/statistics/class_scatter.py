@@ -159,11 +159,6 @@ class ClassCovariances(_ClassScatter):
 class ClassVariances(_ClassScatter):
     """The variances of the features per class. Memory: 2 x C x D doubles."""
 
-    @classmethod
-    def for_detectors(cls, detectors: Iterable[Any]) -> "ClassVariances":
-        """The same for all detectors."""
-        return cls()
-
     def _shape(self, num_classes: int, width: int) -> tuple[int, ...]:
         return (num_classes, width)
 

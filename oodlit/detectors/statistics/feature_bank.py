@@ -24,9 +24,6 @@ class FeatureBank(SmallestHashes):
 
     needs = frozenset({"features"})
 
-    def __init__(self, rows: int | None = None, *, ordered: bool = True) -> None:
-        super().__init__(rows, ordered=ordered)
-
     @classmethod
     def for_detectors(cls, detectors: Iterable[Any]) -> "FeatureBank":
         """The largest bank that a detector asks for through its setting `bank_size`."""

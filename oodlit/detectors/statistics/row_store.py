@@ -83,7 +83,7 @@ class RowStore:
             stays = place < kept
             for name, column in page.items():
                 if by is None:  # a run of rows is copied several times faster than rows one by one
-                    merged[name][int(place[0]) : int(place[-1]) + 1] = column[: kept - int(place[0])]
+                    merged[name][int(place[0]) : int(place[-1]) + 1] = column[: max(0, kept - int(place[0]))]
                 else:
                     merged[name][place[stays]] = column if bool(stays.all()) else column[stays]
         self._pages = [merged] if merged else []

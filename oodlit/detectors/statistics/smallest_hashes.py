@@ -28,7 +28,7 @@ class SmallestHashes(Statistic):
 
     rows_at_a_time = None
 
-    def __init__(self, rows: int | None, *, ordered: bool = True) -> None:
+    def __init__(self, rows: int | None = None, *, ordered: bool = True) -> None:
         super().__init__(sync_on_compute=False)
         if rows is not None and rows < 1:
             raise InvalidArgumentError(f"{type(self).__name__}: rows={rows}; at least 1 is needed, or None for all")
