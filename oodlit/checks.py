@@ -13,16 +13,16 @@ from oodlit.outputs import Head, Outputs
 
 __all__ = [
     "all_finite",
-    "check_alike",
     "check_finite",
     "check_head",
     "check_int",
     "check_outputs",
+    "check_same_shape",
     "check_shapes",
-    "first_of",
-    "identity",
+    "memo_key",
+    "name_images",
     "plain_mode",
-    "shapes_of",
+    "sizes_of",
 ]
 
 _CHECKED = ("logits", "features", "images")
@@ -62,28 +62,28 @@ def check_finite(
             )
         kind = "NaN" if value[bad].isnan().any() else "infinite values"
         raise InvalidArgumentError(
-            f"{owner!r}: {len(rows)} of {len(outputs)} images have {kind} in {name} ({first_of(outputs, rows)});"
+            f"{owner!r}: {len(rows)} of {len(outputs)} images have {kind} in {name} ({name_images(outputs, rows)});"
             " look at these images, the weights and the precision of the backbone"
         )
 
 
-def first_of(outputs: Outputs, rows: Sequence[int]) -> str:
+def name_images(outputs: Outputs, rows: Sequence[int]) -> str:
     """Name the first three images of `rows`: by their keys, or by their places in the batch where there are none.
 
     Example:
-        >>> first_of(Outputs(torch.ones(9, 2)), [1, 4, 5, 8]), first_of(Outputs(torch.ones(1, 2), keys=["a/b"]), [0])
-        ('first rows: 1, 4, 5', 'first: a/b')
+        >>> name_images(Outputs(torch.ones(9, 2)), [1, 4, 5, 8])
+        'first rows: 1, 4, 5'
     """
     if outputs.keys is None:
         return f"first rows: {', '.join(map(str, rows[:3]))}"
     return f"first: {', '.join(outputs.keys[i] for i in rows[:3])}"
 
 
-def shapes_of(outputs: Outputs, needs: Iterable[str]) -> dict[str, int]:
+def sizes_of(outputs: Outputs, needs: Iterable[str]) -> dict[str, int]:
     """Count the logits and the features of an image, as far as they are read and the batch has them.
 
     Example:
-        >>> shapes_of(Outputs(torch.ones(2, 3), torch.ones(2, 5)), {"features"})
+        >>> sizes_of(Outputs(torch.ones(2, 3), torch.ones(2, 5)), {"features"})
         {'features': 5}
     """
     fields = {name: getattr(outputs, name) for name in ("logits", "features") if name in needs}
@@ -113,7 +113,7 @@ def check_shapes(owner: object, found: Mapping[str, int], known: Mapping[str, in
             raise InvalidArgumentError(f"{owner!r}: {what} {found[name]} {name} per image, but {source} {known[name]}")
 
 
-def check_alike(owner: object, own: object, other: object) -> None:
+def check_same_shape(owner: object, own: object, other: object) -> None:
     """Refuse to merge what two parts of a training set left, if it differs in shape.
 
     Raises:
@@ -153,7 +153,7 @@ def check_int(owner: str, name: str, value: object, *, at_least: int = 1, option
         raise InvalidArgumentError(f"{owner}: {name}={value}; at least {at_least} is needed")
 
 
-def identity(*tensors: Tensor) -> Hashable:
+def memo_key(*tensors: Tensor) -> Hashable:
     """A key for `Outputs.memo` that differs for other tensors, and after a tensor was written to.
 
     The key holds the tensors and so keeps them alive: the address of a freed tensor may belong to another one later.

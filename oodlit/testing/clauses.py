@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 from oodlit.detectors import Detector
 from oodlit.errors import MissingExtraError, OodlitError
 from oodlit.outputs import Head
-from oodlit.testing.extras import require
+from oodlit.testing.extras import import_extra
 from oodlit.testing.problems import ProblemFactory, separated_problem
 from oodlit.testing.shorten import shorten
 
@@ -238,7 +238,7 @@ def examples(**strategies: Any) -> Callable[[Callable[..., None]], None]:
         >>> len(seen) > 0
         True
     """
-    hypothesis = require("hypothesis")
+    hypothesis = import_extra("hypothesis")
     settings = hypothesis.settings(
         max_examples=number_of_examples(),
         derandomize=True,

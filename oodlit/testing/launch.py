@@ -141,7 +141,7 @@ def _collect(folder: Path, number: int, result: LaunchResult, ended: str) -> Non
             result.errors["processes"] = f"ended before this detector was done: {ended}"
 
 
-def find(module: str, name: str, file: str | None = None) -> object:
+def find_object(module: str, name: str, file: str | None = None) -> object:
     """An object of a module, which is loaded from its file where it cannot be imported by name."""
     try:
         found: object = importlib.import_module(module)

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs
-from oodlit.testing.extras import require
+from oodlit.testing.extras import import_extra
 
-st: Any = require("hypothesis.strategies")
+st: Any = import_extra("hypothesis.strategies")
 Strategy: TypeAlias = Any
 
 __all__ = ["cuts", "extreme_values", "heads", "matrices", "outputs", "rotations", "training_sets"]

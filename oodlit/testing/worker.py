@@ -18,7 +18,7 @@ from oodlit.detectors.contract.saving import detector_to_config
 from oodlit.detectors.statistics import synchronize
 from oodlit.distributed import cpu_group, gather_objects
 from oodlit.errors import InvalidArgumentError
-from oodlit.testing.launch import SHARES, batches_of, find
+from oodlit.testing.launch import SHARES, batches_of, find_object
 from oodlit.testing.problems import Problem, ProblemFactory
 
 __all__ = ["main"]
@@ -31,8 +31,8 @@ def main(folder: Path, rank: int) -> None:
     task = json.loads((folder / "task.json").read_text())
     torch.set_num_threads(1)
     for module, file in task["modules"].items():
-        find(module, "", file)
-    problem: ProblemFactory = find(*task["problem"])  # type: ignore[assignment]  # the parent passed one
+        find_object(module, "", file)
+    problem: ProblemFactory = find_object(*task["problem"])  # type: ignore[assignment]  # the parent passed one
     dist.init_process_group(
         "gloo", init_method=(folder / "rendezvous").as_uri(), rank=rank, world_size=task["processes"], timeout=PATIENCE
     )

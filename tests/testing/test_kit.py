@@ -21,7 +21,7 @@ from oodlit.testing import (
     signed_problem,
 )
 from oodlit.testing.clauses import clause_of, effort, number_of_examples
-from oodlit.testing.extras import require
+from oodlit.testing.extras import import_extra
 
 
 class Reversed(TrainFreeDetector):
@@ -215,9 +215,9 @@ def test_error_inside_an_extra_is_not_taken_for_its_absence(tmp_path, monkeypatc
     (tmp_path / "half_installed.py").write_text("import no_such_dependency")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="no_such_dependency"):
-        require("half_installed")
+        import_extra("half_installed")
     with pytest.raises(MissingExtraError, match=r"oodlit\.testing with never_installed"):
-        require("never_installed")
+        import_extra("never_installed")
 
 
 def test_public_names_exist():

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from oodlit.checks import check_finite, check_head, check_outputs, check_shapes, plain_mode, shapes_of
+from oodlit.checks import check_finite, check_head, check_outputs, check_shapes, plain_mode, sizes_of
 from oodlit.detectors.contract.class_paths import construct, signature
 from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.statistics import Statistic, Statistics
@@ -265,7 +265,7 @@ class Detector(nn.Module, ABC):
             if layer not in (outputs.hidden or {}):
                 raise InvalidArgumentError(f"{self!r} needs the hidden activation {layer!r}, which was not captured")
         check_finite(self, outputs, needs)
-        check_shapes(self, shapes_of(outputs, needs), self._shapes, "outputs have", "the fit was made on")
+        check_shapes(self, sizes_of(outputs, needs), self._shapes, "outputs have", "the fit was made on")
 
     def note(self, message: str) -> None:
         """Add a message to `notes`, and log it as a warning."""

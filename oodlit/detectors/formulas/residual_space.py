@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import identity
+from oodlit.checks import memo_key
 from oodlit.detectors.statistics import ClassMoments, Statistics
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs
@@ -72,4 +72,4 @@ def residual_norms(
         norms: Tensor = torch.linalg.vector_norm((outputs.require("features").double() - origin) @ residual, dim=1)
         return norms
 
-    return outputs.memo(("residual_norms", identity(origin, residual)), compute)
+    return outputs.memo(("residual_norms", memo_key(origin, residual)), compute)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeVar, final
 import torch
 from torchmetrics import Metric
 
-from oodlit.checks import check_finite, check_shapes, plain_mode, shapes_of
+from oodlit.checks import check_finite, check_shapes, plain_mode, sizes_of
 from oodlit.detectors.statistics.labels import train_labels
 from oodlit.distributed import Group
 from oodlit.errors import InvalidArgumentError
@@ -163,7 +163,7 @@ class Statistics(Mapping[type[Statistic], Statistic]):
         """Take in one batch."""
         self._memo.clear()
         if len(outputs):
-            found = shapes_of(outputs, frozenset().union(*(s.needs for s in self.values())))
+            found = sizes_of(outputs, frozenset().union(*(s.needs for s in self.values())))
             check_shapes(self, found, self.shapes, "a training batch has", "the batches before have")
             for statistic in self.values():  # no statistic changes before all have accepted the batch
                 statistic.check(outputs)

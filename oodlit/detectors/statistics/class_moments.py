@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from oodlit.checks import check_alike
+from oodlit.checks import check_same_shape
 from oodlit.detectors.statistics.base import Statistic
 from oodlit.detectors.statistics.labels import train_labels
 from oodlit.distributed import Group, all_sum, gather_objects
@@ -61,7 +61,7 @@ class ClassMoments(Statistic):
         if other.num_samples == 0:
             return
         self._allocate(other.references.shape[1], len(other.class_counts), other.references.device)
-        check_alike(self, self.references.shape[1], other.references.shape[1])
+        check_same_shape(self, self.references.shape[1], other.references.shape[1])
         present, counts = other.class_ids, other.class_counts[other.class_ids, None]
         new = present[self.class_counts[present] == 0]
         self.references[new] = other.references[new]

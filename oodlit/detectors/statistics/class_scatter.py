@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oodlit.checks import check_alike
+from oodlit.checks import check_same_shape
 from oodlit.detectors.statistics.base import Statistic
 from oodlit.detectors.statistics.labels import train_labels
 from oodlit.distributed import Group, all_sum, gather_objects
@@ -62,7 +62,7 @@ class _ClassScatter(Statistic):
         if other.num_samples == 0:
             return
         if self.num_samples:
-            check_alike(self, self.running_means.shape[1], other.running_means.shape[1])
+            check_same_shape(self, self.running_means.shape[1], other.running_means.shape[1])
         self._allocate(len(other.class_counts), other.running_means.shape[1], other.scatter.device)
         classes = other.class_counts.nonzero().flatten()
         self.scatter[: len(other.scatter)] += other.scatter

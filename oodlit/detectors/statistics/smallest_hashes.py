@@ -5,7 +5,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from oodlit.checks import check_alike
+from oodlit.checks import check_same_shape
 from oodlit.detectors.statistics.base import Statistic
 from oodlit.detectors.statistics.hashes import hash_rows
 from oodlit.detectors.statistics.row_store import PAGE_BYTES, RowStore
@@ -74,7 +74,7 @@ class SmallestHashes(Statistic):
         """Take in the rows of `other`."""
         other._compact()
         if other._store.shapes:
-            check_alike(self, self._store.shapes or other._store.shapes, other._store.shapes)
+            check_same_shape(self, self._store.shapes or other._store.shapes, other._store.shapes)
         self.seen += other.seen
         for block in other._store.blocks:
             self._store.append(block)

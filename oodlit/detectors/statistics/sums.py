@@ -6,7 +6,7 @@ from typing import TypeVar, final
 import torch
 from torch import Tensor
 
-from oodlit.checks import check_alike
+from oodlit.checks import check_same_shape
 from oodlit.detectors.statistics.base import Statistic
 from oodlit.distributed import Group, all_sum, gather_objects
 
@@ -34,7 +34,7 @@ class Sums(Statistic):
             return
         shapes = other._state_shapes()
         self.allocate(shapes, next(iter(other._states())).device)
-        check_alike(self, self._state_shapes(), shapes)
+        check_same_shape(self, self._state_shapes(), shapes)
         for own, added in zip(self._states(), other._states(), strict=True):
             own.add_(added)
 
