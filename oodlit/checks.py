@@ -1,4 +1,4 @@
-"""Checks of what a detector or a statistic is given: finite values, known widths, whole numbers as settings."""
+"""Checks of what detectors and statistics are given: finite values, known widths, whole numbers as settings."""
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,25 +13,25 @@ from oodlit.outputs import Head, Outputs
 
 __all__ = [
     "all_finite",
-    "check_alike",
     "check_finite",
     "check_head",
+    "check_int",
     "check_outputs",
+    "check_same_shape",
     "check_shapes",
-    "check_whole",
-    "first_of",
-    "identity",
+    "memo_key",
+    "name_images",
     "plain_mode",
-    "shapes_of",
+    "sizes_of",
 ]
 
 _CHECKED = ("logits", "features", "images")
 
 
 def check_finite(
-    owner: object, outputs: Outputs, needs: Iterable[str], telling: Mapping[str, Tensor] = MappingProxyType({})
+    owner: object, outputs: Outputs, needs: Iterable[str], finite_proxy: Mapping[str, Tensor] = MappingProxyType({})
 ) -> None:
-    """Every field that is read holds finite numbers; looked up once per batch, whatever the number of detectors.
+    """Refuse a batch in which a field that is read holds NaN or infinities; each field is looked at once per batch.
 
     A logit of minus infinity stands for a class that is masked, and is allowed beside a finite one.
 
@@ -39,7 +39,8 @@ def check_finite(
         owner: Named in the error.
         outputs: A batch.
         needs: Fields that are read; others are not looked at.
-        telling: What is finite if a field is, where it is computed anyway and smaller, such as sums; by field.
+        finite_proxy: By field: a smaller tensor, such as sums, that is computed anyway and is finite only if the field
+            is. It is looked at in place of the field.
 
     Raises:
         InvalidArgumentError: A field that is read holds NaN or infinities; names the first keys, or rows.
@@ -51,7 +52,7 @@ def check_finite(
     for name, value in fields.items():
         # The largest logits are needed anyway; they are NaN or infinite where a logit is.
         looked_at = outputs.max_logits if name == "logits" else value
-        if outputs.memo(("finite", name), partial(all_finite, telling.get(name, looked_at))):
+        if outputs.memo(("finite", name), partial(all_finite, finite_proxy.get(name, looked_at))):
             continue
         bad = ~looked_at.reshape(len(outputs), -1).isfinite().all(dim=1)
         rows = bad.nonzero().flatten().tolist()
@@ -61,28 +62,28 @@ def check_finite(
             )
         kind = "NaN" if value[bad].isnan().any() else "infinite values"
         raise InvalidArgumentError(
-            f"{owner!r}: {len(rows)} of {len(outputs)} images have {kind} in {name} ({first_of(outputs, rows)});"
+            f"{owner!r}: {len(rows)} of {len(outputs)} images have {kind} in {name} ({name_images(outputs, rows)});"
             " look at these images, the weights and the precision of the backbone"
         )
 
 
-def first_of(outputs: Outputs, rows: Sequence[int]) -> str:
-    """The first three images of `rows` by their keys, or by their places in the batch where there are no keys.
+def name_images(outputs: Outputs, rows: Sequence[int]) -> str:
+    """Name the first three images of `rows`: by their keys, or by their places in the batch where there are none.
 
     Example:
-        >>> first_of(Outputs(torch.ones(9, 2)), [1, 4, 5, 8]), first_of(Outputs(torch.ones(1, 2), keys=["a/b"]), [0])
-        ('first rows: 1, 4, 5', 'first: a/b')
+        >>> name_images(Outputs(torch.ones(9, 2)), [1, 4, 5, 8])
+        'first rows: 1, 4, 5'
     """
     if outputs.keys is None:
         return f"first rows: {', '.join(map(str, rows[:3]))}"
     return f"first: {', '.join(outputs.keys[i] for i in rows[:3])}"
 
 
-def shapes_of(outputs: Outputs, needs: Iterable[str]) -> dict[str, int]:
-    """Number of logits and of features, where they are read and there.
+def sizes_of(outputs: Outputs, needs: Iterable[str]) -> dict[str, int]:
+    """Count the logits and the features of an image, as far as they are read and the batch has them.
 
     Example:
-        >>> shapes_of(Outputs(torch.ones(2, 3), torch.ones(2, 5)), {"features"})
+        >>> sizes_of(Outputs(torch.ones(2, 3), torch.ones(2, 5)), {"features"})
         {'features': 5}
     """
     fields = {name: getattr(outputs, name) for name in ("logits", "features") if name in needs}
@@ -90,7 +91,7 @@ def shapes_of(outputs: Outputs, needs: Iterable[str]) -> dict[str, int]:
 
 
 def check_outputs(owner: object, outputs: object) -> None:
-    """What is scored are `Outputs`.
+    """Refuse to score anything but `Outputs`.
 
     Raises:
         InvalidArgumentError: It is something else, such as a tensor.
@@ -102,7 +103,7 @@ def check_outputs(owner: object, outputs: object) -> None:
 
 
 def check_shapes(owner: object, found: Mapping[str, int], known: Mapping[str, int], what: str, source: str) -> None:
-    """Numbers of logits and features are those that are known.
+    """Refuse numbers of logits and features other than those that are known.
 
     Raises:
         InvalidArgumentError: One differs.
@@ -112,11 +113,11 @@ def check_shapes(owner: object, found: Mapping[str, int], known: Mapping[str, in
             raise InvalidArgumentError(f"{owner!r}: {what} {found[name]} {name} per image, but {source} {known[name]}")
 
 
-def check_alike(owner: object, own: object, other: object) -> None:
-    """What two parts of a training set left has the same shape.
+def check_same_shape(owner: object, own: object, other: object) -> None:
+    """Refuse to merge what two parts of a training set left, if it differs in shape.
 
     Raises:
-        InvalidArgumentError: It differs.
+        InvalidArgumentError: The shapes differ.
     """
     if own != other:
         raise InvalidArgumentError(
@@ -126,10 +127,10 @@ def check_alike(owner: object, own: object, other: object) -> None:
 
 
 def check_head(owner: object, head: Head) -> None:
-    """Weights and bias of a head are finite; a bias of minus infinity stands for a class that is masked.
+    """Refuse a head that is not finite; a bias of minus infinity stands for a class that is masked, and is allowed.
 
     Raises:
-        InvalidArgumentError: They are not.
+        InvalidArgumentError: A weight or a bias is NaN or infinite.
     """
     unmasked = head.offset[head.offset != -float("inf")]
     if not (all_finite(head.weight) and all_finite(unmasked)):
@@ -138,29 +139,31 @@ def check_head(owner: object, head: Head) -> None:
         )
 
 
-def check_whole(owner: str, name: str, value: object, *, at_least: int = 1) -> None:
-    """A setting is a whole number.
+def check_int(owner: str, name: str, value: object, *, at_least: int = 1, optional: bool = False) -> None:
+    """Refuse a setting that is no whole number, or too small; None is allowed where it is `optional`.
 
     Raises:
-        InvalidArgumentError: It is none, or too small.
+        InvalidArgumentError: `value` is no int, or below `at_least`.
     """
+    if value is None and optional:
+        return
     if not isinstance(value, int) or isinstance(value, bool):
         raise InvalidArgumentError(f"{owner}: {name}={value!r}; a whole number, at least {at_least}, is needed")
     if value < at_least:
         raise InvalidArgumentError(f"{owner}: {name}={value}; at least {at_least} is needed")
 
 
-def identity(*tensors: Tensor) -> Hashable:
-    """What tells tensors, and their content, from others: a key for `Outputs.memo`.
+def memo_key(*tensors: Tensor) -> Hashable:
+    """A key for `Outputs.memo` that differs for other tensors, and after a tensor was written to.
 
-    The tensors are part of the key, which keeps them alive: an address alone may belong to other tensors after a refit.
+    The key holds the tensors and so keeps them alive: the address of a freed tensor may belong to another one later.
     """
     return tuple((t, None if t.is_inference() else t._version) for t in tensors)
 
 
 @contextmanager
 def plain_mode() -> Iterator[None]:
-    """No gradients and no inference mode: tensors made in that mode could not be written to outside of it."""
+    """Leave inference mode, and record no gradients: tensors made in inference mode could not be written to later."""
     with torch.inference_mode(mode=False), torch.no_grad():
         yield
 
@@ -172,5 +175,5 @@ def all_finite(value: Tensor) -> bool:
         >>> all_finite(torch.full((9,), 3e38)), all_finite(torch.tensor([1.0, float("inf"), float("-inf")]))
         (True, False)
     """
-    # A sum is finite only if every term is: the cheapest look at all of them. It may also overflow.
+    # A finite sum has finite terms, and a sum is quick to form; where it overflows, the terms are looked at one by one.
     return bool(value.sum().isfinite()) or bool(value.isfinite().all())

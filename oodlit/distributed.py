@@ -46,7 +46,7 @@ def all_sum(group: Group, value: Tensor) -> Tensor:
 def gather_rows(group: Group, value: Tensor, sizes: Sequence[int]) -> Tensor:
     """Rows of all processes, one after the other, as CPU tensor; process r has sizes[r] rows.
 
-    One process after the other broadcasts, so that the peak is the result itself.
+    The processes broadcast one after the other, so that no more memory is taken than the result needs.
     """
     if not is_distributed():
         return value

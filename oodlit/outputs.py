@@ -250,7 +250,7 @@ class Outputs:
     @cached_property
     def logsumexp(self) -> Float[Tensor, " batch"]:
         """Log-sum-exp of the logits."""
-        # log p_max = z_max - LSE, and p_max >= 1/classes: as exact as a sum of exponentials of its own, and shared.
+        # log p_max = z_max - LSE. Since p_max >= 1/classes, this is as exact as a sum of exponentials, and cheaper.
         return self.max_logits - self.max_probabilities.log()
 
     @cached_property

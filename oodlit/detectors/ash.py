@@ -63,7 +63,6 @@ class ASH(Shaping):
     def __init__(
         self, variant: Literal["s", "p", "b"] = "s", percentile: float = 90.0, then: Detector | None = None
     ) -> None:
-        """Set variant, share of pruned entries, and what follows."""
         super().__init__()
         if variant not in ("s", "p", "b"):
             raise InvalidArgumentError(f"ASH: variant={variant!r}; 's', 'p' or 'b' is needed")

@@ -56,7 +56,6 @@ class Cosine(Detector):
     directions: Tensor
 
     def __init__(self, concepts: Concepts = "means") -> None:
-        """Choose the class directions."""
         super().__init__()
         self.concepts = concepts
         self.needs = concept_needs("Cosine", concepts)

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import check_whole
+from oodlit.checks import check_int
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.formulas.gaussian import RELATIVE_FLOOR, class_distances, class_gaussians
@@ -80,11 +80,10 @@ class DDU(Detector):
     log_norms: Tensor
 
     def __init__(self, covariance: Literal["full", "tied", "diagonal"] = "tied", max_bytes: int = 4 * 2**30) -> None:
-        """Choose the form of the covariance."""
         super().__init__()
         if covariance not in STATISTICS:
             raise InvalidArgumentError(f"DDU: covariance={covariance!r}; 'full', 'tied' or 'diagonal' is needed")
-        check_whole("DDU", "max_bytes", max_bytes)
+        check_int("DDU", "max_bytes", max_bytes)
         self.covariance = covariance
         self.max_bytes = max_bytes
         self.statistics = (STATISTICS[covariance],)

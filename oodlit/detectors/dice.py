@@ -54,7 +54,6 @@ class DICE(Shaping):
     )
 
     def __init__(self, percentile: float = 70.0, then: Detector | None = None) -> None:
-        """Set the share of weights that go, and what follows."""
         super().__init__()
         check_percentile("DICE", percentile)
         self.percentile = percentile

@@ -38,7 +38,6 @@ class Energy(TrainFreeDetector):
     )
 
     def __init__(self, temperature: float = 1.0) -> None:
-        """Set the temperature."""
         super().__init__()
         if not 0 < temperature < float("inf"):
             raise InvalidArgumentError(f"Energy: temperature={temperature}; a positive, finite number is needed")

@@ -5,7 +5,7 @@ from typing import ClassVar, final
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import check_whole
+from oodlit.checks import check_int
 from oodlit.detectors.contract.detector import TrainFreeDetector
 from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.formulas.softmax import log_complements, log_softmax
@@ -48,11 +48,10 @@ class GEN(TrainFreeDetector):
     )
 
     def __init__(self, gamma: float = 0.1, top: int = 100) -> None:
-        """Set exponent and number of classes."""
         super().__init__()
         if not 0 < gamma <= 1:
             raise InvalidArgumentError(f"GEN: gamma={gamma}; a number in (0, 1] is needed")
-        check_whole("GEN", "top", top)
+        check_int("GEN", "top", top)
         self.gamma = gamma
         self.top = top
 

@@ -60,7 +60,7 @@ class KLMatching(Detector):
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
         p = outputs.probabilities
-        # float32 products are as exact as float32 logits, but on some devices they are formed in less.
+        # float32 products are as exact as float32 logits, but some devices form them in lower precision.
         dtype = p.dtype if p.device.type == "cpu" else torch.float64
         matched = (p.to(dtype) @ self.log_means.to(dtype).T).amax(dim=1)
         return matched.double() - negative_entropy(outputs).double()

@@ -5,7 +5,7 @@ from typing import ClassVar, final
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import check_whole
+from oodlit.checks import check_int
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.formulas.neighbours import kth_distances
@@ -57,11 +57,9 @@ class KNN(Detector):
     norms: Tensor
 
     def __init__(self, k: int = 1000, bank_size: int | None = None) -> None:
-        """Set the neighbour and the size of the bank."""
         super().__init__()
-        check_whole("KNN", "k", k)
-        if bank_size is not None:
-            check_whole("KNN", "bank_size", bank_size)
+        check_int("KNN", "k", k)
+        check_int("KNN", "bank_size", bank_size, optional=True)
         if bank_size is not None and k > bank_size:
             raise InvalidArgumentError(f"KNN: k={k} is above bank_size={bank_size}; use k <= {bank_size}")
         self.k = self.min_train = k

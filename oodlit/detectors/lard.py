@@ -6,12 +6,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import check_whole
+from oodlit.checks import check_int
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.formulas.gaussian import class_distances, class_gaussians
-from oodlit.detectors.formulas.neighbours import exact_scaling, kth_distances
+from oodlit.detectors.formulas.neighbours import kth_distances
 from oodlit.detectors.statistics import ClassMoments, HiddenSample, Statistics, channel_means, train_labels
+from oodlit.detectors.statistics.feature_bank import exact_scaling
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs
 
@@ -81,13 +82,12 @@ class LaRD(Detector):
         components: int = 10,
         seed: int = 0,
     ) -> None:
-        """Choose layer and density."""
         super().__init__()
         if density not in ("mahalanobis", "knn", "gmm"):
             raise InvalidArgumentError(f"LaRD: density={density!r}; 'mahalanobis', 'knn' or 'gmm' is needed")
-        for name, value in {"dim": dim, "k": k, "components": components}.items():
-            if value is not None:
-                check_whole("LaRD", name, value)
+        check_int("LaRD", "dim", dim, optional=True)
+        check_int("LaRD", "k", k)
+        check_int("LaRD", "components", components)
         self.layer = layer
         self.density = density
         self.dim = dim
@@ -110,14 +110,14 @@ class LaRD(Detector):
         reduced = self._reduce(values)
         if self.density == "mahalanobis":
             labels = train_labels(Outputs(features=reduced, labels=sample.column("labels")))
-            for name, value in _class_gaussians(reduced, labels).items():
-                self.register_buffer(name, value)
+            state = _class_gaussians(reduced, labels)
         elif self.density == "knn":
-            self.register_buffer("bank", exact_scaling(reduced))
-            self.register_buffer("norms", torch.linalg.vector_norm(exact_scaling(reduced), dim=1))
+            bank = exact_scaling(reduced)
+            state = {"bank": bank, "norms": torch.linalg.vector_norm(bank, dim=1)}
         else:
-            for name, value in _mixture(reduced, self.components, self.seed).items():
-                self.register_buffer(name, value)
+            state = _mixture(reduced, self.components, self.seed)
+        for name, value in state.items():
+            self.register_buffer(name, value)
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
         reduced = self._reduce(channel_means(outputs, self.layer))
@@ -140,7 +140,7 @@ class LaRD(Detector):
         return vectors.flip(1)[:, : self.dim].contiguous()
 
     def _reduce(self, values: Float[Tensor, "batch channels"]) -> Float[Tensor, "batch dim"]:
-        # Directions of "knn" are taken around zero, as those of the features are; components need centred values.
+        # Principal components need centred values; without them "knn" takes directions from zero, as KNN does.
         return values.double() if self.dim is None else (values.double() - self.mean) @ self.basis
 
 

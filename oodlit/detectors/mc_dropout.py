@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from oodlit.checks import check_whole
+from oodlit.checks import check_int
 from oodlit.detectors.contract.detector import TrainFreeDetector
 from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.statistics import hash_strings
@@ -57,9 +57,8 @@ class MCDropout(TrainFreeDetector):
     )
 
     def __init__(self, passes: int = 30, measure: Literal["entropy", "max"] = "entropy", seed: int = 0) -> None:
-        """Set the number of passes and the measure of their mean."""
         super().__init__()
-        check_whole("MCDropout", "passes", passes)
+        check_int("MCDropout", "passes", passes)
         if measure not in ("entropy", "max"):
             raise InvalidArgumentError(f"MCDropout: measure={measure!r}; 'entropy' or 'max' is needed")
         self.passes = passes

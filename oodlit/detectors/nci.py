@@ -49,7 +49,6 @@ class NCI(Detector):
     mean: Tensor
 
     def __init__(self, alpha: float = 1e-4) -> None:
-        """Set the share of the norm."""
         super().__init__()
         if not 0 <= alpha < float("inf"):
             raise InvalidArgumentError(f"NCI: alpha={alpha}; a finite number >= 0 is needed")

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import check_whole
+from oodlit.checks import check_int
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.formulas.neighbours import largest_products
@@ -56,10 +56,9 @@ class NNGuide(Detector):
     bank: Tensor
 
     def __init__(self, k: int = 10, bank_size: int = 12_811) -> None:
-        """Set the number of neighbours and the size of the bank."""
         super().__init__()
-        check_whole("NNGuide", "k", k)
-        check_whole("NNGuide", "bank_size", bank_size)
+        check_int("NNGuide", "k", k)
+        check_int("NNGuide", "bank_size", bank_size)
         if not k <= bank_size <= TrainSample.default_rows:
             raise InvalidArgumentError(
                 f"NNGuide: bank_size={bank_size}; k={k} <= bank_size <= {TrainSample.default_rows} is needed"

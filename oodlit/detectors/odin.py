@@ -51,7 +51,6 @@ class ODIN(TrainFreeDetector):
     )
 
     def __init__(self, temperature: float = 1000.0, epsilon: float = 0.0014) -> None:
-        """Set temperature and step."""
         super().__init__()
         if not 0 < temperature < float("inf"):
             raise InvalidArgumentError(f"ODIN: temperature={temperature}; a positive, finite number is needed")

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from oodlit.checks import check_whole
+from oodlit.checks import check_int
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.statistics import Statistics, TrainSample, train_labels
@@ -63,10 +63,9 @@ class OpenMax(Detector):
     starts: Tensor
 
     def __init__(self, tail: int = 20, alpha: int = 10) -> None:
-        """Set the size of the tail and the number of revised logits."""
         super().__init__()
-        check_whole("OpenMax", "tail", tail, at_least=2)
-        check_whole("OpenMax", "alpha", alpha)
+        check_int("OpenMax", "tail", tail, at_least=2)
+        check_int("OpenMax", "alpha", alpha)
         self.tail = tail
         self.alpha = alpha
 

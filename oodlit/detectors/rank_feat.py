@@ -52,7 +52,6 @@ class RankFeat(TrainFreeDetector):
     )
 
     def __init__(self, then: Detector | None = None) -> None:
-        """Set what scores the new logits."""
         super().__init__()
         if then is not None and not scores_alone(then, {"logits"}):
             raise InvalidArgumentError(

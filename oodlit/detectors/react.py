@@ -67,7 +67,6 @@ class ReAct(Shaping):
     clip: Tensor
 
     def __init__(self, percentile: float = 99.0, threshold: float | None = None, then: Detector | None = None) -> None:
-        """Set the clipping and what follows it."""
         super().__init__()
         check_percentile("ReAct", percentile)
         if threshold is not None and math.isnan(threshold):

@@ -60,7 +60,6 @@ class RelativeCosine(Detector):
     directions: Tensor
 
     def __init__(self, concepts: Concepts = "means", temperature: float = 1.0) -> None:
-        """Choose the class directions and the temperature."""
         super().__init__()
         if not 0 < temperature < float("inf"):
             raise InvalidArgumentError(

@@ -5,9 +5,10 @@ from typing import final
 from jaxtyping import Float
 from torch import Tensor
 
+from oodlit.checks import check_int
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.reference import Reference
-from oodlit.detectors.formulas.residual_space import check_dim, residual_basis, residual_norms
+from oodlit.detectors.formulas.residual_space import residual_basis, residual_norms
 from oodlit.detectors.statistics import ClassMoments, Statistics
 from oodlit.outputs import Head, Outputs
 
@@ -49,9 +50,9 @@ class Residual(Detector):
     residual: Tensor
 
     def __init__(self, dim: int | None = None) -> None:
-        """Set the dimension of the principal space."""
         super().__init__()
-        self.dim = check_dim("Residual", dim)
+        check_int("Residual", "dim", dim, optional=True)
+        self.dim = dim
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`

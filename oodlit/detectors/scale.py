@@ -54,7 +54,6 @@ class SCALE(Shaping):
     )
 
     def __init__(self, percentile: float = 85.0, then: Detector | None = None) -> None:
-        """Set the share of entries left out of s2, and what follows."""
         super().__init__()
         check_percentile("SCALE", percentile)
         self.percentile = percentile

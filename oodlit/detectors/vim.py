@@ -6,9 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from oodlit.checks import check_int
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.reference import Reference
-from oodlit.detectors.formulas.residual_space import check_dim, residual_basis, residual_norms
+from oodlit.detectors.formulas.residual_space import residual_basis, residual_norms
 from oodlit.detectors.statistics import ClassMoments, Statistics, TrainSample
 from oodlit.outputs import Head, Outputs
 
@@ -61,9 +62,9 @@ class ViM(Detector):
     alpha: Tensor
 
     def __init__(self, dim: int | None = None) -> None:
-        """Set the dimension of the principal space."""
         super().__init__()
-        self.dim = check_dim("ViM", dim)
+        check_int("ViM", "dim", dim, optional=True)
+        self.dim = dim
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`

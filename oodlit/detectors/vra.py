@@ -53,7 +53,6 @@ class VRA(Shaping):
     cap: Tensor
 
     def __init__(self, low: float = 1.0, high: float = 99.0, then: Detector | None = None) -> None:
-        """Set the percentiles and what follows."""
         super().__init__()
         check_percentile("VRA", low, small=True)
         check_percentile("VRA", high)

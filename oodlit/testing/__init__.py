@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING
 from oodlit import _lazy
 
 if TYPE_CHECKING:
+    from oodlit.testing.clauses import ConformanceError as ConformanceError
+    from oodlit.testing.clauses import effort as effort
     from oodlit.testing.conformance import check_by_path as check_by_path
     from oodlit.testing.conformance import check_detector as check_detector
     from oodlit.testing.conformance import checks as checks
@@ -25,7 +27,5 @@ if TYPE_CHECKING:
     from oodlit.testing.pytest_adapter import parametrize_with_checks as parametrize_with_checks
     from oodlit.testing.report import Report as Report
     from oodlit.testing.report import Row as Row
-    from oodlit.testing.rules import ConformanceError as ConformanceError
-    from oodlit.testing.rules import effort as effort
 
 __getattr__, __dir__, __all__ = _lazy.lazy_exports(__name__)

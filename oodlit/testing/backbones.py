@@ -22,7 +22,6 @@ __all__ = [
     "fill_arithmetic_",
 ]
 
-IMAGE_SIZE = (3, 8, 8)
 _PATCH = 4
 _PIXELS = 3 * _PATCH * _PATCH
 
@@ -47,20 +46,20 @@ def arithmetic(*shape: int, salt: int = 0) -> Tensor:
 
 
 @torch.no_grad()
-def fill_arithmetic_(module: nn.Module, *, scale: float = 0.5, salt: int = 0) -> nn.Module:
-    """Fill all parameters with `arithmetic` numbers in [-scale, scale); returns the module in eval mode.
+def fill_arithmetic_(module: nn.Module) -> nn.Module:
+    """Fill all parameters with `arithmetic` numbers in [-0.5, 0.5); returns the module in eval mode.
 
     Example:
         >>> fill_arithmetic_(torch.nn.Linear(2, 2)).training
         False
     """
     for i, parameter in enumerate(module.parameters()):
-        parameter.copy_(((2 * arithmetic(*parameter.shape, salt=salt + i + 1) - 1) * scale).to(parameter.dtype))
+        parameter.copy_((arithmetic(*parameter.shape, salt=i + 1) - 0.5).to(parameter.dtype))
     return module.eval()
 
 
 def _leaves_random_state(constructor: Callable[..., None]) -> Callable[..., None]:
-    """Torch draws the first weights of every layer; they are replaced, and what was drawn is put back."""
+    """Put the random state back: torch draws first weights for every layer, which the constructor then replaces."""
 
     @functools.wraps(constructor)
     def construct(*args: Any, **kwargs: Any) -> None:
@@ -100,7 +99,6 @@ class TinyConvNet(nn.Module):
         bias: bool = True,
         head_name: str = "head",
     ) -> None:
-        """Build the layers and set their weights."""
         super().__init__()
         self.conv = nn.Conv2d(3, self.num_features, _PATCH, stride=_PATCH, bias=False)
         self.act: nn.Module = nn.Identity() if signed else nn.ReLU()
@@ -144,7 +142,6 @@ class TinyHeadlessNet(nn.Module):
 
     @_leaves_random_state
     def __init__(self) -> None:
-        """Build the layers and set their weights."""
         super().__init__()
         self.body = nn.Sequential(nn.Conv2d(3, 16, 4, stride=4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
         fill_arithmetic_(self)
@@ -165,7 +162,6 @@ class TinyConvolutionalClassifier(nn.Module):
 
     @_leaves_random_state
     def __init__(self, num_classes: int = 6) -> None:
-        """Build the layers and set their weights."""
         super().__init__()
         self.body = nn.Sequential(nn.Conv2d(3, 16, 4, stride=4), nn.ReLU(), nn.AdaptiveAvgPool2d(1))
         self.fc = nn.Conv2d(16, num_classes, 1)
@@ -188,7 +184,6 @@ class TinyDistilledNet(nn.Module):
 
     @_leaves_random_state
     def __init__(self, num_classes: int = 6) -> None:
-        """Build the layers and set their weights."""
         super().__init__()
         self.body = nn.Sequential(nn.Conv2d(3, 16, 4, stride=4), nn.Tanh())
         self.head = nn.Linear(16, num_classes)
@@ -212,7 +207,6 @@ class TinyHiddenHeadNet(nn.Module):
 
     @_leaves_random_state
     def __init__(self, num_classes: int = 6) -> None:
-        """Build the layers and set their weights."""
         super().__init__()
         self.body = nn.Sequential(nn.Conv2d(3, 16, 4, stride=4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
         self.head = nn.Linear(16, num_classes)
@@ -237,7 +231,6 @@ class TinyTowers(nn.Module):
 
     @_leaves_random_state
     def __init__(self, width: int = 8) -> None:
-        """Build the layers and set their weights."""
         super().__init__()
         self.image_tower = nn.Sequential(
             nn.Conv2d(3, 16, 4, stride=4), nn.GELU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, width)

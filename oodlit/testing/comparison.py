@@ -1,4 +1,4 @@
-"""Fitting and comparing, as the checks need it."""
+"""What the checks share: to fit a detector on a problem, and to compare scores."""
 
 from collections.abc import Iterable
 
@@ -8,17 +8,17 @@ from torch import Tensor
 
 from oodlit.detectors import Detector, fit
 from oodlit.outputs import Head, Outputs
+from oodlit.testing.clauses import Factory
 from oodlit.testing.problems import Problem
-from oodlit.testing.rules import Factory
 
 __all__ = ["assert_same_ranking", "assert_same_scores", "fit_on", "fitted"]
 
 RTOL = 1e-5
-"""Scores are float32 at least; other batch sizes may sum in another order."""
+"""Relative tolerance: scores are float32 at least, and another batch size may add in another order."""
 
 
 def fit_on(detector: Detector, batches: Iterable[Outputs], head: Head | None) -> Detector:
-    """The detector, fitted; the head is given only where it is asked for."""
+    """Fit the detector and return it; it gets the head only where it declares that it needs it."""
     fit([detector], batches, head if "head" in detector.required_needs else None)
     return detector
 

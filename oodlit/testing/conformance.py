@@ -7,11 +7,11 @@ from pathlib import Path
 
 from oodlit.detectors import Detector
 from oodlit.errors import InvalidArgumentError, RequirementError, UnknownNameError
-from oodlit.testing import contract
+from oodlit.testing.clauses import Check, ConformanceError, Factory, clause_of, effort, root_of
+from oodlit.testing.contract import CHECKS
 from oodlit.testing.contract.declarations import check_declarations, malformed
 from oodlit.testing.problems import ProblemFactory, separated_problem
 from oodlit.testing.report import Report, Row
-from oodlit.testing.rules import Check, ConformanceError, Factory, clause_of, effort, root_of
 
 __all__ = ["check_by_path", "check_detector", "checks", "import_factory"]
 
@@ -23,7 +23,7 @@ def checks() -> dict[str, Check]:
         >>> "check_higher_is_id" in checks()
         True
     """
-    return {name: getattr(contract, name) for name in contract.__all__}
+    return dict(sorted(CHECKS.items()))
 
 
 def check_detector(
@@ -47,7 +47,7 @@ def check_detector(
     asked for, and no other check is run.
 
     Returns:
-        A report with one row per check; an error that makes several checks fail is told in full once.
+        A report with one row per check; an error that makes several checks fail is reported in full once.
         `raise_if_failed()` turns failures into an error; `str()` is a table.
 
     Raises:
@@ -70,14 +70,16 @@ def check_detector(
     detector = make(factory)
     wanted = {name: check for name, check in known.items() if only is None or only in name}
     if malformed(detector):
-        first = _run(check_declarations, factory, detector, problem, "")
+        first = _run(check_declarations, factory, detector, problem, "", {})
         others = (check for name, check in wanted.items() if name != first.check)
         why = "only after the declarations are of the documented form"
         return Report(repr(detector), (first, *(Row(c.__name__, "not run", why, clause_of(c).id) for c in others)))
     refuse_if_not_applicable(detector, problem)
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     with effort(examples):
-        rows = [_run(check, factory, detector, problem, expected.get(name, ""), told) for name, check in wanted.items()]
+        rows = [
+            _run(check, factory, detector, problem, expected.get(name, ""), reported) for name, check in wanted.items()
+        ]
     return Report(repr(detector), tuple(rows))
 
 
@@ -168,9 +170,9 @@ def _run(
     detector: Detector,
     problem: ProblemFactory,
     excuse: str,
-    told: dict[str, str] | None = None,
+    reported: dict[str, str],
 ) -> Row:
-    """One row; `told` maps errors to the check that told them, and gets those that this one tells."""
+    """Run one check; `reported` maps errors to the check that reported them first, and gets new ones."""
     clause = clause_of(check)
     reason = clause.applies(detector)
     if reason and excuse:
@@ -183,22 +185,20 @@ def _run(
     except ConformanceError as error:
         if excuse:
             return Row(check.__name__, "expected failure", excuse, clause.id)
-        return Row(
-            check.__name__, "failed", _told_once(error, check, detector, {} if told is None else told), clause.id
-        )
+        return Row(check.__name__, "failed", _reported_once(error, check, detector, reported), clause.id)
     if excuse:
         message = f"passes although it is expected to fail ({excuse}); take it out of expected_failures"
         return Row(check.__name__, "unexpected pass", message, clause.id)
     return Row(check.__name__, "passed", "", clause.id)
 
 
-def _told_once(error: ConformanceError, check: Check, detector: Detector, told: dict[str, str]) -> str:
-    """The message; a short one where an earlier check told the same error, be it from another process."""
+def _reported_once(error: ConformanceError, check: Check, detector: Detector, reported: dict[str, str]) -> str:
+    """The message; a short one where an earlier check reported the same error, be it from another process."""
     root = root_of(error)
     text = f"{type(root).__name__}: {root}"
-    earlier = next((name for known, name in told.items() if known == text or known in str(error)), None)
+    earlier = next((name for known, name in reported.items() if known == text or known in str(error)), None)
     if earlier is not None:
         return f"{detector!r} breaks clause {clause_of(check).id!r}: the same error as in {earlier}"
     if not isinstance(root, AssertionError):
-        told[text] = check.__name__
+        reported[text] = check.__name__
     return str(error)

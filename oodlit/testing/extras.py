@@ -5,17 +5,17 @@ from types import ModuleType
 
 from oodlit.errors import MissingExtraError
 
-__all__ = ["require"]
+__all__ = ["import_extra"]
 
 
-def require(module: str) -> ModuleType:
+def import_extra(module: str) -> ModuleType:
     """Import a module of the `testing` extra.
 
     Raises:
         MissingExtraError: It is not installed; the message gives the pip line.
 
     Example:
-        >>> require("hypothesis").__name__
+        >>> import_extra("hypothesis").__name__
         'hypothesis'
     """
     package = module.partition(".")[0]

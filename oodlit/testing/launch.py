@@ -22,9 +22,9 @@ from torch import Tensor
 
 from oodlit.detectors import save
 from oodlit.outputs import Outputs
+from oodlit.testing.clauses import Factory
 from oodlit.testing.comparison import fit_on, fitted
 from oodlit.testing.problems import Problem, ProblemFactory, select
-from oodlit.testing.rules import Factory
 
 __all__ = ["LaunchResult", "launch"]
 
@@ -36,7 +36,7 @@ TIMEOUT_S = 300
 
 @dataclass(frozen=True)
 class LaunchResult:
-    """What came back of one detector.
+    """Scores and errors that came back for one detector.
 
     Args:
         expected: Scores in this process, by what was done.
@@ -103,7 +103,7 @@ def batches_of(data: Problem, share: float, rank: int) -> list[Outputs]:
 
 
 def _run(folder: Path) -> str:
-    """Start the processes and wait; returns what they said if one of them failed."""
+    """Start the processes and wait; returns the ends of their logs if one of them failed."""
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(p or str(Path.cwd()) for p in sys.path),
         "OMP_NUM_THREADS": "1",
@@ -141,7 +141,7 @@ def _collect(folder: Path, number: int, result: LaunchResult, ended: str) -> Non
             result.errors["processes"] = f"ended before this detector was done: {ended}"
 
 
-def find(module: str, name: str, file: str | None = None) -> object:
+def find_object(module: str, name: str, file: str | None = None) -> object:
     """An object of a module, which is loaded from its file where it cannot be imported by name."""
     try:
         found: object = importlib.import_module(module)

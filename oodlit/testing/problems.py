@@ -25,13 +25,11 @@ class TinyModel:
 
     Args:
         network: The network.
-        std: Normalisation standard deviation per channel.
     """
 
-    def __init__(self, network: TinyConvNet, std: Sequence[float] = (0.5, 0.5, 0.25)) -> None:
-        """Keep the network."""
+    def __init__(self, network: TinyConvNet) -> None:
         self._network = network
-        self._std = torch.tensor(std)
+        self._std = torch.tensor([0.5, 0.5, 0.25])
 
     @property
     def network(self) -> nn.Module:
@@ -56,7 +54,6 @@ class TinyModel:
 
     def outputs(self, images: Tensor, *, labels: Tensor | None = None, keys: Sequence[str] | None = None) -> Outputs:
         """Everything that a detector may ask for; hidden activations are those of every named layer."""
-        hidden: dict[str, Tensor] = {}
         with torch.no_grad():
             maps = self._network.feature_map(images)
             features = self._network.pool(maps)
@@ -165,7 +162,7 @@ def _class_maps(labels: Tensor, hard: Tensor, *, spread: float, salt: int) -> Te
     """Maps (images, features, 2, 2): feature 2c at the left half, 2c + 1 at the right half, the rest near zero."""
     n, width = len(labels), TinyConvNet.num_features
     maps = 0.2 * arithmetic(n, width, 2, 2, salt=salt)
-    # Of different size, or the two singular components of a map could not be told apart.
+    # Of different size: equal ones would leave it open which singular component of a map is the largest.
     strength = torch.tensor([9.0, 6.5]) * (1 + spread * (2 * arithmetic(n, 2, salt=salt + 1) - 1))
     other = (labels + 1) % NUM_CLASSES
     rows = torch.arange(n)

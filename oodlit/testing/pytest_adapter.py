@@ -6,11 +6,11 @@ from typing import Any
 
 from oodlit.detectors import Detector
 from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.testing.clauses import Check, ConformanceError, Factory, clause_of, effort, name_of, peers
 from oodlit.testing.conformance import checks, make, refuse_if_not_applicable
 from oodlit.testing.contract.declarations import malformed
-from oodlit.testing.extras import require
+from oodlit.testing.extras import import_extra
 from oodlit.testing.problems import ProblemFactory, separated_problem
-from oodlit.testing.rules import Check, ConformanceError, Factory, clause_of, effort, name_of, peers
 
 __all__ = ["parametrize_with_checks"]
 
@@ -46,7 +46,7 @@ def parametrize_with_checks(
         ... def test_conformance(factory, check):
         ...     check(factory)
     """
-    pytest = require("pytest")
+    pytest = import_extra("pytest")
     excuses = {name: dict(reasons) for name, reasons in (expected_failures or {}).items()}
     named = _named(factories)
     for name, reasons in excuses.items():

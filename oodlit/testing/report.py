@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from oodlit.testing.rules import ConformanceError
+from oodlit.testing.clauses import ConformanceError
 
 __all__ = ["Report", "Row", "Status"]
 
@@ -32,7 +32,7 @@ class Report:
     """All checks of one detector.
 
     Args:
-        detector: How it would be written.
+        detector: The detector as one would write it in code.
         rows: One per check.
 
     Example:

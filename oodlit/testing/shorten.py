@@ -1,4 +1,4 @@
-"""Drawn values as messages show them: what is unusual about them, in a line."""
+"""Drawn values in messages: a line that shows what is unusual about them."""
 
 from collections import Counter
 from typing import Any

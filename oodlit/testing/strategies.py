@@ -13,9 +13,9 @@ from torch import Tensor
 
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs
-from oodlit.testing.extras import require
+from oodlit.testing.extras import import_extra
 
-st: Any = require("hypothesis.strategies")
+st: Any = import_extra("hypothesis.strategies")
 Strategy: TypeAlias = Any
 
 __all__ = ["cuts", "extreme_values", "heads", "matrices", "outputs", "rotations", "training_sets"]
@@ -127,7 +127,7 @@ def training_sets(
         num_features: Number of features.
         min_per_class: Fewest images of a class.
         max_per_class: Most images of a class.
-        gaps: True lets classes be without any image (one class keeps its images).
+        gaps: True allows classes without any image; one class keeps its images.
     """
 
     def build(draw: Any) -> Outputs:
@@ -163,8 +163,8 @@ def cuts(size: int) -> Strategy:
 def _composite(build: Callable[[Any], object]) -> Strategy:
     """The strategy that `build(draw)` describes.
 
-    Run-time type checkers sample long containers with the global random numbers, which hypothesis takes for a strategy
-    that cannot be replayed; the state is put back.
+    The state of the global random numbers is put back: run-time type checkers sample long containers with them, which
+    hypothesis would take for a strategy that cannot be replayed.
     """
 
     def drawn(draw: Any) -> object:

@@ -18,7 +18,7 @@ from oodlit.detectors.contract.saving import detector_to_config
 from oodlit.detectors.statistics import synchronize
 from oodlit.distributed import cpu_group, gather_objects
 from oodlit.errors import InvalidArgumentError
-from oodlit.testing.launch import SHARES, batches_of, find
+from oodlit.testing.launch import SHARES, batches_of, find_object
 from oodlit.testing.problems import Problem, ProblemFactory
 
 __all__ = ["main"]
@@ -27,12 +27,12 @@ PATIENCE = timedelta(seconds=60)
 
 
 def main(folder: Path, rank: int) -> None:
-    """Load every saved detector, score; then fit it again together with the other processes, score."""
+    """Load and score every saved detector; then fit it again together with the other processes, and score."""
     task = json.loads((folder / "task.json").read_text())
     torch.set_num_threads(1)
     for module, file in task["modules"].items():
-        find(module, "", file)
-    problem: ProblemFactory = find(*task["problem"])  # type: ignore[assignment]  # the parent passed one
+        find_object(module, "", file)
+    problem: ProblemFactory = find_object(*task["problem"])  # type: ignore[assignment]  # the parent passed one
     dist.init_process_group(
         "gloo", init_method=(folder / "rendezvous").as_uri(), rank=rank, world_size=task["processes"], timeout=PATIENCE
     )
@@ -40,7 +40,7 @@ def main(folder: Path, rank: int) -> None:
         _one_detector(folder, number, written, rank, problem)
     backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
     dist.destroy_process_group()
-    del backend  # last: torch < 2.8 would wait for gloo's threads with the interpreter's lock, for which they wait
+    del backend  # last: torch < 2.8 waits here for gloo's threads, holding the interpreter's lock that they wait for
 
 
 def _one_detector(folder: Path, number: str, written: str, rank: int, problem: ProblemFactory) -> None:

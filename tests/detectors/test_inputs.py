@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oodlit.checks import check_whole
+from oodlit.checks import check_int
 from oodlit.detectors import (
     ASH,
     DDU,
@@ -47,9 +47,9 @@ from oodlit.detectors import (
 from oodlit.detectors.contract.fitting import make_statistics
 from oodlit.detectors.formulas import percentile as percentile_module
 from oodlit.detectors.formulas.gaussian import whitening
-from oodlit.detectors.formulas.neighbours import exact_scaling
 from oodlit.detectors.formulas.percentile import check_percentile, percentile
 from oodlit.detectors.statistics import ClassMoments, FeatureBank
+from oodlit.detectors.statistics.feature_bank import exact_scaling
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs
 
@@ -264,7 +264,7 @@ def test_settings_that_are_no_whole_numbers(value: object) -> None:
     with pytest.raises(
         InvalidArgumentError, match=re.escape(f"KNN: k={value!r}; a whole number, at least 1, is needed")
     ):
-        check_whole("KNN", "k", value)
+        check_int("KNN", "k", value)
 
 
 @pytest.mark.parametrize("value", ["90", True, None, float("nan"), -1, 101.0])

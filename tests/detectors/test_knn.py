@@ -8,7 +8,7 @@ import torch
 
 from oodlit.detectors import KNN, fit
 from oodlit.detectors.formulas import neighbours
-from oodlit.detectors.formulas.neighbours import exact_scaling
+from oodlit.detectors.statistics.feature_bank import exact_scaling
 from oodlit.errors import InvalidArgumentError, NotFittedError
 from oodlit.outputs import Outputs
 

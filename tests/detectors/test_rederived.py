@@ -47,6 +47,7 @@ from oodlit.detectors import (
     detectors,
     fit,
 )
+from oodlit.detectors.rank_feat import without_first_component
 from oodlit.outputs import Outputs
 
 from .formulas import (
@@ -109,6 +110,10 @@ CASES: dict[str, tuple[Callable[[], Detector], Callable[[Problem], Array]]] = {
     "cosine-head": (lambda: Cosine.preset("zero-shot"), lambda p: cosines(p, list(p.W)).max(axis=1)),
     "relative_cosine": (RelativeCosine, lambda p: each(cosines(p, class_means(p)), msp)),
     "mcm": (lambda: RelativeCosine.preset("mcm"), lambda p: each(cosines(p, list(p.W)), msp)),
+    "mcm-0.5": (
+        lambda: RelativeCosine.preset("mcm", temperature=0.5),
+        lambda p: each(cosines(p, list(p.W)) / 0.5, msp),
+    ),
     "relative_cosine-0.1": (
         lambda: RelativeCosine(temperature=0.1),
         lambda p: each(cosines(p, class_means(p)) / 0.1, msp),
@@ -129,12 +134,17 @@ CASES: dict[str, tuple[Callable[[], Detector], Callable[[Problem], Array]]] = {
         lambda: ReAct.preset("dice"),
         lambda p: rescored(p, np.minimum(p.q, 1.0), weight=sparse_head(p, 10.0)),
     ),
+    "re_act-dice-max-logit": (
+        lambda: ReAct(threshold=0.7, then=DICE(30.0, then=MaxLogit())),
+        lambda p: rescored(p, np.minimum(p.q, 0.7), lambda z: z.max(), sparse_head(p, 30.0)),
+    ),
     "dice": (DICE, lambda p: rescored(p, p.q, weight=sparse_head(p, 70.0))),
     "dice-entropy": (
         lambda: DICE(90.0, then=Entropy()),
         lambda p: rescored(p, p.q, entropy, sparse_head(p, 90.0)),
     ),
     "vra": (VRA, lambda p: rescored(p, cut(p, 1.0, 99.0))),
+    "vra-10-80": (lambda: VRA(10.0, 80.0), lambda p: rescored(p, cut(p, 10.0, 80.0))),
     "vra-gen": (lambda: VRA(60.0, 95.0, then=GEN()), lambda p: rescored(p, cut(p, 60.0, 95.0), gen)),
     "ash": (ASH, lambda p: rescored(p, ash(p, "s", 90.0))),
     "ash-b": (lambda: ASH.preset("b-65"), lambda p: rescored(p, ash(p, "b", 65.0))),
@@ -259,12 +269,14 @@ def test_rank_feat(shape: tuple[int, int, int]) -> None:
     """Song et al., NeurIPS 2022: the map without its first singular component, then the rest of the network."""
     network = Conv(width=shape[0])
     maps = np.random.default_rng(0).normal(size=(5, *shape)) + 1
-    expected = []
+    expected, rests = [], []
     for one in maps:
         u, s, v = np.linalg.svd(one.reshape(shape[0], -1))
         rest = one.reshape(shape[0], -1) - s[0] * np.outer(u[:, 0], v[0])
+        rests.append(rest.reshape(shape))
         z = network.head.weight.detach().double().numpy() @ rest.mean(axis=1) + network.head.bias.detach().numpy()
         expected.append((lse(z), msp(z)))
+    np.testing.assert_allclose(without_first_component(torch.from_numpy(maps)), rests, atol=1e-12)
     outputs = Outputs(
         torch.zeros(5, 4), hidden={"feature_map": torch.from_numpy(maps)}, model=PlainModel(network, torch.ones(3))
     )

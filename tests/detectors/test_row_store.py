@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from oodlit.detectors.statistics import row_store
@@ -22,6 +22,7 @@ def columns(values: list[int]) -> dict[str, torch.Tensor]:
     limit=st.one_of(st.none(), st.integers(1, 20)),
     merged_between=st.booleans(),
 )
+@example(parts=[[1, 2], [3, 4, 5]], page=1, more=0, by=None, limit=1, merged_between=False)  # a page beyond the limit
 def test_like_a_list(
     parts: list[list[int]], page: int, more: int, by: str | None, limit: int | None, merged_between: bool
 ) -> None:

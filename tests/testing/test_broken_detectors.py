@@ -5,7 +5,7 @@ import torch
 from oodlit.detectors import Detector, Reference, TrainFreeDetector
 from oodlit.detectors.statistics import ClassMoments
 from oodlit.testing import check_detector, checks
-from oodlit.testing.rules import clause_of, peers
+from oodlit.testing.clauses import clause_of, peers
 
 PAPER = Reference("How to break a detector", "A. Nonymous", "example", 2024, "https://example.org")
 

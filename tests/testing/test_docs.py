@@ -12,8 +12,8 @@ from oodlit.detectors import BackboneFacts, Detector, fit, statistics
 from oodlit.detectors.contract.detector import snake_case
 from oodlit.outputs import NEEDS, Outputs
 from oodlit.testing import checks
+from oodlit.testing.clauses import clause_of
 from oodlit.testing.contract.invariances import INVARIANCES
-from oodlit.testing.rules import clause_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "conformance.md"
 BLOCKS = re.findall(r'```python(?: title="(.+?)")?\n(.+?)```', PAGE.read_text(), flags=re.DOTALL)

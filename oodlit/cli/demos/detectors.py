@@ -1,11 +1,12 @@
 """Every exported detector, as a demo uses it."""
 
-import inspect
 from collections.abc import Mapping
 from typing import Any
 
 from oodlit import detectors
 from oodlit.detectors import Detector
+from oodlit.detectors.contract.class_paths import construct, signature
+from oodlit.errors import UnknownNameError
 
 __all__ = ["every_detector"]
 
@@ -21,20 +22,24 @@ def every_detector(
 
     Returns:
         Detectors by key, and the reasons why others are left out.
+
+    Raises:
+        UnknownNameError: `settings` names a detector that is not there.
+        InvalidArgumentError: A detector has no such argument.
     """
+    known = detectors.detectors()
+    for key in settings or {}:
+        if key not in known:
+            raise UnknownNameError.of("detector", key, known)
     chosen: dict[str, Detector] = {}
     left_out: dict[str, str] = {}
-    for key, kind in sorted(detectors.detectors().items()):
+    for key, kind in known.items():
         given = dict((settings or {}).get(key, {}))
-        needed = [
-            p.name
-            for p in inspect.signature(kind).parameters.values()
-            if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD) and p.name not in given
-        ]
+        needed = [p.name for p in signature(kind).parameters.values() if p.default is p.empty and p.name not in given]
         if needed:
             left_out[key] = f"has no default for {', '.join(needed)}; this demo gives none"
             continue
-        detector = kind(**given)
+        detector = construct(kind, given, Detector)
         if train_free and detector.required_statistics:
             left_out[key] = "must be fitted on training images; this demo has none"
             continue

@@ -17,8 +17,8 @@ from oodlit.module import OODModule
 
 __all__ = ["run_digits"]
 
-SETTINGS = {"knn": {"k": 10}, "nnguide": {"k": 10}}
-"""Where the defaults are meant for ImageNet's 1.3 million training images, and not for 758."""
+SETTINGS = {"knn": {"k": 10}}
+"""The default k of KNN is meant for ImageNet's 1.3 million training images, and not for 758."""
 
 
 def run_digits(

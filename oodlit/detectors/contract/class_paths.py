@@ -1,5 +1,6 @@
 """Classes and settings as plain values: the dotted path of a class, and the arguments of its constructor."""
 
+import inspect
 import sys
 from collections.abc import Mapping
 from importlib import import_module
@@ -7,13 +8,13 @@ from typing import Any, TypeVar
 
 from oodlit.errors import InvalidArgumentError
 
-__all__ = ["from_config", "import_class", "public_path", "settings_from_config"]
+__all__ = ["construct", "from_config", "import_class", "public_path", "signature"]
 
 T = TypeVar("T")
 
 
 def public_path(kind: type) -> str:
-    """The shortest dotted path that leads to a class: files move within a package, what a package exports does not.
+    """The shortest dotted path that leads to a class: it stays valid when the file of the class moves in its package.
 
     Example:
         >>> from oodlit.detectors import KNN
@@ -44,15 +45,39 @@ def import_class(path: str, base: type[T]) -> type[T]:
     return kind
 
 
+def signature(kind: type) -> inspect.Signature:
+    """Arguments of a constructor that have a name: without `*args` and `**kwargs`, as `nn.Module` takes them."""
+    found = inspect.signature(kind)
+    named = [p for p in found.parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    return found.replace(parameters=named)
+
+
 def from_config(config: Mapping[str, Any], base: type[T]) -> T:
     """The object that `class_path` and `init_args` describe.
 
     Raises:
-        InvalidArgumentError: The class cannot be imported, or is no subclass of `base`.
+        InvalidArgumentError: The class cannot be imported, is no subclass of `base`, or has other settings.
     """
-    return import_class(config["class_path"], base)(**settings_from_config(config["init_args"], base))
+    return construct(import_class(config["class_path"], base), config["init_args"], base)
 
 
-def settings_from_config(settings: Mapping[str, Any], base: type[T]) -> dict[str, Any]:
-    """Arguments of a constructor, in which class paths have become objects."""
-    return {n: from_config(v, base) if isinstance(v, Mapping) and "class_path" in v else v for n, v in settings.items()}
+def construct(kind: type[T], settings: Mapping[str, Any], base: type[Any]) -> T:
+    """An object of class `kind`; a setting that is a class path and its `init_args` becomes an object of `base`.
+
+    Raises:
+        InvalidArgumentError: The constructor has no such argument, or needs one that is not among the settings.
+
+    Example:
+        >>> from oodlit.detectors import KNN, Detector
+        >>> construct(KNN, {"k": 5}, Detector)
+        KNN(k=5)
+    """
+    known = signature(kind)
+    try:
+        known.bind(**settings)
+    except TypeError as error:
+        raise InvalidArgumentError(
+            f"{kind.__name__}: {error}; its settings: {', '.join(known.parameters) or 'none'}"
+        ) from None
+    nested = {n: from_config(v, base) for n, v in settings.items() if isinstance(v, Mapping) and "class_path" in v}
+    return kind(**{**settings, **nested})

@@ -1,6 +1,5 @@
 """The contract of a detector: what it needs, how it is fitted, how it scores."""
 
-import inspect
 import logging
 import re
 from abc import ABC, abstractmethod
@@ -12,8 +11,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from oodlit.checks import check_finite, check_head, check_outputs, check_shapes, plain_mode, shapes_of
-from oodlit.detectors.contract.class_paths import settings_from_config
+from oodlit.checks import check_finite, check_head, check_outputs, check_shapes, plain_mode, sizes_of
+from oodlit.detectors.contract.class_paths import construct, signature
 from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.statistics import Statistic, Statistics
 from oodlit.errors import InvalidArgumentError, NotFittedError, RequirementError, UnknownNameError
@@ -48,7 +47,7 @@ class Detector(nn.Module, ABC):
     """
 
     needs: frozenset[str]
-    """Which of `NEEDS` are read; nothing else may be. Of the class, or of the instance where settings decide."""
+    """The names in `NEEDS` that the detector reads, and no others. Set by the constructor where settings decide."""
     statistics: tuple[type[Statistic], ...] = ()
     """What must be known of the training set; empty for a train-free detector."""
     sample_fields: ClassVar[frozenset[str] | None] = None
@@ -70,10 +69,10 @@ class Detector(nn.Module, ABC):
     extra_passes: int = 0
     """Forward passes per image beyond the one that every run makes."""
     notes: tuple[str, ...] = ()
-    """What the last fit found worth telling, for example classes without an image. Also logged as warnings."""
+    """What a user should know of the last fit, for example classes without an image. Also logged as warnings."""
 
     fitted_on: str = ""
-    """Fingerprint of the backbone that the fit belongs to; set by whoever knows it, empty after a fit by hand."""
+    """Fingerprint of the backbone that the fit belongs to; set by a run and by `load`, empty after a fit by hand."""
 
     _fitted: bool = False
     _shapes: Mapping[str, int] = MappingProxyType({})
@@ -198,6 +197,7 @@ class Detector(nn.Module, ABC):
 
         Raises:
             UnknownNameError: There is no such preset.
+            InvalidArgumentError: The constructor has no such setting.
 
         Example:
             >>> from oodlit.detectors import KNN
@@ -208,7 +208,7 @@ class Detector(nn.Module, ABC):
             raise UnknownNameError(f"{cls.__name__} has no presets, got {name!r}; write {cls.__name__}(...)")
         if name not in cls.presets:
             raise UnknownNameError.of(f"preset of {cls.__name__}", name, cls.presets)
-        return cls(**{**settings_from_config(cls.presets[name], Detector), **changes})
+        return construct(cls, {**cls.presets[name], **changes}, Detector)
 
     @classmethod
     def key(cls) -> str:
@@ -238,23 +238,23 @@ class Detector(nn.Module, ABC):
         return next((reason for reason in (*reasons, *nested) if reason), "")
 
     def extra_repr(self) -> str:
-        """Settings that differ from their default; what was not stored reads `name=?`, as messages must have a name."""
+        """Settings that differ from their default; `name=?` where one was not stored, as messages show settings."""
         stored = self._stored_settings()
         written = {n: repr(stored[n]) if n in stored else "?" for n in _parameters(type(self))}
         return ", ".join(f"{n}={written[n]}" for n, v in _parameters(type(self)).items() if written[n] != repr(v))
 
     def __repr__(self) -> str:
-        """As one would write it."""
+        """The detector as one would write it in code."""
         return f"{type(self).__name__}({self.extra_repr()})"
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Settings are frozen once fitted: what was derived from them would no longer belong to them."""
+        """Refuse to change a setting after the fit: the fitted state was derived from it."""
         if self._fitted and name in _parameters(type(self)):
             raise AttributeError(f"{self!r} is fitted and its setting {name!r} is frozen; make a new detector")
         super().__setattr__(name, value)
 
     def _check_inputs(self, outputs: Outputs) -> None:
-        """Every needed field is there, finite, and as wide as in the fit."""
+        """Refuse outputs in which a needed field is missing, not finite, or not as wide as in the fit."""
         needs = self.required_needs
         for name in sorted(needs & {"logits", "features", "images"}):
             outputs.require(name)
@@ -265,15 +265,15 @@ class Detector(nn.Module, ABC):
             if layer not in (outputs.hidden or {}):
                 raise InvalidArgumentError(f"{self!r} needs the hidden activation {layer!r}, which was not captured")
         check_finite(self, outputs, needs)
-        check_shapes(self, shapes_of(outputs, needs), self._shapes, "outputs have", "the fit was made on")
+        check_shapes(self, sizes_of(outputs, needs), self._shapes, "outputs have", "the fit was made on")
 
     def note(self, message: str) -> None:
-        """Tell what a fit found: kept in `notes` and logged as a warning."""
+        """Add a message to `notes`, and log it as a warning."""
         self.notes = (*self.notes, message)
         _log.warning("%r: %s", self, message)
 
     def _follow(self, device: torch.device) -> None:
-        """Move the buffers to where the outputs are: a fit may have been made, or loaded, elsewhere."""
+        """Move the buffers to the device of the outputs: the detector may have been fitted, or loaded, on another."""
         with plain_mode():
             for name, buffer in self._buffers.items():
                 if buffer is not None and buffer.device != device and name not in self.host_buffers:
@@ -311,5 +311,4 @@ def snake_case(name: str) -> str:
 
 def _parameters(kind: type) -> Mapping[str, Any]:
     """Names and defaults of the constructor's parameters."""
-    parameters = list(inspect.signature(kind).parameters.values())
-    return {p.name: p.default for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
+    return {name: parameter.default for name, parameter in signature(kind).parameters.items()}

@@ -50,7 +50,7 @@ def fit(detectors: Sequence[Detector], batches: Iterable[Outputs], head: Head | 
 
 
 def make_statistics(detectors: Sequence[Detector], extra: Sequence[type[Statistic]] = ()) -> Statistics:
-    """Empty statistics that serve all `detectors`, one of each type; those in `extra` are there anyway, and whole."""
+    """Empty statistics, one of each type: those that `detectors` need, and those in `extra` with all their fields."""
     kinds = dict.fromkeys([*(k for d in detectors for k in d.required_statistics), *extra])
     owners = {
         k: []
@@ -70,7 +70,7 @@ def estimate_bytes(statistics: Statistics, facts: BackboneFacts) -> int:
 
 
 def name_detectors(detectors: Sequence[object] | Mapping[str, object]) -> dict[str, Detector]:
-    """Names for tables and files: given ones, else the key, with the changed settings where keys repeat.
+    """Name detectors for tables and files: by a mapping, else by key, with the changed settings where keys repeat.
 
     Raises:
         InvalidArgumentError: Two detectors would have the same name, an entry is no detector, or there is none.
@@ -105,7 +105,7 @@ def _check(item: object) -> Detector:
 
 
 def _check_lists(detectors: object, batches: object) -> None:
-    """Detectors and batches come as lists, also where there is one."""
+    """Refuse detectors and batches that are not lists, also where there is only one."""
     if isinstance(detectors, Detector):
         raise InvalidArgumentError(f"fit: detectors={detectors!r}; give a list: fit([{detectors!r}], batches, head)")
     if isinstance(detectors, Mapping):

@@ -60,7 +60,7 @@ def presets() -> dict[str, Mapping[str, Mapping[str, Any]]]:
 
 
 def detector_hint(item: object) -> str:
-    """What to write where a class, or its name, stands in place of a detector; empty if it is neither.
+    """A hint for messages: what to write where a detector's class or its name was given; empty if it was neither.
 
     Example:
         >>> from oodlit.detectors import MSP

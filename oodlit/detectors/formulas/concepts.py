@@ -5,7 +5,7 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import identity
+from oodlit.checks import memo_key
 from oodlit.detectors.statistics import ClassMoments, Statistic, Statistics
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs, unit
@@ -43,5 +43,5 @@ def concept_vectors(concepts: str, statistics: Statistics, head: Head | None) ->
 def class_cosines(outputs: Outputs, vectors: Float[Tensor, "classes features"]) -> Float[Tensor, "batch classes"]:
     """Cosines in float64, computed once per batch for equal vectors."""
     return outputs.memo(
-        ("class_cosines", identity(vectors)), lambda: unit(outputs.require("features").double()) @ vectors.T
+        ("class_cosines", memo_key(vectors)), lambda: unit(outputs.require("features").double()) @ vectors.T
     )

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import all_finite, identity
+from oodlit.checks import all_finite, memo_key
 from oodlit.detectors.statistics import ClassMoments, Statistics
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
@@ -103,7 +103,7 @@ def class_distances(
         squares = white.square().sum(dim=1, keepdim=True) + whitened_means.square().sum(dim=1)
         return torch.addmm(squares, white, whitened_means.T, alpha=-2).clamp_(min=0)
 
-    return outputs.memo(("class_distances", identity(origin, whiten, whitened_means)), compute)
+    return outputs.memo(("class_distances", memo_key(origin, whiten, whitened_means)), compute)
 
 
 def squared_norms(

@@ -6,7 +6,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-__all__ = ["chunks", "exact_scaling", "kth_distances", "largest_products"]
+from oodlit.detectors.statistics.feature_bank import exact_scaling
+
+__all__ = ["chunks", "kth_distances", "largest_products"]
 
 BUDGET = 2**24
 """Products held at a time (64 MiB in float32), whatever the size of batch and bank."""
@@ -15,23 +17,7 @@ TOLERANCE = 1e-4
 DOUBLE_ERROR = 16 * torch.finfo(torch.float64).eps
 """Error that a product of unit vectors may have even in float64."""
 PROBES = 8
-"""Products per query that are formed again in float64, to see how wrong the float32 ones are here."""
-
-
-def exact_scaling(vectors: Float[Tensor, "rows features"]) -> Float[Tensor, "rows features"]:
-    """Rows times a power of two that brings the largest entry into [0.5, 1): no rounding, no overflow later on.
-
-    Example:
-        >>> exact_scaling(torch.tensor([[3e30, 4e30], [0.0, 0.0]])).amax(dim=1)
-        tensor([0.7889, 0.0000])
-    """
-    largest = torch.maximum(vectors.amax(dim=1, keepdim=True), -vectors.amin(dim=1, keepdim=True))
-    exponents = torch.frexp(largest).exponent
-    one = torch.ones_like(exponents, dtype=vectors.dtype)
-    # Two steps where a row is tiny: 2^149, which the smallest numbers need, is not a float32.
-    half = exponents.clamp(min=-100)
-    scaled = vectors * torch.ldexp(one, -half)
-    return scaled if torch.equal(half, exponents) else scaled * torch.ldexp(one, half - exponents)
+"""Products per query that are formed again in float64, to measure the error of the float32 ones."""
 
 
 def chunks(num_queries: int, num_rows: int, *, at_least: int) -> Iterator[slice]:
@@ -111,7 +97,7 @@ def _kth_distances(queries: Tensor, bank: Tensor, norms: Tensor, k: int) -> Tens
     at = probes.to(bank.device)
     vectors = bank[at].to(exact)  # (batch, probes, features)
     again = torch.einsum("bf,bpf->bp", exact, vectors) * inverse[at].to(exact) + halves[at].to(exact)
-    # A float64 product is wrong as well; probes in the same dtype would not show it.
+    # Float64 products have errors too, which probes in float64 do not show.
     error = (again - nearest.values).abs().amax(dim=1).clamp(min=DOUBLE_ERROR)
     doubtful = (~(8 * error <= TOLERANCE * squares)).nonzero().flatten()
     distances = squares.clamp(min=0).sqrt()

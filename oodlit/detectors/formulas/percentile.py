@@ -9,7 +9,7 @@ __all__ = ["check_percentile", "percentile"]
 
 
 SAMPLE = 2**16
-"""Values looked at first, and at a time, where there are many."""
+"""Where there are many values: how many are sorted first, and how many are looked at at a time."""
 
 
 def percentile(values: Tensor, percent: float) -> float:
@@ -45,7 +45,7 @@ def _near(flat: np.ndarray, rank: int) -> tuple[int, np.ndarray]:
     """The values around the one of a rank, its successor among them, and how many smaller ones are left out."""
     if flat.size < 16 * SAMPLE:
         return 0, flat
-    # Evenly spaced values tell, within a few standard errors of a rank, between which values the wanted one lies.
+    # The wanted value lies within a few standard errors of its rank among evenly spaced values.
     sample = np.sort(flat[:: flat.size // SAMPLE])
     middle, margin = rank / flat.size * sample.size, 5 * sample.size**0.5
     low = sample[int(middle - margin)] if middle > margin else -np.inf
@@ -56,7 +56,7 @@ def _near(flat: np.ndarray, rank: int) -> tuple[int, np.ndarray]:
         skipped += int(np.count_nonzero(part < low))
         parts.append(part[(part >= low) & (part <= high)])
     near = np.concatenate(parts)
-    # Values that follow a pattern may betray the sample: all of them then.
+    # Where values follow a pattern, evenly spaced ones may mislead: then all of them are taken.
     return (skipped, near) if skipped <= rank < skipped + near.size - 1 else (0, flat)
 
 

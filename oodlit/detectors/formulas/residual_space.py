@@ -4,12 +4,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import check_whole, identity
+from oodlit.checks import memo_key
 from oodlit.detectors.statistics import ClassMoments, Statistics
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs
 
-__all__ = ["check_dim", "default_dim", "residual_basis", "residual_norms"]
+__all__ = ["default_dim", "residual_basis", "residual_norms"]
 
 
 def default_dim(width: int) -> int:
@@ -22,13 +22,6 @@ def default_dim(width: int) -> int:
     if width >= 2048:
         return 1000
     return 512 if width >= 768 else max(1, width // 2)
-
-
-def check_dim(owner: str, dim: int | None) -> int | None:
-    """`dim` itself, or an error that names its owner."""
-    if dim is not None:
-        check_whole(owner, "dim", dim)
-    return dim
 
 
 def residual_basis(
@@ -49,7 +42,7 @@ def residual_basis(
         )
 
     def origin_of() -> Tensor:
-        # The shortest of the nearest solutions of W u = -b, as the pseudo-inverse gives it; CPU: any rank is allowed.
+        # The shortest of the nearest solutions of W u = -b, as the pseudo-inverse gives it. The CPU allows any rank.
         weight, bias = head.weight.double().cpu(), head.offset.double().cpu()
         unmasked = bias > -float("inf")  # a masked class, with a bias of minus infinity, has no equation
         weight, bias = weight[unmasked], bias[unmasked]
@@ -79,4 +72,4 @@ def residual_norms(
         norms: Tensor = torch.linalg.vector_norm((outputs.require("features").double() - origin) @ residual, dim=1)
         return norms
 
-    return outputs.memo(("residual_norms", identity(origin, residual)), compute)
+    return outputs.memo(("residual_norms", memo_key(origin, residual)), compute)

@@ -83,7 +83,7 @@ def odds_against(outputs: Outputs) -> Float[Tensor, " batch"]:
 
     def compute() -> Tensor:
         ratios = outputs.probabilities / outputs.max_probabilities[:, None]  # exactly 1 for the largest
-        # The fractional part of 1 is 0: it takes the largest class out, and its equals, which are counted.
+        # The fractional part of 1 is 0: it leaves out the largest class and its equals, which are counted below.
         total, others = ratios.sum(dim=1), ratios.frac_().sum(dim=1)
         return others + ((total - others).round() - 1)
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeVar, final
 import torch
 from torchmetrics import Metric
 
-from oodlit.checks import check_finite, check_shapes, plain_mode, shapes_of
+from oodlit.checks import check_finite, check_shapes, plain_mode, sizes_of
 from oodlit.detectors.statistics.labels import train_labels
 from oodlit.distributed import Group
 from oodlit.errors import InvalidArgumentError
@@ -33,9 +33,9 @@ class Statistic(Metric):
     full_state_update = False
 
     @classmethod
-    @abstractmethod
     def for_detectors(cls: type[S], detectors: Iterable[Any]) -> S:
-        """The statistic that serves all `detectors` that name it."""
+        """The statistic that serves all `detectors` that name it; a subclass may ask them for their settings."""
+        return cls()
 
     @abstractmethod
     def accumulate(self, outputs: Outputs) -> None:
@@ -58,20 +58,20 @@ class Statistic(Metric):
     def num_samples(self) -> int:
         """Number of training images seen."""
 
-    def telling(self, outputs: Outputs) -> dict[str, torch.Tensor]:
-        """What is computed of a field anyway and is finite only if the field is; see `check_finite`."""
+    def finite_proxy(self, outputs: Outputs) -> dict[str, torch.Tensor]:
+        """By field: a smaller tensor that is computed anyway and is finite only if the field is; see `check_finite`."""
         return {}
 
     @final
     def check(self, outputs: Outputs) -> None:
         """Refuse a batch with values that are not finite or, where labels are read, without labels.
 
-        Before anything of it is taken in: after a refusal the state is that of the batches before.
+        It is called before anything of the batch is taken in: a refused batch leaves the state as it was.
         """
         if len(outputs) == 0:
             return
         with plain_mode(), torch.autocast(outputs.device.type, enabled=False):
-            check_finite(self, outputs, self.needs, self.telling(outputs))
+            check_finite(self, outputs, self.needs, self.finite_proxy(outputs))
             if "labels" in self.needs:
                 train_labels(outputs, outputs.require("logits").shape[1] if "logits" in self.needs else None)
 
@@ -105,7 +105,7 @@ class Statistic(Metric):
 
 
 class Statistics(Mapping[type[Statistic], Statistic]):
-    """The statistics of one fit, by type.
+    """The statistics of one fit, by type; at most one of each type.
 
     Example:
         >>> from oodlit.detectors.statistics import ClassMoments
@@ -116,7 +116,6 @@ class Statistics(Mapping[type[Statistic], Statistic]):
     """
 
     def __init__(self, statistics: Iterable[Statistic] = ()) -> None:
-        """Keep `statistics`, at most one of each type."""
         self._by_type = {type(s): s for s in statistics}
         self._memo: dict[Hashable, object] = {}
         self.shapes: dict[str, int] = {}
@@ -164,9 +163,9 @@ class Statistics(Mapping[type[Statistic], Statistic]):
         """Take in one batch."""
         self._memo.clear()
         if len(outputs):
-            found = shapes_of(outputs, frozenset().union(*(s.needs for s in self.values())))
+            found = sizes_of(outputs, frozenset().union(*(s.needs for s in self.values())))
             check_shapes(self, found, self.shapes, "a training batch has", "the batches before have")
-            for statistic in self.values():  # all of them before the first one changes
+            for statistic in self.values():  # no statistic changes before all have accepted the batch
                 statistic.check(outputs)
             self.shapes |= found
         for statistic in self.values():
@@ -174,7 +173,7 @@ class Statistics(Mapping[type[Statistic], Statistic]):
 
 
 def synchronize(statistics: Iterable[Statistic], group: Group = None) -> None:
-    """Union over all processes of `group`. Every process calls it exactly once, also one without batches."""
+    """Give every process of `group` the statistics of all. Each calls it exactly once, also one without batches."""
     with plain_mode():
         for statistic in statistics:
             statistic._leave_inference_mode()

@@ -1,12 +1,9 @@
 """Counts, means and covariances of the features, per class and pooled."""
 
-from collections.abc import Iterable
-from typing import Any
-
 import torch
 from torch import Tensor
 
-from oodlit.checks import check_alike
+from oodlit.checks import check_same_shape
 from oodlit.detectors.statistics.base import Statistic
 from oodlit.detectors.statistics.labels import train_labels
 from oodlit.distributed import Group, all_sum, gather_objects
@@ -39,16 +36,10 @@ class ClassMoments(Statistic):
     scatter: Tensor
 
     def __init__(self) -> None:
-        """Start without a sample; shapes follow from the first batch."""
         super().__init__(sync_on_compute=False)
         self.add_state("class_counts", torch.zeros(0, dtype=torch.int64), dist_reduce_fx=None)
         for name in ("references", "differences", "scatter"):
             self.add_state(name, torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx=None)
-
-    @classmethod
-    def for_detectors(cls, detectors: Iterable[Any]) -> "ClassMoments":
-        """One size fits all."""
-        return cls()
 
     def accumulate(self, outputs: Outputs) -> None:
         """Take in one batch."""
@@ -70,11 +61,11 @@ class ClassMoments(Statistic):
         if other.num_samples == 0:
             return
         self._allocate(other.references.shape[1], len(other.class_counts), other.references.device)
-        check_alike(self, self.references.shape[1], other.references.shape[1])
+        check_same_shape(self, self.references.shape[1], other.references.shape[1])
         present, counts = other.class_ids, other.class_counts[other.class_ids, None]
         new = present[self.class_counts[present] == 0]
         self.references[new] = other.references[new]
-        # Not from the class means: these are rounded at their distance from zero.
+        # Not the difference of the class means: far from zero, their rounding would cost digits.
         away = other.references[present] - self.references[present] + other.differences[present] / counts
         self.scatter += other._upper_within()
         _add_products(self.scatter, away * counts.double().sqrt())
@@ -149,7 +140,7 @@ class ClassMoments(Statistic):
         return (self._means() - self.mean) * self.class_counts.double().sqrt()[:, None]
 
     def _upper_within(self) -> Tensor:
-        """Sum of (x - mu_y)(x - mu_y)', upper triangle: from around the references to around the means."""
+        """Sum of (x - mu_y)(x - mu_y)', upper triangle: the scatter around the references, moved to the means."""
         away = self.differences / self.class_counts.clamp(min=1).double().sqrt()[:, None]
         return _add_products(self.scatter.clone(), away, sign=-1)
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oodlit.checks import check_alike
+from oodlit.checks import check_same_shape
 from oodlit.detectors.statistics.base import Statistic
 from oodlit.detectors.statistics.labels import train_labels
 from oodlit.distributed import Group, all_sum, gather_objects
@@ -26,7 +26,6 @@ class _ClassScatter(Statistic):
     scatter: Tensor
 
     def __init__(self) -> None:
-        """Start without a sample."""
         super().__init__(sync_on_compute=False)
         self.add_state("class_counts", torch.zeros(0, dtype=torch.int64), dist_reduce_fx=None)
         self.add_state("running_means", torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx=None)
@@ -63,7 +62,7 @@ class _ClassScatter(Statistic):
         if other.num_samples == 0:
             return
         if self.num_samples:
-            check_alike(self, self.running_means.shape[1], other.running_means.shape[1])
+            check_same_shape(self, self.running_means.shape[1], other.running_means.shape[1])
         self._allocate(len(other.class_counts), other.running_means.shape[1], other.scatter.device)
         classes = other.class_counts.nonzero().flatten()
         self.scatter[: len(other.scatter)] += other.scatter
@@ -124,7 +123,6 @@ class ClassCovariances(_ClassScatter):
     """
 
     def __init__(self, max_bytes: int | None = None) -> None:
-        """Start without a sample."""
         super().__init__()
         self.max_bytes = max_bytes
 
@@ -160,11 +158,6 @@ class ClassCovariances(_ClassScatter):
 
 class ClassVariances(_ClassScatter):
     """The variances of the features per class. Memory: 2 x C x D doubles."""
-
-    @classmethod
-    def for_detectors(cls, detectors: Iterable[Any]) -> "ClassVariances":
-        """One size fits all."""
-        return cls()
 
     def _shape(self, num_classes: int, width: int) -> tuple[int, ...]:
         return (num_classes, width)

@@ -4,14 +4,14 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.formulas.neighbours import exact_scaling
 from oodlit.detectors.statistics.smallest_hashes import SmallestHashes
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 
-__all__ = ["FeatureBank"]
+__all__ = ["FeatureBank", "exact_scaling"]
 
 
 class FeatureBank(SmallestHashes):
@@ -23,10 +23,6 @@ class FeatureBank(SmallestHashes):
     """
 
     needs = frozenset({"features"})
-
-    def __init__(self, rows: int | None = None, *, ordered: bool = True) -> None:
-        """Keep at most `rows` images."""
-        super().__init__(rows, ordered=ordered)
 
     @classmethod
     def for_detectors(cls, detectors: Iterable[Any]) -> "FeatureBank":
@@ -55,3 +51,19 @@ class FeatureBank(SmallestHashes):
         if rows is not None and rows < len(features) and not self.ordered:
             raise InvalidArgumentError(f"FeatureBank: {rows} of {len(features)} images need ordered=True")
         return features[:rows], norms[:rows]
+
+
+def exact_scaling(vectors: Float[Tensor, "rows features"]) -> Float[Tensor, "rows features"]:
+    """Rows times a power of two that brings the largest entry into [0.5, 1): no rounding, no overflow later on.
+
+    Example:
+        >>> exact_scaling(torch.tensor([[3e30, 4e30], [0.0, 0.0]])).amax(dim=1)
+        tensor([0.7889, 0.0000])
+    """
+    largest = torch.maximum(vectors.amax(dim=1, keepdim=True), -vectors.amin(dim=1, keepdim=True))
+    exponents = torch.frexp(largest).exponent
+    one = torch.ones_like(exponents, dtype=vectors.dtype)
+    # Two steps where a row is tiny: 2^149, which the smallest numbers need, is not a float32.
+    half = exponents.clamp(min=-100)
+    scaled = vectors * torch.ldexp(one, -half)
+    return scaled if torch.equal(half, exponents) else scaled * torch.ldexp(one, half - exponents)

@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from oodlit.checks import first_of
+from oodlit.checks import name_images
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 
@@ -20,14 +20,14 @@ def train_labels(outputs: Outputs, num_classes: int | None = None) -> Tensor:
         num_classes: Number of logits, where labels are compared with them.
 
     Raises:
-        InvalidArgumentError: There are none, one is negative, no logit or no index of a class; names the first keys, or
-            rows.
+        InvalidArgumentError: There are no labels, or one is negative, not below `num_classes` or too large for the
+            index of a class.
     """
     labels = outputs.require("labels")
     bad = (labels < 0).nonzero().flatten().tolist()
     if bad:
         raise InvalidArgumentError(
-            f"{len(bad)} of {len(labels)} training images have no label ({first_of(outputs, bad)});"
+            f"{len(bad)} of {len(labels)} training images have no label ({name_images(outputs, bad)});"
             " the train stream needs labels >= 0"
         )
     if num_classes is not None and len(labels) and int(labels.max()) >= num_classes:

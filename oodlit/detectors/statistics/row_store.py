@@ -8,7 +8,7 @@ from torch import Tensor
 __all__ = ["PAGE_BYTES", "RowStore"]
 
 PAGE_BYTES = 2**26
-"""Memory asked for at a time: so much is given back to the system when it is freed, which small pieces are not."""
+"""Size of a page. Memory of this size goes back to the system when it is freed; smaller pieces may not."""
 
 Columns = Mapping[str, Tensor]
 
@@ -26,7 +26,7 @@ class RowStore:
     """
 
     def __init__(self, columns: Columns | None = None) -> None:
-        """Start without rows, or with columns that nobody else writes to: they are not copied."""
+        """Start without rows, or with `columns`, which are not copied: nobody else may write to them."""
         self._pages: list[dict[str, Tensor]] = [dict(columns)] if columns else []
         self._free = 0
         self._merged_by: str | None = None
@@ -52,7 +52,7 @@ class RowStore:
 
         Args:
             columns: One row per image each; the same names, dtypes and row shapes at every call.
-            more: Rows that are known to follow.
+            more: How many rows are known to follow; memory for them is taken as well.
         """
         start, rows = 0, _length(columns)
         while start < rows:
@@ -82,14 +82,14 @@ class RowStore:
             page, place = pages.pop(0), places.pop(0)
             stays = place < kept
             for name, column in page.items():
-                if by is None:  # a run of rows: several times faster than rows one by one
-                    merged[name][int(place[0]) : int(place[-1]) + 1] = column[: kept - int(place[0])]
+                if by is None:  # a run of rows is copied several times faster than rows one by one
+                    merged[name][int(place[0]) : int(place[-1]) + 1] = column[: max(0, kept - int(place[0]))]
                 else:
                     merged[name][place[stays]] = column if bool(stays.all()) else column[stays]
         self._pages = [merged] if merged else []
 
     def _places(self, by: str | None) -> list[Tensor]:
-        """Of every row of every block: its row in the merged block."""
+        """For every block, the places of its rows in the merged block."""
         place = torch.arange(len(self))
         if by is not None and len(self):
             order = torch.cat([block[by] for block in self.blocks]).sort(stable=True).indices

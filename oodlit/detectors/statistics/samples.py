@@ -15,7 +15,7 @@ __all__ = ["HiddenSample", "TrainSample", "channel_means"]
 FIELDS = ("logits", "max_logits", "logsumexp", "features")
 """Of `Outputs`; what `TrainSample` can keep besides labels."""
 OF_LOGITS = frozenset({"max_logits", "logsumexp"})
-"""Follow from the logits where these are kept."""
+"""Fields that need no column where the logits are kept."""
 
 
 class TrainSample(SmallestHashes):
@@ -30,19 +30,18 @@ class TrainSample(SmallestHashes):
     default_rows: ClassVar[int] = 50_000
 
     def __init__(self, rows: int = default_rows, fields: Sequence[str] = ("logits", "features")) -> None:
-        """Keep at most `rows` images."""
         super().__init__(rows)
         self.fields = tuple(fields)
 
     @classmethod
     def for_detectors(cls, detectors: Iterable[Any]) -> "TrainSample":
-        """What the detectors read; everything where none is named."""
+        """A sample with the fields that the detectors read; with all of `needs` where there are no detectors."""
         read = frozenset().union(*(d.required_needs if d.sample_fields is None else _fields(d) for d in detectors))
         kept = (read or cls.needs) - (OF_LOGITS if "logits" in read else frozenset())
         return cls(fields=[field for field in FIELDS if field in kept])
 
     def rows_of(self, outputs: Outputs) -> dict[str, Tensor]:
-        """Whatever of the fields, labels and predictions the batch has."""
+        """Those of the fields, labels and predictions that the batch has."""
         columns = {n: value for n in ("logits", "features", "labels") if (value := getattr(outputs, n)) is not None}
         if "logits" in columns:
             columns["predictions"] = outputs.predictions
@@ -65,7 +64,7 @@ class TrainSample(SmallestHashes):
     @property
     def outputs(self) -> Outputs:
         """The kept rows as outputs, on the CPU."""
-        self.column("hash")  # sorts; the error for an empty sample
+        self.column("hash")  # sorts the rows, and refuses an empty sample
         block = self._store.blocks[0]
         return Outputs(block.get("logits"), block.get("features"), block.get("labels"))
 
@@ -82,7 +81,6 @@ class HiddenSample(SmallestHashes):
     default_rows: ClassVar[int] = 50_000
 
     def __init__(self, layers: Sequence[str], rows: int = default_rows) -> None:
-        """Keep at most `rows` images."""
         super().__init__(rows)
         self.layers = tuple(layers)
 

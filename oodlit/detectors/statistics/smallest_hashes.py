@@ -5,7 +5,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor
 
-from oodlit.checks import check_alike
+from oodlit.checks import check_same_shape
 from oodlit.detectors.statistics.base import Statistic
 from oodlit.detectors.statistics.hashes import hash_rows
 from oodlit.detectors.statistics.row_store import PAGE_BYTES, RowStore
@@ -16,7 +16,7 @@ from oodlit.outputs import Outputs
 __all__ = ["SmallestHashes"]
 
 ROWS = 512
-"""Images taken at a time: what is formed of them stays in the cache until it is kept."""
+"""Images taken at a time: few enough that what is computed of them is still in the cache when it is stored."""
 
 
 class SmallestHashes(Statistic):
@@ -28,8 +28,7 @@ class SmallestHashes(Statistic):
 
     rows_at_a_time = None
 
-    def __init__(self, rows: int | None, *, ordered: bool = True) -> None:
-        """Keep at most `rows` images."""
+    def __init__(self, rows: int | None = None, *, ordered: bool = True) -> None:
         super().__init__(sync_on_compute=False)
         if rows is not None and rows < 1:
             raise InvalidArgumentError(f"{type(self).__name__}: rows={rows}; at least 1 is needed, or None for all")
@@ -75,7 +74,7 @@ class SmallestHashes(Statistic):
         """Take in the rows of `other`."""
         other._compact()
         if other._store.shapes:
-            check_alike(self, self._store.shapes or other._store.shapes, other._store.shapes)
+            check_same_shape(self, self._store.shapes or other._store.shapes, other._store.shapes)
         self.seen += other.seen
         for block in other._store.blocks:
             self._store.append(block)
@@ -86,11 +85,11 @@ class SmallestHashes(Statistic):
         self._store.merge(by="hash" if self.ordered else None, limit=self.rows)
 
     def _bytes_at_peak(self, num_train: int, bytes_per_row: int) -> int:
-        """Memory while rows are merged: those that came in, at most twice what is kept, their copy, an open page."""
+        """Memory while rows are merged: for the rows that came in (at most twice those kept), their copy, a page."""
         if self.rows is not None:
             rows = min(2 * self.rows, num_train) + min(self.rows, num_train)
         else:
-            # Unordered, each part is freed once it is copied; but a process also receives the rows of the others.
+            # Unordered, each page is freed once it is copied; but a process also receives the rows of the others.
             rows = num_train if not self.ordered and not is_distributed() else 2 * num_train
         return rows * bytes_per_row + min(PAGE_BYTES, rows * bytes_per_row)
 
@@ -125,7 +124,11 @@ class SmallestHashes(Statistic):
         return len(self._store) if self.rows is None else min(self.rows, len(self._store))
 
     def column(self, name: str, *, ordered: bool = True) -> Tensor:
-        """One column of the kept rows on the CPU, in the order of their hashes; in any, and cheaper, if not `ordered`.
+        """One column of the kept rows, on the CPU.
+
+        Args:
+            name: A name that `rows_of` gives.
+            ordered: Whether the rows are in the order of their hashes; False takes them as they lie, which is cheaper.
 
         Raises:
             InvalidArgumentError: No row was seen, or there is no such column.

@@ -1,4 +1,4 @@
-"""What a detector says of itself."""
+"""Checks of what a detector declares of itself."""
 
 import inspect
 from collections.abc import Iterator
@@ -8,20 +8,20 @@ from oodlit.detectors import Detector, Reference
 from oodlit.detectors.statistics import Statistic
 from oodlit.errors import UnknownNameError
 from oodlit.outputs import NEEDS
+from oodlit.testing.clauses import Factory, MalformedError, clause
 from oodlit.testing.contract.invariances import INVARIANCES
 from oodlit.testing.problems import ProblemFactory
-from oodlit.testing.rules import Factory, MalformedError, rule
 
 __all__ = ["check_declarations", "malformed"]
 
 
-@rule(
+@clause(
     "declarations",
     "`needs`, `statistics`, `reference` and `invariances` are of the documented form, and arguments of the constructor"
     " are stored under their own names.",
 )
 def check_declarations(factory: Factory, problem: ProblemFactory) -> None:
-    """Class attributes and settings."""
+    """Look at class attributes and settings."""
     detector = factory()
     assert isinstance(detector, Detector), f"the factory made {type(detector).__name__}, not a Detector"
     wrong = malformed(detector)
@@ -53,7 +53,7 @@ def malformed(detector: Detector) -> str:
     return "; ".join(p if d is detector else f"{d!r} inside: {p}" for d in everyone for p in _problems(d))
 
 
-def _problems(detector: Any) -> Iterator[str]:  # Any: what is declared may be of another type than it should
+def _problems(detector: Any) -> Iterator[str]:  # Any: the types of declarations are what is in question
     kind = type(detector)
     needs = getattr(detector, "needs", None)
     if needs is None:

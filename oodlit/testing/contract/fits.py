@@ -1,4 +1,4 @@
-"""What a fit is: independent of batches, repeatable, and clear about what is missing."""
+"""Checks of the fit: it does not depend on batches, can be repeated, and says what is missing."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,10 +10,10 @@ from oodlit.detectors import Detector
 from oodlit.detectors.contract.fitting import make_statistics
 from oodlit.errors import NotFittedError, OodlitError
 from oodlit.outputs import Outputs
+from oodlit.testing.clauses import Factory, clause, examples, fitted_on_training_data
 from oodlit.testing.comparison import assert_same_scores, fit_on
 from oodlit.testing.contract.invariances import rename_classes
 from oodlit.testing.problems import Problem, ProblemFactory, cut, select
-from oodlit.testing.rules import Factory, examples, fitted_on_training_data, rule
 from oodlit.testing.shorten import shorten
 
 __all__ = [
@@ -32,13 +32,13 @@ def _needs_a_fit(detector: Detector) -> str:
     return "" if needs_fit else "has nothing to fit"
 
 
-@rule(
+@clause(
     "fit-batches",
     "Any cut of the training set into batches, and any order, gives the same fit.",
     applies=fitted_on_training_data,
 )
 def check_batches_in_fit(factory: Factory, problem: ProblemFactory) -> None:
-    """Scores after a fit on any order and any cut."""
+    """Compare scores after fits on any order and any cut."""
     from oodlit.testing.strategies import cuts  # noqa: PLC0415  # hypothesis on use
 
     data = problem()
@@ -52,13 +52,13 @@ def check_batches_in_fit(factory: Factory, problem: ProblemFactory) -> None:
         assert_same_scores(found, expected, what=f"fitted on batches of {shorten(sizes)} images in another order")
 
 
-@rule(
+@clause(
     "fit-merge",
     "Merging the statistics of two parts of the training set equals those of the whole.",
     applies=fitted_on_training_data,
 )
 def check_merged_halves(factory: Factory, problem: ProblemFactory) -> None:
-    """Two parts merged, either way round and with an empty part, and the part merged from left as it is."""
+    """Merge two parts, either way round, and an empty part; what was merged from must stay as it is."""
     data = problem()
     half = len(data.train) // 2
     first, second = select(data.train, slice(0, half)), select(data.train, slice(half, None))
@@ -90,9 +90,9 @@ def _scores_of_merged(factory: Factory, data: Problem, parts: list[list[Outputs]
     return detector.score(data.tests)
 
 
-@rule("refit", "A second fit replaces the first without a trace.", applies=fitted_on_training_data)
+@clause("refit", "A second fit replaces the first without a trace.", applies=fitted_on_training_data)
 def check_refit(factory: Factory, problem: ProblemFactory) -> None:
-    """Fitted on other data first, then on the training set: same state and scores as a fresh fit."""
+    """Fit on other data first, then on the training set, and compare state and scores with those of a fresh fit."""
     data = problem()
     fresh = fit_on(factory(), [data.train], data.head)
     # Two thirds of the images with other features: every fitted number moves, and no count gets too small.
@@ -114,9 +114,9 @@ def check_refit(factory: Factory, problem: ProblemFactory) -> None:
     assert_same_scores(twice.score(data.tests), fresh.score(data.tests), what="fitted twice")
 
 
-@rule("not-fitted", "Scoring before the fit raises NotFittedError.", applies=_needs_a_fit)
+@clause("not-fitted", "Scoring before the fit raises NotFittedError.", applies=_needs_a_fit)
 def check_unfitted(factory: Factory, problem: ProblemFactory) -> None:
-    """A clear error, never a score."""
+    """Score without a fit: a clear error is expected, never a score."""
     detector, data = factory(), problem()
     assert not detector.is_fitted, "is_fitted is True before any fit"
     try:
@@ -130,14 +130,14 @@ def check_unfitted(factory: Factory, problem: ProblemFactory) -> None:
         raise AssertionError("gave scores without a fit")
 
 
-@rule(
+@clause(
     "missing-class",
     "A class without training images is left out, or the fit says what is missing; scores are never NaN, and the other"
     " classes keep their ids.",
     applies=fitted_on_training_data,
 )
 def check_missing_class(factory: Factory, problem: ProblemFactory) -> None:
-    """Training labels with a gap in the middle and at the end; then the same classes under other names."""
+    """Fit without a class in the middle and one at the end; then on the same classes under other names."""
     present = [0, 1, 3, 4]
     scores = _scores_of_classes(factory, problem(), keep=present)
     if scores is None or "class_permutation" not in factory().invariances:
@@ -150,23 +150,23 @@ def check_missing_class(factory: Factory, problem: ProblemFactory) -> None:
     assert_same_scores(renamed, scores, what=f"classes {present} under the names {named}", rtol=1e-4)
 
 
-@rule(
+@clause(
     "one-image-per-class",
     "One training image per class is enough, or the fit says what is missing; scores are never NaN.",
     applies=fitted_on_training_data,
 )
 def check_one_image_per_class(factory: Factory, problem: ProblemFactory) -> None:
-    """The first image of each class."""
+    """Fit on the first image of each class."""
     _scores_of_classes(factory, problem(), per_class=1)
 
 
-@rule(
+@clause(
     "one-class",
     "A training set of one class is enough, or the fit says what is missing; scores are never NaN.",
     applies=fitted_on_training_data,
 )
 def check_one_class(factory: Factory, problem: ProblemFactory) -> None:
-    """All images of class 0."""
+    """Fit on the images of class 0."""
     _scores_of_classes(factory, problem(), keep=[0])
 
 

@@ -1,4 +1,4 @@
-"""Invariances that a detector declares in `invariances`."""
+"""Checks of what a detector declares in `invariances`."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from oodlit.outputs import Head, Outputs
+from oodlit.testing.clauses import Check, Factory, clause, declares, examples
 from oodlit.testing.comparison import assert_same_ranking, assert_same_scores, fitted
 from oodlit.testing.problems import Problem, ProblemFactory
-from oodlit.testing.rules import Check, Factory, declares, examples, rule
 
 __all__ = [
     "check_class_permutation",
@@ -37,18 +37,18 @@ INVARIANCES = {
 
 
 def _invariance(name: str) -> Callable[[Callable[..., None]], Check]:
-    return rule(name.replace("_", "-"), INVARIANCES[name], applies=declares(name))
+    return clause(name.replace("_", "-"), INVARIANCES[name], applies=declares(name))
 
 
 @_invariance("logit_shift")
 def check_logit_shift(factory: Factory, problem: ProblemFactory) -> None:
-    """Shifts from -20 to 20, another one for every image."""
+    """Shift the logits of every image by a number of its own from -20 to 20."""
     _shift_logits(factory, problem, follows=False)
 
 
 @_invariance("logit_shift_equivariance")
 def check_logit_shift_equivariance(factory: Factory, problem: ProblemFactory) -> None:
-    """Shifts from -20 to 20, another one for every image."""
+    """Shift the logits of every image by a number of its own from -20 to 20."""
     _shift_logits(factory, problem, follows=True)
 
 
@@ -71,7 +71,7 @@ def _shift_logits(factory: Factory, problem: ProblemFactory, *, follows: bool) -
 
 @_invariance("feature_scale")
 def check_feature_scale(factory: Factory, problem: ProblemFactory) -> None:
-    """Factors from 1e-4 to 1e4."""
+    """Multiply the features by factors from 1e-4 to 1e4."""
     from oodlit.testing.strategies import st  # noqa: PLC0415  # hypothesis on use
 
     data = problem()
@@ -87,7 +87,7 @@ def check_feature_scale(factory: Factory, problem: ProblemFactory) -> None:
 
 @_invariance("feature_affine")
 def check_feature_affine(factory: Factory, problem: ProblemFactory) -> None:
-    """Rotation, stretching by 0.5 to 2 per axis, and shift."""
+    """Rotate the features, stretch each axis by 0.5 to 2, and shift them."""
     from oodlit.testing.strategies import rotations  # noqa: PLC0415  # hypothesis on use
 
     data = problem()
@@ -104,7 +104,7 @@ def check_feature_affine(factory: Factory, problem: ProblemFactory) -> None:
 
 @_invariance("feature_rotation")
 def check_feature_rotation(factory: Factory, problem: ProblemFactory) -> None:
-    """Products of reflections."""
+    """Rotate the features by products of reflections."""
     from oodlit.testing.strategies import rotations  # noqa: PLC0415  # hypothesis on use
 
     data = problem()
@@ -120,7 +120,7 @@ def check_feature_rotation(factory: Factory, problem: ProblemFactory) -> None:
 
 @_invariance("class_permutation")
 def check_class_permutation(factory: Factory, problem: ProblemFactory) -> None:
-    """The classes in any order."""
+    """Rename the classes in any order."""
     from oodlit.testing.strategies import st  # noqa: PLC0415  # hypothesis on use
 
     data = problem()
@@ -135,7 +135,7 @@ def check_class_permutation(factory: Factory, problem: ProblemFactory) -> None:
 
 @_invariance("mean_is_best")
 def check_mean_is_best(factory: Factory, problem: ProblemFactory) -> None:
-    """Scores at the class means against those of all images and of points on the way to the means."""
+    """Compare the scores at the class means with those of all images, and of points on the way to the means."""
     data = problem()
     detector = fitted(factory, data)
     features, labels = data.train.require("features").double(), data.train.require("labels")
@@ -154,7 +154,7 @@ def check_mean_is_best(factory: Factory, problem: ProblemFactory) -> None:
 
 @_invariance("larger_residual_is_worse")
 def check_larger_residual_is_worse(factory: Factory, problem: ProblemFactory) -> None:
-    """Features that training and head never use grow while the logits stay."""
+    """Let features grow that training and head never use, while the logits stay."""
     data = _without_unused_features(problem())
     detector = fitted(factory, data)
     unused = data.head.weight.abs().amax(dim=0) == 0

@@ -1,31 +1,29 @@
-"""What holds across processes; several detectors share one start of them."""
+"""Checks that start processes, which several detectors can share."""
 
+from oodlit.testing.clauses import Factory, clause, fitted_on_training_data, peers_of
 from oodlit.testing.comparison import assert_same_scores
 from oodlit.testing.launch import LaunchResult, launch
 from oodlit.testing.problems import ProblemFactory
-from oodlit.testing.rules import Factory, fitted_on_training_data, peers_of, rule
 
 __all__ = ["check_saved", "check_two_processes"]
 
 
-@rule(
+@clause(
     "saved",
     "A saved fit, loaded in a new process, gives the same scores: settings are plain values, state lives in buffers.",
-    starts_processes=True,
 )
 def check_saved(factory: Factory, problem: ProblemFactory) -> None:
-    """`oodlit.detectors.save` here, `load` and score there."""
+    """Save here, load and score in another process."""
     _compare(_result(factory, problem), ("saved",), rtol=1e-6)
 
 
-@rule(
+@clause(
     "fit-processes",
     "Two processes that see parts of the training set get the fit of one process that sees it all.",
     applies=fitted_on_training_data,
-    starts_processes=True,
 )
 def check_two_processes(factory: Factory, problem: ProblemFactory) -> None:
-    """Real processes with uneven parts, and with one process that sees nothing."""
+    """Fit in real processes that see uneven parts, and where one of them sees nothing."""
     _compare(_result(factory, problem), ("uneven parts", "an empty part"), rtol=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""What a score is: shape, direction, range."""
+"""Checks of the scores: their form, direction and range."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,9 +9,9 @@ from torch import Tensor
 from oodlit.detectors import Detector
 from oodlit.errors import OodlitError
 from oodlit.outputs import Outputs
+from oodlit.testing.clauses import Factory, clause, examples
 from oodlit.testing.comparison import assert_same_scores, fitted
 from oodlit.testing.problems import Problem, ProblemFactory, cut, select
-from oodlit.testing.rules import Factory, examples, rule
 from oodlit.testing.shorten import shorten
 
 __all__ = [
@@ -27,12 +27,12 @@ __all__ = [
 MIN_AUROC = 0.95
 
 
-@rule(
+@clause(
     "score-form",
     "A score is float32 or float64, one per image, where the outputs are, equal on all devices, without gradient.",
 )
 def check_score_form(factory: Factory, problem: ProblemFactory) -> None:
-    """Shape, dtype and device, for several images and for one; on the CPU, and on CUDA where there is a device."""
+    """Look at shape, dtype and device, for several images and for one; on the CPU, and on CUDA where there is one."""
     expected = None
     for device in ("cpu", *(["cuda"] if torch.cuda.is_available() else [])):
         data = problem()
@@ -55,9 +55,9 @@ def _on(data: Problem, device: str) -> Problem:
     return replace(data, **parts)
 
 
-@rule("higher-is-id", "A higher score means more in-distribution.")
+@clause("higher-is-id", "A higher score means more in-distribution.")
 def check_higher_is_id(factory: Factory, problem: ProblemFactory) -> None:
-    """On separated data, in-distribution images rank above the others."""
+    """Score separated data: in-distribution images must rank above the others."""
     data = problem()
     scores, is_id = fitted(factory, data).score(data.tests).double(), data.tests_are_id
     above = (scores[is_id][:, None] > scores[~is_id]).double() + (scores[is_id][:, None] == scores[~is_id]).double() / 2
@@ -66,9 +66,9 @@ def check_higher_is_id(factory: Factory, problem: ProblemFactory) -> None:
     assert auroc >= MIN_AUROC, f"AUROC {auroc:.3f} on separated data, at least {MIN_AUROC} is expected{hint}"
 
 
-@rule("finite", "Finite logits, features and images give finite scores, however extreme they are.")
+@clause("finite", "Finite logits, features and images give finite scores, however extreme they are.")
 def check_finite_on_extremes(factory: Factory, problem: ProblemFactory) -> None:
-    """Zeros, ties, tiny and huge values, in logits and features apart and through the network."""
+    """Score zeros, ties, tiny and huge values, in logits and features apart and through the network."""
     from oodlit.testing.strategies import extreme_values, matrices  # noqa: PLC0415  # hypothesis on use
 
     data = problem()
@@ -116,9 +116,9 @@ _EXTREME_IMAGES: dict[str, Any] = {
 }
 
 
-@rule("nan-refused", "NaN in a field that is needed is refused with a clear error, never scored.")
+@clause("nan-refused", "NaN in a field that is needed is refused with a clear error, never scored.")
 def check_nan_is_refused(factory: Factory, problem: ProblemFactory) -> None:
-    """One NaN in each needed field in turn."""
+    """Put one NaN into each needed field in turn."""
     data = problem()
     detector = fitted(factory, data)
     for name in sorted(detector.required_needs & {"logits", "features", "images", "hidden"}):
@@ -144,9 +144,9 @@ def _with_nan(outputs: Outputs, name: str) -> Outputs:
     return replace(outputs, **changed)
 
 
-@rule("score-batches", "The score of an image does not depend on the other images of its batch, nor on their order.")
+@clause("score-batches", "The score of an image does not depend on the other images of its batch, nor on their order.")
 def check_batches_in_score(factory: Factory, problem: ProblemFactory) -> None:
-    """Any order and any cut into batches gives every image the same score."""
+    """Score the images in any order and any cut into batches."""
     from oodlit.testing.strategies import cuts  # noqa: PLC0415  # hypothesis on use
 
     data = problem()
@@ -163,9 +163,9 @@ def check_batches_in_score(factory: Factory, problem: ProblemFactory) -> None:
         )
 
 
-@rule("half-precision", "Half-precision outputs are upcast before a score is formed; autocast changes nothing.")
+@clause("half-precision", "Half-precision outputs are upcast before a score is formed; autocast changes nothing.")
 def check_half_precision(factory: Factory, problem: ProblemFactory) -> None:
-    """Scores of half-precision logits, features and hidden activations are those of the same values in float32."""
+    """Compare the scores of half-precision outputs with those of the same values in float32."""
     data = problem()
     detector = fitted(factory, data)
     for dtype in (torch.float16, torch.bfloat16):
@@ -184,11 +184,11 @@ def _cast(outputs: Outputs, dtype: torch.dtype) -> Outputs:
     return replace(outputs, logits=logits, features=features, hidden=hidden)
 
 
-@rule(
+@clause(
     "inference-mode", "Fit and score work inside torch.inference_mode, where Lightning predicts, with the same result."
 )
 def check_inference_mode(factory: Factory, problem: ProblemFactory) -> None:
-    """Fitting and scoring inside and outside of inference mode agree."""
+    """Fit and score inside and outside of inference mode, and compare."""
     data = problem()
     expected = _fit_and_score(factory, data)[1]
     with torch.inference_mode():
@@ -198,7 +198,7 @@ def check_inference_mode(factory: Factory, problem: ProblemFactory) -> None:
 
 
 def _passed_again(data: Problem) -> Problem:
-    """The same outputs, made by the network under the mode that holds now."""
+    """The same outputs, made by the network again in the mode that is on now."""
 
     def again(outputs: Outputs) -> Outputs:
         return data.model.outputs(outputs.require("images").clone(), labels=outputs.labels, keys=outputs.keys)

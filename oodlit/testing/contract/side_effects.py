@@ -1,4 +1,4 @@
-"""What a detector may touch and may read."""
+"""Checks of what a detector may change and may read."""
 
 from dataclasses import replace
 from typing import Any
@@ -9,20 +9,20 @@ from torch import Tensor, nn
 
 from oodlit.detectors import Detector
 from oodlit.outputs import Outputs
+from oodlit.testing.clauses import Factory, clause
 from oodlit.testing.comparison import assert_same_scores, fit_on, fitted
 from oodlit.testing.problems import ProblemFactory
-from oodlit.testing.rules import Factory, rule
 
 __all__ = ["check_needs_are_enough", "check_outputs_unchanged", "check_random_state", "check_settings_frozen"]
 
 _FIELDS = ("logits", "features", "images", "labels", "groups")
 
 
-@rule("no-side-effects", "Fit and score change neither the outputs nor the network that they are given.")
+@clause("no-side-effects", "Fit and score change neither the outputs nor the network that they are given.")
 def check_outputs_unchanged(factory: Factory, problem: ProblemFactory) -> None:
-    """Values and version counters of all tensors, mode and state of the network, before and after.
+    """Compare values and version counters of all tensors, mode and state of the network, before and after.
 
-    In float32 and in float64: a conversion that copies the one may hand out the other itself.
+    In float32 and in float64: a conversion of dtype copies a tensor of the one, and hands out one of the other itself.
     """
     data = problem()
     network = _network_state(data.model.network)
@@ -65,9 +65,9 @@ def _equal(a: object, b: object) -> bool:
     return torch.equal(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else a == b
 
 
-@rule("random-state", "Fit and score leave the global random numbers alone; whatever is drawn follows from a seed.")
+@clause("random-state", "Fit and score leave the global random numbers alone; whatever is drawn follows from a seed.")
 def check_random_state(factory: Factory, problem: ProblemFactory) -> None:
-    """State of the generators of torch and numpy, before and after."""
+    """Compare the states of the generators of torch and numpy, before and after."""
     data = problem()
     detector = factory()
     # One round first: what a library draws when it is used for the first time is not the detector's.
@@ -92,9 +92,9 @@ def _has_settings(detector: Detector) -> str:
     return "" if detector._stored_settings() else "has no settings"
 
 
-@rule("frozen", "Settings cannot be changed after the fit, which was made with them.", applies=_has_settings)
+@clause("frozen", "Settings cannot be changed after the fit, which was made with them.", applies=_has_settings)
 def check_settings_frozen(factory: Factory, problem: ProblemFactory) -> None:
-    """Every argument of the constructor."""
+    """Try to replace every argument of the constructor."""
     detector = fitted(factory, problem())
     for name, value in detector._stored_settings().items():
         try:
@@ -104,9 +104,9 @@ def check_settings_frozen(factory: Factory, problem: ProblemFactory) -> None:
         raise AssertionError(f"setting {name!r} of a fitted detector could be replaced")
 
 
-@rule("needs", "A detector reads what `needs` and its statistics declare, and nothing else.")
+@clause("needs", "A detector reads what `needs` and its statistics declare, and nothing else.")
 def check_needs_are_enough(factory: Factory, problem: ProblemFactory) -> None:
-    """Undeclared fields are absent, then filled with nonsense: the scores stay as they are."""
+    """Take undeclared fields away, then fill them with nonsense: the scores must stay as they are."""
     data = problem()
     expected = fitted(factory, data).score(data.tests)
     at_score = factory().required_needs
@@ -131,7 +131,7 @@ def check_needs_are_enough(factory: Factory, problem: ProblemFactory) -> None:
 
 
 def _without_fields(outputs: Outputs, names: frozenset[str]) -> Outputs:
-    """Only what is declared, and the keys, which belong to every image."""
+    """The outputs with the declared fields alone, and the keys, which every image has."""
     kept = {n: getattr(outputs, n) for n in (*_FIELDS, "hidden", "model") if n in names}
     if not {"logits", "features"} & kept.keys():
         kept["logits"] = torch.zeros_like(outputs.require("logits"))  # outputs without either do not exist
@@ -139,7 +139,7 @@ def _without_fields(outputs: Outputs, names: frozenset[str]) -> Outputs:
 
 
 def _with_nonsense(outputs: Outputs, names: frozenset[str]) -> Outputs:
-    """Undeclared tensors hold other values of the same shape."""
+    """The outputs with other values, of the same shape, in undeclared fields."""
     changed: dict[str, Any] = {}
     for name in ("logits", "features", "images"):
         if name not in names:

@@ -11,6 +11,7 @@ from oodlit.cli.demos.detectors import every_detector
 from oodlit.cli.demos.digits import run_digits
 from oodlit.cli.main import main
 from oodlit.detectors import detectors
+from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.results import Results
 
 
@@ -78,6 +79,13 @@ def test_two_runs_give_the_same_numbers_and_no_noise(tmp_path: Path, capfd: pyte
             assert noise not in out + err
     for file in ("table.csv", "scores.parquet"):
         assert (tmp_path / "first" / file).read_bytes() == (tmp_path / "second" / file).read_bytes()
+
+
+def test_settings_of_unknown_detectors_are_refused() -> None:
+    with pytest.raises(UnknownNameError, match="unknown detector 'nnguide'; did you mean 'nn_guide'"):
+        every_detector({"nnguide": {"k": 10}})
+    with pytest.raises(InvalidArgumentError, match="argument 'n'; its settings: k, bank_size"):
+        every_detector({"nn_guide": {"n": 10}})
 
 
 def test_train_free_detectors_need_no_training() -> None:

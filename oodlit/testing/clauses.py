@@ -1,4 +1,4 @@
-"""What a check is: a function of a detector factory that holds one clause of the contract."""
+"""Clauses of the detector contract, and what makes a check of each: a function of a detector factory."""
 
 import functools
 import traceback
@@ -11,7 +11,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 from oodlit.detectors import Detector
 from oodlit.errors import MissingExtraError, OodlitError
 from oodlit.outputs import Head
-from oodlit.testing.extras import require
+from oodlit.testing.extras import import_extra
 from oodlit.testing.problems import ProblemFactory, separated_problem
 from oodlit.testing.shorten import shorten
 
@@ -22,6 +22,7 @@ __all__ = [
     "Factory",
     "MalformedError",
     "always",
+    "clause",
     "clause_of",
     "declares",
     "effort",
@@ -32,7 +33,6 @@ __all__ = [
     "peers",
     "peers_of",
     "root_of",
-    "rule",
 ]
 
 Factory: TypeAlias = Callable[[], Detector]
@@ -41,7 +41,7 @@ Factory: TypeAlias = Callable[[], Detector]
 
 @runtime_checkable
 class Check(Protocol):
-    """A `check_<rule>` function.
+    """A `check_<clause>` function.
 
     It returns None where the detector keeps the clause, or where the clause has nothing to say about it.
     """
@@ -60,13 +60,11 @@ class Clause:
         id: Short name, for example `fit-batches`.
         text: The sentence.
         applies: Why it does not apply to a detector; empty where it does.
-        starts_processes: True where the check starts processes; several detectors can then share one start.
     """
 
     id: str
     text: str
     applies: Callable[[Detector], str]
-    starts_processes: bool = False
 
 
 class ConformanceError(OodlitError, AssertionError):
@@ -87,13 +85,13 @@ _SMALLEST = "_oodlit_smallest_example"
 _PEERS: ContextVar[tuple[Factory, ...]] = ContextVar("oodlit_testing_peers", default=())
 
 
-def rule(
-    clause_id: str, text: str, *, applies: Callable[[Detector], str] | None = None, starts_processes: bool = False
+def clause(
+    clause_id: str, text: str, *, applies: Callable[[Detector], str] | None = None
 ) -> Callable[[Callable[..., None]], Check]:
-    """Make a check of a function: failures name the clause, and detectors it does not concern pass.
+    """Make the check of a clause out of a function: failures name the clause; detectors it does not concern pass.
 
     Example:
-        >>> @rule("no-vowel", "No detector is called Aeiou.")
+        >>> @clause("no-vowel", "No detector is called Aeiou.")
         ... def check_no_vowel(factory, problem):
         ...     assert type(factory()).__name__ != "Aeiou", "it is"
         >>> from oodlit.detectors import MSP
@@ -101,21 +99,21 @@ def rule(
     """
 
     def decorate(function: Callable[..., None]) -> Check:
-        clause = Clause(clause_id, text, applies or always, starts_processes)
+        held = Clause(clause_id, text, applies or always)
 
         @functools.wraps(function)
         def check(factory: Factory, problem: ProblemFactory = separated_problem) -> None:
             detector = factory()
-            if clause.applies(detector):
+            if held.applies(detector):
                 return
             try:
                 function(factory, problem)
             except MissingExtraError:
                 raise  # hypothesis is not installed: nothing was found out about the detector
             except Exception as error:
-                raise ConformanceError(_message(detector, function.__name__, clause, error)) from error
+                raise ConformanceError(_message(detector, function.__name__, held, error)) from error
 
-        _CLAUSES[function.__name__] = clause
+        _CLAUSES[function.__name__] = held
         return check
 
     return decorate
@@ -127,23 +125,23 @@ def clause_of(check: Check) -> Clause:
 
 
 def always(detector: Detector) -> str:
-    """The clause concerns every detector."""
+    """For `Clause.applies`: the clause concerns every detector."""
     return ""
 
 
 def fitted_on_training_data(detector: Detector) -> str:
-    """The clause concerns detectors that look at training images."""
+    """For `Clause.applies`: the clause concerns detectors that look at training images."""
     return "" if detector.required_statistics else "looks at no training image"
 
 
 def declares(invariance: str) -> Callable[[Detector], str]:
-    """The clause concerns detectors that declare an invariance."""
+    """For `Clause.applies`: the clause concerns detectors that declare an invariance."""
     return lambda detector: "" if invariance in detector.invariances else f"does not declare {invariance!r}"
 
 
 @contextmanager
 def effort(examples: int) -> Iterator[None]:
-    """Number of random examples per property inside the checks (10 unless told).
+    """Number of random examples per property inside the checks (10 by default).
 
     Example:
         >>> with effort(examples=50):
@@ -191,7 +189,7 @@ def name_of(detector: Detector) -> str:
 
 
 def root_of(error: BaseException) -> BaseException:
-    """The error that others were raised from."""
+    """The first error of those that were raised from one another."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error
@@ -218,7 +216,7 @@ def _message(detector: Detector, check: str, clause: Clause, error: Exception) -
 
 
 def _uses_undeclared_head(error: BaseException) -> bool:
-    """Whether something of the head was asked of None, below a `_fit` that was given no head."""
+    """Whether a `_fit` that was given no head, because it is not in `needs`, used it nevertheless."""
     of_head = isinstance(error, AttributeError) and error.obj is None and error.name in _OF_HEAD
     called = isinstance(error, TypeError) and "'NoneType' object is not" in str(error)
     if not (of_head or called):
@@ -240,7 +238,7 @@ def examples(**strategies: Any) -> Callable[[Callable[..., None]], None]:
         >>> len(seen) > 0
         True
     """
-    hypothesis = require("hypothesis")
+    hypothesis = import_extra("hypothesis")
     settings = hypothesis.settings(
         max_examples=number_of_examples(),
         derandomize=True,

@@ -1,0 +1,148 @@
+"""Edges of single detectors: what they note, refuse and fall back to, and their parts against SciPy.
+
+Their scores are compared with plain formulas in `test_rederived`.
+"""
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+from oodlit.detectors import (
+    DDU,
+    Detector,
+    Energy,
+    LaRD,
+    NNGuide,
+    OpenMax,
+    RankFeat,
+    ReAct,
+    TemperatureScaledMSP,
+    fit,
+)
+from oodlit.detectors.open_max import weibull_fit
+from oodlit.detectors.rank_feat import without_first_component
+from oodlit.detectors.statistics import TrainSample
+from oodlit.errors import InvalidArgumentError, RequirementError
+from oodlit.outputs import Head, Outputs
+
+from .networks import Conv, PlainModel
+from .support import normal, small_problem
+
+
+def lse(values: np.ndarray) -> float:
+    largest = values.max()
+    return float(largest + np.log(np.exp(values - largest).sum()))
+
+
+def scored(detector: Detector, train: Outputs, head: Head, test: Outputs) -> np.ndarray:
+    fit([detector], [train], head)
+    return detector.score(test).numpy()
+
+
+def test_temperature_without_an_optimum_is_noted() -> None:
+    z = torch.eye(3)
+    detector = TemperatureScaledMSP()
+    fit([detector], [Outputs(z, labels=torch.arange(3))])
+    assert "no optimum within (0.01, 100.0): temperature 0.01 is a limit" in detector.notes[0]
+    assert "as all images are classified right; fit on outputs of held-out images" in detector.notes[0]
+    fit([detector], [Outputs(z, labels=torch.tensor([1, 2, 0]))])
+    assert float(detector.temperature) == 100.0
+    assert "as all images are classified wrong; " in detector.notes[0]
+    fit([detector], [Outputs(z, labels=torch.tensor([0, 2, 1]))])  # one of three is what chance gives
+    assert "as 33.33 % of the images are classified right; " in detector.notes[0]
+    assert "held-out" in detector.reference.deviations
+
+
+def test_weibull_fit_against_scipy() -> None:
+    values = torch.from_numpy(stats.weibull_min.rvs(3.0, scale=2.0, size=(4, 30), random_state=0))
+    valid = torch.ones(4, 30, dtype=torch.bool)
+    valid[3, 20:] = False
+    shapes, scales = weibull_fit(values, valid)
+    for i in range(4):
+        shape, _, scale = stats.weibull_min.fit(values[i][valid[i]].numpy(), floc=0)
+        assert float(shapes[i]) == pytest.approx(shape, rel=1e-4)
+        assert float(scales[i]) == pytest.approx(scale, rel=1e-4)
+
+
+def test_openmax_with_absent_classes_and_single_images() -> None:
+    train = Outputs(torch.tensor([[3.0, 0.0, 0.0], [0.0, 3.0, 0.0]]), labels=torch.tensor([0, 1]))
+    detector = OpenMax()
+    fit([detector], [train])
+    assert "1 classes have no correctly classified training image (first: [2])" in detector.notes[0]
+    assert detector.score(Outputs(5 * normal(9, 3))).isfinite().all()
+    with pytest.raises(RequirementError, match="none of 2 training images is classified correctly"):
+        fit([OpenMax()], [Outputs(train.logits, labels=torch.tensor([2, 2]))])
+
+
+def test_ddu_with_singular_classes_is_finite() -> None:
+    x = torch.cat([normal(20, 3), torch.ones(1, 3)])
+    train = Outputs(features=torch.cat([x, torch.zeros(21, 1)], dim=1), labels=torch.tensor([0] * 20 + [7]))
+    for covariance in ("full", "tied", "diagonal"):
+        detector = DDU(covariance)
+        fit([detector], [train])
+        scores = detector.score(Outputs(features=torch.tensor([[0.0, 0, 0, 0], [1.0, 1, 1, 0], [9.0, 9, 9, 1]])))
+        assert scores.isfinite().all()
+        assert scores[2] < scores[0]
+
+
+def test_ddu_refuses_by_estimate() -> None:
+    from oodlit.detectors import BackboneFacts
+
+    facts = BackboneFacts(width=2048, num_classes=1000, num_train=10**6)
+    assert "1000 covariances of 2048 features take 31.2 GiB, above the limit of 4.0 GiB" in DDU("full").why_not(facts)
+    assert not DDU("tied").why_not(facts)
+    assert not DDU("full", max_bytes=2**36).why_not(facts)
+
+
+def hidden_problem(n: int, seed: int) -> Outputs:
+    maps = normal(n, 5, 3, 3, seed=seed) + (torch.arange(n) % 3)[:, None, None, None]
+    return Outputs(torch.zeros(n, 3), labels=torch.arange(n) % 3, hidden={"block": maps})
+
+
+def test_lard_errors() -> None:
+    train = hidden_problem(9, 0)
+    with pytest.raises(InvalidArgumentError, match="k=50, but there are 9 training images"):
+        fit([LaRD("block", density="knn")], [train])
+    with pytest.raises(InvalidArgumentError, match="dim=6, but layer 'block' has 5 channels"):
+        fit([LaRD("block", dim=6)], [train])
+    with pytest.raises(InvalidArgumentError, match="no hidden activation 'stem' was captured; captured: block"):
+        fit([LaRD("stem")], [train])
+    detector = LaRD("block")
+    fit([detector], [train])
+    with pytest.raises(InvalidArgumentError, match=r"needs Outputs\.hidden, but this backbone gives none"):
+        detector.score(Outputs(torch.zeros(2, 3)))
+
+
+def test_rank_feat_of_a_zero_map_and_before_a_detector_of_features() -> None:
+    assert without_first_component(torch.zeros(1, 2, 2, 2)).abs().max() == 0
+    with pytest.raises(InvalidArgumentError, match="a train-free detector of logits is needed"):
+        RankFeat(then=NNGuide())
+
+
+def test_nnguide_uses_the_first_rows_by_hash() -> None:
+    train, head = small_problem()
+    test, _ = small_problem(n=20, seed=9)
+    sample = TrainSample()
+    sample.update(train)
+    bank, z = (sample.column(n)[:50].numpy() for n in ("features", "logits"))
+    guide = bank / np.linalg.norm(bank, axis=1, keepdims=True) * np.array([lse(r) for r in z])[:, None]
+    x = test.require("features").numpy()
+    x = x / np.linalg.norm(x, axis=1, keepdims=True)
+    expected = [lse(r) * np.sort(guide @ q)[-4:].mean() for r, q in zip(test.require("logits").numpy(), x, strict=True)]
+    np.testing.assert_allclose(scored(NNGuide(k=4, bank_size=50), train, head, test), expected, rtol=1e-6)
+
+
+def test_energy_is_the_default_of_a_reshaping() -> None:
+    train, head = small_problem(signed=False)
+    np.testing.assert_allclose(scored(ReAct(), train, head, train), scored(ReAct(then=Energy()), train, head, train))
+
+
+def test_rank_feat_takes_a_map_in_half_precision() -> None:
+    model = PlainModel(Conv(), torch.ones(3))
+    maps = normal(5, 6, 3, 4).bfloat16()
+    scores = [
+        RankFeat().score(Outputs(torch.zeros(5, 4), hidden={"feature_map": m}, model=model))
+        for m in (maps, maps.float())
+    ]
+    np.testing.assert_allclose(scores[0], scores[1], rtol=0.02, atol=0.01)
