@@ -4,9 +4,9 @@ __all__ = ["check"]
 
 
 def check(detectors: list[str], *, only: str | None = None) -> int:
-    """Test detectors against the contract that every detector of oodlit keeps. Exit code 1 if one breaks it.
+    """Test a detector of your own against the contract.
 
-    Needs pip install 'oodlit[testing]'.
+    Every detector of oodlit keeps it; the exit code is 1 if one breaks it. Needs pip install 'oodlit[testing]'.
 
     Args:
         detectors: dotted paths of classes, such as my.module.MyDetector; the current folder is searched, too

