@@ -46,8 +46,8 @@ def arguments_of(function: _Function, words: Sequence[str]) -> dict[str, Any] | 
     checked = {name: check(value, _type(parameters[name]), _label(parameters[name])) for name, value in given.items()}
     if not configured:
         return checked
-    defaults = {name: p.default for name, p in parameters.items() if p.default is not p.empty}
-    resolved = yaml.safe_dump(spell_out({**defaults, **checked}), sort_keys=False)
+    whole = {name: checked.get(name, p.default) for name, p in parameters.items() if name not in missing}
+    resolved = yaml.safe_dump(spell_out(whole), sort_keys=False)
     if printing:
         print(resolved, end="")  # noqa: T201 - it was asked for
         return None

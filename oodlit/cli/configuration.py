@@ -30,12 +30,13 @@ _PLAIN = (str, bytes, int, float, list, tuple, dict, set, frozenset, NoneType, P
 
 @dataclass(frozen=True)
 class Planned:
-    """An object that is still to be made: everything about it is known to be in order but what its constructor says."""
+    """An object that is still to be made: all is known to be in order but what its constructor says."""
 
     path: str
     maker: Callable[..., Any]
-    arguments: Mapping[str, Any]
-    kinds: tuple[type, ...]
+    arguments: Mapping[str, Any] | None
+    """None: `maker` is the object itself, a function that the run calls."""
+    kinds: tuple[type, ...] = ()
 
 
 def check(value: Any, kind: Any, where: str) -> Any:
@@ -62,7 +63,7 @@ def check(value: Any, kind: Any, where: str) -> Any:
         if is_callable or (kinds and not any(m in members for m in (str, Path))):
             found = _find(value, kinds, where)
             if is_callable and not isinstance(found, type):
-                return found
+                return Planned(value, found, None)
             value = {"class_path": value}
         elif inner_kinds := _object_kinds(_members(_inner(members, []))):
             _find(value, inner_kinds, where)
@@ -91,6 +92,8 @@ def make(checked: Any) -> Any:
         return {key: make(item) for key, item in checked.items()}
     if not isinstance(checked, Planned):
         return checked
+    if checked.arguments is None:
+        return checked.maker
     arguments = make(checked.arguments)
     try:
         made = checked.maker(**arguments)
@@ -100,23 +103,23 @@ def make(checked: Any) -> Any:
         refused = isinstance(error, (TypeError, ValueError, LookupError))
         raise (InvalidArgumentError if refused else OodlitError)(_told(checked.path, error)) from error
     if checked.kinds and not isinstance(made, checked.kinds):
-        raise InvalidArgumentError(f"{checked.path} gives a {type(made).__name__}, not {_names(checked.kinds)}")
+        raise InvalidArgumentError(f"{checked.path} makes no {_names(checked.kinds)} but {_shown(made)}")
     return made
 
 
 def spell_out(checked: Any) -> Any:
     """What `check` gave as plain values for a file, with full paths and with the arguments that were left out."""
+    if isinstance(checked, Planned) and checked.arguments is None:
+        return checked.path
     if isinstance(checked, Planned):
         defaults = {n: p.default for n, p in _parameters(checked.maker).items() if isinstance(p.default, _PLAIN)}
-        arguments = {name: spell_out(value) for name, value in {**defaults, **checked.arguments}.items()}
+        arguments = {name: spell_out(value) for name, value in {**defaults, **(checked.arguments or {})}.items()}
         return {"class_path": checked.path, **({"init_args": arguments} if arguments else {})}
     if isinstance(checked, dict):
         return {key: spell_out(item) for key, item in checked.items()}
     if isinstance(checked, (list, tuple, set, frozenset)):
         return [spell_out(item) for item in checked]
-    if isinstance(checked, (PurePath, Enum)):
-        return str(checked)
-    return f"{checked.__module__}.{checked.__qualname__}" if callable(checked) else checked
+    return str(checked) if isinstance(checked, (PurePath, Enum)) else checked
 
 
 def search_current_folder() -> None:
@@ -145,6 +148,8 @@ def _plan(value: Mapping[str, Any], kinds: tuple[type, ...], where: str) -> Plan
     parameters = _parameters(maker)
     for name in arguments:
         if name not in parameters and name not in (known := _known_arguments(maker, parameters)):
+            if not known:
+                raise UnknownNameError(f"{path} takes no arguments, {name!r} is given")
             raise UnknownNameError.of(f"argument of {path}", str(name), known)
     if missing := [n for n, p in parameters.items() if p.default is p.empty and n not in arguments]:
         raise UsageError(f"{where}: {path} needs {', '.join(missing)} in init_args")
@@ -168,7 +173,9 @@ def _find(path: str, kinds: tuple[type, ...], where: str) -> Any:
     """The class or function of a short name or a dotted path."""
     names = _short_names()
     if "." not in names.get(path, path):
-        known = {name for name, full in names.items() if _fits(_located(full), kinds)}
+        known = [
+            n for n, full in names.items() if _fits(_located(full), kinds) and not inspect.isabstract(_located(full))
+        ]
         word = {"Detector": "detector", "OODDataModule": "data class"}.get(_names(kinds), "class or function")
         raise UnknownNameError.of(word, path, known or names)
     try:
@@ -274,7 +281,11 @@ def _convert(value: Any, kind: Any, where: str) -> Any:
 
 
 def _type_name(kind: Any) -> str:
-    return kind.__name__ if isinstance(kind, type) and not get_args(kind) else str(kind).rpartition("abc.")[2]
+    origin = get_origin(kind)
+    if isinstance(origin, type) and issubclass(origin, Iterable):
+        held = " or ".join(_type_name(member) for member in _members(get_args(kind)[-1]))
+        return f"{'mapping' if issubclass(origin, Mapping) else 'list'} of {held}"
+    return str(getattr(origin or kind, "__name__", kind))
 
 
 def _names(kinds: Iterable[type]) -> str:
