@@ -1,10 +1,11 @@
 """From the words of a call to the arguments of one function: its signature and its docstring are all that a command is.
 
 Parameters before `*` are given by position, those after it as options. A type that needs torch is written as
-`Annotated[Any, function]`: the function gives the type once there is a value. A parameter `resolved_config` brings
+`Annotated[Any, function]`: the function gives such types, by name of the parameter, once there is a value. A parameter `resolved_config` brings
 `--config` and `--print_config`, and takes the configuration as it was understood.
 """
 
+import argparse
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -77,7 +78,7 @@ def _is_position(parameter: inspect.Parameter) -> bool:
 
 def _type(parameter: inspect.Parameter) -> Any:
     kind = parameter.annotation
-    return get_args(kind)[1]() if get_origin(kind) is Annotated else kind
+    return get_args(kind)[1]()[parameter.name] if get_origin(kind) is Annotated else kind
 
 
 def _label(parameter: inspect.Parameter) -> str:
@@ -187,25 +188,21 @@ def print_help(function: _Function, name: str) -> None:
     parameters, configured = _parameters(function)
     document = parse_docstring(inspect.getdoc(function) or "", DocstringStyle.GOOGLE)
     described = {entry.arg_name: " ".join((entry.description or "").split()) for entry in document.params}
-    parser = jsonargparse.ArgumentParser(
-        prog=f"oodlit {name}",
-        description=document.description,
-        formatter_class=_HelpFormatter,
-        usage=_usage_line(name, parameters, configured=configured),
-    )
+    usage = _usage_line(name, parameters, configured=configured)
+    parser = argparse.ArgumentParser(usage=usage, description=document.description)
     if configured:
         parser.add_argument("--config", help="YAML file with any of the options below")
         parser.add_argument("--print_config", action="store_true", help="print what would be run, and stop")
     for parameter in parameters.values():
-        how: dict[str, Any] = {"help": described.get(parameter.name, "")}
-        if parameter.annotation is bool:
+        kind, default = parameter.annotation, parameter.default
+        text = described.get(parameter.name, "")
+        if default not in (parameter.empty, None) and kind is not bool and "default" not in text:
+            text += f" (default: {default})"
+        how: dict[str, Any] = {"help": text.replace("%", "%%")}
+        if kind is bool:
             how["action"] = "store_true"
-        elif get_origin(parameter.annotation) is list:
-            how["nargs"] = "+"
-        elif get_origin(parameter.annotation) is not Annotated:
-            how["type"] = parameter.annotation
-        if parameter.default is not parameter.empty and parameter.annotation is not bool:
-            how |= {"default": parameter.default, **({"nargs": "?"} if _is_position(parameter) else {})}
+        elif get_origin(kind) is Literal:
+            how["choices"] = get_args(kind)
         parser.add_argument(parameter.name if _is_position(parameter) else f"--{parameter.name}", **how)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     parser.print_help()
@@ -223,17 +220,3 @@ def _usage_line(name: str, parameters: _Parameters, *, configured: bool) -> str:
         elif needed and not configured:
             shown.append(f"--{parameter.name} {parameter.name.upper()}")
     return " ".join(["oodlit", name, *shown, "[options]"])
-
-
-class _HelpFormatter(jsonargparse.DefaultHelpFormatter):
-    """Help without the types that jsonargparse adds: they are told in words, defaults are kept."""
-
-    def _get_help_string(self, action: Any) -> str:
-        text = str(action.help or "")
-        default = getattr(action, "default", None)
-        if default is None or default is False or str(default).startswith("==") or "default" in text.lower():
-            return text.replace("%", "%%")
-        return f"{text} (default: {default})".replace("%", "%%")
-
-    def _format_usage(self, usage: Any, actions: Any, groups: Any, prefix: Any) -> str:
-        return f"usage: {usage}\n\n" if usage else super()._format_usage(usage, actions, groups, prefix)

@@ -8,29 +8,20 @@ from oodlit.errors import UsageError
 __all__ = ["evaluate"]
 
 
-def _backbone() -> Any:
+def _types() -> dict[str, Any]:
     from torch import nn
 
-    return str | nn.Module
-
-
-def _data() -> Any:
     from oodlit.datamodules import OODDataModule
-
-    return OODDataModule
-
-
-def _detectors() -> Any:
     from oodlit.detectors import Detector
 
-    return list[Detector] | None
+    return {"backbone": str | nn.Module, "data": OODDataModule, "detectors": list[Detector] | None}
 
 
 def evaluate(
     *,
-    backbone: Annotated[Any, _backbone],
-    data: Annotated[Any, _data],
-    detectors: Annotated[Any, _detectors] = None,
+    backbone: Annotated[Any, _types],
+    data: Annotated[Any, _types],
+    detectors: Annotated[Any, _types] = None,
     fitted: Path | None = None,
     out: Path = Path("oodlit-results"),
     head: str | None = None,
@@ -84,7 +75,7 @@ def evaluate(
     if (detectors is None) == (fitted is None):
         both = ", not both; if the detectors stand in the file, add --detectors null"
         raise UsageError("either detectors or --fitted is needed" + (both if fitted is not None else ""))
-    from oodlit.cli.console import console
+    from oodlit.cli.console import console, say
     from oodlit.cli.run import run_evaluation
 
     page = run_evaluation(
@@ -108,4 +99,4 @@ def evaluate(
         console=console(),
     )
     if page is not None:
-        console().print(f"\nResults: {out}\nReport:  {page}", highlight=False, soft_wrap=True, markup=False)
+        say(f"\nResults: {out}\nReport:  {page}")

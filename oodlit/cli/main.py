@@ -6,7 +6,6 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from oodlit._version import __version__
 from oodlit.cli.command import arguments_of, print_help
@@ -15,7 +14,6 @@ from oodlit.errors import InvalidArgumentError, OodlitError, UnknownNameError, U
 __all__ = ["COMMANDS", "main"]
 
 USAGE, FAILED, INTERRUPTED = 2, 1, 130
-
 
 COMMANDS = {
     "demo": "oodlit.cli.demo:demo",
@@ -44,33 +42,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
-    progress = _Progress()
+    words: tuple[str, ...] = ()
     try:
-        return _run(arguments, progress)
-    except (SystemExit, KeyboardInterrupt) as end:
-        if isinstance(end, SystemExit) and not progress.running:  # --help and --print_config
-            return int(end.code or 0)
-        _say(f"{_prog(progress.words)}: interrupted")  # Lightning turns an interrupt into an exit
+        words = _words(arguments)
+        return _run(words, arguments[len(words) :])
+    except (SystemExit, KeyboardInterrupt):  # Lightning turns an interrupt into an exit
+        sys.stderr.write(f"{_prog(words)}: interrupted\n")
         return INTERRUPTED
     except BrokenPipeError:  # whoever reads has seen enough: `oodlit list detectors | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to say at exit
         return 0
     except Exception as error:
-        _report(error, progress.words, debug=debug)
+        _report(error, words, debug=debug)
         return USAGE if isinstance(error, (InvalidArgumentError, UnknownNameError)) else FAILED
 
 
-@dataclass
-class _Progress:
-    """How far a call got: errors are worded and numbered by it."""
-
-    words: tuple[str, ...] = ()
-    running: bool = False
-
-
-def _run(arguments: list[str], progress: _Progress) -> int:
-    words = progress.words = _words(arguments)
-    rest = arguments[len(words) :]
+def _run(words: tuple[str, ...], rest: list[str]) -> int:
     name = " ".join(words)
     if name not in COMMANDS:
         return _overview(words, rest)
@@ -79,10 +66,7 @@ def _run(arguments: list[str], progress: _Progress) -> int:
         print_help(function, name)
         return 0
     given = arguments_of(function, rest)
-    if given is None:  # --print_config
-        return 0
-    progress.running = True
-    return function(**given) or 0
+    return 0 if given is None else function(**given) or 0
 
 
 def _words(arguments: Sequence[str]) -> tuple[str, ...]:
@@ -131,11 +115,7 @@ def _report(error: Exception, words: tuple[str, ...], *, debug: bool) -> None:
     expected = isinstance(error, (OodlitError, OSError))
     hint = "" if debug or expected else f" [{type(error).__name__}; --debug shows where]"
     hint = f" (see '{_prog(words)} --help')" if isinstance(error, UsageError) else hint
-    _say(f"{_prog(words)}: error: {text}{hint}")
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(f"{_prog(words)}: error: {text}{hint}\n")
 
 
 def _prog(words: tuple[str, ...]) -> str:
