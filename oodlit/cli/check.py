@@ -4,9 +4,9 @@ __all__ = ["check"]
 
 
 def check(detectors: list[str], *, only: str | None = None) -> int:
-    """Test detectors against the contract that every detector of oodlit keeps. Exit code 1 if one breaks it.
+    """Test a detector of your own against the contract.
 
-    Needs pip install 'oodlit[testing]'.
+    Every detector of oodlit keeps it; the exit code is 1 if one breaks it. Needs pip install 'oodlit[testing]'.
 
     Args:
         detectors: dotted paths of classes, such as my.module.MyDetector; the current folder is searched, too
@@ -19,7 +19,7 @@ def check(detectors: list[str], *, only: str | None = None) -> int:
     for package in ("hypothesis", "pytest"):  # before torch is imported, which takes seconds
         if find_spec(package) is None:
             raise MissingExtraError.of("oodlit check", "testing")
-    from oodlit.cli.console import console, status
+    from oodlit.cli.console import say, status
     from oodlit.testing import check_by_path, checks
 
     if only is not None and not any(only in name for name in checks()):
@@ -28,6 +28,6 @@ def check(detectors: list[str], *, only: str | None = None) -> int:
     for path in detectors:
         with status(f"checking {path}"):
             outcome = check_by_path(path, only=only)
-        console().print(str(outcome), highlight=False, markup=False, soft_wrap=True)
+        say(outcome)
         failed += not outcome.passed
     return int(failed > 0)

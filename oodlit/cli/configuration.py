@@ -1,88 +1,125 @@
-"""What `--config` understands beyond jsonargparse: short names for what oodlit makes public, roles as they are shown.
+"""From what stands in a configuration to objects: names are checked first, then values converted, then objects made.
 
-Errors of the parser come here, too: from several lines about types to one line about what was written.
+Classes and functions are given as `class_path` and `init_args`, those that oodlit makes public by their name alone.
 """
 
 import importlib
 import inspect
-import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, is_dataclass
+from enum import Enum
+from pathlib import Path, PurePath
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import jsonargparse
 
-from oodlit.errors import UnknownNameError, UsageError
+from oodlit.errors import InvalidArgumentError, OodlitError, UnknownNameError, UsageError
 
-__all__ = ["MODE", "explain", "search_current_folder", "seeded", "use_short_names"]
+__all__ = ["CLASS_KEYS", "check", "make", "search_current_folder", "spell_out"]
 
-MODE = "oodlit"
-"""Name of the parser mode that `use_short_names` adds."""
+CLASS_KEYS = ("class_path", "init_args", "dict_kwargs")
+"""What describes an object."""
+
+_UNTYPED = (Any, object, inspect.Parameter.empty)
+_PLAIN = (str, bytes, int, float, list, tuple, dict, set, frozenset, NoneType, PurePath, Enum)
+"""Types of values that can be written as they are."""
 
 
-def use_short_names() -> str:
-    """Add a parser mode: YAML in which `class_path: shard_stream` and `role: id` are enough.
+@dataclass(frozen=True)
+class Planned:
+    """An object that is still to be made: all is known to be in order but what its constructor says."""
+
+    path: str
+    maker: Callable[..., Any]
+    arguments: Mapping[str, Any] | None
+    """None: `maker` is the object itself, a function that the run calls."""
+    kinds: tuple[type, ...] = ()
+
+
+def check(value: Any, kind: Any, where: str) -> Any:
+    """Check the names in a value and convert it to a type.
+
+    Args:
+        value: What was written: text, numbers, lists and dictionaries.
+        kind: The annotation of the parameter.
+        where: What errors call the value, such as `--data`.
 
     Returns:
-        Name of the mode, for `parser_mode`.
+        The converted value, with a `Planned` in the place of each object.
+
+    Raises:
+        UnknownNameError: No class, function, argument or role has this name.
+        UsageError: A value is not of the type, or something cannot be imported.
     """
-    import yaml  # type: ignore[import-untyped]
+    members = _members(kind)
+    kinds, inner = _object_kinds(members), _inner(members, value)
+    is_callable = any((get_origin(member) or member) is Callable for member in members)
+    if isinstance(value, str):
+        if enum := next((m for m in members if isinstance(m, type) and issubclass(m, Enum)), None):
+            return _member(enum, value)
+        if is_callable or (kinds and not any(m in members for m in (str, Path))):
+            found = _find(value, kinds, where)
+            if is_callable and not isinstance(found, type):
+                return Planned(value, found, None)
+            value = {"class_path": value}
+        elif inner_kinds := _object_kinds(_members(_inner(members, []))):
+            _find(value, inner_kinds, where)
+            raise UsageError(f"{where}: {value} is no list; write {where}=[{value}], or a list in the file")
+    elif isinstance(value, dict) and "class_path" not in value and len(kinds) == 1 and is_dataclass(kinds[0]):
+        value = {"class_path": f"{kinds[0].__module__}.{kinds[0].__qualname__}", "init_args": value}
+    if isinstance(value, dict) and "class_path" in value and (kinds or is_callable or inner is Any):
+        return _plan(value, kinds, where)
+    if inner is not None and (_object_kinds(_members(inner)) or _is_nested(value)):
+        if isinstance(value, dict):
+            return {key: check(item, inner, f"{where}.{key}") for key, item in value.items()}
+        return [check(item, inner, f"{where}[{index}]") for index, item in enumerate(value)]
+    return _convert(value, kind, where)
 
-    load = jsonargparse.get_loader("yaml")
 
-    def loader(text: str) -> Any:
-        return expand(load(text))
+def make(checked: Any) -> Any:
+    """Make the objects that `check` has planned.
 
-    jsonargparse.set_loader(MODE, loader, exceptions=(yaml.YAMLError,))
-    return MODE
-
-
-def expand(value: Any) -> Any:
-    """`value` with full paths for the short names of classes and functions of oodlit, and members for roles."""
-    if isinstance(value, list):
-        return [expand(item) for item in value]
-    if not isinstance(value, dict):
-        return value
-    made = {key: expand(item) for key, item in value.items()}
-    path = made.get("class_path")
-    if isinstance(path, str):
-        if odd := [str(key) for key in made if key not in _CLASS_KEYS]:
-            raise UnknownNameError.of(f"key beside class_path {path},", odd[0], _CLASS_KEYS)
-        made["class_path"] = path = _TYPED.get(path) or short_names().get(path, path)
-        arguments = made.get("init_args")
-        if isinstance(arguments, dict) and path.startswith("oodlit.") and isinstance(arguments.get("role"), str):
-            arguments["role"] = _role(arguments["role"])
+    Raises:
+        OodlitError: What a class of oodlit says about its arguments, as it says it; errors of other classes with the
+            name of the class.
+    """
+    if isinstance(checked, list):
+        return [make(item) for item in checked]
+    if isinstance(checked, dict):
+        return {key: make(item) for key, item in checked.items()}
+    if not isinstance(checked, Planned):
+        return checked
+    if checked.arguments is None:
+        return checked.maker
+    arguments = make(checked.arguments)
+    try:
+        made = checked.maker(**arguments)
+    except (OodlitError, OSError):
+        raise
+    except Exception as error:
+        refused = isinstance(error, (TypeError, ValueError, LookupError))
+        raise (InvalidArgumentError if refused else OodlitError)(_told(checked.path, error)) from error
+    if checked.kinds and not isinstance(made, checked.kinds):
+        raise InvalidArgumentError(f"{checked.path} makes no {_names(checked.kinds)} but {_shown(made)}")
     return made
 
 
-_TYPED = dict.fromkeys(
-    ("torchvision.transforms.Compose", "torchvision.transforms.v2.Compose"), "oodlit.datamodules.transforms.compose"
-)
-"""Classes of others whose parameters have no types, in the place of which stand functions with types."""
-
-_CLASS_KEYS = ("class_path", "init_args", "dict_kwargs")
-
-
-def _role(name: str) -> str:
-    from oodlit.roles import Role
-
-    if name in Role.__members__:
-        return name
-    known = {str(role): role.name for role in Role}
-    if name.lower() not in known:
-        raise UnknownNameError.of("role", name, known)
-    return known[name.lower()]
-
-
-def short_names() -> dict[str, str]:
-    """Dotted path of every class and function that may be written without its module."""
-    found = {"OODModule": "oodlit.OODModule"}
-    for name in ("oodlit.datamodules", "oodlit.detectors"):
-        package = importlib.import_module(name)
-        found |= {n: f"{name}.{n}" for n in package.__all__ if callable(getattr(package, n))}
-    return found
+def spell_out(checked: Any) -> Any:
+    """What `check` gave as plain values for a file, with full paths and with the arguments that were left out."""
+    if isinstance(checked, Planned) and checked.arguments is None:
+        return checked.path
+    if isinstance(checked, Planned):
+        defaults = {n: p.default for n, p in _parameters(checked.maker).items() if isinstance(p.default, _PLAIN)}
+        arguments = {name: spell_out(value) for name, value in {**defaults, **(checked.arguments or {})}.items()}
+        return {"class_path": checked.path, **({"init_args": arguments} if arguments else {})}
+    if isinstance(checked, dict):
+        return {key: spell_out(item) for key, item in checked.items()}
+    if isinstance(checked, (list, tuple, set, frozenset)):
+        return [spell_out(item) for item in checked]
+    return str(checked) if isinstance(checked, (PurePath, Enum)) else checked
 
 
 def search_current_folder() -> None:
@@ -92,125 +129,174 @@ def search_current_folder() -> None:
         sys.path.append(here)
 
 
-@contextmanager
-def seeded(seed: int | None) -> Iterator[None]:
-    """Objects of a configuration are made from its seed: a network with random weights is the same in every run."""
-    import torch
-
-    with torch.random.fork_rng():
-        if seed is not None:
-            torch.manual_seed(seed)
-        yield
-
-
-def explain(error: Exception, *, positional: Sequence[str], options: Sequence[str]) -> UsageError | UnknownNameError:
-    """What jsonargparse says over several lines, in one; unknown names come with the nearest known ones.
-
-    Args:
-        error: The parser's error.
-        positional: Names that are given by position.
-        options: All names that may be given.
-    """
-    text = " ".join(str(error).split())
-    key = re.search(r'Parser key "(\w+)', text)
-    parameter = key[1] if key else ""
-    if found := _unknown_option(text, options):
-        return found
-    match = re.search(r"Expected a <class 'list'>.* (?:Got|Given) value: ([A-Za-z_][\w.]*)$", text)
-    if parameter == "detectors" and match:
-        return _unknown_class(match[1], parameter) or UsageError(
-            f"--detectors: {match[1]} is no list; write --detectors=[{match[1]}], or a list in the file"
-        )
-    match = re.search(_NO_CLASS, text)
-    unknown = None if match is None else _unknown_class(match[1], parameter)
-    return unknown or UsageError(_plain(_leaf(error), positional))
+def _plan(value: Mapping[str, Any], kinds: tuple[type, ...], where: str) -> Planned:
+    """The object of a `class_path`, once its name, its kind and its arguments are in order."""
+    path, arguments = value["class_path"], value.get("init_args") or {}
+    if not isinstance(path, str):
+        raise UsageError(f"{where}: class_path {_shown(path)} is no name of a class")
+    if odd := [str(key) for key in value if key not in CLASS_KEYS]:
+        raise UnknownNameError.of(f"key beside class_path {path},", odd[0], CLASS_KEYS)
+    maker = _find(path, kinds, where)
+    path = _short_names().get(path, path)
+    if not callable(maker):
+        raise UsageError(f"{where}: {path} is neither a class nor a function")
+    if isinstance(maker, type) and not _fits(maker, kinds):
+        raise UsageError(f"{where}: {path} is no {_names(kinds)}")
+    if not isinstance(arguments, dict):
+        raise UsageError(f"{where}: init_args of {path} is {_shown(arguments)}; names with values are needed")
+    arguments = {**arguments, **(value.get("dict_kwargs") or {})}
+    parameters = _parameters(maker)
+    for name in arguments:
+        if name not in parameters and name not in (known := _known_arguments(maker, parameters)):
+            if not known:
+                raise UnknownNameError(f"{path} takes no arguments, {name!r} is given")
+            raise UnknownNameError.of(f"argument of {path}", str(name), known)
+    if missing := [n for n, p in parameters.items() if p.default is p.empty and n not in arguments]:
+        raise UsageError(f"{where}: {path} needs {', '.join(missing)} in init_args")
+    checked = {
+        name: check(item, parameters[name].annotation if name in parameters else Any, f"{where}.{name}")
+        for name, item in arguments.items()
+    }
+    return Planned(path, maker, checked, kinds)
 
 
-_NO_CLASS = r"(?:Expected a dot import path string:|No module named|Unable to import.*) '?([\w.]+)"
-_NOT_ACCEPTED = r"(?:'([\w.]+)':?[^']*)?(?:Option|Key) '([\w.]+)' is not (?:accepted|expected)"
+def _short_names() -> dict[str, str]:
+    """Dotted path of every class and function that may be written without its module."""
+    found = {"OODModule": "oodlit.OODModule"}
+    for name in ("oodlit.datamodules", "oodlit.detectors"):
+        package = importlib.import_module(name)
+        found |= {n: f"{name}.{n}" for n in package.__all__ if callable(getattr(package, n))}
+    return found
 
 
-def _unknown_option(text: str, options: Sequence[str]) -> UnknownNameError | None:
-    """An option or an argument of a class that does not exist."""
-    match = re.search(_NOT_ACCEPTED, text)
-    if match is None:
-        match = re.search(r"()[uU]nrecognized arguments: --([\w.]+)", text)
-        if match is None or "." in match[2]:
-            return None
-    path, name = match[1], match[2].rpartition(".")[2]
-    if not path:
-        return UnknownNameError.of("option", name, options)
-    module, _, kind = path.rpartition(".")
+def _find(path: str, kinds: tuple[type, ...], where: str) -> Any:
+    """The class or function of a short name or a dotted path."""
+    names = _short_names()
+    if "." not in names.get(path, path):
+        known = [
+            n for n, full in names.items() if _fits(_located(full), kinds) and not inspect.isabstract(_located(full))
+        ]
+        word = {"Detector": "detector", "OODDataModule": "data class"}.get(_names(kinds), "class or function")
+        raise UnknownNameError.of(word, path, known or names)
     try:
-        parameters = inspect.signature(getattr(importlib.import_module(module), kind)).parameters
-    except (ImportError, AttributeError, ValueError):
-        return UnknownNameError(f"{path} has no argument {name!r}")
-    known = [p.name for p in parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    return UnknownNameError.of(f"argument of {path}", name, known)
+        return _located(names.get(path, path))
+    except OodlitError:
+        raise
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"{where}: {path}: {error}") from error
+    except Exception as error:  # the module is the user's own
+        raise UsageError(_told(f"{where}: {path} cannot be imported", error)) from error
 
 
-def _unknown_class(name: str, parameter: str) -> UnknownNameError | None:
-    """The nearest of the names that may be written without their module."""
-    if "." in name:
-        return None
-    from oodlit.detectors import detectors
+def _located(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        if error.name != module or "." not in module:
+            raise
+        return getattr(_located(module), name)  # what belongs to a class: module.Class.method
 
-    if parameter == "detectors":
-        if name in short_names():
-            return None
-        return UnknownNameError.of("detector", name, [kind.__name__ for kind in detectors().values()])
-    if parameter == "data":
-        known = [short for short, path in short_names().items() if path.startswith("oodlit.datamodules.")]
-        return UnknownNameError.of("data class", name, known)
+
+def _parameters(maker: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """The parameters that can be given by name."""
+    try:
+        every = inspect.signature(maker, eval_str=True).parameters
+    except (TypeError, ValueError, NameError):
+        return {}
+    named = {n: p for n, p in every.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    return {n: p.replace(annotation=Any) if p.annotation is p.empty else p for n, p in named.items()}
+
+
+def _known_arguments(maker: Callable[..., Any], parameters: Iterable[str]) -> list[str]:
+    """Names of all arguments, those included that `**kwargs` passes on."""
+    parser = jsonargparse.ArgumentParser(exit_on_error=False)
+    with suppress(Exception):  # without readable source
+        add = parser.add_class_arguments if isinstance(maker, type) else parser.add_function_arguments
+        return list(add(maker, fail_untyped=False))
+    return list(parameters)
+
+
+def _members(kind: Any) -> tuple[Any, ...]:
+    """The types of a union; those of one that is no union are itself."""
+    if get_origin(kind) is Annotated:
+        return _members(get_args(kind)[0])
+    if get_origin(kind) in (Union, UnionType):
+        return tuple(member for part in get_args(kind) for member in _members(part))
+    return (kind,)
+
+
+def _object_kinds(members: Iterable[Any]) -> tuple[type, ...]:
+    """Those of the types that have to be made from a class."""
+    types = (m for m in members if isinstance(m, type) and get_origin(m) is None and m not in _UNTYPED)
+    return tuple(kind for kind in types if not issubclass(kind, _PLAIN) and kind.__module__ != "collections.abc")
+
+
+def _inner(members: Iterable[Any], value: object) -> Any:
+    """The type of what a list or dictionary holds; None = the value is neither, or may not be."""
+    for member in members if isinstance(value, (list, dict)) else ():
+        origin = get_origin(member)
+        if member in _UNTYPED:
+            return Any
+        if isinstance(origin, type) and isinstance(value, origin):
+            return get_args(member)[-1 if isinstance(value, dict) else 0]
     return None
 
 
-def _leaf(error: Exception) -> str:
-    """The message without what jsonargparse says about types that were not meant."""
-    lines = [line.strip() for line in str(error).splitlines()]
-    kept = [line.removeprefix("- ") for line in lines if line and not line.startswith(_ASIDE)]
-    if all(line.startswith(("Parser key", "Problem with")) for line in kept):  # none of the types was meant
-        kept.append(_none_of(str(error)))
-    return " ".join(kept)
+def _is_nested(value: Any) -> bool:
+    """Whether objects are described within a list or dictionary."""
+    if isinstance(value, dict):
+        return "class_path" in value or any(_is_nested(item) for item in value.values())
+    return isinstance(value, list) and any(_is_nested(item) for item in value)
 
 
-def _none_of(text: str) -> str:
-    given = re.findall(r"Given value: (.*)", text) or ["the value"]
-    if choices := re.findall(r"Literal\[(.*?)\]", text):
-        return f"{given[-1]} is none of {choices[-1]}"
-    kinds = dict.fromkeys(re.findall(r"Expected an? <class '(?:[\w.]+\.)?(\w+)'>", text))
-    classes = ["class_path and init_args"] if "Not a valid subclass" in text else []
-    return f"{given[-1]} is not of type {' or '.join([*(kind for kind in kinds if kind != 'NoneType'), *classes])}"
+def _fits(maker: Any, kinds: tuple[type, ...]) -> bool:
+    """Whether a class, or what a function says it returns, is of one of the kinds."""
+    given = maker if isinstance(maker, type) else getattr(maker, "__annotations__", {}).get("return")
+    with suppress(TypeError):  # protocols with attributes are looked at once there is an object
+        return not kinds or (isinstance(given, type) and issubclass(given, kinds))
+    return True
 
 
-_ASIDE = (
-    "Does not validate",
-    "Subtypes:",
-    "Errors:",
-    "Given value",
-    "- Expected a",
-    "- Not a valid subclass",
-    "Subclass types expect",
-    "- a class path",
-    "- a dict w",
-)
+def _member(enum: type[Enum], name: str) -> Enum:
+    known = {str(member): member for member in enum}
+    if found := known.get(name.lower()) or enum.__members__.get(name):
+        return found
+    raise UnknownNameError.of(enum.__name__.lower(), name, known)
 
 
-def _plain(text: str, positional: Sequence[str]) -> str:
-    text = re.sub(r'(?<=: )Parser key "([\w.]+)": ?', r"\1: ", text)  # an argument within an option
-    for pattern, plain in _PLAIN.items():
-        text = re.sub(pattern, plain, text)
-    for name in positional:
-        text = text.replace(f"--{name}: ", f"{name.upper()}: ")
-    return text
+def _convert(value: Any, kind: Any, where: str) -> Any:
+    """A value without objects as the type that is asked for."""
+    parser = jsonargparse.ArgumentParser(exit_on_error=False)
+    parser.add_argument("--value", type=kind)
+    try:
+        return parser.parse_object({"value": value})["value"]
+    except jsonargparse.ArgumentError as error:
+        members = _members(kind)
+        if choices := [repr(choice) for m in members if get_origin(m) is Literal for choice in get_args(m)]:
+            raise UsageError(f"{where}: {_shown(value)} is none of {', '.join(choices)}") from error
+        names = [_type_name(m) for m in members if m is not NoneType and m not in _object_kinds(members)]
+        names += ["class_path and init_args"] if _object_kinds(members) else []
+        raise UsageError(f"{where}: {_shown(value)} is not of type {' or '.join(names)}") from error
 
 
-_PLAIN: Mapping[str, str] = {
-    r'Parser key "([\w.]+)": ?': r"--\1: ",
-    r"Expected an? <class '([\w.]+)'>\. Got value: (.*)": r"\2 is not of type \1",
-    r"the following arguments are required: (.*)": r"needed but not given: \1",
-    r"unrecognized arguments: (.*)": r"unknown option: \1",
-    r"Expected a typing\.Literal\[(.*)\]\. Got value: (.*)": r"\2 is none of \1",
-    r"Type \S+\[.*\] expects a function or a callable class: ": "",
-    r"Problem with given class_path ('[\w.]+'):": r"\1:",
-}
+def _type_name(kind: Any) -> str:
+    origin = get_origin(kind)
+    if isinstance(origin, type) and issubclass(origin, Iterable):
+        held = " or ".join(_type_name(member) for member in _members(get_args(kind)[-1]))
+        return f"{'mapping' if issubclass(origin, Mapping) else 'list'} of {held}"
+    return str(getattr(origin or kind, "__name__", kind))
+
+
+def _names(kinds: Iterable[type]) -> str:
+    return " or ".join(kind.__name__ for kind in kinds)
+
+
+def _shown(value: object) -> str:
+    text = " ".join(str(value).split())
+    return text if len(text) <= 80 else f"{text[:77]}..."
+
+
+def _told(subject: str, error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return f"{subject}: {type(error).__name__}{': ' if text else ''}{text}"

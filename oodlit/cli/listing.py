@@ -1,14 +1,14 @@
 """`oodlit list`: what there is."""
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterator
 from typing import Literal
 
 __all__ = ["listing"]
 
 
 def listing(kind: Literal["detectors", "datasets", "metrics"], *, verbose: bool = False) -> None:
-    """List what this version knows, from the same registries that everything else uses.
+    """List detectors, datasets or metrics.
 
     Args:
         kind: "detectors", "datasets" or "metrics"
@@ -19,46 +19,41 @@ def listing(kind: Literal["detectors", "datasets", "metrics"], *, verbose: bool 
 
     from oodlit.cli.console import console
 
-    header, found = {"detectors": _detectors, "datasets": _datasets, "metrics": _metrics}[kind](verbose)
-    rows, say = list(found), console()
+    rows_of, num_columns = _KINDS[kind]
+    rows, out = list(rows_of()), console()
     if verbose:
-        for name, *facts in rows:
-            say.print(Text(name, style="bold"))
-            for title, fact in zip(header[1:], facts, strict=True):
+        for row in rows:
+            (_, name), *facts = row.items()
+            out.print(Text(name, style="bold"))
+            for title, fact in facts:
                 if fact:
-                    say.print(Text(f"  {title}: {fact}"), soft_wrap=True)
+                    out.print(Text(f"  {title}: {fact}"), soft_wrap=True)
     else:
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for index, title in enumerate(header):
+        for index, title in enumerate([*rows[0]][:num_columns]):
             table.add_column(title, overflow="fold", no_wrap=index == 0)
         for row in rows:
-            table.add_row(*(Text(cell) for cell in row))  # Text: names may hold markup
-        say.print(table)
-    say.print(f"{len(rows)} {kind}", style="dim", highlight=False)
+            table.add_row(*(Text(cell) for cell in [*row.values()][:num_columns]))  # Text: names may hold markup
+        out.print(table)
+    out.print(f"{len(rows)} {kind}", style="dim", highlight=False)
 
 
-_Listing = tuple[tuple[str, ...], Iterable[tuple[str, ...]]]
-
-
-def _detectors(verbose: bool) -> _Listing:
+def _detectors() -> Iterator[dict[str, str]]:
     from oodlit.detectors import detectors
 
-    def rows() -> Iterable[tuple[str, ...]]:
-        for key, kind in sorted(detectors().items()):
-            reference = kind.reference
-            row: tuple[str, ...] = (
-                key,
-                kind.__name__,
-                ", ".join(sorted(kind.needs)),
-                "yes" if kind.statistics else "no",
-            )
-            row = (*row, f"{reference.authors}, {reference.venue} {reference.year}")
-            if verbose:
-                row = (*row, _settings(kind), ", ".join(kind.presets), reference.url, reference.deviations)
-            yield row
-
-    header = ("key", "class", "needs", "fit", "paper")
-    return (*header, *(("settings", "presets", "url", "deviations") if verbose else ())), rows()
+    for key, kind in sorted(detectors().items()):
+        paper = kind.reference
+        yield {
+            "key": key,
+            "class": kind.__name__,
+            "needs": ", ".join(sorted(kind.needs)),
+            "fit": "yes" if kind.statistics else "no",
+            "paper": f"{paper.authors}, {paper.venue} {paper.year}",
+            "settings": _settings(kind),
+            "presets": ", ".join(kind.presets),
+            "url": paper.url,
+            "deviations": paper.deviations,
+        }
 
 
 def _settings(kind: type) -> str:
@@ -67,24 +62,31 @@ def _settings(kind: type) -> str:
     return ", ".join(str(p).split(":")[0] + (f"={p.default!r}" if p.default is not p.empty else "") for p in parameters)
 
 
-def _datasets(verbose: bool) -> _Listing:
+def _datasets() -> Iterator[dict[str, str]]:
     from oodlit.datamodules import descriptions
 
-    def rows() -> Iterable[tuple[str, ...]]:
-        for name, d in sorted(descriptions().items()):
-            count = "" if d.expected_count is None else str(d.expected_count)
-            row: tuple[str, ...] = (name, str(d.role), str(len(d.class_names) or ""), count, d.licence)
-            yield (*row, d.source, d.citation, d.layout) if verbose else row
+    for name, about in sorted(descriptions().items()):
+        yield {
+            "name": name,
+            "role": str(about.role),
+            "classes": str(len(about.class_names) or ""),
+            "images": "" if about.expected_count is None else str(about.expected_count),
+            "licence": about.licence,
+            "source": about.source,
+            "citation": about.citation,
+            "layout": about.layout,
+        }
 
-    header = ("name", "role", "classes", "images", "licence")
-    return (*header, *(("source", "citation", "layout") if verbose else ())), rows()
 
-
-def _metrics(verbose: bool) -> _Listing:
+def _metrics() -> Iterator[dict[str, str]]:
     from oodlit.results.glossary import GLOSSARY, PREFIXES
 
-    rows = [(name, e.rows, e.better, *((e.function,) if verbose else ()), e.text) for name, e in GLOSSARY.items()]
-    rows += [
-        (f"{prefix}NAME", "OOD", "as NAME", *(("",) if verbose else ()), text) for prefix, text in PREFIXES.items()
-    ]
-    return ("name in the table", "of sets", "better", *(("oodlit.metrics",) if verbose else ()), "what it is"), rows
+    columns = ("name in the table", "of sets", "better", "what it is", "oodlit.metrics")
+    for name, entry in GLOSSARY.items():
+        yield dict(zip(columns, (name, entry.rows, entry.better, entry.text, entry.function), strict=True))
+    for prefix, text in PREFIXES.items():
+        yield dict(zip(columns, (f"{prefix}NAME", "OOD", "as NAME", text, ""), strict=True))
+
+
+_KINDS = {"detectors": (_detectors, 5), "datasets": (_datasets, 5), "metrics": (_metrics, 4)}
+"""Rows of each kind, and how many of their columns the table shows; `--verbose` shows all of them."""

@@ -6,13 +6,15 @@ __all__ = ["report"]
 
 
 def report(results: list[Path], *, out: Path | None = None) -> None:
-    """Make one self-contained HTML page from the folders that runs have written. No network, data or GPU is needed.
+    """Make the HTML page of saved results.
+
+    The page needs no other file, and making it no network, data or GPU.
 
     Args:
         results: folders of results; several are shown below each other on one page
         out: file to write (default: report.html in the first folder)
     """
-    from oodlit.cli.console import console
+    from oodlit.cli.console import say
     from oodlit.report import write_report
     from oodlit.results import Results
 
@@ -21,4 +23,4 @@ def report(results: list[Path], *, out: Path | None = None) -> None:
         out or results[0] / "report.html",
         folders={folder.resolve().name: folder for folder in results},
     )
-    console().print(f"Report: {page}", highlight=False, soft_wrap=True, markup=False)
+    say(f"Report: {page}")

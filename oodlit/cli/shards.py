@@ -4,7 +4,6 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -32,7 +31,7 @@ def build(
     workers: int = 2,
     check: Literal["none", "header", "decode"] = "header",
 ) -> None:
-    """Pack the images of a folder or archive into shards.
+    """Write a folder, archive or file list as shards.
 
     Archives are not unpacked; image bytes are copied as they are. A build that was interrupted goes on when it is
     called again. NAME is a data set that 'oodlit list datasets' shows, or any name of your own; then --role says what
@@ -54,7 +53,7 @@ def build(
         workers: shards that are written at the same time
         check: "header": every image must have a readable header; "decode": all pixels; "none": nothing is looked at
     """
-    from oodlit.cli.console import console, status
+    from oodlit.cli.console import say, status
     from oodlit.datamodules import build_set, descriptions
     from oodlit.datamodules.published import list_set, read_file_list
     from oodlit.datamodules.shards import build_shards, progress_bar
@@ -88,12 +87,7 @@ def build(
         with progress_bar(f"packing {name}", len(listing)) as advance:
             made = build_shards(listing, out, name=name, role=Role(role), class_names=names, progress=advance, **how)
     classes = f", {len(made.class_names)} classes" if made.class_names else ""
-    console().print(
-        f"{out}: {made.num_samples} images of {made.name!r} ({made.role}{classes}) in {len(made.shards)} shards",
-        highlight=False,
-        markup=False,
-        soft_wrap=True,
-    )
+    say(f"{out}: {made.num_samples} images of {made.name!r} ({made.role}{classes}) in {len(made.shards)} shards")
 
 
 @contextmanager
@@ -127,27 +121,27 @@ def _listing(source: Path, role: object, *, file_list: Path | None, class_names:
 
 
 def verify(directories: list[Path], *, headers_only: bool = False, duplicates: bool = False) -> int:
-    """Read every sample of shards; check files, checksums, counts, labels, keys and images.
+    """Read every sample of shards and check it.
 
-    Known data sets are compared with the published numbers, too. The exit code is 1 if anything is wrong.
+    Files, checksums, counts, labels, keys and images are looked at; known data sets are compared with the published
+    numbers, too. The exit code is 1 if anything is wrong.
 
     Args:
         directories: folders of shards
         headers_only: do not decode the images
         duplicates: look for images that occur more than once, within a folder and across folders
     """
-    from oodlit.cli.console import console
+    from oodlit.cli.console import say
     from oodlit.datamodules.shards import Verification, find_duplicates
     from oodlit.errors import DataError
 
-    say = partial(console().print, highlight=False, markup=False, soft_wrap=True)
     found: list[Verification] = []
     failed = False
     for directory in directories:
         try:
             reports = _verified(directory, decode=not headers_only)
         except DataError as error:  # the other folders are still of interest
-            say(str(error))
+            say(error)
             failed = True
             continue
         for report in reports:
@@ -175,7 +169,9 @@ def _verified(directory: Path, *, decode: bool) -> "list[Verification]":
 
 
 def info(directories: list[Path]) -> None:
-    """Say what folders of shards hold, from their manifests; they are counted where there is none.
+    """Say what a folder of shards holds.
+
+    The manifest says it; where there is none, samples are counted.
 
     Args:
         directories: folders of shards

@@ -167,7 +167,7 @@ def _streams(value: Any) -> Any:
         ),
         (
             lambda c: c.update(backbone={"class_path": "own_of_test.Net", "init_args": {"width": "x"}}),
-            "--backbone: 'own_of_test.Net': width: x is not of type int",
+            "--backbone.width: x is not of type int",
         ),
         (
             lambda c: c.update(backbone={"class_path": "own_of_test.Net", "init_arg": {}}),
@@ -181,7 +181,7 @@ def _streams(value: Any) -> Any:
         ),
         (
             lambda c: c["data"]["init_args"].update(transform="own_of_test.nope"),
-            "transform: module 'own_of_test' has no",
+            "--data.transform: own_of_test.nope: module 'own_of_test' has no",
         ),
     ],
 )

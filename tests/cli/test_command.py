@@ -1,0 +1,130 @@
+"""A command is a function and a line; what is written in files and options becomes its arguments."""
+
+import importlib
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+import yaml
+
+from oodlit.cli.main import COMMANDS, main
+
+
+def greet(names: list[str], *, loud: bool = False, times: int = 1, mood: Literal["glad", "sad"] = "glad") -> int:
+    """Greet people.
+
+    Everyone is greeted in turn.
+
+    Args:
+        names: whom to greet
+        loud: in capitals
+        times: how often, 100 % of them;
+            a second line
+        mood: of the greeting
+    """
+    greeted.append((names, loud, times, mood))
+    return 0
+
+
+greeted: list[Any] = []
+
+
+@pytest.fixture(autouse=True)
+def _registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(COMMANDS, "greet", f"{__name__}:greet")
+    greeted.clear()
+
+
+def test_registration_alone_makes_a_command(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    assert "greet Greet people" in " ".join(capsys.readouterr().out.split())
+    assert main(["greet", "--help"]) == 0
+    text = " ".join(capsys.readouterr().out.split())
+    assert text.startswith("usage: oodlit greet NAMES [NAMES ...] [options] Greet people. Everyone is greeted in turn.")
+    assert "--times TIMES how often, 100 % of them; a second line (default: 1)" in text
+    assert "--mood {glad,sad}" in text
+    assert main(["greet", "Ann", "Bob", "--loud", "--times", "2"]) == 0
+    assert greeted == [(["Ann", "Bob"], True, 2, "glad")]
+    assert main(["greet"]) == 2
+    assert "needed but not given: names" in capsys.readouterr().err
+    assert main(["greet", "Ann", "--mood=bad"]) == 2
+    assert "--mood: bad is none of 'glad', 'sad'" in capsys.readouterr().err
+    assert main(["greet", "Ann", "--names=x"]) == 2
+    assert "unknown option 'names'" in capsys.readouterr().err
+
+
+def test_every_command_says_in_one_short_line_what_it_does() -> None:
+    for name, target in COMMANDS.items():
+        module, _, function = target.partition(":")
+        first = (getattr(importlib.import_module(module), function).__doc__ or "").partition("\n")[0]
+        assert first.endswith("."), name
+        assert len(first) < 60, name
+
+
+FILE = """
+backbone: resnet50
+data: {class_path: DigitsBenchmark, init_args: {per_test: 2, seed: 1}}
+detectors: [MSP, {class_path: KNN, init_args: {k: 5}}]
+tpr: 1e-1
+debug: false
+fitted: null
+"""
+
+
+def resolved(tmp_path: Path, capsys: pytest.CaptureFixture[str], *options: str) -> dict[str, Any]:
+    (tmp_path / "run.yaml").write_text(FILE)
+    assert main(["evaluate", "--config", str(tmp_path / "run.yaml"), *options, "--print_config"]) == 0
+    value: dict[str, Any] = yaml.safe_load(capsys.readouterr().out)
+    return value
+
+
+@pytest.mark.parametrize(
+    ("options", "detectors"),
+    [
+        ([], ["MSP", "KNN"]),
+        (["--detectors+=Energy"], ["MSP", "KNN", "Energy"]),
+        (["--detectors+=[Energy, ViM]"], ["MSP", "KNN", "Energy", "ViM"]),
+        (["--detectors+={class_path: ReAct}"], ["MSP", "KNN", "ReAct"]),
+        (["--detectors=[Energy]", "--detectors+=MSP"], ["Energy", "MSP"]),
+        (["--detectors", "[Energy]"], ["Energy"]),
+        (["--detectors=null"], None),
+    ],
+)
+def test_lists_of_detectors(
+    options: list[str], detectors: list[str] | None, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = resolved(tmp_path, capsys, *options)["detectors"]
+    paths = None if detectors is None else [f"oodlit.detectors.{name}" for name in detectors]
+    assert paths == (given and [entry["class_path"] for entry in given])
+
+
+def test_what_is_not_said_again_stays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def data(*options: str) -> Any:
+        return resolved(tmp_path, capsys, *options)["data"]["init_args"]
+
+    assert data()["batch_size"] == 64, "defaults of a class belong to the configuration"
+    assert (data("--data.init_args.seed=3")["per_test"], data("--data.init_args.seed=3")["seed"]) == (2, 3)
+    assert (data("--data.seed=3")["per_test"], data("--data.seed=3")["seed"]) == (2, 3)
+    assert data("--data=DigitsBenchmark")["per_test"] == 2
+    assert data("--data={class_path: DigitsBenchmark, init_args: {seed: 3}}")["per_test"] == 2
+    assert "per_test" in data("--data.class_path=DigitsBenchmark")
+    photos = data("--data={class_path: ImageNetBenchmark, init_args: {root: shards}}")
+    assert (photos["root"], photos["seed"]) == ("shards", 0)
+    last = resolved(tmp_path, capsys, "--detectors+=KNN", "--detectors.k=3")["detectors"]
+    assert [entry.get("init_args", {}).get("k") for entry in last] == [None, 5, 3]
+
+
+def test_values_have_the_types_of_their_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = resolved(tmp_path, capsys, "--head", "3", "--max_batches=2", "--strict", "--precision=16")
+    assert (given["head"], given["max_batches"], given["strict"], given["precision"]) == ("3", 2, True, "16")
+    assert given["tpr"] == 0.1
+    assert list(given)[:3] == ["backbone", "data", "detectors"]
+    assert "debug" not in given
+    assert resolved(tmp_path, capsys, "--data.root=null")["data"]["init_args"]["root"] is None
+
+
+def test_what_was_resolved_resolves_to_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    first = resolved(tmp_path, capsys)
+    (tmp_path / "again.yaml").write_text(yaml.safe_dump(first))
+    assert main(["evaluate", "--config", str(tmp_path / "again.yaml"), "--print_config"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out) == first

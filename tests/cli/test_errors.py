@@ -1,0 +1,224 @@
+"""What is wrong in a configuration is told in one line, wherever it stands: names, types, imports, constructors."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from oodlit.cli.main import main
+from oodlit.errors import InvalidArgumentError
+
+MODULE = """
+from torch import nn
+
+LIMIT = 3
+
+class Net(nn.Module):
+    def __init__(self, width: int = 4, depth=1):
+        super().__init__()
+        if depth == 0:
+            raise ValueError("depth must be\\n positive")
+        if depth == 2:
+            raise RuntimeError("no memory")
+
+class Open(Net):
+    def __init__(self, extra: float = 1.0, **others):
+        super().__init__(**others)
+
+def number():
+    return 3
+"""
+
+FILE = """
+backbone: test_resnet.r160_in1k
+weights: none
+accelerator: cpu
+data: {class_path: DigitsBenchmark, init_args: {per_test: 2}}
+detectors: [MSP]
+"""
+
+MODULES = ("own_of_errors", "broken_of_errors", "lacking_of_errors")
+
+
+@pytest.fixture(autouse=True)
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    for name, text in zip(MODULES, (MODULE, "raise OSError('boom')", "import nothing_of_errors"), strict=True):
+        (tmp_path / f"{name}.py").write_text(text)
+    (tmp_path / "run.yaml").write_text(FILE)
+    yield
+    for name in MODULES:
+        sys.modules.pop(name, None)
+
+
+STREAMS = "--data={class_path: OODDataModule, init_args: {streams: %s}}"
+STREAM = STREAMS % "[{class_path: shard_stream, init_args: {shards: s, %s}}]"
+KNN = "--detectors=[MSP, {class_path: KNN, init_args: %s}]"
+REACT = "--detectors=[{class_path: ReAct, init_args: {then: %s}}]"
+NET = "--backbone={class_path: own_of_errors.Net, init_args: %s}"
+HELP = " (see 'oodlit evaluate --help')"
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        # constructors of oodlit: their own line
+        (KNN % "{k: 0}", "KNN: k=0; at least 1 is needed"),
+        (
+            REACT % "{class_path: Energy, init_args: {temperature: -1}}",
+            "Energy: temperature=-1.0; a positive, finite number is needed",
+        ),
+        (
+            STREAM % "cache: {attempts: 0}",
+            "Cache(attempts=0, backoff_s=0.5): attempts >= 1 and backoff_s >= 0 are needed",
+        ),
+        (STREAMS % "[]", "streams: 0 with role ID (none); exactly one is needed, the positive class of every metric"),
+        # constructors of others: class, kind of error, message
+        (NET % "{depth: 0}", "own_of_errors.Net: ValueError: depth must be positive"),
+        (NET % "{depth: 2}", "own_of_errors.Net: RuntimeError: no memory"),
+        (
+            "--backbone={class_path: OODModule, init_args: {backbone: " + NET.partition("=")[2] % "{depth: 0}" + "}}",
+            "own_of_errors.Net: ValueError: depth must be positive",
+        ),
+        (
+            "--backbone={class_path: own_of_errors.Open, init_args: {depth: 0}}",
+            "own_of_errors.Open: ValueError: depth must be positive",
+        ),
+        ("--backbone={class_path: own_of_errors.number}", "own_of_errors.number makes no Module but 3"),
+        # unknown names at every depth
+        (
+            KNN % "{kk: 1}",
+            "unknown argument of oodlit.detectors.KNN 'kk'; did you mean 'k'? Known: bank_size, k",
+        ),
+        (
+            REACT % "{class_path: Energy, init_args: {temprature: 1}}",
+            "unknown argument of oodlit.detectors.Energy 'temprature'; did you mean 'temperature'? Known: temperature",
+        ),
+        (
+            STREAM % "cache: {atempts: 0}",
+            "unknown argument of oodlit.datamodules.shards.remote.Cache 'atempts'; did you mean 'attempts' or"
+            " 'timeout_s'? Known: attempts, backoff_s, folder, storage_options, timeout_s",
+        ),
+        (
+            "--backbone={class_path: own_of_errors.Open, init_args: {dept: 0}}",
+            "unknown argument of own_of_errors.Open 'dept'; did you mean 'depth'? Known: depth, extra, width",
+        ),
+        (
+            "--detectors=[{class_path: MSP, init_args: {temperature: 1}}]",
+            "oodlit.detectors.MSP takes no arguments, 'temperature' is given",
+        ),
+        (
+            "--detectors=[{class_path: KNN, init_arg: {k: 1}}]",
+            "unknown key beside class_path KNN, 'init_arg'; did you mean 'init_args' or 'dict_kwargs'?"
+            " Known: class_path, dict_kwargs, init_args",
+        ),
+        (
+            STREAM % "role: odd",
+            "unknown role 'odd'; did you mean 'ood'? Known: id, ood, shift, train, unit_test",
+        ),
+        (
+            "--data=DigitBenchmark",
+            "unknown data class 'DigitBenchmark'; did you mean 'DigitsBenchmark' or 'ImageNetBenchmark' or"
+            " 'PhotosBenchmark'? Known: DigitsBenchmark, ImageNetBenchmark, OODDataModule, PhotosBenchmark",
+        ),
+        (
+            STREAMS % "[shard_strem]",
+            "unknown class or function 'shard_strem'; did you mean 'shard_stream' or 'set_stream' or"
+            " 'corrupted_stream'? Known: Stream, corrupted_stream, pooled_stream, set_stream, shard_stream,"
+            " unit_test_stream",
+        ),
+        # what cannot be imported
+        (
+            "--backbone={class_path: own_of_errors.Nett}",
+            "--backbone: own_of_errors.Nett: module 'own_of_errors' has no attribute 'Nett'" + HELP,
+        ),
+        (
+            "--backbone={class_path: own_of_erors.Net}",
+            "--backbone: own_of_erors.Net: No module named 'own_of_erors'" + HELP,
+        ),
+        (
+            "--backbone={class_path: broken_of_errors.Net}",
+            "--backbone: broken_of_errors.Net cannot be imported: OSError: boom" + HELP,
+        ),
+        (
+            "--detectors=[lacking_of_errors.Mine]",
+            "--detectors[0]: lacking_of_errors.Mine: No module named 'nothing_of_errors'" + HELP,
+        ),
+        (
+            "--backbone={class_path: own_of_errors.LIMIT}",
+            "--backbone: own_of_errors.LIMIT is neither a class nor a function" + HELP,
+        ),
+        # the wrong class, the wrong type
+        ("--detectors=[own_of_errors.Net]", "--detectors[0]: own_of_errors.Net is no Detector" + HELP),
+        (REACT % "DigitsBenchmark", "--detectors[0].then: oodlit.datamodules.DigitsBenchmark is no Detector" + HELP),
+        (KNN % "{k: x}", "--detectors[1].k: x is not of type int" + HELP),
+        (
+            KNN % "3",
+            "--detectors[1]: init_args of oodlit.detectors.KNN is 3; names with values are needed" + HELP,
+        ),
+        (NET % "{width: [1]}", "--backbone.width: [1] is not of type int" + HELP),
+        (STREAM % "damaged: never", "--data.streams[0].damaged: never is none of 'raise', 'mark'" + HELP),
+        (
+            "--data={class_path: OODDataModule}",
+            "--data: oodlit.datamodules.OODDataModule needs streams in init_args" + HELP,
+        ),
+        ("--data.per_test=1.5", "--data.per_test: 1.5 is not of type int" + HELP),
+        ("--data.transform=math.nope", "--data.transform: math.nope: module 'math' has no attribute 'nope'" + HELP),
+        ("--detectors={a: 1}", "--detectors: {'a': 1} is not of type list of Detector" + HELP),
+        ("--detectors=[3]", "--detectors[0]: 3 is not of type class_path and init_args" + HELP),
+        ("--detectors=[{class_path: 3}]", "--detectors[0]: class_path 3 is no name of a class" + HELP),
+        ("--devices", "--devices: a value is needed" + HELP),
+        ("word", "one word too many: word" + HELP),
+    ],
+)
+def test_one_line_and_no_more(option: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    failed = 1 if "no memory" in message else 2
+    assert main(["evaluate", "--config", "run.yaml", option]) == failed
+    told = capsys.readouterr()
+    assert told.err == f"oodlit evaluate: error: {message}\n"
+    assert told.out == ""
+    assert len(told.err) < 350
+
+
+def test_unknown_detectors_get_the_nearest_names(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", "--config", "run.yaml", REACT % "Enrgy"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(
+        "oodlit evaluate: error: unknown detector 'Enrgy'; did you mean 'Energy' or 'Entropy'? Known:"
+    )
+    assert " Detector," not in error, "abstract classes are no choice"
+    assert error.count("\n") == 1
+
+
+def test_a_folder_that_is_missing_is_told_by_the_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
+    """The same line as in Python; missing data is no mistake of the command line."""
+    option = "--data={class_path: ImageNetBenchmark, init_args: {root: nowhere, sets: [ninco]}}"
+    assert main(["evaluate", "--config", "run.yaml", option]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("oodlit evaluate: error: nowhere/imagenet_val: ImageNet-1k, validation images is not there")
+    assert error.count("\n") == 1
+
+
+def test_the_cause_is_kept_for_debugging(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["evaluate", "--config", "run.yaml", NET % "{depth: 0}", "--debug"]) == 2
+    error = capsys.readouterr().err
+    assert "own_of_errors.py" in error
+    assert InvalidArgumentError.__name__ in error
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("[1, 2]", "--config: other.yaml holds no options with their values"),
+        ("a: [", "--config: other.yaml is no YAML: while parsing a flow node"),
+        ("zapp: 1", "unknown option 'zapp'"),
+    ],
+)
+def test_files_that_are_no_configuration(text: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("other.yaml").write_text(text)
+    assert main(["evaluate", "--config", "other.yaml"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"oodlit evaluate: error: {message}")
+    assert error.count("\n") == 1
