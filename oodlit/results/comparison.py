@@ -1,7 +1,5 @@
 """Is detector A better than B? Paired differences over OOD classes."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 from scipy.stats import binomtest
@@ -9,10 +7,8 @@ from scipy.stats import binomtest
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics.intervals import check_confidence
 from oodlit.results.export import lower_is_better
+from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
-
-if TYPE_CHECKING:
-    from oodlit.results.results import Results
 
 __all__ = ["compare", "holm", "sign_flip_test"]
 
@@ -21,7 +17,7 @@ _EXACT_UP_TO = 14
 
 
 def compare(
-    results: "Results",
+    results: RunResults,
     detector: str,
     *others: str,
     metric: str | None = None,
@@ -66,9 +62,7 @@ def compare(
         raise InvalidArgumentError(f"compare: repetitions={repetitions}; at least one is needed")
     metric = metric or results.settings.fpr_name
     names = tuple(dict.fromkeys(others)) or tuple(name for name in results.detectors if name != detector)
-    for name in (detector, *names):
-        if name not in results.detectors:
-            raise UnknownNameError.of("detector in these results", name, results.detectors)
+    results.check_detectors(detector, *names)
     if detector in names or not names:
         raise InvalidArgumentError(f"compare: {detector!r} with {list(names)}; two different detectors are needed")
     rows = results.table[(results.table["ood_class"] != "") & (results.table["metric"] == metric)]

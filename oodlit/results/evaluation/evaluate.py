@@ -23,11 +23,12 @@ from oodlit.metrics.undefined import UndefinedMetricWarning
 from oodlit.metrics.unit_tests import fails
 from oodlit.results.evaluation.mean_intervals import add_mean_intervals
 from oodlit.results.evaluation.parts import Part, Parts
-from oodlit.results.evaluation.rows import COLUMNS, MODEL, Evaluation, Place, Rows
+from oodlit.results.evaluation.rows import Evaluation, Place, Rows
 from oodlit.results.info import DatasetInfo, Settings, percent
+from oodlit.results.names import MODEL
 from oodlit.roles import Role
 
-__all__ = ["COLUMNS", "MODEL", "Evaluation", "evaluate"]
+__all__ = ["Evaluation", "evaluate"]
 
 _NO_INTERVAL = (math.nan, math.nan)
 

@@ -8,11 +8,9 @@ import pandas as pd
 
 from oodlit.metrics.intervals import wilson_interval
 
-__all__ = ["COLUMNS", "MODEL", "Evaluation", "Place", "Row", "Rows"]
+__all__ = ["COLUMNS", "Evaluation", "Place", "Row", "Rows"]
 
 COLUMNS = ("detector", "dataset", "ood_class", "metric", "value", "n_id", "n_ood", "ci_low", "ci_high", "rule")
-MODEL = "model"
-"""Stands in the column `detector` where a value belongs to the classifier alone."""
 
 
 class Place(NamedTuple):
