@@ -81,9 +81,12 @@ def _datasets(verbose: bool) -> _Listing:
 
 
 def _metrics(verbose: bool) -> _Listing:
-    from oodlit.results.glossary import GLOSSARY, PREFIXES
+    from oodlit.results.glossary import PREFIXES, glossary
 
-    rows = [(name, e.rows, e.better, *((e.function,) if verbose else ()), e.text) for name, e in GLOSSARY.items()]
+    rows = [
+        (m.name, m.sets, m.entry.better, *((m.entry.function.__name__,) if verbose else ()), text)
+        for m, text in glossary()
+    ]
     rows += [
         (f"{prefix}NAME", "OOD", "as NAME", *(("",) if verbose else ()), text) for prefix, text in PREFIXES.items()
     ]

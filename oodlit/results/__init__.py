@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from oodlit import _lazy
 
 if TYPE_CHECKING:
+    from oodlit.metrics.settings import Settings as Settings
     from oodlit.results.comparison import compare as compare
     from oodlit.results.info import DatasetInfo as DatasetInfo
-    from oodlit.results.info import Settings as Settings
     from oodlit.results.results import Results as Results
     from oodlit.results.run_results import RunResults as RunResults
 

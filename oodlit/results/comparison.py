@@ -6,7 +6,7 @@ from scipy.stats import binomtest
 
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics.intervals import check_confidence
-from oodlit.results.export import lower_is_better
+from oodlit.results.glossary import entry_of
 from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
 
@@ -48,7 +48,8 @@ def compare(
     Returns:
         One row per data set and other detector: `dataset, metric, detector, other, n_classes, mean, mean_other,
         difference, ci_low, ci_high, wins, losses, ties, p_value, p_corrected, better`. `better` is the detector that is
-        better at the corrected level 1 - confidence, or "": by the mean difference, with the sign test by wins.
+        better at the corrected level 1 - confidence, or "": by the mean difference, with the sign test by wins. With a
+        metric of which neither direction is better, wins are the larger values, and no detector is named.
 
     Raises:
         UnknownNameError: A detector, data set or metric is not in the results.
@@ -83,10 +84,10 @@ def compare(
     table = pd.DataFrame(found)
     table["p_corrected"] = holm(table["p_value"].to_numpy())
     # The direction must be that of the test: a detector can win most classes and lose the mean.
-    gain = (-1 if lower_is_better(metric) else 1) * table["difference"]
+    gain = _direction(metric) * table["difference"]
     if test == "sign":
         gain = table["wins"] - table["losses"]
-    significant = table["p_corrected"] <= 1 - confidence
+    significant = (table["p_corrected"] <= 1 - confidence) & (_direction(metric) != 0)
     table["better"] = np.where(significant, np.where(gain > 0, table["detector"], table["other"]), "")
     return table
 
@@ -126,6 +127,12 @@ def holm(p_values: np.ndarray) -> np.ndarray:
     return corrected
 
 
+def _direction(metric: str) -> int:
+    """Sign of a difference that is a gain; 0 where neither is better."""
+    entry = entry_of(metric)
+    return {"lower": -1, "higher": 1, "": 0}["" if entry is None else entry.better]
+
+
 def _pair(
     block: pd.DataFrame,
     dataset: object,
@@ -152,7 +159,7 @@ def _pair(
         p_value = sign_flip_test(differences, repetitions=repetitions, seed=seed)
     draws = np.random.default_rng(seed).integers(0, len(differences), (repetitions, len(differences)))
     low, high = np.quantile(differences[draws].mean(axis=1), [(1 - confidence) / 2, (1 + confidence) / 2])
-    lower = lower_is_better(metric)
+    lower = _direction(metric) < 0
     return {
         "dataset": dataset,
         "metric": metric,

@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.results.info import DatasetInfo, Settings
+from oodlit.metrics.settings import Settings
+from oodlit.results.info import DatasetInfo
 from oodlit.results.run_results import RunResults
 from oodlit.roles import KNOWN_CLASSES, Role
 

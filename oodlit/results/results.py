@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
+from oodlit.metrics.settings import Settings
 from oodlit.results import export, storage, views
 from oodlit.results.comparison import compare
 from oodlit.results.evaluation.evaluate import evaluate
-from oodlit.results.info import DatasetInfo, Settings, check_classes, id_dataset
+from oodlit.results.info import DatasetInfo, check_classes, id_dataset
 from oodlit.results.pooling import pool
 from oodlit.results.run_results import RunResults
 from oodlit.results.score_table import checked, count_notes

@@ -7,7 +7,8 @@ from typing import Any
 import pandas as pd
 
 from oodlit.errors import UnknownNameError
-from oodlit.results.info import DatasetInfo, Settings
+from oodlit.metrics.settings import Settings
+from oodlit.results.info import DatasetInfo
 from oodlit.results.names import MODEL, metric_names
 from oodlit.roles import Role
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from oodlit.errors import UnknownNameError
-from oodlit.results.info import percent
+from oodlit.results.glossary import MEAN
 from oodlit.results.names import MODEL
 from oodlit.results.run_results import RunResults
 from oodlit.roles import UNKNOWN_CLASSES, Role
@@ -16,7 +16,7 @@ __all__ = ["per_class", "summary", "unit_tests"]
 def summary(results: RunResults, metrics: Sequence[str] | None = None) -> pd.DataFrame:
     """See `Results.summary`."""
     fpr = results.settings.fpr_name
-    der = [f"der{percent(share)}" for share in results.settings.der]
+    der = results.settings.der_names
     chosen: list[tuple[str, str]] = []
     for info in results.datasets:
         present = set(
@@ -25,7 +25,7 @@ def summary(results: RunResults, metrics: Sequence[str] | None = None) -> pd.Dat
         if metrics is not None:
             wanted = list(metrics)
         elif info.role is Role.OOD:
-            wanted = [f"mean_{fpr}", "mean_auroc"] if info.class_names else [fpr, "auroc"]
+            wanted = [MEAN + fpr, f"{MEAN}auroc"] if info.class_names else [fpr, "auroc"]
         elif info.role is Role.UNIT_TEST:
             wanted = ["unit_test_failures"]
         elif info.role is Role.SHIFT:
@@ -59,7 +59,7 @@ def _note(results: RunResults, datasets: Sequence[str]) -> str:
 def per_class(results: RunResults, dataset: str, metric: str | None = None) -> pd.DataFrame:
     """See `Results.per_class`."""
     info = results.dataset(dataset)
-    metric = metric or (f"accepted{results.settings.fpr_name[3:]}" if info.role is Role.SHIFT else None)
+    metric = metric or (results.settings.accepted_name if info.role is Role.SHIFT else None)
     metric = metric or results.settings.fpr_name
     rows = results.table[(results.table["dataset"] == dataset) & (results.table["ood_class"] != "")]
     if metric not in set(rows["metric"]):

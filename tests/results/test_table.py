@@ -11,7 +11,7 @@ from oodlit import metrics as F
 from oodlit.errors import DataError, InvalidArgumentError, NonFiniteScoreError, UnknownNameError
 from oodlit.metrics import UndefinedMetricWarning
 from oodlit.results import DatasetInfo, Results
-from oodlit.results.evaluation.rows import COLUMNS
+from oodlit.results.evaluation.table_rows import COLUMNS
 from oodlit.roles import Role
 from tests.results.support import DATASETS, DETECTORS, SIZES, run_scores
 
