@@ -11,7 +11,7 @@ import yaml
 from PIL import Image
 
 from oodlit.cli.main import COMMANDS, main
-from oodlit.results.glossary import GLOSSARY, PREFIXES
+from oodlit.results.glossary import PREFIXES, glossary
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "tests" / "README.md", *sorted(ROOT.glob("docs/**/*.md"))]
@@ -50,8 +50,8 @@ def test_code_of_the_page_on_results_runs(
 
 def test_page_on_results_explains_the_names_that_the_command_prints() -> None:
     text = (ROOT / "docs" / "results.md").read_text("utf-8")
-    for name, entry in GLOSSARY.items():
-        assert f"| `{name}` | {entry.rows} | {entry.better or '-'} | {entry.text} |" in text
+    for metric, meaning in glossary():
+        assert f"| `{metric.name}` | {metric.sets} | {metric.entry.better or '-'} | {meaning} |" in text
     for name, meaning in PREFIXES.items():
         assert f"| `{name}NAME` | {meaning} |" in text
 

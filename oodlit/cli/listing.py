@@ -79,11 +79,12 @@ def _datasets() -> Iterator[dict[str, str]]:
 
 
 def _metrics() -> Iterator[dict[str, str]]:
-    from oodlit.results.glossary import GLOSSARY, PREFIXES
+    from oodlit.results.glossary import PREFIXES, glossary
 
     columns = ("name in the table", "of sets", "better", "what it is", "oodlit.metrics")
-    for name, entry in GLOSSARY.items():
-        yield dict(zip(columns, (name, entry.rows, entry.better, entry.text, entry.function), strict=True))
+    for metric, text in glossary():
+        entry = metric.entry
+        yield dict(zip(columns, (metric.name, metric.sets, entry.better, text, entry.function.__name__), strict=True))
     for prefix, text in PREFIXES.items():
         yield dict(zip(columns, (f"{prefix}NAME", "OOD", "as NAME", text, ""), strict=True))
 

@@ -8,10 +8,12 @@ from torch import Tensor
 
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.base import StreamMetric
+from oodlit.metrics.entry import Entry, share
 from oodlit.metrics.ranking import ArrayConvertible, as_integers
 from oodlit.metrics.undefined import undefined
+from oodlit.roles import Role
 
-__all__ = ["Accuracy", "accuracy"]
+__all__ = ["ENTRIES", "Accuracy", "accuracy"]
 
 
 def accuracy(predictions: ArrayConvertible | Sequence[int], labels: ArrayConvertible | Sequence[int]) -> float:
@@ -85,3 +87,17 @@ class Accuracy(StreamMetric):
         """Correct over all."""
         total = int(self.total)
         return self._float(int(self.correct) / total if total else undefined("accuracy", "there is no labelled image"))
+
+
+ENTRIES = (
+    Entry(
+        name="accuracy",
+        better="higher",
+        of=(Role.ID, Role.SHIFT),
+        text="share of labelled images that the classifier gets right",
+        function=accuracy,
+        compute=lambda images: share(images.is_correct.sum(), len(images), images.settings),
+        order=90,
+        of_classifier=True,
+    ),
+)

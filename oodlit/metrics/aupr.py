@@ -8,10 +8,12 @@ import torch
 
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.base import RankingMetric
+from oodlit.metrics.entry import Entry, ranked
 from oodlit.metrics.ranking import Ranking, ScoreLike, exact_share, rank
 from oodlit.metrics.undefined import undefined
+from oodlit.roles import Role
 
-__all__ = ["AUPRError", "AUPRSuccess", "aupr_error", "aupr_success"]
+__all__ = ["ENTRIES", "AUPRError", "AUPRSuccess", "aupr_error", "aupr_success"]
 
 
 def aupr_success(id_scores: ScoreLike, ood_scores: ScoreLike, *, prior: float | int | Fraction | None = None) -> float:
@@ -157,3 +159,25 @@ class AUPRError(_AUPR):
     def value(self, ranking: Ranking) -> float:
         """AUPR-E of all scores seen."""
         return aupr_error_of(ranking, prior=self.prior)
+
+
+ENTRIES = (
+    Entry(
+        name="aupr_s",
+        better="higher",
+        of=(Role.OOD,),
+        text="average precision with ID as the positive class",
+        function=aupr_success,
+        compute=ranked(aupr_success_of),
+        order=30,
+    ),
+    Entry(
+        name="aupr_e",
+        better="higher",
+        of=(Role.OOD,),
+        text="average precision with OOD as the positive class",
+        function=aupr_error,
+        compute=ranked(aupr_error_of),
+        order=31,
+    ),
+)

@@ -1,15 +1,19 @@
 """Selective prediction: the risk of what is accepted, over all shares of acceptance."""
 
+import math
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from oodlit.metrics.base import SelectiveMetric
-from oodlit.metrics.ranking import ArrayConvertible, ScoreLike, as_flags, as_scores, rank
+from oodlit.metrics.entry import Entry, Images, Value
+from oodlit.metrics.intervals import augrc_interval_of
+from oodlit.metrics.ranking import ArrayConvertible, Ranking, ScoreLike, as_flags, as_scores, rank
 from oodlit.metrics.undefined import undefined
+from oodlit.roles import Role
 
-__all__ = ["AUGRC", "AURC", "augrc", "aurc"]
+__all__ = ["AUGRC", "AURC", "ENTRIES", "augrc", "aurc"]
 
 
 def aurc(scores: ScoreLike, is_correct: ArrayConvertible | Sequence[bool]) -> float:
@@ -84,9 +88,14 @@ def augrc(scores: ScoreLike, is_correct: ArrayConvertible | Sequence[bool]) -> f
     correct = as_flags(is_correct, "is_correct", like=values)
     if len(values) == 0:
         return undefined("augrc", "there is no image")
-    ranking = rank(values[correct], values[~correct])
-    half_losses = int((ranking.id_below + ranking.id_at_most).sum())
-    return (half_losses + ranking.n_ood**2) / (2 * len(values) ** 2)
+    return augrc_of(rank(values[correct], values[~correct]))
+
+
+def augrc_of(right_and_wrong: Ranking) -> float:
+    """AUGRC of a ranking that exists already, of images of wrong predictions among those of right ones."""
+    right, wrong = right_and_wrong.n_id, right_and_wrong.n_ood
+    half_losses = int((right_and_wrong.id_below + right_and_wrong.id_at_most).sum())
+    return (half_losses + wrong**2) / (2 * (right + wrong) ** 2)
 
 
 class AURC(SelectiveMetric):
@@ -122,3 +131,40 @@ class AUGRC(SelectiveMetric):
     def value(self, scores: Tensor, is_correct: Tensor) -> float:
         """AUGRC of all images seen."""
         return augrc(scores, is_correct)
+
+
+def _compute(images: Images) -> Value:
+    if not len(images):
+        return Value(math.nan, reason="there is no image")
+    return Value(aurc(images.scores, images.is_correct))
+
+
+def _compute_generalised(images: Images) -> Value:
+    if not len(images):
+        return Value(math.nan, reason="there is no image")
+    ranking = images.right_and_wrong
+    return Value(augrc_of(ranking), augrc_interval_of(ranking, images.settings.confidence))
+
+
+ENTRIES = (
+    Entry(
+        name="aurc",
+        better="lower",
+        of=(Role.ID,),
+        text="mean share of errors among the k highest scores, over all k",
+        function=aurc,
+        compute=_compute,
+        order=110,
+        needs=frozenset({"labels"}),
+    ),
+    Entry(
+        name="augrc",
+        better="lower",
+        of=(Role.ID,),
+        text="area under the share of undetected errors, over the share of images accepted",
+        function=augrc,
+        compute=_compute_generalised,
+        order=111,
+        needs=frozenset({"labels"}),
+    ),
+)

@@ -3,10 +3,12 @@
 import torch
 
 from oodlit.metrics.base import RankingMetric
+from oodlit.metrics.entry import Entry, ranked
 from oodlit.metrics.ranking import Ranking, ScoreLike, rank
 from oodlit.metrics.undefined import undefined
+from oodlit.roles import Role
 
-__all__ = ["DetectionError", "detection_error"]
+__all__ = ["ENTRIES", "DetectionError", "detection_error"]
 
 
 def detection_error(id_scores: ScoreLike, ood_scores: ScoreLike) -> float:
@@ -61,3 +63,16 @@ class DetectionError(RankingMetric):
     def value(self, ranking: Ranking) -> float:
         """Detection error of all scores seen."""
         return detection_error_of(ranking)
+
+
+ENTRIES = (
+    Entry(
+        name="detection_error",
+        better="lower",
+        of=(Role.OOD,),
+        text="least mean of rejected ID and accepted OOD shares over all thresholds",
+        function=detection_error,
+        compute=ranked(detection_error_of),
+        order=40,
+    ),
+)

@@ -9,10 +9,12 @@ from torch import Tensor
 
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.base import SelectiveMetric
+from oodlit.metrics.entry import Entry, Images, Value, share
 from oodlit.metrics.ranking import ArrayConvertible, ScoreLike, as_flags, as_scores
 from oodlit.metrics.undefined import undefined
+from oodlit.roles import Role
 
-__all__ = ["DetectionErrorRate", "detection_error_rate"]
+__all__ = ["ENTRIES", "DetectionErrorRate", "detection_error_rate"]
 
 
 def detection_error_rate(
@@ -86,3 +88,27 @@ class DetectionErrorRate(SelectiveMetric):
     def value(self, scores: Tensor, is_correct: Tensor) -> float:
         """DER of all images seen."""
         return detection_error_rate(scores, is_correct, threshold=self.threshold)
+
+
+def _compute(images: Images) -> Value:
+    if math.isnan(images.threshold):
+        return Value(math.nan, reason="no training image is classified correctly")
+    return share((images.accepted != images.is_correct).sum(), len(images), images.settings)
+
+
+ENTRIES = (
+    Entry(
+        name="der",
+        better="lower",
+        of=(Role.ID, Role.OOD, Role.SHIFT),
+        text="share of right images rejected and wrong or OOD images accepted, at the threshold that keeps {share} % of"
+        " the rightly classified training images",
+        function=detection_error_rate,
+        compute=_compute,
+        order=120,
+        numbered_by="der",
+        needs=frozenset({"labels", "training"}),
+        by_threshold=True,
+        mean_interval="share",
+    ),
+)

@@ -1,15 +1,18 @@
 """False positive rate at a fixed true positive rate: how many OOD images are accepted."""
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
 
 from oodlit.metrics.base import RankingMetric
+from oodlit.metrics.entry import Entry, Images, Value, share
 from oodlit.metrics.ranking import Ranking, ScoreLike, exact_share, rank, smallest_count
 from oodlit.metrics.threshold import acceptance_threshold, check_rule
 from oodlit.metrics.undefined import undefined
+from oodlit.roles import Role
 
-__all__ = ["FPRAtTPR", "fpr_at_tpr", "fpr_at_tprs"]
+__all__ = ["ENTRIES", "FPRAtTPR", "fpr_at_tpr", "fpr_at_tprs"]
 
 
 def fpr_at_tpr(
@@ -104,3 +107,56 @@ class FPRAtTPR(RankingMetric):
     def value(self, ranking: Ranking) -> float:
         """FPR of all scores seen."""
         return fpr_of(ranking, tpr=self.tpr, rule=self.rule)
+
+
+def _compute(images: Images) -> Value:
+    if reason := images.ranking.missing():
+        return Value(math.nan, reason=reason)
+    settings = images.settings
+    return share(accepted_count(images.ranking, tpr=settings.tpr, rule=settings.rule), len(images), settings)
+
+
+def _compute_accepted(images: Images) -> Value:
+    if math.isnan(images.threshold):
+        return Value(math.nan, reason="there is no ID score")
+    return share(images.accepted.sum(), len(images), images.settings)
+
+
+ENTRIES = (
+    Entry(
+        name="fpr",
+        better="lower",
+        of=(Role.OOD, Role.UNIT_TEST),
+        text="share of these images accepted at the threshold that keeps {share} % of ID",
+        function=fpr_at_tpr,
+        compute=_compute,
+        order=10,
+        numbered_by="tpr",
+        by_threshold=True,
+        mean_interval="fpr",
+    ),
+    Entry(
+        name="fs_fpr",
+        better="lower",
+        of=(Role.OOD,),
+        text="full spectrum: fpr{share} with shifted images counted as ID",
+        function=fpr_at_tpr,
+        compute=_compute,
+        order=60,
+        numbered_by="tpr",
+        needs=frozenset({"shifted"}),
+        by_threshold=True,
+        mean_interval="fpr",
+    ),
+    Entry(
+        name="accepted",
+        better="",
+        of=(Role.SHIFT,),
+        text="share of shifted images accepted at the threshold of fpr{share}",
+        function=fpr_at_tpr,
+        compute=_compute_accepted,
+        order=80,
+        numbered_by="tpr",
+        by_threshold=True,
+    ),
+)

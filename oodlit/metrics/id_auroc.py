@@ -1,15 +1,19 @@
 """How well a score tells right from wrong predictions on ID images."""
 
+import math
 from collections.abc import Sequence
 
 from torch import Tensor
 
 from oodlit.metrics.auroc import auroc_of
 from oodlit.metrics.base import SelectiveMetric
+from oodlit.metrics.entry import Entry, Images, Value
+from oodlit.metrics.intervals import auroc_interval_of
 from oodlit.metrics.ranking import ArrayConvertible, ScoreLike, as_flags, as_scores, rank
 from oodlit.metrics.undefined import undefined
+from oodlit.roles import Role
 
-__all__ = ["IDAUROC", "id_auroc"]
+__all__ = ["ENTRIES", "IDAUROC", "id_auroc"]
 
 
 def id_auroc(scores: ScoreLike, is_correct: ArrayConvertible | Sequence[bool]) -> float:
@@ -57,3 +61,26 @@ class IDAUROC(SelectiveMetric):
     def value(self, scores: Tensor, is_correct: Tensor) -> float:
         """ID-AUROC of all images seen."""
         return id_auroc(scores, is_correct)
+
+
+def _compute(images: Images) -> Value:
+    ranking = images.right_and_wrong
+    if ranking.missing():
+        return Value(
+            math.nan, reason="all predictions are right, or all are wrong" if len(images) else "there is no image"
+        )
+    return Value(auroc_of(ranking), auroc_interval_of(ranking, images.settings.confidence))
+
+
+ENTRIES = (
+    Entry(
+        name="id_auroc",
+        better="higher",
+        of=(Role.ID,),
+        text="chance that a rightly classified ID image scores higher than a wrongly classified one",
+        function=id_auroc,
+        compute=_compute,
+        order=100,
+        needs=frozenset({"labels"}),
+    ),
+)

@@ -126,11 +126,14 @@ def augrc_interval(
     check_confidence(confidence)
     values = as_scores(scores)
     correct = as_flags(is_correct, "is_correct", like=values)
-    n = len(values)
+    return augrc_interval_of(rank(values[correct], values[~correct]), confidence)
+
+
+def augrc_interval_of(ranking: Ranking, confidence: float) -> tuple[float, float]:
+    """Interval of a ranking that exists already, of images of wrong predictions among those of right ones."""
+    wrong, n = ranking.n_ood, ranking.n_id + ranking.n_ood
     if n == 0:
         return float("nan"), float("nan")
-    ranking = rank(values[correct], values[~correct])
-    wrong = ranking.n_ood
     share = (int((ranking.id_below + ranking.id_at_most).sum()) + wrong**2) / n**2
     of_wrong = (ranking.id_below + ranking.id_at_most).double() + 2 * wrong
     of_correct = (ranking.ood_at_or_above_id + ranking.ood_above_id).double()

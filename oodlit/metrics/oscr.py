@@ -1,5 +1,6 @@
 """Open-set classification rate: accepted *and* rightly classified ID images against accepted OOD images."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -7,10 +8,12 @@ import torch
 from torch import Tensor
 
 from oodlit.metrics.base import StreamMetric, check_batch
+from oodlit.metrics.entry import Entry, Images, Value
 from oodlit.metrics.ranking import ArrayConvertible, ScoreLike, as_flags, as_scores, rank
 from oodlit.metrics.undefined import undefined
+from oodlit.roles import Role
 
-__all__ = ["OSCR", "oscr"]
+__all__ = ["ENTRIES", "OSCR", "oscr"]
 
 
 def oscr(id_scores: ScoreLike, ood_scores: ScoreLike, *, is_correct: ArrayConvertible | Sequence[bool]) -> float:
@@ -90,3 +93,27 @@ class OSCR(StreamMetric):
         correct, wrong = self.stream("correct_scores"), self.stream("wrong_scores")
         is_correct = torch.arange(len(correct) + len(wrong), device=correct.device) < len(correct)
         return self._float(oscr(torch.cat([correct, wrong]), self.stream("ood_scores"), is_correct=is_correct))
+
+
+def _compute(images: Images) -> Value:
+    ranking, correct_below = images.ranking, images.id_correct_below
+    if reason := ranking.missing():
+        return Value(math.nan, reason=reason)
+    # From running counts over the ID scores, which are sorted for all rows: no ranking of its own.
+    half_losses = int((correct_below[ranking.id_below] + correct_below[ranking.id_at_most]).sum())
+    half_wins = 2 * int(correct_below[-1]) * ranking.n_ood - half_losses
+    return Value(half_wins / (2 * ranking.n_id * ranking.n_ood))
+
+
+ENTRIES = (
+    Entry(
+        name="oscr",
+        better="higher",
+        of=(Role.OOD,),
+        text="area under the share of ID accepted and rightly classified, over the share of OOD accepted",
+        function=oscr,
+        compute=_compute,
+        order=50,
+        needs=frozenset({"id_labels"}),
+    ),
+)

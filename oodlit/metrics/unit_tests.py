@@ -1,5 +1,6 @@
 """Synthetic images that nothing should accept: how many of the tests fail."""
 
+import math
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Any
@@ -7,12 +8,14 @@ from typing import Any
 from torch import Tensor
 
 from oodlit.metrics.classwise import GroupedMetric, check_count
+from oodlit.metrics.entry import Entry, Images, Value
 from oodlit.metrics.fpr import accepted_count
 from oodlit.metrics.ranking import Ranking, ScoreLike, as_sorted, exact_share, rank
 from oodlit.metrics.threshold import check_rule
 from oodlit.metrics.undefined import undefined
+from oodlit.roles import Role
 
-__all__ = ["UnitTestFailures", "unit_test_failures"]
+__all__ = ["ENTRIES", "UnitTestFailures", "unit_test_failures"]
 
 
 def unit_test_failures(
@@ -122,3 +125,45 @@ class UnitTestFailures(GroupedMetric):
     def result(self) -> Tensor:
         """Number of failed tests."""
         return self._float(failures_of(self.rankings(), limit=self.limit, tpr=self.tpr, rule=self.rule))
+
+
+def _compute_failures(images: Images) -> Value:
+    settings = images.settings
+    missing = [f"{name}: {reason}" for name, test in images.groups.items() if (reason := test.ranking.missing())]
+    if missing:
+        return Value(math.nan, reason="; ".join(missing[:3]))
+    rankings = [test.ranking for test in images.groups.values()]
+    return Value(failures_of(rankings, limit=settings.unit_test_limit, tpr=settings.tpr, rule=settings.rule))
+
+
+def _compute_passes(images: Images) -> Value:
+    failures = _compute_failures(images)
+    return failures._replace(value=len(images.groups) - failures.value)
+
+
+ENTRIES = (
+    Entry(
+        name="unit_test_failures",
+        better="lower",
+        of=(Role.UNIT_TEST,),
+        text="number of unit tests of which more than {limit} % is accepted",
+        function=unit_test_failures,
+        compute=_compute_failures,
+        order=130,
+        by_threshold=True,
+        is_count=True,
+        of_set=True,
+    ),
+    Entry(
+        name="unit_test_passes",
+        better="higher",
+        of=(Role.UNIT_TEST,),
+        text="number of the other unit tests",
+        function=unit_test_failures,
+        compute=_compute_passes,
+        order=131,
+        by_threshold=True,
+        is_count=True,
+        of_set=True,
+    ),
+)

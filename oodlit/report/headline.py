@@ -9,6 +9,8 @@ import numpy as np
 import pandas as pd
 
 from oodlit.results import Results
+from oodlit.results.glossary import MEAN, entry_of
+from oodlit.results.names import MODEL
 from oodlit.roles import Role
 
 __all__ = [
@@ -24,9 +26,6 @@ __all__ = [
     "ranked_detectors",
     "share_text",
 ]
-
-MODEL = "model"
-"""Stands in the column `detector` of the table where a value belongs to the classifier alone."""
 
 
 @dataclass
@@ -50,11 +49,25 @@ class Column:
     label: str
     dataset: str
     metric: str
-    lower_is_better: bool
-    explanation: str
-    is_count: bool = False
+    what: str
     first: bool = False
     cells: list[Cell] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Look the metric up."""
+        entry = entry_of(self.metric)
+        self.better = "" if entry is None else entry.better
+        self.is_count = entry is not None and entry.is_count
+
+    @property
+    def lower_is_better(self) -> bool:
+        """Whether a smaller value is better."""
+        return self.better == "lower"
+
+    @property
+    def explanation(self) -> str:
+        """What it is and which direction is better."""
+        return f"{self.what}; {self.better} is better" if self.better else self.what
 
 
 class Lookup:
@@ -74,26 +87,22 @@ class Lookup:
 def headline_columns(results: Results) -> list[Column]:
     """FPR and AUROC of every OOD set, failed unit tests, accepted shifted images, ID-AUROC: what the run has of it."""
     lookup = Lookup(results)
-    fpr, tpr = results.settings.fpr_name, share_text(results.settings.tpr)
+    settings, tpr = results.settings, share_text(results.settings.tpr)
     wanted: list[Column] = []
     for info in results.datasets:
         name = info.name
         if info.role is Role.OOD:
-            mean, what = ("mean_", "mean over classes") if info.class_names else ("", "all images")
+            mean, what = (MEAN, "mean over classes") if info.class_names else ("", "all images")
             label = "mean " if info.class_names else ""
-            wanted += [
-                Column(f"{label}FPR@{tpr}", name, mean + fpr, True, f"{what}; lower is better"),
-                Column(f"{label}AUROC %", name, f"{mean}auroc", False, f"{what}; higher is better"),
-            ]
+            wanted.append(Column(f"{label}FPR@{tpr}", name, mean + settings.fpr_name, what))
+            wanted.append(Column(f"{label}AUROC %", name, f"{mean}auroc", what))
         elif info.role is Role.UNIT_TEST:
-            wanted.append(Column("failed", name, "unit_test_failures", True, "failed unit tests", is_count=True))
+            wanted.append(Column("failed", name, "unit_test_failures", "failed unit tests"))
         elif info.role is Role.SHIFT:
-            metric = f"accepted{fpr[3:]}"
-            wanted.append(
-                Column("accepted %", name, metric, False, "accepted images of known classes under input shift")
-            )
+            what = "accepted images of known classes under input shift"
+            wanted.append(Column("accepted %", name, settings.accepted_name, what))
         elif info.role is Role.ID:
-            wanted.append(Column("ID-AUROC %", name, "id_auroc", False, "correct against wrong predictions"))
+            wanted.append(Column("ID-AUROC %", name, "id_auroc", "correct against wrong predictions"))
     order = {Role.OOD: 0, Role.UNIT_TEST: 1, Role.SHIFT: 2, Role.ID: 3}
     wanted.sort(key=lambda column: order[results.dataset(column.dataset).role])
     for column in wanted:
@@ -101,7 +110,7 @@ def headline_columns(results: Results) -> list[Column]:
             _headline_cell(column, lookup(name, column.dataset, column.metric)) for name in results.detectors
         ]
         values = [cell.sort for cell in column.cells if not math.isnan(cell.sort)]
-        if len(values) > 1 and results.dataset(column.dataset).role is not Role.SHIFT:
+        if len(values) > 1 and column.better:
             best = min(values) if column.lower_is_better else max(values)
             for cell in column.cells:
                 cell.best = cell.sort == best

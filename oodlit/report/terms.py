@@ -6,7 +6,7 @@ from urllib.parse import unquote
 
 from oodlit.report.headline import headline_columns, share_text
 from oodlit.results import Results
-from oodlit.results.glossary import entry_of
+from oodlit.results.glossary import meaning
 from oodlit.roles import Role
 
 __all__ = ["readable", "terms"]
@@ -59,17 +59,5 @@ def _of_the_remarks(results: Results) -> Iterator[tuple[str, str]]:
     lines += [str(entry["metric"]) for entry in results.run.get("undefined") or []]
     for line in lines:
         for word in re.findall(r"[a-z_]+[\d.]*\d|[a-z_]+", line.partition(" not computed")[0]):
-            names = [f"der{100 * share:g}" for share in results.settings.der] if word == "der" else [word]
-            yield from ((name, text) for name in names if (text := _meaning(name)))
-
-
-def _meaning(name: str) -> str:
-    """The line of the glossary, which is written for 95 %."""
-    share = re.search(r"[\d.]+$", name)
-    entry = entry_of(name if share is None else f"{name[: share.start()]}95")
-    if entry is None:
-        return ""
-    text = (
-        entry.text if share is None else entry.text.replace("95 %", f"{share[0]} %").replace("fpr95", f"fpr{share[0]}")
-    )
-    return f"{text[0].upper()}{text[1:]}{f'; {entry.better} is better' if entry.better else ''}."
+            names = results.settings.der_names if word == "der" else [word]
+            yield from ((name, text) for name in names if (text := meaning(name, results.settings)))

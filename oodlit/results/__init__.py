@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from oodlit import _lazy
 
 if TYPE_CHECKING:
+    from oodlit.metrics.settings import Settings as Settings
     from oodlit.results.comparison import compare as compare
     from oodlit.results.info import DatasetInfo as DatasetInfo
-    from oodlit.results.info import Settings as Settings
     from oodlit.results.results import Results as Results
-    from oodlit.results.score_table import Scores as Scores
+    from oodlit.results.run_results import RunResults as RunResults
 
 __getattr__, __dir__, __all__ = _lazy.lazy_exports(__name__)

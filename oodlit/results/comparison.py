@@ -1,18 +1,14 @@
 """Is detector A better than B? Paired differences over OOD classes."""
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 import pandas as pd
 from scipy.stats import binomtest
 
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics.intervals import check_confidence
-from oodlit.results.export import lower_is_better
+from oodlit.results.glossary import entry_of
+from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
-
-if TYPE_CHECKING:
-    from oodlit.results.results import Results
 
 __all__ = ["compare", "holm", "sign_flip_test"]
 
@@ -21,7 +17,7 @@ _EXACT_UP_TO = 14
 
 
 def compare(
-    results: "Results",
+    results: RunResults,
     detector: str,
     *others: str,
     metric: str | None = None,
@@ -52,7 +48,8 @@ def compare(
     Returns:
         One row per data set and other detector: `dataset, metric, detector, other, n_classes, mean, mean_other,
         difference, ci_low, ci_high, wins, losses, ties, p_value, p_corrected, better`. `better` is the detector that is
-        better at the corrected level 1 - confidence, or "": by the mean difference, with the sign test by wins.
+        better at the corrected level 1 - confidence, or "": by the mean difference, with the sign test by wins. With a
+        metric of which neither direction is better, wins are the larger values, and no detector is named.
 
     Raises:
         UnknownNameError: A detector, data set or metric is not in the results.
@@ -66,9 +63,7 @@ def compare(
         raise InvalidArgumentError(f"compare: repetitions={repetitions}; at least one is needed")
     metric = metric or results.settings.fpr_name
     names = tuple(dict.fromkeys(others)) or tuple(name for name in results.detectors if name != detector)
-    for name in (detector, *names):
-        if name not in results.detectors:
-            raise UnknownNameError.of("detector in these results", name, results.detectors)
+    results.check_detectors(detector, *names)
     if detector in names or not names:
         raise InvalidArgumentError(f"compare: {detector!r} with {list(names)}; two different detectors are needed")
     rows = results.table[(results.table["ood_class"] != "") & (results.table["metric"] == metric)]
@@ -89,10 +84,10 @@ def compare(
     table = pd.DataFrame(found)
     table["p_corrected"] = holm(table["p_value"].to_numpy())
     # The direction must be that of the test: a detector can win most classes and lose the mean.
-    gain = (-1 if lower_is_better(metric) else 1) * table["difference"]
+    gain = _direction(metric) * table["difference"]
     if test == "sign":
         gain = table["wins"] - table["losses"]
-    significant = table["p_corrected"] <= 1 - confidence
+    significant = (table["p_corrected"] <= 1 - confidence) & (_direction(metric) != 0)
     table["better"] = np.where(significant, np.where(gain > 0, table["detector"], table["other"]), "")
     return table
 
@@ -132,6 +127,12 @@ def holm(p_values: np.ndarray) -> np.ndarray:
     return corrected
 
 
+def _direction(metric: str) -> int:
+    """Sign of a difference that is a gain; 0 where neither is better."""
+    entry = entry_of(metric)
+    return {"lower": -1, "higher": 1, "": 0}["" if entry is None else entry.better]
+
+
 def _pair(
     block: pd.DataFrame,
     dataset: object,
@@ -158,7 +159,7 @@ def _pair(
         p_value = sign_flip_test(differences, repetitions=repetitions, seed=seed)
     draws = np.random.default_rng(seed).integers(0, len(differences), (repetitions, len(differences)))
     low, high = np.quantile(differences[draws].mean(axis=1), [(1 - confidence) / 2, (1 + confidence) / 2])
-    lower = lower_is_better(metric)
+    lower = _direction(metric) < 0
     return {
         "dataset": dataset,
         "metric": metric,

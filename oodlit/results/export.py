@@ -6,41 +6,29 @@ import re
 
 import pandas as pd
 
+from oodlit.results.glossary import entry_of
 from oodlit.results.storage import to_plain
 
-__all__ = ["lower_is_better", "to_json_text", "to_latex_text", "to_markdown_text"]
+__all__ = ["to_json_text", "to_latex_text", "to_markdown_text"]
 
-_COUNTS = ("unit_test_failures", "unit_test_passes")
-_LOWER = ("fpr", "der", "detection_error", "unit_test_failures", "aurc", "augrc", "accepted")
 # "[" and "*" after a line's end would be read as its arguments; "<", ">" and "|" are other signs in the default font.
 _LATEX = {"[": "{[}", "]": "{]}", "*": "{*}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
           "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
           "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}  # fmt: skip
 
 
-def lower_is_better(metric: str) -> bool:
-    """Whether a lower value of a metric is better, by its name with or without prefixes.
-
-    Example:
-        >>> lower_is_better("mean_fs_fpr95"), lower_is_better("pooled_auroc"), lower_is_better("unit_test_passes")
-        (True, False, False)
-    """
-    for prefix in ("mean_", "pooled_", "fs_"):
-        metric = metric.removeprefix(prefix)
-    return metric.startswith(_LOWER)
-
-
 def formatted(summary: pd.DataFrame, *, bold: tuple[str, str]) -> pd.DataFrame:
-    """The summary as text: shares in percent with one decimal, counts as integers, "-" for NaN, the best marked."""
+    """The summary as text: shares in percent with one decimal, counts as integers, "-" for NaN; the best is marked."""
     text = pd.DataFrame(index=summary.index, columns=summary.columns, dtype=object)
     columns: list[object] = list(summary.columns)
     for column in columns:
         metric = str(column[-1] if isinstance(column, tuple) else column)
         values = summary[column]
-        shown = [_cell(float(value), metric) for value in values]
-        best = values.min() if lower_is_better(metric) else values.max()
-        if not math.isnan(float(best)) and len(values) > 1:
-            mark = _cell(float(best), metric)
+        entry = entry_of(metric)
+        is_count = entry is not None and entry.is_count
+        shown = [_cell(float(value), is_count=is_count) for value in values]
+        if entry is not None and entry.better and len(values) > 1 and values.notna().any():
+            mark = _cell(float(values.min() if entry.better == "lower" else values.max()), is_count=is_count)
             shown = [f"{bold[0]}{s}{bold[1]}" if s == mark else s for s in shown]
         text[column] = shown
     return text
@@ -83,10 +71,10 @@ def to_json_text(table: pd.DataFrame) -> str:
     return json.dumps(to_plain(table.to_dict("records")), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
 
 
-def _cell(value: float, metric: str) -> str:
+def _cell(value: float, *, is_count: bool) -> str:
     if math.isnan(value):
         return "-"
-    return f"{value:.0f}" if metric in _COUNTS else f"{100 * value:.1f}"
+    return f"{value:.0f}" if is_count else f"{100 * value:.1f}"
 
 
 def _title(column: object) -> str:

@@ -1,93 +1,103 @@
-"""The metrics of the table by the names that stand there, one plain line each."""
+"""The names in the column `metric`: which there are, and what each means."""
 
 import re
-from typing import NamedTuple
+from dataclasses import dataclass
 
-__all__ = ["GLOSSARY", "PREFIXES", "Entry", "entry_of"]
+from oodlit.metrics.entry import Entry
+from oodlit.metrics.registry import entries
+from oodlit.metrics.settings import Settings, percent
+from oodlit.roles import Role
+
+__all__ = ["MEAN", "POOLED", "PREFIXES", "TableMetric", "entry_of", "glossary", "meaning", "table_metrics"]
+
+MEAN, POOLED = "mean_", "pooled_"
+PREFIXES = {
+    MEAN: "of a set with OOD classes: mean of the values of its classes, each class counting the same (headline)",
+    POOLED: "of a set with OOD classes: all its images together, whatever their class",
+}
+_SETS = {Role.ID: "ID", Role.OOD: "OOD", Role.SHIFT: "shift", Role.UNIT_TEST: "unit tests", Role.TRAIN: "training"}
 
 
-class Entry(NamedTuple):
-    """What a name in the column `metric` means.
+@dataclass(frozen=True)
+class TableMetric:
+    """A metric under the name that it has with some settings.
 
     Args:
-        rows: Which rows it stands in.
-        better: "lower", "higher", or "" where neither is better.
-        function: Name in `oodlit.metrics`.
-        text: One plain sentence.
+        entry: The metric.
+        number: The share in its name, in percent; "" = none.
     """
 
-    rows: str
-    better: str
-    function: str
-    text: str
+    entry: Entry
+    number: str = ""
+
+    @property
+    def name(self) -> str:
+        """As in the column `metric`, without prefix."""
+        return self.entry.name + self.number
+
+    @property
+    def sets(self) -> str:
+        """The kinds of sets that have it."""
+        return ", ".join(_SETS[role] for role in self.entry.of)
+
+    def text(self, settings: Settings) -> str:
+        """What it is, in one plain line."""
+        return self.entry.text.format(share=self.number, limit=percent(settings.unit_test_limit))
 
 
-GLOSSARY: dict[str, Entry] = {
-    "fpr95": Entry(
-        "OOD, unit tests",
-        "lower",
-        "fpr_at_tpr",
-        "share of these images accepted at the threshold that keeps 95 % of ID",
-    ),
-    "auroc": Entry(
-        "OOD", "higher", "auroc", "chance that an ID image scores higher than one of these; ties count half"
-    ),
-    "aupr_s": Entry("OOD", "higher", "aupr_success", "average precision with ID as the positive class"),
-    "aupr_e": Entry("OOD", "higher", "aupr_error", "average precision with OOD as the positive class"),
-    "detection_error": Entry(
-        "OOD", "lower", "detection_error", "least mean of rejected ID and accepted OOD shares over all thresholds"
-    ),
-    "oscr": Entry(
-        "OOD",
-        "higher",
-        "oscr",
-        "area under the share of ID accepted and rightly classified, over the share of OOD accepted",
-    ),
-    "fs_fpr95": Entry("OOD", "lower", "fpr_at_tpr", "full spectrum: fpr95 with shifted images counted as ID"),
-    "fs_auroc": Entry("OOD", "higher", "auroc", "full spectrum: auroc with shifted images counted as ID"),
-    "der95": Entry(
-        "ID, OOD, shift",
-        "lower",
-        "detection_error_rate",
-        "share of right images rejected and wrong or OOD images accepted, at the threshold that keeps 95 % of the"
-        " rightly classified training images",
-    ),
-    "der99": Entry("ID, OOD, shift", "lower", "detection_error_rate", "the same at the threshold that keeps 99 %"),
-    "accepted95": Entry("shift", "", "fpr_at_tpr", "share of shifted images accepted at the threshold of fpr95"),
-    "accuracy": Entry("ID, shift", "higher", "accuracy", "share of labelled images that the classifier gets right"),
-    "id_auroc": Entry(
-        "ID",
-        "higher",
-        "id_auroc",
-        "chance that a rightly classified ID image scores higher than a wrongly classified one",
-    ),
-    "aurc": Entry("ID", "lower", "aurc", "mean share of errors among the k highest scores, over all k"),
-    "augrc": Entry(
-        "ID", "lower", "augrc", "area under the share of undetected errors, over the share of images accepted"
-    ),
-    "unit_test_failures": Entry(
-        "unit tests", "lower", "unit_test_failures", "number of unit tests of which more than 10 % is accepted"
-    ),
-    "unit_test_passes": Entry("unit tests", "higher", "unit_test_failures", "number of the other unit tests"),
-}
-"""By name; 95 stands for whatever share the run was made with."""
+def table_metrics(settings: Settings) -> list[TableMetric]:
+    """All metrics that a table made with these settings can have, in its order.
 
-PREFIXES: dict[str, str] = {
-    "mean_": "of a set with OOD classes: mean of the values of its classes, each class counting the same (headline)",
-    "pooled_": "of a set with OOD classes: all its images together, whatever their class",
-}
+    Example:
+        >>> [metric.name for metric in table_metrics(Settings(tpr=0.9, der=(0.995,)))][:2]
+        ['fpr90', 'auroc']
+    """
+    numbers = {"": [""], "tpr": [percent(settings.tpr)], "der": [percent(share) for share in settings.der]}
+    return [TableMetric(entry, number) for entry in entries() for number in numbers[entry.numbered_by]]
+
+
+def glossary(settings: Settings | None = None) -> list[tuple[TableMetric, str]]:
+    """Every metric with its meaning; of one that stands there at several shares, the others refer to the first."""
+    settings = settings or Settings()
+    lines: list[tuple[TableMetric, str]] = []
+    for metric in table_metrics(settings):
+        again = bool(lines) and lines[-1][0].entry is metric.entry
+        text = f"the same at the threshold that keeps {metric.number} %" if again else metric.text(settings)
+        lines.append((metric, text))
+    return lines
 
 
 def entry_of(name: str) -> Entry | None:
-    """What a name of the table means; None if it is not known.
+    """The metric behind a name of the table, whatever its prefix and number; None if it is not known.
 
     Example:
-        >>> entry_of("mean_fs_fpr90").better
-        'lower'
+        >>> entry_of("mean_fs_fpr90").better, entry_of("accepted95").better, entry_of("fpr")
+        ('lower', '', None)
     """
-    plain = name
+    metric = _metric_of(name)
+    return None if metric is None else metric.entry
+
+
+def meaning(name: str, settings: Settings) -> str:
+    """A sentence on a name of the table; empty if it is not known.
+
+    Example:
+        >>> meaning("aurc", Settings())
+        'Mean share of errors among the k highest scores, over all k; lower is better.'
+    """
+    if (metric := _metric_of(name)) is None:
+        return ""
+    text, better = metric.text(settings), metric.entry.better
+    return f"{text[0].upper()}{text[1:]}{f'; {better} is better' if better else ''}."
+
+
+def _metric_of(name: str) -> TableMetric | None:
     for prefix in PREFIXES:
-        plain = plain.removeprefix(prefix)
-    if plain in GLOSSARY:
-        return GLOSSARY[plain]
-    return GLOSSARY.get(re.sub(r"(fpr|der|accepted)[\d.]+$", r"\g<1>95", plain))
+        name = name.removeprefix(prefix)
+    number = (re.findall(r"\d[\d.]*$", name) or [""])[0]
+    for entry in entries():
+        if name == entry.name and not entry.numbered_by:
+            return TableMetric(entry)
+        if number and entry.numbered_by and name == entry.name + number:
+            return TableMetric(entry, number)
+    return None

@@ -7,7 +7,10 @@ import pandas as pd
 
 from oodlit.errors import InvalidArgumentError
 
-__all__ = ["check_name", "metric_names", "safe"]
+__all__ = ["MODEL", "check_name", "metric_names", "safe"]
+
+MODEL = "model"
+"""Stands in the column `detector` where a value belongs to the classifier alone."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.\-]+")
 

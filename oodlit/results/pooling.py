@@ -2,17 +2,16 @@
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 
 from oodlit.errors import InvalidArgumentError
+from oodlit.metrics.settings import Settings
 from oodlit.results.info import DatasetInfo
+from oodlit.results.run_results import RunResults
 from oodlit.roles import KNOWN_CLASSES, Role
-
-if TYPE_CHECKING:
-    from oodlit.results.results import Results
 
 __all__ = ["SharedImagesWarning", "pool", "shared_rows"]
 
@@ -21,8 +20,8 @@ class SharedImagesWarning(UserWarning):
     """Data sets that are pooled share images; each is counted once."""
 
 
-def pool(results: "Results", names: Sequence[str], name: str) -> "Results":
-    """See `Results.pooled`."""
+def pool(results: RunResults, names: Sequence[str], name: str) -> tuple[pd.DataFrame, list[DatasetInfo], Settings]:
+    """Scores, data sets and settings of the pooled run; see `Results.pooled`."""
     infos = [results.dataset(n) for n in names]
     if wrong := [f"{i.name} ({i.role})" for i in infos if i.role is not Role.OOD]:
         raise InvalidArgumentError(f"pooled: only OOD sets can be pooled, not {', '.join(wrong)}")
@@ -47,10 +46,7 @@ def pool(results: "Results", names: Sequence[str], name: str) -> "Results":
     kept = [i for i in results.datasets if i.role in KNOWN_CLASSES]
     scores = pd.concat([frame[frame["dataset"].isin([i.name for i in kept])], merged], ignore_index=True)
     classes = {n: chosen for n, chosen in results.settings.classes.items() if n in {i.name for i in kept}}
-    settings = results.settings.to_json() | {"classes": classes}
-    return type(results).from_scores(
-        scores, [*kept, DatasetInfo(name, Role.OOD)], results.detectors, run={"pooled": list(names)}, **settings
-    )
+    return scores, [*kept, DatasetInfo(name, Role.OOD)], replace(results.settings, classes=classes)
 
 
 def shared_rows(rows: pd.DataFrame, detectors: Sequence[str], *, rtol: float = 1e-4) -> pd.Series:

@@ -4,17 +4,18 @@ import importlib
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
+from oodlit.metrics.settings import Settings
 from oodlit.results import export, storage, views
 from oodlit.results.comparison import compare
-from oodlit.results.evaluation.evaluate import MODEL, evaluate
-from oodlit.results.info import DatasetInfo, Settings, check_classes, id_dataset
-from oodlit.results.names import metric_names
+from oodlit.results.evaluation.evaluate import evaluate
+from oodlit.results.info import DatasetInfo, check_classes, id_dataset
+from oodlit.results.pooling import pool
+from oodlit.results.run_results import RunResults
 from oodlit.results.score_table import checked, count_notes
 
 if TYPE_CHECKING:
@@ -22,19 +23,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Results"]
 
-_OWN_KEYS = ("datasets", "detectors", "settings", "counts", "thresholds", "undefined", "notes")
 
-
-@dataclass(frozen=True, eq=False)
-class Results:
-    """Per-image scores, the tidy table of metrics, and the description of a run.
-
-    Args:
-        scores: One row per image: `key, dataset, group, label, prediction` and one float column per detector;
-            -1 = none. Sorted by data set and key, whatever the order of arrival.
-        table: One row per value: `detector, dataset, ood_class, metric, value, n_id, n_ood, ci_low, ci_high, rule`.
-        run: What else is known: the caller's entries, and `datasets`, `detectors`, `settings`, `counts`, `thresholds`,
-            `undefined` (one entry with its reason for every NaN value) and `notes` (what was not computed, and why).
+class Results(RunResults):
+    """Results of a run, with everything that makes, saves, compares and shows them; see `RunResults` for the content.
 
     Example:
         >>> from oodlit import Role
@@ -45,10 +36,6 @@ class Results:
         >>> results.value("mean_auroc", dataset="near", detector="msp")
         0.5
     """
-
-    scores: pd.DataFrame
-    table: pd.DataFrame
-    run: dict[str, Any] = field(default_factory=dict)
 
     # --- making ---------------------------------------------------------------------------------------------------
 
@@ -157,62 +144,7 @@ class Results:
         known = self.settings.to_json()
         if unknown := sorted(set(changes) - set(known)):
             raise InvalidArgumentError(f"recompute: {unknown} cannot be changed; settings are {sorted(known)}")
-        run = {name: value for name, value in self.run.items() if name not in _OWN_KEYS}
-        return Results.from_scores(self.scores, self.datasets, self.detectors, run=run, **(known | changes))
-
-    # --- what is in it --------------------------------------------------------------------------------------------
-
-    @property
-    def datasets(self) -> tuple[DatasetInfo, ...]:
-        """The streams of the run."""
-        return tuple(DatasetInfo.from_json(entry) for entry in self.run["datasets"])
-
-    @property
-    def detectors(self) -> tuple[str, ...]:
-        """Names of the detectors."""
-        return tuple(self.run["detectors"])
-
-    @property
-    def settings(self) -> Settings:
-        """How the table was computed."""
-        return Settings.from_json(self.run["settings"])
-
-    def dataset(self, name: str) -> DatasetInfo:
-        """The data set of that name.
-
-        Raises:
-            UnknownNameError: There is none.
-        """
-        known = {info.name: info for info in self.datasets}
-        if name not in known:
-            raise UnknownNameError.of("data set", name, known)
-        return known[name]
-
-    def value(self, metric: str, *, dataset: str, detector: str = MODEL, ood_class: str = "") -> float:
-        """One value of the table.
-
-        Raises:
-            UnknownNameError: The table has no such row.
-        """
-        table = self.table
-        rows = table[
-            (table["metric"] == metric)
-            & (table["dataset"] == dataset)
-            & (table["detector"] == detector)
-            & (table["ood_class"] == ood_class)
-        ]
-        if rows.empty:
-            names = [n for n in metric_names(table) if n.startswith(f"{dataset}/{detector}/")] or metric_names(table)
-            raise UnknownNameError.of("value", "/".join(filter(None, (dataset, detector, metric, ood_class))), names)
-        return float(rows["value"].iloc[0])
-
-    def metrics_by_name(self) -> dict[str, float]:
-        """All values under `<dataset>/<detector>/<metric>` and, per class, `<dataset>/<detector>/<metric>/<class>`.
-
-        What loggers receive. Characters other than letters, digits, `_`, `.` and `-` become `_`. Undefined values are
-        NaN. Values of the classifier alone have `model` in place of the detector.
-        """
-        return dict(zip(metric_names(self.table), self.table["value"].tolist(), strict=True))
+        return Results.from_scores(self.scores, self.datasets, self.detectors, run=self.run, **(known | changes))
 
     # --- views ----------------------------------------------------------------------------------------------------
 
@@ -270,9 +202,9 @@ class Results:
         Raises:
             InvalidArgumentError: A set is not an OOD set, or fewer than two are named.
         """
-        from oodlit.results.pooling import pool  # noqa: PLC0415
-
-        return pool(self, datasets, name)
+        scores, infos, settings = pool(self, datasets, name)
+        run = {"pooled": list(datasets)}
+        return Results.from_scores(scores, infos, self.detectors, run=run, **settings.to_json())
 
     # --- exports --------------------------------------------------------------------------------------------------
 
@@ -312,13 +244,6 @@ class Results:
             raise UnknownNameError.of("figure", kind, plots.FIGURES)
         figure: Figure = plots.FIGURES[kind](self, **options)
         return figure
-
-    def __repr__(self) -> str:
-        """Counts, never values."""
-        return (
-            f"Results({len(self.scores)} images, {len(self.detectors)} detectors, {len(self.datasets)} data sets,"
-            f" {len(self.table)} values)"
-        )
 
     def _written(self, text: str, path: str | os.PathLike[str] | None) -> str:
         if path is not None:

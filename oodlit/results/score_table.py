@@ -1,94 +1,21 @@
-"""Per-image scores: collected batch by batch, checked once, sorted by key."""
+"""Per-image scores: checked once, sorted by key."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pandas as pd
-from torch import Tensor
 
 from oodlit.errors import DataError, InvalidArgumentError, NonFiniteScoreError, UnknownNameError
 from oodlit.results.info import DatasetInfo
-from oodlit.results.names import check_name
+from oodlit.results.names import MODEL, check_name
 from oodlit.roles import NAMES_OF_LABELS, Role
 
-__all__ = ["IDENTITY", "Scores", "checked", "count_notes"]
+__all__ = ["IDENTITY", "checked", "count_notes"]
 
 IDENTITY = ("key", "dataset", "group", "label", "prediction")
 """Columns of the per-image table that are not scores."""
-_RESERVED = ("model", "n")
+_RESERVED = (MODEL, "n")
 """Stand in tables beside detectors: the classifier alone, and the number of images of a class."""
-
-
-class Scores:
-    """Collects the scores of a run, a set of arrays per batch; rows may come in any order.
-
-    Args:
-        detectors: Names of the detectors; every batch brings one score of each.
-
-    Example:
-        >>> import torch
-        >>> scores = Scores(["msp"])
-        >>> scores.add("val", ["val/1", "val/0"], {"msp": torch.tensor([0.5, 0.75])}, labels=torch.tensor([3, 1]))
-        >>> scores.frame()[["key", "group", "label", "msp"]].values.tolist()
-        [['val/1', -1, 3, 0.5], ['val/0', -1, 1, 0.75]]
-    """
-
-    def __init__(self, detectors: Sequence[str]) -> None:
-        """Start empty."""
-        self.detectors = tuple(detectors)
-        self._batches: list[dict[str, np.ndarray]] = []
-
-    def __len__(self) -> int:
-        """Number of images."""
-        return sum(len(batch["key"]) for batch in self._batches)
-
-    def add(
-        self,
-        dataset: str,
-        keys: Sequence[str],
-        scores: Mapping[str, Tensor],
-        *,
-        groups: Tensor | None = None,
-        labels: Tensor | None = None,
-        predictions: Tensor | None = None,
-    ) -> None:
-        """Take one batch; None stands for -1 in every row.
-
-        Args:
-            dataset: Name of the data set.
-            keys: `dataset/key` of every image.
-            scores: One tensor of shape (batch,) per detector.
-            groups: Index of the OOD class, unit test or kind of shift, shape (batch,).
-            labels: True class, shape (batch,).
-            predictions: Predicted class, shape (batch,).
-
-        Raises:
-            InvalidArgumentError: A detector is missing, or lengths differ.
-        """
-        if set(scores) != set(self.detectors):
-            raise InvalidArgumentError(
-                f"Scores: batch of {dataset!r} has scores of {sorted(scores)}; {sorted(self.detectors)} are needed"
-            )
-        columns = {"key": np.array(keys, dtype=object), "dataset": np.full(len(keys), dataset, dtype=object)}
-        for name, values in (("group", groups), ("label", labels), ("prediction", predictions)):
-            columns[name] = np.full(len(keys), -1) if values is None else values.detach().cpu().long().numpy()
-        for name in self.detectors:
-            value = scores[name].detach().cpu()
-            columns[name] = (value.float() if value.dtype.itemsize < 4 else value).numpy()
-        lengths = {name: len(v) for name, v in columns.items() if name != "dataset"}
-        if len(set(lengths.values())) > 1:
-            raise InvalidArgumentError(f"Scores: columns of a batch of {dataset!r} differ in length: {lengths}")
-        self._batches.append(columns)
-
-    def frame(self) -> pd.DataFrame:
-        """All rows, in order of arrival, with all columns also if there is no row."""
-        if not self._batches:
-            types = dict.fromkeys(IDENTITY[:2], "str") | dict.fromkeys(IDENTITY[2:], "int64")
-            types |= dict.fromkeys(self.detectors, "float32")
-            return pd.DataFrame(columns=list(types)).astype(types)
-        names = (*IDENTITY, *self.detectors)
-        joined = {name: np.concatenate([batch[name] for batch in self._batches]) for name in names}
-        return pd.DataFrame(joined).astype(dict.fromkeys(IDENTITY[:2], "str"))
 
 
 def checked(scores: pd.DataFrame, datasets: Sequence[DatasetInfo], detectors: Sequence[str]) -> pd.DataFrame:

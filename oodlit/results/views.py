@@ -1,25 +1,22 @@
 """Views of the tidy table: detectors against data sets, classes, or unit tests."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import pandas as pd
 
 from oodlit.errors import UnknownNameError
-from oodlit.results.evaluation.rows import MODEL
-from oodlit.results.info import percent
+from oodlit.results.glossary import MEAN
+from oodlit.results.names import MODEL
+from oodlit.results.run_results import RunResults
 from oodlit.roles import UNKNOWN_CLASSES, Role
-
-if TYPE_CHECKING:
-    from oodlit.results.results import Results
 
 __all__ = ["per_class", "summary", "unit_tests"]
 
 
-def summary(results: "Results", metrics: Sequence[str] | None = None) -> pd.DataFrame:
+def summary(results: RunResults, metrics: Sequence[str] | None = None) -> pd.DataFrame:
     """See `Results.summary`."""
     fpr = results.settings.fpr_name
-    der = [f"der{percent(share)}" for share in results.settings.der]
+    der = results.settings.der_names
     chosen: list[tuple[str, str]] = []
     for info in results.datasets:
         present = set(
@@ -28,7 +25,7 @@ def summary(results: "Results", metrics: Sequence[str] | None = None) -> pd.Data
         if metrics is not None:
             wanted = list(metrics)
         elif info.role is Role.OOD:
-            wanted = [f"mean_{fpr}", "mean_auroc"] if info.class_names else [fpr, "auroc"]
+            wanted = [MEAN + fpr, f"{MEAN}auroc"] if info.class_names else [fpr, "auroc"]
         elif info.role is Role.UNIT_TEST:
             wanted = ["unit_test_failures"]
         elif info.role is Role.SHIFT:
@@ -48,7 +45,7 @@ def summary(results: "Results", metrics: Sequence[str] | None = None) -> pd.Data
     return shown
 
 
-def _note(results: "Results", datasets: Sequence[str]) -> str:
+def _note(results: RunResults, datasets: Sequence[str]) -> str:
     """How many images the values rest on, and by which rule: what a table must not be shown without."""
     inside = next(info.name for info in results.datasets if info.role is Role.ID)
     counts, settings = results.run["counts"], results.settings
@@ -59,10 +56,10 @@ def _note(results: "Results", datasets: Sequence[str]) -> str:
     return f"{text}; {others}." if others else f"{text}."
 
 
-def per_class(results: "Results", dataset: str, metric: str | None = None) -> pd.DataFrame:
+def per_class(results: RunResults, dataset: str, metric: str | None = None) -> pd.DataFrame:
     """See `Results.per_class`."""
     info = results.dataset(dataset)
-    metric = metric or (f"accepted{results.settings.fpr_name[3:]}" if info.role is Role.SHIFT else None)
+    metric = metric or (results.settings.accepted_name if info.role is Role.SHIFT else None)
     metric = metric or results.settings.fpr_name
     rows = results.table[(results.table["dataset"] == dataset) & (results.table["ood_class"] != "")]
     if metric not in set(rows["metric"]):
@@ -79,7 +76,7 @@ def per_class(results: "Results", dataset: str, metric: str | None = None) -> pd
     return wide
 
 
-def unit_tests(results: "Results") -> pd.DataFrame:
+def unit_tests(results: RunResults) -> pd.DataFrame:
     """See `Results.unit_tests`."""
     names = [info.name for info in results.datasets if info.role is Role.UNIT_TEST]
     rows = results.table[results.table["dataset"].isin(names) & (results.table["metric"] == results.settings.fpr_name)]

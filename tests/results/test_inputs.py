@@ -8,9 +8,9 @@ import pytest
 
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics import UndefinedMetricWarning
+from oodlit.metrics.settings import percent
 from oodlit.results import DatasetInfo, Results, Settings
 from oodlit.results.export import to_latex_text, to_markdown_text
-from oodlit.results.info import percent
 from oodlit.results.names import check_name
 from oodlit.results.score_table import checked
 from oodlit.roles import Role

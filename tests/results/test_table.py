@@ -6,15 +6,12 @@ from fractions import Fraction
 import numpy as np
 import pandas as pd
 import pytest
-import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from oodlit import metrics as F
 from oodlit.errors import DataError, InvalidArgumentError, NonFiniteScoreError, UnknownNameError
 from oodlit.metrics import UndefinedMetricWarning
-from oodlit.results import DatasetInfo, Results, Scores
-from oodlit.results.evaluation.evaluate import COLUMNS
+from oodlit.results import DatasetInfo, Results
+from oodlit.results.evaluation.table_rows import COLUMNS
 from oodlit.roles import Role
 from tests.results.support import DATASETS, DETECTORS, SIZES, run_scores
 
@@ -272,40 +269,3 @@ def test_infinite_scores_are_ordered():
     assert results.value("fpr95", dataset="far", detector="good") == 0
     assert results.value("auroc", dataset="far", detector="good") == 1
     assert results.recompute(rule="interpolated").value("fpr95", dataset="far", detector="good") == 0
-
-
-@settings(max_examples=15)
-@given(st.integers(1, 40), st.randoms(use_true_random=False))
-def test_scores_collect_batches_in_any_cut(size, random):
-    frame = run_scores().iloc[:150].sort_values("key", ignore_index=True)
-    rows = list(range(len(frame)))
-    random.shuffle(rows)
-    collected = Scores(DETECTORS)
-    for name, block in frame.iloc[rows].groupby("dataset"):
-        for start in range(0, len(block), size):
-            batch = block.iloc[start : start + size]
-            as_tensors = {n: torch.from_numpy(batch[n].to_numpy().copy()) for n in batch if n not in ("key", "dataset")}
-            collected.add(
-                name,
-                list(batch["key"]),
-                {n: as_tensors[n] for n in DETECTORS},
-                groups=as_tensors["group"],
-                labels=as_tensors["label"],
-                predictions=as_tensors["prediction"],
-            )
-    assert len(collected) == len(frame)
-    together = collected.frame().sort_values("key", ignore_index=True)
-    pd.testing.assert_frame_equal(together[frame.columns], frame, check_exact=True)
-
-
-def test_scores_without_batches_and_bad_batches():
-    scores = Scores(DETECTORS)
-    empty = scores.frame()
-    assert list(empty.columns) == ["key", "dataset", "group", "label", "prediction", *DETECTORS]
-    assert empty["good"].dtype == np.float32
-    with pytest.raises(InvalidArgumentError, match=r"has scores of \['good'\]; \['good', 'poor'\] are needed"):
-        scores.add("val", ["val/0"], {"good": torch.ones(1)})
-    with pytest.raises(InvalidArgumentError, match="differ in length"):
-        scores.add("val", ["val/0"], {"good": torch.ones(1), "poor": torch.ones(2)})
-    scores.add("val", ["val/0"], {"good": torch.ones(1, dtype=torch.bfloat16), "poor": torch.ones(1).double()})
-    assert dict(scores.frame().dtypes[DETECTORS]) == {"good": np.float32, "poor": np.float64}

@@ -277,3 +277,31 @@ def test_neither_results_nor_metrics_name_lightning():
     files = [*(package / "results").glob("*.py"), *(package / "metrics").glob("*.py")]
     assert len(files) > 20
     assert not [file.name for file in files if "lightning" in file.read_text(encoding="utf-8").lower()]
+
+
+def test_threshold_and_accepted_images(results):
+    """Whom a detector lets in, the highest score first, equal scores in the order of keys."""
+    threshold = results.threshold("good")
+    assert threshold == results.run["thresholds"]["good"]["fpr95"]
+    rows, total = results.accepted("good")
+    ood = results.scores[results.scores["dataset"].isin(["near", "far"])]
+    assert total == int((ood["good"] >= threshold).sum()) > len(rows) == 12
+    assert list(rows["good"]) == sorted(ood["good"], reverse=True)[:12]
+    tied = Results.from_scores(run_scores().assign(good=1.0), DATASETS, DETECTORS, bootstrap=0)
+    rows, total = tied.accepted("good", limit=3)
+    assert (list(rows["key"]), total) == (["far/0000", "far/0001", "far/0002"], 130)
+    for ask in (results.threshold, results.accepted):
+        with pytest.raises(UnknownNameError, match="unknown detector in these results 'god'; did you mean 'good'"):
+            ask("god")
+
+
+@pytest.mark.filterwarnings("ignore::oodlit.metrics.UndefinedMetricWarning")
+def test_without_id_images_there_is_no_threshold():
+    frame = run_scores()
+    none = Results.from_scores(frame[frame["dataset"] != "val"], DATASETS, DETECTORS, bootstrap=0)
+    assert math.isnan(none.threshold("good"))
+    assert none.accepted("good")[1] == 0
+
+
+def test_what_is_shown_of_results_has_no_values(results):
+    assert repr(results) == f"Results(730 images, 2 detectors, 6 data sets, {len(results.table)} values)"

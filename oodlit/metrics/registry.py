@@ -1,0 +1,20 @@
+"""The metrics of the table: the entries of all files from which `oodlit.metrics` exports something."""
+
+import sys
+
+from oodlit import metrics
+from oodlit.metrics.entry import Entry
+
+__all__ = ["entries"]
+
+
+def entries() -> list[Entry]:
+    """All entries, in the order of the table.
+
+    Example:
+        >>> [entry.name for entry in entries() if entry.better == ""]
+        ['accepted']
+    """
+    homes = dict.fromkeys(getattr(metrics, name).__module__ for name in metrics.__all__)
+    found: list[Entry] = [entry for home in homes for entry in getattr(sys.modules[home], "ENTRIES", ())]
+    return sorted(found, key=lambda entry: entry.order)

@@ -1,0 +1,73 @@
+"""The per-image table cut into its data sets."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from oodlit.metrics.settings import Settings
+from oodlit.results.info import DatasetInfo, id_dataset
+from oodlit.roles import KNOWN_CLASSES, NAMES_OF_LABELS, Role
+
+__all__ = ["ScoredSet", "ScoredSets"]
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredSet:
+    """The rows of one data set.
+
+    Args:
+        info: The data set.
+        rows: Positions in the per-image table.
+        members: Positions within the set of the images of every group to report, by its name.
+        is_correct: Whether the prediction is the label; False without label.
+        is_labelled: Whether there is a label; never for what the classifier does not know.
+    """
+
+    info: DatasetInfo
+    rows: np.ndarray
+    members: Mapping[str, np.ndarray]
+    is_correct: np.ndarray
+    is_labelled: np.ndarray
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self.rows)
+
+
+class ScoredSets:
+    """All data sets of a run, with the scores of every detector.
+
+    Args:
+        scores: As given by `checked`.
+        datasets: All streams of the run.
+        settings: Which groups.
+    """
+
+    def __init__(self, scores: pd.DataFrame, datasets: Sequence[DatasetInfo], settings: Settings) -> None:
+        """Find the rows of every data set."""
+        self.scores, self.settings = scores, settings
+        names, labels, groups = (scores[name].to_numpy() for name in ("dataset", "label", "group"))
+        is_correct = labels == scores["prediction"].to_numpy()
+        self.sets: dict[str, ScoredSet] = {}
+        for info in datasets:
+            rows = np.flatnonzero(names == info.name)
+            labelled = (labels[rows] >= 0) & (info.role in KNOWN_CLASSES)
+            chosen = () if info.role in NAMES_OF_LABELS else settings.classes.get(info.name, info.class_names)
+            members = {n: np.flatnonzero(groups[rows] == i) for i, n in enumerate(info.class_names) if n in chosen}
+            self.sets[info.name] = ScoredSet(info, rows, members, is_correct[rows] & labelled, labelled)
+        self.id = self.sets[id_dataset(datasets).name]
+        self.train = [scored for scored in self.of(Role.TRAIN) if len(scored)]
+        self.shifted = [scored for scored in self.of(Role.SHIFT) if len(scored)]
+
+    def of(self, *roles: Role) -> list[ScoredSet]:
+        """The sets with one of the roles, in the order of the data sets."""
+        return [scored for scored in self.sets.values() if scored.info.role in roles]
+
+    def values(self, detector: str, scored: ScoredSet, members: np.ndarray | None = None) -> Tensor:
+        """Scores of a detector on a set, or on some of its members."""
+        rows = scored.rows if members is None else scored.rows[members]
+        return torch.from_numpy(self.scores[detector].to_numpy()[rows])

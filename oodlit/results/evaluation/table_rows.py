@@ -1,0 +1,88 @@
+"""Lines of the tidy table, and what has to be said about them."""
+
+import math
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import pandas as pd
+
+from oodlit.metrics.entry import Value
+
+__all__ = ["COLUMNS", "Address", "Evaluation", "TableRow", "TableRows"]
+
+COLUMNS = ("detector", "dataset", "ood_class", "metric", "value", "n_id", "n_ood", "ci_low", "ci_high", "rule")
+
+
+class Address(NamedTuple):
+    """What a value belongs to: a detector or the classifier, a data set, and one of its groups or none."""
+
+    detector: str
+    dataset: str
+    ood_class: str = ""
+
+
+class TableRow(NamedTuple):
+    """One line of the table."""
+
+    detector: str
+    dataset: str
+    ood_class: str
+    metric: str
+    value: float
+    n_id: int
+    n_ood: int
+    ci_low: float = math.nan
+    ci_high: float = math.nan
+    rule: str = ""
+
+
+@dataclass
+class Evaluation:
+    """The table and what has to be said about it.
+
+    Args:
+        table: The tidy table.
+        thresholds: Acceptance thresholds by detector and metric.
+        undefined: One entry per NaN value, with its reason.
+        notes: What was not computed at all, and why.
+    """
+
+    table: pd.DataFrame
+    thresholds: dict[str, dict[str, float]] = field(default_factory=dict)
+    undefined: list[dict[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+class TableRows:
+    """Collects rows in their order; a NaN value always comes with its reason.
+
+    Example:
+        >>> rows = TableRows()
+        >>> rows.add(Address("msp", "near", "seven"), "fpr95", Value(0.25), n_id=100, n_ood=4, rule="attained")
+        >>> rows.frame()[["metric", "value", "n_ood"]].values.tolist()
+        [['fpr95', 0.25, 4]]
+    """
+
+    def __init__(self) -> None:
+        """Start empty."""
+        self.rows: dict[tuple[str, ...], TableRow] = {}
+        self.undefined: list[dict[str, str]] = []
+
+    def add(self, address: Address, metric: str, value: Value, *, n_id: int, n_ood: int, rule: str = "") -> None:
+        """Append one value."""
+        key = (*address, metric)
+        self.rows[key] = TableRow(*address, metric, value.value, n_id, n_ood, *value.interval, rule)
+        if math.isnan(value.value):
+            reason = value.reason or "the definition has no answer"
+            self.undefined.append(dict(zip(COLUMNS, key, strict=False)) | {"reason": reason})
+
+    def set_interval(self, address: Address, metric: str, low: float, high: float) -> None:
+        """Give an interval to a row that exists."""
+        key = (*address, metric)
+        self.rows[key] = self.rows[key]._replace(ci_low=low, ci_high=high)
+
+    def frame(self) -> pd.DataFrame:
+        """The table."""
+        return pd.DataFrame(list(self.rows.values()), columns=list(COLUMNS)).astype(
+            dict.fromkeys(("n_id", "n_ood"), "int64") | dict.fromkeys(("value", "ci_low", "ci_high"), "float64")
+        )

@@ -1,0 +1,131 @@
+"""What a run left, and how to find something in it: the ground on which views, comparisons and figures stand."""
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from oodlit.errors import UnknownNameError
+from oodlit.metrics.settings import Settings
+from oodlit.results.info import DatasetInfo
+from oodlit.results.names import MODEL, metric_names
+from oodlit.roles import Role
+
+__all__ = ["RunResults"]
+
+
+@dataclass(frozen=True, eq=False)
+class RunResults:
+    """Per-image scores, the tidy table of metrics, and the description of a run.
+
+    Whoever looks at results takes this class. `Results` adds what makes, saves and shows them.
+
+    Args:
+        scores: One row per image: `key, dataset, group, label, prediction` and one float column per detector;
+            -1 = none. Sorted by data set and key, whatever the order of arrival.
+        table: One row per value: `detector, dataset, ood_class, metric, value, n_id, n_ood, ci_low, ci_high, rule`.
+        run: What else is known: the caller's entries, and `datasets`, `detectors`, `settings`, `counts`, `thresholds`,
+            `undefined` (one entry with its reason for every NaN value) and `notes` (what was not computed, and why).
+    """
+
+    scores: pd.DataFrame
+    table: pd.DataFrame
+    run: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def datasets(self) -> tuple[DatasetInfo, ...]:
+        """The streams of the run."""
+        return tuple(DatasetInfo.from_json(entry) for entry in self.run["datasets"])
+
+    @property
+    def detectors(self) -> tuple[str, ...]:
+        """Names of the detectors."""
+        return tuple(self.run["detectors"])
+
+    @property
+    def settings(self) -> Settings:
+        """How the table was computed."""
+        return Settings.from_json(self.run["settings"])
+
+    def dataset(self, name: str) -> DatasetInfo:
+        """The data set of that name.
+
+        Raises:
+            UnknownNameError: There is none.
+        """
+        known = {info.name: info for info in self.datasets}
+        if name not in known:
+            raise UnknownNameError.of("data set", name, known)
+        return known[name]
+
+    def value(self, metric: str, *, dataset: str, detector: str = MODEL, ood_class: str = "") -> float:
+        """One value of the table.
+
+        Raises:
+            UnknownNameError: The table has no such row.
+        """
+        table = self.table
+        rows = table[
+            (table["metric"] == metric)
+            & (table["dataset"] == dataset)
+            & (table["detector"] == detector)
+            & (table["ood_class"] == ood_class)
+        ]
+        if rows.empty:
+            names = [n for n in metric_names(table) if n.startswith(f"{dataset}/{detector}/")] or metric_names(table)
+            raise UnknownNameError.of("value", "/".join(filter(None, (dataset, detector, metric, ood_class))), names)
+        return float(rows["value"].iloc[0])
+
+    def metrics_by_name(self) -> dict[str, float]:
+        """All values under `<dataset>/<detector>/<metric>` and, per class, `<dataset>/<detector>/<metric>/<class>`.
+
+        What loggers receive. Characters other than letters, digits, `_`, `.` and `-` become `_`. Undefined values are
+        NaN. Values of the classifier alone have `model` in place of the detector.
+        """
+        return dict(zip(metric_names(self.table), self.table["value"].tolist(), strict=True))
+
+    def threshold(self, detector: str) -> float:
+        """The score from which on a detector accepts an image; NaN if there was no ID image to take it from.
+
+        Raises:
+            UnknownNameError: There is no such detector.
+        """
+        self.check_detectors(detector)
+        return float(self.run["thresholds"].get(detector, {}).get(self.settings.fpr_name, math.nan))
+
+    def accepted(self, detector: str, *, limit: int = 12) -> tuple[pd.DataFrame, int]:
+        """OOD images that a detector accepts, the highest score first.
+
+        Args:
+            detector: Name of the score column.
+            limit: Largest number of rows.
+
+        Returns:
+            Rows of `scores`, and the number of all accepted OOD images. Equal scores are in the order of keys.
+
+        Raises:
+            UnknownNameError: There is no such detector.
+        """
+        threshold = self.threshold(detector)
+        names = [info.name for info in self.datasets if info.role is Role.OOD]
+        rows = self.scores[self.scores["dataset"].isin(names)]
+        rows = rows[rows[detector].astype(float) >= threshold]
+        return rows.sort_values([detector, "key"], ascending=[False, True], kind="stable").head(limit), len(rows)
+
+    def check_detectors(self, *names: str) -> None:
+        """Raise unless there are detectors of these names.
+
+        Raises:
+            UnknownNameError: There is no such detector.
+        """
+        for name in names:
+            if name not in self.detectors:
+                raise UnknownNameError.of("detector in these results", name, self.detectors)
+
+    def __repr__(self) -> str:
+        """Counts, never values."""
+        return (
+            f"{type(self).__name__}({len(self.scores)} images, {len(self.detectors)} detectors,"
+            f" {len(self.datasets)} data sets, {len(self.table)} values)"
+        )
