@@ -8,9 +8,9 @@ from typing import Any
 from oodlit.detectors import Reference
 from oodlit.detectors import detectors as known_detectors
 from oodlit.detectors.contract.class_paths import public_path
-from oodlit.report.headline import MODEL, Lookup, interval_text, percent_text, share_text
-from oodlit.report.thumbnails import threshold_of
+from oodlit.report.headline import Lookup, interval_text, percent_text, share_text
 from oodlit.results import Results
+from oodlit.results.names import MODEL
 
 __all__ = ["about", "catalogue_row", "data_rows", "remarks"]
 
@@ -65,7 +65,7 @@ def catalogue_row(results: Results, name: str) -> dict[str, Any]:
     config = dict((results.run.get("detector_settings") or {}).get(name) or {})
     recorded = (results.run.get("references") or {}).get(name)
     reference = Reference(**recorded) if recorded else _reference(str(config.get("class_path") or name))
-    threshold = threshold_of(results, name)
+    threshold = results.threshold(name)
     return {
         "name": name,
         "settings": _settings(dict(config.get("init_args") or {})),

@@ -234,7 +234,11 @@ def test_figures_of_many_detectors_and_several_models(results):
 def test_figures_need_their_data():
     frame = run_scores()
     only = Results.from_scores(frame[frame["dataset"] == "val"], DATASETS[1:2], DETECTORS, bootstrap=0)
-    messages = {"roc": "no OOD set", "fpr_per_class": "no ood set with", "unit_tests": "no unit_test set"}
+    messages = {
+        "roc": "an OOD set; these results hold none",
+        "fpr_per_class": "an OOD set with classes",
+        "unit_tests": "unit tests",
+    }
     for kind, message in messages.items():
         with pytest.raises(InvalidArgumentError, match=message):
             only.plot(kind)
@@ -242,7 +246,7 @@ def test_figures_need_their_data():
 
 def test_figures_refuse_what_they_would_mislabel(results):
     for kind, dataset, message in (
-        ("class_distribution", "shifted", "'shifted' has role shift; this figure needs a set of role ood"),
+        ("class_distribution", "shifted", "'shifted' has role shift; this figure needs an OOD set with classes"),
         ("fpr_per_class", "tests", "'tests' has role unit_test"),
         ("fpr_per_class", "far", "'far' has no classes"),
         ("unit_tests", "near", "'near' has role ood"),
