@@ -79,7 +79,9 @@ def view(title: str, results: Results, shots: Shots) -> dict[str, Any]:
         else "",
         "legend": [{"name": info.name, "colour": f"--s{index}"} for index, info in enumerate(shown)],
         "unit_tests": [
-            _unit_tests(results, info, detectors, shots) for info in results.datasets if info.role is Role.UNIT_TEST
+            _unit_tests(results, info, detectors, shots)
+            for info in results.datasets
+            if info.role is Role.UNIT_TEST and detectors
         ],
         "accepted": [_accepted(results, name, inside, shots) for name in detectors] if sets else [],
         "accepted_note": ""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.report import keys_to_show, render, save_thumbnails, write_report
-from oodlit.report.thumbnails import accepted_images, load_thumbnails, threshold_of
+from oodlit.report.thumbnails import load_thumbnails
 from oodlit.results import DatasetInfo, Results
 from oodlit.roles import Role
 from tests.report.problems import TESTS, make_results, read_images
@@ -207,21 +207,25 @@ def test_lowest_fpr_is_the_mean_over_the_sets(results: Results) -> None:
     assert f"{100 * min(means.values()):.1f} %, mean of 2 OOD sets" in text
 
 
-def test_accepted_images_are_the_highest_above_the_threshold(results: Results) -> None:
-    for detector in results.detectors:
-        rows, total = accepted_images(results, detector, limit=5)
-        ood = results.scores[results.scores["dataset"].isin(["near", "far"])]
-        accepted = ood[ood[detector] >= threshold_of(results, detector)]
-        assert total == len(accepted)
-        assert rows[detector].tolist() == sorted(accepted[detector], reverse=True)[:5]
-
-
 def test_run_with_id_images_alone() -> None:
     frame = make_results().scores
     only = Results.from_scores(frame[frame["dataset"] == "val"], [DatasetInfo("val", Role.ID)], ["msp"], bootstrap=0)
     text = " ".join(Parsed(render({"run": only})).text)
     assert "msp" in text
     assert "Accepted with the highest score" not in text
+
+
+def test_run_without_detectors() -> None:
+    text = " ".join(Parsed(render({"run": make_results(())})).text)
+    assert "Accuracy of the classifier" in text
+
+
+def test_histograms_show_the_images_that_the_table_is_about() -> None:
+    some = make_results().recompute(classes={"near": ["nine"]}, bootstrap=0)
+    frame = some.scores[(some.scores["dataset"] != "near") | (some.scores["group"] == 2)]
+    alone = Results.from_scores(frame, some.datasets, some.detectors, classes={"near": ["nine"]}, bootstrap=0)
+    panels = [re.findall(r'<svg[^>]*aria-label="histogram.*?</svg>', render({"run": run})) for run in (some, alone)]
+    assert panels[0] == panels[1] != []
 
 
 @pytest.mark.filterwarnings("ignore:.*undefined")

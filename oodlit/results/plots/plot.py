@@ -2,13 +2,12 @@
 
 import functools
 from collections.abc import Callable
-from importlib import import_module
-from typing import TYPE_CHECKING, Generic, ParamSpec, TypeVar
+from typing import Generic, ParamSpec, TypeVar
+
+from matplotlib.figure import Figure
 
 from oodlit.results.plots.charts import Chart
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from oodlit.results.plots.drawing import draw
 
 __all__ = ["Plot"]
 
@@ -27,8 +26,6 @@ class Plot(Generic[P, ChartT]):
         self.describe = describe
         functools.update_wrapper(self, describe)
 
-    def __call__(self, *args: P.args, **options: P.kwargs) -> "Figure":
-        """What `describe` tells of the same arguments, drawn."""
-        drawing = import_module("oodlit.results.plots.drawing")  # matplotlib is loaded only for a figure
-        figure: Figure = drawing.draw(self.describe(*args, **options))
-        return figure
+    def __call__(self, *args: P.args, **options: P.kwargs) -> Figure:
+        """Draw what `describe` tells of the same arguments."""
+        return draw(self.describe(*args, **options))
