@@ -106,12 +106,13 @@ def score_histogram(chart: Histogram) -> Markup:
                 "<title>threshold {t:.6g}</title></line>"
             ).format(x=width * chart.position, h=height, t=chart.threshold)
         )
+    low, note, high = chart.labels
     out.append(
         Markup(
             '<line x1="0" x2="{w}" y1="{h}" y2="{h}" stroke="var(--soft)"/>'
             '<text x="0" y="{t}" class="soft">{low}</text>'
             '<text x="{w}" y="{t}" text-anchor="end" class="soft">{high}</text>'
             '<text x="{m}" y="{t}" text-anchor="middle" class="soft">{note}</text></svg>'
-        ).format(m=width / 2, note=chart.note, w=width, h=height, t=height + 14, low=chart.low, high=chart.high)
+        ).format(m=width / 2, w=width, h=height, t=height + 14, low=low, high=high, note=note)
     )
     return Markup("").join(out)

@@ -22,11 +22,12 @@ from oodlit.report.record import about, catalogue_row, data_rows, remarks
 from oodlit.report.svg import interval_bars, score_histogram
 from oodlit.report.terms import readable, terms
 from oodlit.results import DatasetInfo, Results
+from oodlit.results.info import id_dataset
 from oodlit.results.names import MODEL
 from oodlit.results.plots import fpr_per_class, unit_tests
 from oodlit.results.plots.charts import Estimate
 from oodlit.results.plots.score_histograms import histogram
-from oodlit.results.plots.select import evaluated_images
+from oodlit.results.plots.select import evaluated_images, model_name
 from oodlit.roles import NAMES_OF_LABELS, Role
 
 __all__ = ["Shots", "view"]
@@ -59,17 +60,17 @@ def view(title: str, results: Results, shots: Shots) -> dict[str, Any]:
     columns = headline_columns(results)
     detectors = ranked_detectors(results, columns)
     sets = [d for d in results.datasets if d.role is Role.OOD]
-    inside = next(d for d in results.datasets if d.role is Role.ID)
+    inside = id_dataset(results.datasets)
     shown = [inside, *sets[:_MAX_OUTLINES]]
     return {
-        "title": _name_of(results.run.get("backbone")) or title,
+        "title": model_name(results) or title,
         "subtitle": _subtitle(results, inside),
         "alert": partial_text(results),
         "caveat": str(results.run.get("caveat") or ""),
         "tpr": share_text(results.settings.tpr),
         "confidence": share_text(results.settings.confidence),
         "facts": _facts(results, lookup, columns, detectors, inside),
-        "headline": _headline(results, columns, detectors),
+        "headline": _headline(results, lookup, columns, detectors),
         "detectors": detectors,
         "tall": min(190, 16 + 7 * max(map(len, detectors), default=0)),
         "class_sets": [_class_set(results, info, detectors) for info in sets if info.class_names and detectors],
@@ -124,7 +125,7 @@ def _interval_text(results: Results) -> str:
     )
 
 
-def _headline(results: Results, columns: Sequence[Column], detectors: Sequence[str]) -> dict[str, Any]:
+def _headline(results: Results, lookup: Lookup, columns: Sequence[Column], detectors: Sequence[str]) -> dict[str, Any]:
     position = {name: index for index, name in enumerate(results.detectors)}
     names = list(dict.fromkeys(column.dataset for column in columns))
     sets = []
@@ -132,15 +133,15 @@ def _headline(results: Results, columns: Sequence[Column], detectors: Sequence[s
         info, n = results.dataset(name), results.run["counts"].get(name, 0)
         kind = {Role.OOD: "classes", Role.UNIT_TEST: "tests", Role.SHIFT: "shifts"}.get(info.role, "")
         detail = f"{n} images" + (f", {len(info.class_names)} {kind}" if kind and info.class_names else "")
-        detail += _right_and_wrong(results, info)
+        detail += _right_and_wrong(lookup, info)
         sets.append({"name": name, "detail": detail, "columns": sum(c.dataset == name for c in columns)})
     rows = [{"detector": name, "cells": [column.cells[position[name]] for column in columns]} for name in detectors]
     return {"sets": sets, "columns": columns, "rows": rows}
 
 
-def _right_and_wrong(results: Results, info: DatasetInfo) -> str:
+def _right_and_wrong(lookup: Lookup, info: DatasetInfo) -> str:
     """Numbers behind the ID-AUROC: the smaller of the two decides how much it can say."""
-    row = Lookup(results)(MODEL, info.name, "accuracy")
+    row = lookup(MODEL, info.name, "accuracy")
     if info.role is not Role.ID or row is None or math.isnan(row.value):
         return ""
     right = round(row.value * row.n_id)
@@ -283,10 +284,6 @@ def _class_name(inside: DatasetInfo, index: int) -> str:
     if index < 0:
         return ""
     return inside.class_names[index] if index < len(inside.class_names) else f"class {index}"
-
-
-def _name_of(backbone: Any) -> str:
-    return str(backbone.get("name", "")) if isinstance(backbone, Mapping) else str(backbone or "")
 
 
 def _subtitle(results: Results, inside: DatasetInfo) -> str:

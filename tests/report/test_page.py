@@ -167,6 +167,30 @@ def test_detectors_are_described_by_settings_and_paper() -> None:
     assert "Nearest Neighbors" not in text  # a class of the same name by somebody else has another paper
 
 
+@pytest.mark.parametrize("path", ["oodlit.detectors.ReAct", "oodlit.detectors.react.ReAct"])
+def test_papers_of_oodlit_s_own_are_found_by_either_path(path: str) -> None:
+    """Version 0.1.0 wrote the path of the file, later ones write the public path."""
+    run = {"detector_settings": {"mine": {"class_path": path, "init_args": {}}}}
+    assert "Rectified Activations" in render({"run": make_results(("mine", "other"), run=run)})
+
+
+def test_entries_of_the_record_are_shown_once() -> None:
+    """Under "Run" stands what no other part of the page shows, and nothing is left out."""
+    marks = {
+        "caveat": "MARK caveat",
+        "warnings": ["MARK warnings"],
+        "fit_notes": {"msp": ["MARK fit_notes"]},
+        "not_applicable": {"vim": "MARK not_applicable"},
+        "skipped": [{"key": "near/7", "reason": "MARK skipped"}],
+        "detector_settings": {"msp": {"class_path": "their.MSP", "init_args": {"path": "MARK detector_settings"}}},
+        "references": {"knn": {"title": "MARK references", "authors": "", "venue": "", "year": 1, "url": ""}},
+        "argv": ["MARK", "argv"],
+        "somebody_s_own": "MARK somebody_s_own",
+    }
+    page = render({"run": make_results(run=marks)}).split("Everything in run.json", maxsplit=1)[0]
+    assert {name: len(re.findall(f"MARK {re.escape(name)}", page)) for name in marks} == dict.fromkeys(marks, 1)
+
+
 def test_paper_of_somebody_s_own_detector_comes_from_the_record() -> None:
     """A page imports no code of others: what it cites lies beside the results."""
     paper = {"title": "Mine", "authors": "me", "venue": "here", "year": 2026, "url": "https://e.org", "deviations": "d"}

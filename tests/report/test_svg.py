@@ -88,7 +88,7 @@ def test_histograms_of_the_page_and_of_matplotlib_are_the_same(scale: float) -> 
     charts = plots.score_histograms.describe(
         type(results).from_scores(frame, results.datasets, results.detectors, bootstrap=0)
     )
-    assert (charts.panels[results.detectors.index("msp")].note == "compressed axis") == (scale > 1)
+    assert (charts.panels[results.detectors.index("msp")].labels[1] == "compressed axis") == (scale > 1)
     for panel, axes in zip(charts.panels, draw(charts).axes, strict=True):
         root = ET.fromstring(str(score_histogram(panel)))
         heights = [

@@ -3,10 +3,11 @@
 from collections.abc import Sequence
 
 from oodlit.errors import InvalidArgumentError
+from oodlit.results.info import id_dataset
 from oodlit.results.plots.charts import Curves, Line
 from oodlit.results.plots.labels import pretty
 from oodlit.results.plots.plot import Plot
-from oodlit.results.plots.select import chosen_detectors, chosen_set, id_name
+from oodlit.results.plots.select import chosen_detectors, chosen_set, model_name
 from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
 
@@ -41,7 +42,9 @@ def accuracy_fpr(
         raise InvalidArgumentError(f"accuracy_fpr: {len(models)} results and {len(names or [])} names do not fit")
     first = models[0]
     info = chosen_set(first, dataset, Role.OOD)
-    titles = list(names) if names is not None else [_model_name(model, i) for i, model in enumerate(models)]
+    titles = (
+        list(names) if names is not None else [model_name(model) or f"model {i + 1}" for i, model in enumerate(models)]
+    )
     common = [name for name in first.detectors if all(name in model.detectors for model in models)]
     metric = f"mean_{first.settings.fpr_name}" if info.class_names else first.settings.fpr_name
     points = sorted(
@@ -64,14 +67,7 @@ def accuracy_fpr(
 
 
 def _accuracy(model: RunResults, title: str) -> float:
-    name = id_name(model)
+    name = id_dataset(model.datasets).name
     if "accuracy" not in set(model.table.loc[model.table["dataset"] == name, "metric"]):
         raise InvalidArgumentError(f"accuracy_fpr: no accuracy on {name!r} ({title}), its images have no labels")
     return model.value("accuracy", dataset=name)
-
-
-def _model_name(results: RunResults, index: int) -> str:
-    backbone = results.run.get("backbone")
-    if isinstance(backbone, dict):
-        backbone = backbone.get("name")
-    return str(backbone) if backbone else f"model {index + 1}"

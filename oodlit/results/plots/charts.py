@@ -46,7 +46,7 @@ class Grid:
 class Histogram:
     """How the scores of one detector are distributed in several data sets.
 
-    The bins are equally wide on an axis from 0 to 1, which stands for the scores from `low` to `high`.
+    The bins are equally wide on an axis from 0 to 1; see `ScoreAxis`.
 
     Args:
         detector: Whose scores.
@@ -55,9 +55,7 @@ class Histogram:
         accepted: The share of images that are accepted, one per data set; NaN = no image.
         threshold: The acceptance threshold.
         position: Where it is on the axis; NaN = it is not finite.
-        low: The score at the left end of the axis; empty = all scores are equal.
-        high: The score at the right end.
-        note: What has to be said about the axis.
+        labels: What stands under the left end, the middle and the right end of the axis.
     """
 
     detector: str
@@ -66,9 +64,7 @@ class Histogram:
     accepted: tuple[float, ...]
     threshold: float
     position: float
-    low: str
-    high: str
-    note: str
+    labels: tuple[str, str, str]
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ def _histogram(axes: "Axes", panel: Histogram) -> None:
     axes.set_title(f"{_shown(panel.detector)}\n{accepted} of OOD accepted", fontsize=7.5, loc="left")
     axes.set(xlim=(0, 1), ylim=(0, None))
     axes.set_yticks([])
-    axes.set_xticks([0, 0.5, 1], [panel.low, panel.note, panel.high])
+    axes.set_xticks([0, 0.5, 1], panel.labels)
     axes.get_xticklabels()[0].set_horizontalalignment("left")
     axes.get_xticklabels()[-1].set_horizontalalignment("right")
     axes.tick_params(labelsize=6.5, length=0)

@@ -2,15 +2,15 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 
 import numpy as np
 
 from oodlit.results.plots.charts import Grid
 from oodlit.results.plots.labels import pretty
 from oodlit.results.plots.plot import Plot
-from oodlit.results.plots.select import chosen_detectors, chosen_set, class_grid
+from oodlit.results.plots.select import chosen_detectors, chosen_set, estimates
 from oodlit.results.run_results import RunResults
+from oodlit.results.views import per_class
 from oodlit.roles import Role
 
 __all__ = ["fpr_per_class"]
@@ -42,19 +42,18 @@ def fpr_per_class(
     info = chosen_set(results, dataset, Role.OOD, classes=True)
     names = chosen_detectors(results, detectors)
     metric = metric or results.settings.fpr_name
-    title = f"{pretty(metric)} per class of {info.name}"
-    grid = class_grid(results, info, names, metric, totals=f"mean_{metric}", title=title)
-    columns = list(range(len(names)))
+    shares, means = (estimates(results, info.name, name) for name in (metric, f"mean_{metric}"))
     if detectors is None:
-        columns.sort(key=lambda column: _nan_last(grid.totals[column].value))
-    means = [float(np.mean([row[column].value for column in columns])) for row in grid.cells]
-    rows = sorted(range(len(means)), key=lambda row: (*_nan_last(-means[row]), grid.classes[row]))
-    return replace(
-        grid,
-        classes=tuple(grid.classes[row] for row in rows),
-        detectors=tuple(grid.detectors[column] for column in columns),
-        cells=tuple(tuple(grid.cells[row][column] for column in columns) for row in rows),
-        totals=tuple(grid.totals[column] for column in columns),
+        names.sort(key=lambda name: _nan_last(means[name, ""].value))
+    known = map(str, per_class(results, info.name, metric).index)
+    hardness = {name: float(np.mean([shares[detector, name].value for detector in names])) for name in known}
+    classes = sorted(hardness, key=lambda name: (*_nan_last(-hardness[name]), name))
+    return Grid(
+        f"{pretty(metric)} per class of {info.name}",
+        tuple(classes),
+        tuple(names),
+        tuple(tuple(shares[detector, name] for detector in names) for name in classes),
+        tuple(means[detector, ""] for detector in names),
     )
 
 

@@ -50,6 +50,13 @@ class ScoreAxis:
         centre = threshold if math.isfinite(threshold) else (low + high) / 2
         return cls(low, high, centre, middle) if compressed else cls(low, high)
 
+    @property
+    def labels(self) -> tuple[str, str, str]:
+        """What stands under its left end, its middle and its right end."""
+        if self.only is not None:
+            return "", f"all at {self.only:.4g}", ""
+        return f"{self.low:.4g}", "compressed axis" if self.scale else "", f"{self.high:.4g}"
+
     def positions(self, values: np.ndarray) -> np.ndarray:
         """Where scores lie between the ends of the axis."""
         inside = np.clip(values.astype(float), self.low, self.high)

@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from oodlit.errors import InvalidArgumentError
+from oodlit.results.info import id_dataset
 from oodlit.results.plots.charts import Histogram, Histograms
 from oodlit.results.plots.plot import Plot
 from oodlit.results.plots.score_axis import ScoreAxis
-from oodlit.results.plots.select import chosen_detectors, id_name, samples
+from oodlit.results.plots.select import chosen_detectors, samples
 from oodlit.results.run_results import RunResults
 
 __all__ = ["histogram", "score_histograms"]
@@ -40,7 +41,7 @@ def score_histograms(
     if bins < 1:
         raise InvalidArgumentError(f"score_histograms: bins={bins}; at least one is needed")
     info, inside, ood = samples(results, dataset)
-    frames = {id_name(results): inside, info.name: ood}
+    frames = {id_dataset(results.datasets).name: inside, info.name: ood}
     return Histograms(
         tuple(
             histogram(name, {key: rows[name].to_numpy() for key, rows in frames.items()}, results.threshold(name), bins)
@@ -60,16 +61,13 @@ def histogram(detector: str, scores: Mapping[str, np.ndarray], threshold: float,
     """
     axis = ScoreAxis.fitting([values for values in scores.values() if len(values)], threshold)
     edges = np.linspace(0.0, 1.0, bins + 1)
-    shares = [np.histogram(axis.positions(values), edges)[0] / max(len(values), 1) for values in scores.values()]
-    one = axis.only is not None
+    counts = [np.histogram(axis.positions(values), edges)[0] for values in scores.values()]
     return Histogram(
         detector,
         tuple(scores),
-        tuple(tuple(row.tolist()) if len(v) else () for row, v in zip(shares, scores.values(), strict=True)),
+        tuple(tuple((n / len(v)).tolist()) if len(v) else () for n, v in zip(counts, scores.values(), strict=True)),
         tuple(float((v >= threshold).mean()) if len(v) else math.nan for v in scores.values()),
         threshold,
         float(axis.positions(np.array([threshold]))[0]) if math.isfinite(threshold) else math.nan,
-        low="" if one else f"{axis.low:.4g}",
-        high="" if one else f"{axis.high:.4g}",
-        note=f"all at {axis.only:.4g}" if one else "compressed axis" if axis.scale else "",
+        axis.labels,
     )

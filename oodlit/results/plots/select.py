@@ -1,16 +1,17 @@
 """Which data sets, detectors, images and values a figure shows."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
 from oodlit.errors import InvalidArgumentError, UnknownNameError
-from oodlit.results.info import DatasetInfo
-from oodlit.results.plots.charts import Estimate, Grid
+from oodlit.results.info import DatasetInfo, id_dataset
+from oodlit.results.plots.charts import Estimate
 from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
 
-__all__ = ["chosen_detectors", "chosen_set", "class_grid", "evaluated_images", "id_name", "samples"]
+__all__ = ["chosen_detectors", "chosen_set", "estimates", "evaluated_images", "model_name", "samples"]
 
 _NOUNS = {Role.OOD: "an OOD set", Role.UNIT_TEST: "a set of unit tests"}
 
@@ -46,11 +47,6 @@ def chosen_set(results: RunResults, dataset: str | None, *roles: Role, classes: 
     return found[0]
 
 
-def id_name(results: RunResults) -> str:
-    """Name of the ID set."""
-    return next(info.name for info in results.datasets if info.role is Role.ID)
-
-
 def evaluated_images(results: RunResults, info: DatasetInfo) -> pd.DataFrame:
     """The images of a data set on which its values rest: those of the chosen classes, where only some were chosen."""
     rows = results.scores[results.scores["dataset"] == info.name]
@@ -63,7 +59,7 @@ def samples(
 ) -> tuple[DatasetInfo, pd.DataFrame, pd.DataFrame]:
     """Data set, ID images and OOD images, of one class or all; both kinds are there."""
     info = chosen_set(results, dataset, Role.OOD, Role.UNIT_TEST)
-    inside, ood = (evaluated_images(results, results.dataset(name)) for name in (id_name(results), info.name))
+    inside, ood = (evaluated_images(results, part) for part in (id_dataset(results.datasets), info))
     if ood_class is not None:
         if ood_class not in info.class_names:
             raise UnknownNameError.of(f"class of {info.name!r}", ood_class, info.class_names)
@@ -74,48 +70,15 @@ def samples(
     return info, inside, ood
 
 
-def class_grid(
-    results: RunResults,
-    info: DatasetInfo,
-    detectors: Sequence[str],
-    metric: str,
-    *,
-    totals: str,
-    title: str,
-    limit: float | None = None,
-) -> Grid:
-    """Values of a metric by class and detector, classes in the order of the data set; without classes, one row.
-
-    Args:
-        results: The results.
-        info: The data set.
-        detectors: The columns.
-        metric: Name of the metric.
-        totals: Name of the metric of the whole data set that stands beside a detector.
-        title: What the values are.
-        limit: Values above it fail.
-
-    Raises:
-        UnknownNameError: The table has no such values.
-    """
-    rows = results.table[results.table["dataset"] == info.name]
-    found = _estimates(rows[rows["metric"] == metric])
-    sums = _estimates(rows[rows["metric"] == totals])
-    classes = [name for name in info.class_names or ("",) if any((d, name) in found for d in detectors)]
-    if not classes:
-        raise UnknownNameError.of(f"metric per class of {info.name!r}", metric, map(str, rows["metric"].unique()))
-    return Grid(
-        title,
-        tuple(name or info.name for name in classes),
-        tuple(detectors),
-        tuple(tuple(found.get((detector, name), Estimate()) for detector in detectors) for name in classes),
-        tuple(sums.get((detector, ""), Estimate()) for detector in detectors),
-        limit,
-    )
-
-
-def _estimates(rows: pd.DataFrame) -> dict[tuple[str, str], Estimate]:
-    """Values by detector and class."""
+def estimates(results: RunResults, dataset: str, metric: str) -> Mapping[tuple[str, str], Estimate]:
+    """Values of a metric by detector and class; the class of values of the whole data set is empty."""
+    rows = results.table[(results.table["dataset"] == dataset) & (results.table["metric"] == metric)]
     numbers = zip(*(rows[name].tolist() for name in ("value", "ci_low", "ci_high", "n_ood")), strict=True)
     places = zip(rows["detector"], rows["ood_class"], strict=True)
-    return {place: Estimate(*row) for place, row in zip(places, numbers, strict=True)}
+    return defaultdict(Estimate, {place: Estimate(*row) for place, row in zip(places, numbers, strict=True)})
+
+
+def model_name(results: RunResults) -> str:
+    """Name of the network that was run; empty if the results do not tell."""
+    backbone = results.run.get("backbone") or ""
+    return str(backbone.get("name") or "") if isinstance(backbone, Mapping) else str(backbone)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from oodlit.results.plots.charts import Grid
 from oodlit.results.plots.labels import pretty
 from oodlit.results.plots.plot import Plot
-from oodlit.results.plots.select import chosen_detectors, chosen_set, class_grid
+from oodlit.results.plots.select import chosen_detectors, chosen_set, estimates
 from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
 
@@ -29,7 +29,15 @@ def unit_tests(results: RunResults, dataset: str | None = None, *, detectors: Se
         InvalidArgumentError: There are no unit tests.
     """
     info = chosen_set(results, dataset, Role.UNIT_TEST)
-    fpr, limit = results.settings.fpr_name, results.settings.unit_test_limit
-    title = f"{pretty(fpr)} on {info.name}: red above {100 * limit:g} % = failed"
     names = chosen_detectors(results, detectors)
-    return class_grid(results, info, names, fpr, totals="unit_test_failures", title=title, limit=limit)
+    fpr, limit = results.settings.fpr_name, results.settings.unit_test_limit
+    shares, failed = (estimates(results, info.name, metric) for metric in (fpr, "unit_test_failures"))
+    tests = [name for name in info.class_names or ("",) if (names[0], name) in shares]
+    return Grid(
+        f"{pretty(fpr)} on {info.name}: red above {100 * limit:g} % = failed",
+        tuple(name or info.name for name in tests),
+        tuple(names),
+        tuple(tuple(shares[detector, name] for detector in names) for name in tests),
+        tuple(failed[detector, ""] for detector in names),
+        limit,
+    )
