@@ -30,13 +30,13 @@ from oodlit.results.plots.score_histograms import histogram
 from oodlit.results.plots.select import evaluated_images, model_name
 from oodlit.roles import NAMES_OF_LABELS, Role
 
-__all__ = ["Shots", "view"]
+__all__ = ["ThumbnailStyles", "view"]
 
 _MAX_OUTLINES = 5
 """More OOD sets than this are not told apart in one histogram; the page has as many colours, `--s1` to `--s5`."""
 
 
-class Shots:
+class ThumbnailStyles:
     """Thumbnails by key, each stored once on the page as a CSS class, however often it is shown."""
 
     def __init__(self, urls: Mapping[str, str], prefix: str) -> None:
@@ -54,7 +54,7 @@ class Shots:
         return self._names[key] + (" tiny" if self._urls[key].startswith("data:image/png") else "")
 
 
-def view(title: str, results: Results, shots: Shots) -> dict[str, Any]:
+def view(title: str, results: Results, thumbnails: ThumbnailStyles) -> dict[str, Any]:
     """Everything that the template needs of one run."""
     lookup = Lookup(results)
     columns = headline_columns(results)
@@ -80,13 +80,13 @@ def view(title: str, results: Results, shots: Shots) -> dict[str, Any]:
         else "",
         "legend": [{"name": info.name, "colour": f"--s{index}"} for index, info in enumerate(shown)],
         "unit_tests": [
-            _unit_tests(results, info, detectors, shots)
+            _unit_tests(results, info, detectors, thumbnails)
             for info in results.datasets
             if info.role is Role.UNIT_TEST and detectors
         ],
-        "accepted": [_accepted(results, name, inside, shots) for name in detectors] if sets else [],
+        "accepted": [_accepted(results, name, inside, thumbnails) for name in detectors] if sets else [],
         "accepted_note": ""
-        if shots.css() or not sets
+        if thumbnails.css() or not sets
         else "Pictures are not stored with these results; keys are shown alone.",
         "not_applicable": sorted(dict(results.run.get("not_applicable") or {}).items()),
         "data": data_rows(results, lookup),
@@ -233,13 +233,15 @@ def _histograms(results: Results, detectors: Sequence[str], datasets: Sequence[D
     ]
 
 
-def _unit_tests(results: Results, info: DatasetInfo, detectors: Sequence[str], shots: Shots) -> dict[str, Any]:
+def _unit_tests(
+    results: Results, info: DatasetInfo, detectors: Sequence[str], thumbnails: ThumbnailStyles
+) -> dict[str, Any]:
     grid, limit = unit_tests.describe(results, info.name, detectors=detectors), results.settings.unit_test_limit
     examples = results.scores[results.scores["dataset"] == info.name].groupby("group")["key"].min()
     rows = []
     for name, n, shares in zip(grid.classes, grid.sizes, grid.cells, strict=True):
         cells = [_verdict(d, name, share, limit) for d, share in zip(detectors, shares, strict=True)]
-        shot = shots.classes(str(examples.get(info.class_names.index(name) if info.class_names else -1, "")))
+        shot = thumbnails.classes(str(examples.get(info.class_names.index(name) if info.class_names else -1, "")))
         rows.append({"name": name, "n": n, "kind": "", "cells": cells, "shot": shot})
     failures = [Cell("?" if math.isnan(total.value) else f"{total.value:.0f}") for total in grid.totals]
     rows.append({"name": "failed", "n": f"of {len(rows)}", "kind": "sum", "cells": failures, "shot": ""})
@@ -255,7 +257,7 @@ def _verdict(detector: str, name: str, share: Estimate, limit: float) -> Cell:
     return Cell(text, title=fpr_text(detector, name, share), kind="fail" if failed else "pass")
 
 
-def _accepted(results: Results, detector: str, inside: DatasetInfo, shots: Shots) -> dict[str, Any]:
+def _accepted(results: Results, detector: str, inside: DatasetInfo, thumbnails: ThumbnailStyles) -> dict[str, Any]:
     rows, total = results.accepted(detector)
     reference = np.sort(results.scores.loc[results.scores["dataset"] == inside.name, detector].to_numpy())
     images = []
@@ -270,7 +272,7 @@ def _accepted(results: Results, detector: str, inside: DatasetInfo, shots: Shots
                 "name": name,
                 "prediction": _class_name(inside, prediction),
                 "detail": f"score {score:.4g}, above {100 * above:.0f} % of ID",
-                "shot": shots.classes(row["key"]),
+                "shot": thumbnails.classes(row["key"]),
             }
         )
     total_ood = sum(results.run["counts"].get(d.name, 0) for d in results.datasets if d.role is Role.OOD)

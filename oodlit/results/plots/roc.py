@@ -6,7 +6,7 @@ import numpy as np
 
 from oodlit.results.plots.charts import Curves, Line
 from oodlit.results.plots.plot import Plot
-from oodlit.results.plots.select import chosen_detectors, samples
+from oodlit.results.plots.select import chosen_detectors, id_and_ood_images
 from oodlit.results.run_results import RunResults
 
 __all__ = ["roc", "roc_points"]
@@ -35,7 +35,7 @@ def roc(
         UnknownNameError: A name is not in the results.
         InvalidArgumentError: There is no OOD set, or no image.
     """
-    info, inside, ood = samples(results, dataset, ood_class)
+    info, inside, ood = id_and_ood_images(results, dataset, ood_class)
     lines = []
     for name in chosen_detectors(results, detectors):
         fpr, tpr = roc_points(inside[name].to_numpy(), ood[name].to_numpy())

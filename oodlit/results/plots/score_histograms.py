@@ -10,7 +10,7 @@ from oodlit.results.info import id_dataset
 from oodlit.results.plots.charts import Histogram, Histograms
 from oodlit.results.plots.plot import Plot
 from oodlit.results.plots.score_axis import ScoreAxis
-from oodlit.results.plots.select import chosen_detectors, samples
+from oodlit.results.plots.select import chosen_detectors, id_and_ood_images
 from oodlit.results.run_results import RunResults
 
 __all__ = ["histogram", "score_histograms"]
@@ -40,7 +40,7 @@ def score_histograms(
     """
     if bins < 1:
         raise InvalidArgumentError(f"score_histograms: bins={bins}; at least one is needed")
-    info, inside, ood = samples(results, dataset)
+    info, inside, ood = id_and_ood_images(results, dataset)
     frames = {id_dataset(results.datasets).name: inside, info.name: ood}
     return Histograms(
         tuple(

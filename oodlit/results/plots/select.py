@@ -11,7 +11,7 @@ from oodlit.results.plots.charts import Estimate
 from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
 
-__all__ = ["chosen_detectors", "chosen_set", "estimates", "evaluated_images", "model_name", "samples"]
+__all__ = ["chosen_detectors", "chosen_set", "estimates", "evaluated_images", "id_and_ood_images", "model_name"]
 
 _NOUNS = {Role.OOD: "an OOD set", Role.UNIT_TEST: "a set of unit tests"}
 
@@ -54,7 +54,7 @@ def evaluated_images(results: RunResults, info: DatasetInfo) -> pd.DataFrame:
     return rows[rows["group"].isin([info.class_names.index(name) for name in chosen])] if chosen else rows
 
 
-def samples(
+def id_and_ood_images(
     results: RunResults, dataset: str | None, ood_class: str | None = None
 ) -> tuple[DatasetInfo, pd.DataFrame, pd.DataFrame]:
     """Data set, ID images and OOD images, of one class or all; both kinds are there."""
