@@ -10,15 +10,15 @@ import pandas as pd
 
 from oodlit.results import Results
 from oodlit.results.glossary import MEAN, entry_of
-from oodlit.results.names import MODEL
+from oodlit.results.plots.charts import Estimate
 from oodlit.roles import Role
 
 __all__ = [
-    "MODEL",
     "Cell",
     "Column",
     "Lookup",
     "counts_text",
+    "fpr_text",
     "headline_columns",
     "interval_text",
     "partial_text",
@@ -74,7 +74,6 @@ class Lookup:
     """Rows of the table by detector, data set, class and metric."""
 
     def __init__(self, results: Results) -> None:
-        """Index the table."""
         self._rows = {
             (row.detector, row.dataset, row.ood_class, row.metric): row for row in results.table.itertuples(index=False)
         }
@@ -178,6 +177,11 @@ def interval_text(row: Any) -> str:
     if pd.isna(row.ci_low) or pd.isna(row.ci_high):
         return ""
     return f"[{100 * row.ci_low:.1f}, {100 * row.ci_high:.1f}]"
+
+
+def fpr_text(detector: str, name: str, share: Estimate) -> str:
+    """What the FPR of a class is, in one line."""
+    return f"{detector}, {name}: FPR {percent_text(share.value)} {interval_text(share)}, n = {share.n}"
 
 
 def counts_text(row: Any) -> str:

@@ -10,7 +10,7 @@ from markupsafe import Markup
 from oodlit.atomic import write_bytes
 from oodlit.errors import InvalidArgumentError
 from oodlit.report.thumbnails import keys_to_show, load_thumbnails
-from oodlit.report.view import Shots, view
+from oodlit.report.view import ThumbnailStyles, view
 from oodlit.results import Results
 
 __all__ = ["render", "write_report"]
@@ -34,9 +34,9 @@ def render(results: Mapping[str, Results], *, folders: Mapping[str, Path] | None
     runs, css = [], []
     for index, (title, result) in enumerate(results.items()):
         folder = (folders or {}).get(title)
-        shots = Shots(load_thumbnails(folder, keys_to_show(result)), f"t{index}-")
-        runs.append(view(title, result, shots))
-        css.append(shots.css())
+        thumbnails = ThumbnailStyles(load_thumbnails(folder, keys_to_show(result)), f"t{index}-")
+        runs.append(view(title, result, thumbnails))
+        css.append(thumbnails.css())
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("oodlit.report", "."),
         autoescape=True,
@@ -45,7 +45,9 @@ def render(results: Mapping[str, Results], *, folders: Mapping[str, Path] | None
         lstrip_blocks=True,
     )
     title = f"{runs[0]['title']} - oodlit report"
-    return environment.get_template("template.html").render(title=title, runs=runs, shots_css=Markup("\n".join(css)))
+    return environment.get_template("template.html").render(
+        title=title, runs=runs, thumbnails_css=Markup("\n".join(css))
+    )
 
 
 def write_report(

@@ -7,32 +7,17 @@ from typing import Any
 
 from oodlit.detectors import Reference
 from oodlit.detectors import detectors as known_detectors
-from oodlit.detectors.contract.class_paths import public_path
-from oodlit.report.headline import MODEL, Lookup, interval_text, percent_text, share_text
-from oodlit.report.thumbnails import threshold_of
+from oodlit.report.headline import Lookup, interval_text, percent_text, share_text
 from oodlit.results import Results
+from oodlit.results.names import MODEL
 
 __all__ = ["about", "catalogue_row", "data_rows", "remarks"]
 
-_KNOWN = frozenset(
-    {
-        "datasets",
-        "detectors",
-        "settings",
-        "counts",
-        "thresholds",
-        "undefined",
-        "notes",
-        "not_applicable",
-        "caveat",
-        "warnings",
-        "fit_notes",
-        "skipped",
-        "config",
-        "detector_settings",
-        "references",
-    }
-)
+_SHOWN_ELSEWHERE = {
+    "datasets", "detectors", "settings", "counts", "thresholds", "undefined", "notes", "not_applicable", "caveat",
+    "warnings", "fit_notes", "skipped", "detector_settings", "references", "config",
+}  # fmt: skip
+"""Entries of run.json that have a place of their own on the page; all others are listed under "Run"."""
 
 
 def data_rows(results: Results, lookup: Lookup) -> list[dict[str, Any]]:
@@ -64,27 +49,23 @@ def catalogue_row(results: Results, name: str) -> dict[str, Any]:
     """Settings, threshold and paper of one detector."""
     config = dict((results.run.get("detector_settings") or {}).get(name) or {})
     recorded = (results.run.get("references") or {}).get(name)
-    reference = Reference(**recorded) if recorded else _reference(str(config.get("class_path") or name))
-    threshold = threshold_of(results, name)
+    paper = Reference(**recorded) if recorded else _own_paper(str(config.get("class_path") or name))
+    threshold = results.threshold(name)
     return {
         "name": name,
         "settings": _settings(dict(config.get("init_args") or {})),
         "threshold": "undefined" if math.isnan(threshold) else f"{threshold:.6g}",
-        "source": "" if reference is None else ", ".join(map(str, _cited(reference))),
-        "url": "" if reference is None or not reference.url.startswith(("https://", "http://")) else reference.url,
-        "deviations": "" if reference is None else reference.deviations,
+        "source": f"{paper.authors}, {paper.title}, {paper.venue}, {paper.year}" if paper else "",
+        "url": paper.url if paper and paper.url.startswith(("https://", "http://")) else "",
+        "deviations": paper.deviations if paper else "",
     }
 
 
-def _cited(reference: Reference) -> tuple[object, ...]:
-    return reference.authors, reference.title, reference.venue, reference.year
-
-
-def _reference(path: str) -> Reference | None:
+def _own_paper(path: str) -> Reference | None:
     """The paper of a detector of ours, by its class path or key, for results that do not hold it themselves."""
+    package, _, name = path.partition("[")[0].rpartition(".")
     for key, kind in known_detectors().items():
-        paths = (public_path(kind), f"{kind.__module__}.{kind.__qualname__}")  # oodlit 0.1.0 wrote the second
-        if path in paths or path.split("[", maxsplit=1)[0] == key:
+        if (package, name) == ("", key) or (f"{package}.".startswith("oodlit.detectors.") and name == kind.__name__):
             return kind.reference
     return None
 
@@ -132,7 +113,7 @@ def about(results: Results) -> list[tuple[str, str]]:
     lines = [("threshold rule", f"{settings.rule}, TPR {share_text(settings.tpr)}")]
     lines += [("bootstrap", f"{settings.bootstrap} repetitions, seed {settings.seed}")] if settings.bootstrap else []
     for name, value in results.run.items():
-        if name in _KNOWN or value in (None, "", [], {}):
+        if name in _SHOWN_ELSEWHERE or value in (None, "", [], {}):
             continue
         lines += [(name.replace("_", " "), text)] if (text := _line(value)) else []
     return lines

@@ -4,12 +4,10 @@ import base64
 import hashlib
 import io
 import json
-import math
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 from PIL import Image
 
 from oodlit.atomic import write_bytes
@@ -17,37 +15,15 @@ from oodlit.errors import DataError
 from oodlit.results import Results
 from oodlit.roles import Role
 
-__all__ = ["accepted_images", "clear_thumbnails", "keys_to_show", "load_thumbnails", "save_thumbnails", "threshold_of"]
+__all__ = ["clear_thumbnails", "keys_to_show", "load_thumbnails", "save_thumbnails"]
 
 SIDE = 128
 """Longest side of a thumbnail, in pixels; smaller images are kept as they are."""
 
 
-def threshold_of(results: Results, detector: str) -> float:
-    """Acceptance threshold of a detector; NaN if there is none."""
-    value = results.run["thresholds"].get(detector, {}).get(results.settings.fpr_name)
-    return math.nan if value is None else float(value)  # infinities are text in JSON
-
-
-def accepted_images(results: Results, detector: str, *, limit: int = 12) -> tuple[pd.DataFrame, int]:
-    """OOD images that a detector accepts, the highest score first.
-
-    Args:
-        results: A run.
-        detector: Name of the score column.
-        limit: Largest number of rows. Default 12.
-
-    Returns:
-        Rows of `results.scores`, and the number of all accepted OOD images. Equal scores are in the order of keys.
-    """
-    rows = results.scores[results.scores["dataset"].isin([d.name for d in results.datasets if d.role is Role.OOD])]
-    rows = rows[rows[detector].astype(float) >= threshold_of(results, detector)]
-    return rows.sort_values([detector, "key"], ascending=[False, True], kind="stable").head(limit), len(rows)
-
-
 def keys_to_show(results: Results, *, per_detector: int = 12) -> list[str]:
     """Keys of all images that the page shows: accepted ones of every detector, and one of every unit test."""
-    keys = [key for name in results.detectors for key in accepted_images(results, name, limit=per_detector)[0]["key"]]
+    keys = [key for name in results.detectors for key in results.accepted(name, limit=per_detector)[0]["key"]]
     for info in results.datasets:
         if info.role is Role.UNIT_TEST:
             rows = results.scores[results.scores["dataset"] == info.name]

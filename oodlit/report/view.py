@@ -8,34 +8,38 @@ from typing import Any
 import numpy as np
 
 from oodlit.report.headline import (
-    MODEL,
     Cell,
     Column,
     Lookup,
+    fpr_text,
     headline_columns,
-    interval_text,
     partial_text,
     percent_text,
     ranked_detectors,
     share_text,
 )
 from oodlit.report.record import about, catalogue_row, data_rows, remarks
-from oodlit.report.svg import Bar, Series, interval_bars, score_histogram
+from oodlit.report.svg import interval_bars, score_histogram
 from oodlit.report.terms import readable, terms
-from oodlit.report.thumbnails import accepted_images, threshold_of
 from oodlit.results import DatasetInfo, Results
+from oodlit.results.info import id_dataset
+from oodlit.results.names import MODEL
+from oodlit.results.plots import fpr_per_class, unit_tests
+from oodlit.results.plots.charts import Estimate
+from oodlit.results.plots.score_histograms import histogram
+from oodlit.results.plots.select import evaluated_images, model_name
 from oodlit.roles import NAMES_OF_LABELS, Role
 
-__all__ = ["Shots", "view"]
+__all__ = ["ThumbnailStyles", "view"]
 
-_COLOURS = ("--s1", "--s2", "--s3", "--s4", "--s5")
+_MAX_OUTLINES = 5
+"""More OOD sets than this are not told apart in one histogram; the page has as many colours, `--s1` to `--s5`."""
 
 
-class Shots:
+class ThumbnailStyles:
     """Thumbnails by key, each stored once on the page as a CSS class, however often it is shown."""
 
     def __init__(self, urls: Mapping[str, str], prefix: str) -> None:
-        """Take `data:` URLs by key."""
         self._urls = urls
         self._names = {key: f"{prefix}{index}" for index, key in enumerate(urls)}
 
@@ -50,39 +54,39 @@ class Shots:
         return self._names[key] + (" tiny" if self._urls[key].startswith("data:image/png") else "")
 
 
-def view(title: str, results: Results, shots: Shots) -> dict[str, Any]:
+def view(title: str, results: Results, thumbnails: ThumbnailStyles) -> dict[str, Any]:
     """Everything that the template needs of one run."""
     lookup = Lookup(results)
     columns = headline_columns(results)
     detectors = ranked_detectors(results, columns)
     sets = [d for d in results.datasets if d.role is Role.OOD]
-    colours = {info.name: _COLOURS[index % len(_COLOURS)] for index, info in enumerate(sets)}
-    inside = next(d for d in results.datasets if d.role is Role.ID)
-    shown = sets[: len(_COLOURS)]
+    inside = id_dataset(results.datasets)
+    shown = [inside, *sets[:_MAX_OUTLINES]]
     return {
-        "title": _name_of(results.run.get("backbone")) or title,
+        "title": model_name(results) or title,
         "subtitle": _subtitle(results, inside),
         "alert": partial_text(results),
         "caveat": str(results.run.get("caveat") or ""),
         "tpr": share_text(results.settings.tpr),
         "confidence": share_text(results.settings.confidence),
         "facts": _facts(results, lookup, columns, detectors, inside),
-        "headline": _headline(results, columns, detectors),
+        "headline": _headline(results, lookup, columns, detectors),
         "detectors": detectors,
         "tall": min(190, 16 + 7 * max(map(len, detectors), default=0)),
-        "class_sets": [_class_set(results, lookup, info, detectors) for info in sets if info.class_names],
-        "histograms": [_histogram(results, name, inside, shown, colours) for name in detectors],
-        "histogram_note": f"Sets beyond the first {len(shown)} are left out here." if len(sets) > len(shown) else "",
-        "legend": [{"name": inside.name, "colour": "--s0"}]
-        + [{"name": info.name, "colour": colours[info.name]} for info in shown],
+        "class_sets": [_class_set(results, info, detectors) for info in sets if info.class_names and detectors],
+        "histograms": _histograms(results, detectors, shown),
+        "histogram_note": f"Sets beyond the first {_MAX_OUTLINES} are left out here."
+        if len(sets) > _MAX_OUTLINES
+        else "",
+        "legend": [{"name": info.name, "colour": f"--s{index}"} for index, info in enumerate(shown)],
         "unit_tests": [
-            _unit_tests(results, lookup, info, detectors, shots)
+            _unit_tests(results, info, detectors, thumbnails)
             for info in results.datasets
-            if info.role is Role.UNIT_TEST
+            if info.role is Role.UNIT_TEST and detectors
         ],
-        "accepted": [_accepted(results, name, inside, shots) for name in detectors] if sets else [],
+        "accepted": [_accepted(results, name, inside, thumbnails) for name in detectors] if sets else [],
         "accepted_note": ""
-        if shots.css() or not sets
+        if thumbnails.css() or not sets
         else "Pictures are not stored with these results; keys are shown alone.",
         "not_applicable": sorted(dict(results.run.get("not_applicable") or {}).items()),
         "data": data_rows(results, lookup),
@@ -121,7 +125,7 @@ def _interval_text(results: Results) -> str:
     )
 
 
-def _headline(results: Results, columns: Sequence[Column], detectors: Sequence[str]) -> dict[str, Any]:
+def _headline(results: Results, lookup: Lookup, columns: Sequence[Column], detectors: Sequence[str]) -> dict[str, Any]:
     position = {name: index for index, name in enumerate(results.detectors)}
     names = list(dict.fromkeys(column.dataset for column in columns))
     sets = []
@@ -129,15 +133,15 @@ def _headline(results: Results, columns: Sequence[Column], detectors: Sequence[s
         info, n = results.dataset(name), results.run["counts"].get(name, 0)
         kind = {Role.OOD: "classes", Role.UNIT_TEST: "tests", Role.SHIFT: "shifts"}.get(info.role, "")
         detail = f"{n} images" + (f", {len(info.class_names)} {kind}" if kind and info.class_names else "")
-        detail += _right_and_wrong(results, info)
+        detail += _right_and_wrong(lookup, info)
         sets.append({"name": name, "detail": detail, "columns": sum(c.dataset == name for c in columns)})
     rows = [{"detector": name, "cells": [column.cells[position[name]] for column in columns]} for name in detectors]
     return {"sets": sets, "columns": columns, "rows": rows}
 
 
-def _right_and_wrong(results: Results, info: DatasetInfo) -> str:
+def _right_and_wrong(lookup: Lookup, info: DatasetInfo) -> str:
     """Numbers behind the ID-AUROC: the smaller of the two decides how much it can say."""
-    row = Lookup(results)(MODEL, info.name, "accuracy")
+    row = lookup(MODEL, info.name, "accuracy")
     if info.role is not Role.ID or row is None or math.isnan(row.value):
         return ""
     right = round(row.value * row.n_id)
@@ -184,110 +188,77 @@ def _fact(label: str, value: str, detail: str) -> dict[str, str]:
     return {"label": label, "value": value, "detail": detail}
 
 
-def _class_set(results: Results, lookup: Lookup, info: DatasetInfo, detectors: Sequence[str]) -> dict[str, Any]:
-    fpr = results.settings.fpr_name
-    present = [name for name in info.class_names if any(lookup(d, info.name, fpr, name) is not None for d in detectors)]
-    found = {name: [lookup(d, info.name, fpr, name) for d in detectors] for name in present}
-    means = {name: float(np.mean([row.value for row in rows])) for name, rows in found.items()}
-    order = sorted(present, key=lambda name: (math.isnan(means[name]), -means[name], name))
+def _class_set(results: Results, info: DatasetInfo, detectors: Sequence[str]) -> dict[str, Any]:
+    grid = fpr_per_class.describe(results, info.name, detectors=detectors)
     rows = [
-        {
-            "name": n,
-            "n": found[n][0].n_ood,
-            "kind": "",
-            "cells": [_heat(row, d) for row, d in zip(found[n], detectors, strict=True)],
-        }
-        for n in order
+        {"name": name, "n": n, "kind": "", "cells": [_heat(d, name, e) for d, e in zip(detectors, cells, strict=True)]}
+        for name, n, cells in zip(grid.classes, grid.sizes, grid.cells, strict=True)
     ]
-    total = [lookup(d, info.name, f"mean_{fpr}") for d in detectors]
-    rows.append(
-        {
-            "name": "mean over classes",
-            "n": "",
-            "kind": "sum",
-            "cells": [_heat(r, d) for r, d in zip(total, detectors, strict=True)],
-        }
-    )
-    charts = [
-        {"detector": d, "svg": interval_bars([_bar(found[n][i], n, d) for n in order])} for i, d in enumerate(detectors)
-    ]
-    count = results.run["counts"].get(info.name, 0)
-    detail = f"{count} images, {len(present)} classes"
-    return {"name": info.name, "detail": detail, "sizes": _sizes(rows[:-1]), "rows": rows, "charts": charts}
-
-
-def _sizes(rows: Sequence[Mapping[str, Any]]) -> str:
-    """What the sizes of the classes mean for their values."""
-    sizes = sorted(row["n"] for row in rows)
-    if not sizes or not sizes[0]:
-        return ""
-    span = f"{sizes[0]} images" if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]} images"
-    step = percent_text(1 / sizes[0])
-    return f"Classes have {span}: one image is {step} of the smallest, so see the intervals."
-
-
-def _heat(row: Any, detector: str) -> Cell:
-    if row is None:
-        return Cell()
-    title = (
-        f"{detector}, {row.ood_class or 'mean'}: FPR {percent_text(row.value)} {interval_text(row)}, n = {row.n_ood}"
-    )
-    if math.isnan(row.value):
-        return Cell("?", title=title)
-    return Cell(f"{100 * row.value:.0f}", row.value, round(100 * row.value, 1), title=title)
-
-
-def _bar(row: Any, name: str, detector: str) -> Bar:
-    title = f"{detector}, {name}: FPR {percent_text(row.value)} {interval_text(row)}, n = {row.n_ood}"
-    return Bar(name, row.n_ood, row.value, row.ci_low, row.ci_high, title)
-
-
-def _histogram(
-    results: Results, detector: str, inside: DatasetInfo, others: Sequence[DatasetInfo], colours: Mapping[str, str]
-) -> dict[str, Any]:
-    def series(info: DatasetInfo, colour: str) -> Series:
-        rows = results.scores["dataset"] == info.name
-        return Series(info.name, results.scores.loc[rows, detector].to_numpy(), colour)
-
-    threshold = threshold_of(results, detector)
-    svg = score_histogram(series(inside, "--s0"), [series(info, colours[info.name]) for info in others], threshold)
-    return {"detector": detector, "detail": f"threshold {threshold:.5g}", "svg": svg}
-
-
-def _unit_tests(
-    results: Results, lookup: Lookup, info: DatasetInfo, detectors: Sequence[str], shots: Shots
-) -> dict[str, Any]:
-    fpr, limit = results.settings.fpr_name, results.settings.unit_test_limit
-    examples = results.scores[results.scores["dataset"] == info.name].groupby("group")["key"].min()
-    rows = []
-    for index, name in enumerate(info.class_names or ("",)):
-        found = [lookup(d, info.name, fpr, name) for d in detectors]
-        if not any(row is not None for row in found):
-            continue
-        cells = [_verdict(row, d, limit) for row, d in zip(found, detectors, strict=True)]
-        n = next(row.n_ood for row in found if row is not None)
-        shot = shots.classes(str(examples.get(index if info.class_names else -1, "")))
-        rows.append({"name": name or info.name, "n": n, "kind": "", "cells": cells, "shot": shot})
-    counts = [lookup(d, info.name, "unit_test_failures") for d in detectors]
-    cells = [Cell("?" if r is None or math.isnan(r.value) else f"{r.value:.0f}") for r in counts]
-    rows.append({"name": "failed", "n": f"of {len(rows)}", "kind": "sum", "cells": cells, "shot": ""})
+    means = [_heat(d, "mean", e) for d, e in zip(detectors, grid.totals, strict=True)]
+    rows.append({"name": "mean over classes", "n": "", "kind": "sum", "cells": means})
     return {
         "name": info.name,
+        "detail": f"{results.run['counts'].get(info.name, 0)} images, {len(grid.classes)} classes",
+        "sizes": _sizes(grid.sizes),
         "rows": rows,
-        "rule": f"A test fails if more than {share_text(limit)} of its images are accepted.",
+        "charts": [{"detector": name, "svg": interval_bars(grid, name)} for name in detectors],
     }
 
 
-def _verdict(row: Any, detector: str, limit: float) -> Cell:
-    if row is None or math.isnan(row.value):
+def _sizes(sizes: Sequence[int]) -> str:
+    """What the sizes of the classes mean for their values."""
+    least, most = min(sizes), max(sizes)
+    if not least:
+        return ""
+    span = f"{least} images" if least == most else f"{least} to {most} images"
+    return f"Classes have {span}: one image is {percent_text(1 / least)} of the smallest, so see the intervals."
+
+
+def _heat(detector: str, name: str, share: Estimate) -> Cell:
+    title = fpr_text(detector, name, share)
+    if math.isnan(share.value):
+        return Cell("?", title=title)
+    return Cell(f"{100 * share.value:.0f}", share.value, round(100 * share.value, 1), title=title)
+
+
+def _histograms(results: Results, detectors: Sequence[str], datasets: Sequence[DatasetInfo]) -> list[dict[str, Any]]:
+    images = {info.name: evaluated_images(results, info) for info in datasets}
+    charts = [
+        histogram(name, {key: rows[name].to_numpy() for key, rows in images.items()}, results.threshold(name))
+        for name in detectors
+    ]
+    return [
+        {"detector": chart.detector, "detail": f"threshold {chart.threshold:.5g}", "svg": score_histogram(chart)}
+        for chart in charts
+    ]
+
+
+def _unit_tests(
+    results: Results, info: DatasetInfo, detectors: Sequence[str], thumbnails: ThumbnailStyles
+) -> dict[str, Any]:
+    grid, limit = unit_tests.describe(results, info.name, detectors=detectors), results.settings.unit_test_limit
+    examples = results.scores[results.scores["dataset"] == info.name].groupby("group")["key"].min()
+    rows = []
+    for name, n, shares in zip(grid.classes, grid.sizes, grid.cells, strict=True):
+        cells = [_verdict(d, name, share, limit) for d, share in zip(detectors, shares, strict=True)]
+        shot = thumbnails.classes(str(examples.get(info.class_names.index(name) if info.class_names else -1, "")))
+        rows.append({"name": name, "n": n, "kind": "", "cells": cells, "shot": shot})
+    failures = [Cell("?" if math.isnan(total.value) else f"{total.value:.0f}") for total in grid.totals]
+    rows.append({"name": "failed", "n": f"of {len(rows)}", "kind": "sum", "cells": failures, "shot": ""})
+    rule = f"A test fails if more than {share_text(limit)} of its images are accepted."
+    return {"name": info.name, "rows": rows, "rule": rule}
+
+
+def _verdict(detector: str, name: str, share: Estimate, limit: float) -> Cell:
+    if math.isnan(share.value):
         return Cell("?", title=f"{detector}: undefined")
-    title = f"{detector}, {row.ood_class}: FPR {percent_text(row.value)} {interval_text(row)}, n = {row.n_ood}"
-    failed = row.value > limit
-    return Cell(f"{'✗' if failed else '✓'}\u2009{100 * row.value:.0f}", title=title, kind="fail" if failed else "pass")
+    failed = share.value > limit
+    text = f"{'✗' if failed else '✓'}\u2009{100 * share.value:.0f}"
+    return Cell(text, title=fpr_text(detector, name, share), kind="fail" if failed else "pass")
 
 
-def _accepted(results: Results, detector: str, inside: DatasetInfo, shots: Shots) -> dict[str, Any]:
-    rows, total = accepted_images(results, detector)
+def _accepted(results: Results, detector: str, inside: DatasetInfo, thumbnails: ThumbnailStyles) -> dict[str, Any]:
+    rows, total = results.accepted(detector)
     reference = np.sort(results.scores.loc[results.scores["dataset"] == inside.name, detector].to_numpy())
     images = []
     for row in rows.to_dict("records"):
@@ -301,7 +272,7 @@ def _accepted(results: Results, detector: str, inside: DatasetInfo, shots: Shots
                 "name": name,
                 "prediction": _class_name(inside, prediction),
                 "detail": f"score {score:.4g}, above {100 * above:.0f} % of ID",
-                "shot": shots.classes(row["key"]),
+                "shot": thumbnails.classes(row["key"]),
             }
         )
     total_ood = sum(results.run["counts"].get(d.name, 0) for d in results.datasets if d.role is Role.OOD)
@@ -315,10 +286,6 @@ def _class_name(inside: DatasetInfo, index: int) -> str:
     if index < 0:
         return ""
     return inside.class_names[index] if index < len(inside.class_names) else f"class {index}"
-
-
-def _name_of(backbone: Any) -> str:
-    return str(backbone.get("name", "")) if isinstance(backbone, Mapping) else str(backbone or "")
 
 
 def _subtitle(results: Results, inside: DatasetInfo) -> str:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.report import keys_to_show, render, save_thumbnails, write_report
-from oodlit.report.thumbnails import accepted_images, load_thumbnails, threshold_of
+from oodlit.report.thumbnails import load_thumbnails
 from oodlit.results import DatasetInfo, Results
 from oodlit.roles import Role
 from tests.report.problems import TESTS, make_results, read_images
@@ -167,6 +167,30 @@ def test_detectors_are_described_by_settings_and_paper() -> None:
     assert "Nearest Neighbors" not in text  # a class of the same name by somebody else has another paper
 
 
+@pytest.mark.parametrize("path", ["oodlit.detectors.ReAct", "oodlit.detectors.react.ReAct"])
+def test_papers_of_oodlit_s_own_are_found_by_either_path(path: str) -> None:
+    """Version 0.1.0 wrote the path of the file, later ones write the public path."""
+    run = {"detector_settings": {"mine": {"class_path": path, "init_args": {}}}}
+    assert "Rectified Activations" in render({"run": make_results(("mine", "other"), run=run)})
+
+
+def test_entries_of_the_record_are_shown_once() -> None:
+    """Under "Run" stands what no other part of the page shows, and nothing is left out."""
+    marks = {
+        "caveat": "MARK caveat",
+        "warnings": ["MARK warnings"],
+        "fit_notes": {"msp": ["MARK fit_notes"]},
+        "not_applicable": {"vim": "MARK not_applicable"},
+        "skipped": [{"key": "near/7", "reason": "MARK skipped"}],
+        "detector_settings": {"msp": {"class_path": "their.MSP", "init_args": {"path": "MARK detector_settings"}}},
+        "references": {"knn": {"title": "MARK references", "authors": "", "venue": "", "year": 1, "url": ""}},
+        "argv": ["MARK", "argv"],
+        "somebody_s_own": "MARK somebody_s_own",
+    }
+    page = render({"run": make_results(run=marks)}).split("Everything in run.json", maxsplit=1)[0]
+    assert {name: len(re.findall(f"MARK {re.escape(name)}", page)) for name in marks} == dict.fromkeys(marks, 1)
+
+
 def test_paper_of_somebody_s_own_detector_comes_from_the_record() -> None:
     """A page imports no code of others: what it cites lies beside the results."""
     paper = {"title": "Mine", "authors": "me", "venue": "here", "year": 2026, "url": "https://e.org", "deviations": "d"}
@@ -207,21 +231,25 @@ def test_lowest_fpr_is_the_mean_over_the_sets(results: Results) -> None:
     assert f"{100 * min(means.values()):.1f} %, mean of 2 OOD sets" in text
 
 
-def test_accepted_images_are_the_highest_above_the_threshold(results: Results) -> None:
-    for detector in results.detectors:
-        rows, total = accepted_images(results, detector, limit=5)
-        ood = results.scores[results.scores["dataset"].isin(["near", "far"])]
-        accepted = ood[ood[detector] >= threshold_of(results, detector)]
-        assert total == len(accepted)
-        assert rows[detector].tolist() == sorted(accepted[detector], reverse=True)[:5]
-
-
 def test_run_with_id_images_alone() -> None:
     frame = make_results().scores
     only = Results.from_scores(frame[frame["dataset"] == "val"], [DatasetInfo("val", Role.ID)], ["msp"], bootstrap=0)
     text = " ".join(Parsed(render({"run": only})).text)
     assert "msp" in text
     assert "Accepted with the highest score" not in text
+
+
+def test_run_without_detectors() -> None:
+    text = " ".join(Parsed(render({"run": make_results(())})).text)
+    assert "Accuracy of the classifier" in text
+
+
+def test_histograms_show_the_images_that_the_table_is_about() -> None:
+    some = make_results().recompute(classes={"near": ["nine"]}, bootstrap=0)
+    frame = some.scores[(some.scores["dataset"] != "near") | (some.scores["group"] == 2)]
+    alone = Results.from_scores(frame, some.datasets, some.detectors, classes={"near": ["nine"]}, bootstrap=0)
+    panels = [re.findall(r'<svg[^>]*aria-label="histogram.*?</svg>', render({"run": run})) for run in (some, alone)]
+    assert panels[0] == panels[1] != []
 
 
 @pytest.mark.filterwarnings("ignore:.*undefined")

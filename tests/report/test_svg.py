@@ -1,4 +1,4 @@
-"""Charts: every image is in a bin, whatever the scores."""
+"""Charts of the page: valid XML whatever the scores, and the numbers that matplotlib draws."""
 
 import math
 import re
@@ -9,16 +9,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oodlit.report.svg import Bar, Series, interval_bars, score_histogram
+from oodlit.report.svg import interval_bars, score_histogram
+from oodlit.results import plots
+from oodlit.results.plots.charts import Estimate, Grid
+from oodlit.results.plots.drawing import draw
+from oodlit.results.plots.score_histograms import histogram
+from tests.report.problems import make_results
 
 SCORES = st.lists(st.floats(allow_nan=False, width=32), max_size=30).map(lambda values: np.array(values, np.float32))
 
 
+def svg_of(threshold: float, inside: object, *others: object) -> str:
+    """A histogram as the page shows it."""
+    scores = {f"set{index}": np.asarray(values) for index, values in enumerate((inside, *others))}
+    return str(score_histogram(histogram("msp", scores, threshold)))
+
+
 @given(SCORES, SCORES, st.floats(allow_nan=True, width=32))
 def test_histogram_is_xml_with_finite_coordinates(inside: np.ndarray, other: np.ndarray, threshold: float) -> None:
-    svg = str(score_histogram(Series("val", inside, "--s0"), [Series("near", other, "--s1")], threshold))
+    svg = svg_of(threshold, inside, other)
     root = ET.fromstring(svg)
-    assert "nan" not in svg.replace("val", "")
+    assert "nan" not in svg
     assert not re.search(r'[MHV ="]-?inf\b', "".join(path.get("d") or "" for path in root.iter("path")))
     assert len(list(root.iter("path"))) == bool(len(inside)) + bool(len(other))
 
@@ -26,20 +37,23 @@ def test_histogram_is_xml_with_finite_coordinates(inside: np.ndarray, other: np.
 @pytest.mark.parametrize("scores", [[1.0] * 5, [0.0, 1e30], [-np.inf, np.inf], [1e-30, 2e-30]])
 def test_degenerate_scores(scores: list[float]) -> None:
     values = np.array(scores, np.float32)
-    ET.fromstring(str(score_histogram(Series("val", values, "--s0"), [], float(values[0]))))
+    ET.fromstring(svg_of(float(values[0]), values))
 
 
 def test_histogram_threshold_lies_between_the_scores_it_separates() -> None:
-    svg = str(
-        score_histogram(Series("val", np.arange(10.0, 20.0), "--s0"), [Series("o", np.arange(10.0), "--s1")], 9.5)
-    )
+    svg = svg_of(9.5, np.arange(10.0, 20.0), np.arange(10.0))
     x = float(next(line.get("x1") or "" for line in ET.fromstring(svg).iter("line") if line.get("stroke-dasharray")))
     assert x == pytest.approx(170, abs=1)
 
 
+def test_colours_stay_with_their_set_where_one_has_no_images() -> None:
+    root = ET.fromstring(svg_of(0.5, np.ones(3), np.ones(0), np.zeros(3)))
+    assert [path.get("stroke") for path in root.iter("path")] == ["var(--s0)", "var(--s2)"]
+
+
 def test_bars_show_value_interval_and_count() -> None:
-    bars = [Bar("sea", 31, 0.25, 0.1, 0.5, "tip"), Bar("<sky>", 5, math.nan, math.nan, math.nan, "tip")]
-    root = ET.fromstring(str(interval_bars(bars)))
+    cells = ((Estimate(0.25, 0.1, 0.5, 31),), (Estimate(n=5),))
+    root = ET.fromstring(str(interval_bars(Grid("FPR", ("sea", "<sky>"), ("msp",), cells, (Estimate(),)), "msp")))
     texts = ["".join(text.itertext()) for text in root.iter("text")]
     assert {"sea (31)", "25.0 %", "<sky> (5)", "undefined"} <= set(texts)
     assert [rect.get("width") for rect in root.iter("rect")] == ["160.0"]
@@ -47,8 +61,45 @@ def test_bars_show_value_interval_and_count() -> None:
 
 def test_ends_of_the_axis_are_no_impossible_scores() -> None:
     """A probability is never below 0 or above 1, on the axis neither."""
-    scores = np.linspace(0.0, 1.0, 101)
-    root = ET.fromstring(str(score_histogram(Series("val", scores, "--s0"), [], 0.05)))
+    root = ET.fromstring(svg_of(0.05, np.linspace(0.0, 1.0, 101)))
     assert [text.text for text in root.iter("text")][:2] == ["0", "1"]
-    root = ET.fromstring(str(score_histogram(Series("val", np.ones(5), "--s0"), [], 1.0)))
+    root = ET.fromstring(svg_of(1.0, np.ones(5)))
     assert [text.text for text in root.iter("text")] == [None, None, "all at 1"]
+
+
+def test_bars_of_the_page_and_of_matplotlib_are_the_same() -> None:
+    grid = plots.fpr_per_class.describe(make_results())
+    figure = draw(grid).axes[0]
+    for index, detector in enumerate(grid.detectors):
+        root = ET.fromstring(str(interval_bars(grid, detector)))
+        on_page = [float(rect.get("width") or "") / 640 for rect in root.iter("rect")]
+        in_file = [float(bar.get_width()) for bar in figure.containers[2 * index]]  # type: ignore[attr-defined]
+        assert on_page == pytest.approx([max(width, 1 / 640) for width in in_file], abs=1e-4)
+        names = [str(text.text).split(" (")[0] for text in root.iter("text") if text.get("text-anchor") == "end"]
+        assert names == [label.get_text().split("  (")[0] for label in figure.get_yticklabels()]
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e4])
+def test_histograms_of_the_page_and_of_matplotlib_are_the_same(scale: float) -> None:
+    """Also where few scores are so far away that the axis is compressed."""
+    results = make_results()
+    far = results.scores["key"].str.endswith("000")
+    frame = results.scores.assign(msp=results.scores["msp"].where(~far, results.scores["msp"] * scale))
+    charts = plots.score_histograms.describe(
+        type(results).from_scores(frame, results.datasets, results.detectors, bootstrap=0)
+    )
+    assert (charts.panels[results.detectors.index("msp")].labels[1] == "compressed axis") == (scale > 1)
+    for panel, axes in zip(charts.panels, draw(charts).axes, strict=True):
+        root = ET.fromstring(str(score_histogram(panel)))
+        heights = [
+            [120 - float(step) for step in re.findall(r"V([\d.]+)H", path.get("d") or "")] for path in root.iter("path")
+        ]
+        drawn = [stairs.get_data().values for stairs in axes.patches]  # type: ignore[attr-defined]
+        top = max(float(values.max()) for values in drawn)
+        for on_page, in_file in zip(heights, drawn, strict=True):
+            assert on_page == pytest.approx((0.94 * 120 * in_file / top).tolist(), abs=0.06)
+        x = next(float(line.get("x1") or "") for line in root.iter("line") if line.get("stroke-dasharray"))
+        assert x / 340 == pytest.approx(float(np.asarray(axes.lines[0].get_xdata())[0]), abs=1e-3)
+        ends = [str(text.text or "") for text in root.iter("text")]
+        assert [label.get_text() for label in axes.get_xticklabels()] == [ends[0], ends[2], ends[1]]
+        assert math.isfinite(panel.position)

@@ -1,4 +1,4 @@
-"""Saving, loading, recomputing, summaries, exports, names for loggers, figures."""
+"""Saving, loading, recomputing, summaries, exports, names for loggers."""
 
 import json
 import math
@@ -10,7 +10,7 @@ import pytest
 
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.metrics import UndefinedMetricWarning
-from oodlit.results import DatasetInfo, Results, plots, storage
+from oodlit.results import DatasetInfo, Results, storage
 from oodlit.results.pooling import SharedImagesWarning
 from oodlit.roles import Role
 from tests.results.support import DATASETS, DETECTORS, run_scores
@@ -198,73 +198,6 @@ def test_images_that_two_sets_share_are_counted_once():
         results.pooled(["a", "a"])
     with pytest.raises(InvalidArgumentError, match=r"only OOD sets can be pooled, not val \(id\)"):
         results.pooled(["a", "val"])
-
-
-@pytest.mark.parametrize("kind", sorted(plots.FIGURES))
-def test_figures(results, kind, tmp_path):
-    figure = results.plot(kind)
-    figure.savefig(tmp_path / "figure.png", dpi=60)
-    assert (tmp_path / "figure.png").stat().st_size > 3000
-    text = " ".join(t.get_text() for axes in figure.axes for t in [axes.title, axes._left_title, *axes.texts])
-    legends = [t.get_text() for legend in figure.legends for t in legend.get_texts()]
-    ticks = [t.get_text() for axes in figure.axes for t in axes.get_yticklabels()]
-    assert any("good" in entry for entry in [text, *legends, *ticks])
-
-
-def test_figures_of_many_detectors_and_several_models(results):
-    frame = run_scores()
-    names = [f"d{i}" for i in range(9)]
-    for index, name in enumerate(names):
-        frame[name] = frame["good"] * (index + 1)
-    many = Results.from_scores(frame, DATASETS, names, bootstrap=0)
-    rows = many.plot("fpr_per_class").axes[0].get_yticklabels()
-    assert len(rows) == 9
-    assert len(many.plot("score_histograms").axes) == 12
-    figure = plots.accuracy_fpr([results, results], names=["one", "two"])
-    assert [t.get_text() for t in figure.axes[0].texts] == ["one", "two"]
-    with pytest.raises(InvalidArgumentError, match="2 results and 1 names"):
-        plots.accuracy_fpr([results, results], names=["one"])
-    with pytest.raises(UnknownNameError, match="unknown detector in these results 'god'; did you mean 'good'"):
-        results.plot("roc", detectors=["god"])
-    with pytest.raises(UnknownNameError, match="class of 'near'"):
-        results.plot("roc", ood_class="sea")
-    assert "sky" in results.plot("roc", ood_class="sky").axes[0]._left_title.get_text()
-
-
-def test_figures_need_their_data():
-    frame = run_scores()
-    only = Results.from_scores(frame[frame["dataset"] == "val"], DATASETS[1:2], DETECTORS, bootstrap=0)
-    messages = {"roc": "no OOD set", "fpr_per_class": "no ood set with", "unit_tests": "no unit_test set"}
-    for kind, message in messages.items():
-        with pytest.raises(InvalidArgumentError, match=message):
-            only.plot(kind)
-
-
-def test_figures_refuse_what_they_would_mislabel(results):
-    for kind, dataset, message in (
-        ("class_distribution", "shifted", "'shifted' has role shift; this figure needs a set of role ood"),
-        ("fpr_per_class", "tests", "'tests' has role unit_test"),
-        ("fpr_per_class", "far", "'far' has no classes"),
-        ("unit_tests", "near", "'near' has role ood"),
-        ("roc", "val", "'val' has role id; this figure needs an OOD set"),
-        ("score_histograms", "train", "'train' has role train"),
-        ("accuracy_fpr", "tests", "'tests' has role unit_test"),
-    ):
-        with pytest.raises(InvalidArgumentError, match=message):
-            results.plot(kind, dataset=dataset)
-    for kind in plots.FIGURES:
-        with pytest.raises(InvalidArgumentError, match="at least one is needed"):
-            results.plot(kind, detectors=[])
-    with pytest.raises(InvalidArgumentError, match="bins=0; at least one"):
-        results.plot("score_histograms", bins=0)
-    results.plot("roc", dataset="tests")
-
-
-def test_figures_show_the_chosen_classes(results):
-    some = results.recompute(classes={"near": ["sky"]}, bootstrap=0)
-    titles = [panel.get_title(loc="left") for panel in some.plot("score_histograms").axes]
-    expected = some.value("pooled_fpr95", dataset="near", detector="good")
-    assert titles[0].endswith(f"{100 * expected:.1f} % of OOD accepted")
 
 
 def test_a_summary_of_no_known_metric_is_refused(results):

@@ -1,28 +1,20 @@
-"""Figures of results, each a function of `Results` that returns a matplotlib `Figure`."""
+"""Figures of results: functions of one name per figure that return a matplotlib `Figure`.
 
-from collections.abc import Callable
+What a figure shows is described once, as plain numbers (`describe`), for the HTML page and for matplotlib alike. The
+export list is the registry.
+"""
 
-from matplotlib.figure import Figure
+from typing import Any
 
-from oodlit.results.plots.accuracy_fpr import accuracy_fpr
-from oodlit.results.plots.class_distribution import class_distribution
-from oodlit.results.plots.fpr_per_class import fpr_per_class
-from oodlit.results.plots.roc import roc
-from oodlit.results.plots.score_histograms import score_histograms
-from oodlit.results.plots.unit_tests import unit_tests
+from oodlit.results.plots.accuracy_fpr import accuracy_fpr as accuracy_fpr
+from oodlit.results.plots.class_distribution import class_distribution as class_distribution
+from oodlit.results.plots.fpr_per_class import fpr_per_class as fpr_per_class
+from oodlit.results.plots.plot import Plot
+from oodlit.results.plots.roc import roc as roc
+from oodlit.results.plots.score_histograms import score_histograms as score_histograms
+from oodlit.results.plots.unit_tests import unit_tests as unit_tests
 
-__all__ = [
-    "FIGURES",
-    "accuracy_fpr",
-    "class_distribution",
-    "fpr_per_class",
-    "roc",
-    "score_histograms",
-    "unit_tests",
-]
-
-FIGURES: dict[str, Callable[..., Figure]] = {
-    function.__name__: function
-    for function in (fpr_per_class, class_distribution, roc, score_histograms, unit_tests, accuracy_fpr)
-}
+FIGURES: dict[str, Plot[..., Any]] = {name: value for name, value in vars().items() if isinstance(value, Plot)}
 """All figures by name."""
+
+__all__ = [name for name, value in vars().items() if name == "FIGURES" or isinstance(value, Plot)]

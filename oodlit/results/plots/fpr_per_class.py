@@ -1,36 +1,35 @@
 """FPR of every OOD class."""
 
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.ticker import PercentFormatter
 
-from oodlit.results.info import DatasetInfo
-from oodlit.results.plots.heat_map import heat_map
-from oodlit.results.plots.select import chosen_detectors, grouped_set
-from oodlit.results.plots.style import colour_of, new_figure, pretty, short, shown
+from oodlit.results.plots.charts import Grid
+from oodlit.results.plots.labels import pretty
+from oodlit.results.plots.plot import Plot
+from oodlit.results.plots.select import chosen_detectors, chosen_set, estimates
+from oodlit.results.run_results import RunResults
+from oodlit.results.views import per_class
 from oodlit.roles import Role
-
-if TYPE_CHECKING:
-    from oodlit.results import Results
 
 __all__ = ["fpr_per_class"]
 
-_MAX_BARS = 4
-"""With more detectors than this, bars per class become a heat map."""
 
-
+@Plot
 def fpr_per_class(
-    results: "Results", dataset: str | None = None, *, detectors: Sequence[str] | None = None, metric: str | None = None
-) -> Figure:
+    results: RunResults,
+    dataset: str | None = None,
+    *,
+    detectors: Sequence[str] | None = None,
+    metric: str | None = None,
+) -> Grid:
     """FPR of every OOD class: bars with 95 % intervals for up to four detectors, a heat map for more.
 
     Args:
         results: The results.
         dataset: A data set with OOD classes; None = the first.
-        detectors: Which detectors, in this order; None = all.
+        detectors: Which detectors, in this order; None = all, sorted by their mean over classes.
         metric: Another metric with values per class; None = the FPR.
 
     Returns:
@@ -40,44 +39,23 @@ def fpr_per_class(
         UnknownNameError: A name is not in the results.
         InvalidArgumentError: No data set has OOD classes.
     """
-    info = grouped_set(results, dataset, Role.OOD)
+    info = chosen_set(results, dataset, Role.OOD, classes=True)
     names = chosen_detectors(results, detectors)
     metric = metric or results.settings.fpr_name
-    values = results.per_class(info.name, metric)
-    counts = values.pop("n")
-    values = values[names]
-    values = values.loc[values.mean(axis=1).sort_values(ascending=False, kind="stable").index]
-    labels = [f"{shown(short(str(name)))}  ({counts[name]})" for name in values.index]
-    title = f"{pretty(metric)} per class of {shown(info.name)}"
-    if len(names) > _MAX_BARS:
-        means = values.mean().sort_values(kind="stable")
-        titles = [f"{shown(str(name))}  (mean {100 * mean:.1f})" for name, mean in means.items()]
-        return heat_map(values[list(means.index)].T, titles, labels, title)
-    height = 0.9 + 0.17 * len(labels) * max(1.0, 0.5 * len(names))
-    figure, axes = new_figure((7.2, height))
-    table = results.table[(results.table["dataset"] == info.name) & (results.table["metric"] == metric)]
-    thickness = 0.8 / len(names)
-    for index, name in enumerate(names):
-        rows = table[table["detector"] == name].set_index("ood_class").loc[values.index]
-        y = np.arange(len(labels)) + (index - (len(names) - 1) / 2) * thickness
-        value = rows["value"].to_numpy()
-        axes.barh(y, value, thickness * 0.92, color=colour_of(index), label=_with_mean(results, info, name, metric))
-        low, high = (rows[end].fillna(rows["value"]).to_numpy() for end in ("ci_low", "ci_high"))
-        # An interval that does not hold its value (Wilson at 0 and 1 touches it) would be a negative length.
-        error = np.clip([value - low, high - value], 0, None)
-        axes.errorbar(value, y, xerr=error, fmt="none", ecolor="0.25", elinewidth=0.7)
-    axes.set_yticks(range(len(labels)), labels, fontsize=7)
-    axes.set_ylim(len(labels) - 0.4, -0.6)
-    axes.set_xlim(0, 1)
-    axes.xaxis.set_major_formatter(PercentFormatter(1))
-    axes.grid(axis="x", color="0.9", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.set_title(title, loc="left", fontsize=10)
-    if len(names) > 1:
-        figure.legend(*axes.get_legend_handles_labels(), loc="outside lower left", ncols=2, fontsize=8, frameon=False)
-    return figure
+    shares, means = (estimates(results, info.name, name) for name in (metric, f"mean_{metric}"))
+    if detectors is None:
+        names.sort(key=lambda name: _nan_last(means[name, ""].value))
+    known = map(str, per_class(results, info.name, metric).index)
+    hardness = {name: float(np.mean([shares[detector, name].value for detector in names])) for name in known}
+    classes = sorted(hardness, key=lambda name: (*_nan_last(-hardness[name]), name))
+    return Grid(
+        f"{pretty(metric)} per class of {info.name}",
+        tuple(classes),
+        tuple(names),
+        tuple(tuple(shares[detector, name] for detector in names) for name in classes),
+        tuple(means[detector, ""] for detector in names),
+    )
 
 
-def _with_mean(results: "Results", info: DatasetInfo, detector: str, metric: str) -> str:
-    mean = results.value(f"mean_{metric}", dataset=info.name, detector=detector)
-    return f"{shown(detector)}  (mean {100 * mean:.1f} %)"
+def _nan_last(value: float) -> tuple[bool, float]:
+    return math.isnan(value), value

@@ -1,27 +1,25 @@
 """ROC curves with the operating point."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from oodlit.results.plots.select import chosen_detectors, samples
-from oodlit.results.plots.style import colour_of, new_figure, percent_axes, shown, style_of
-
-if TYPE_CHECKING:
-    from oodlit.results import Results
+from oodlit.results.plots.charts import Curves, Line
+from oodlit.results.plots.plot import Plot
+from oodlit.results.plots.select import chosen_detectors, id_and_ood_images
+from oodlit.results.run_results import RunResults
 
 __all__ = ["roc", "roc_points"]
 
 
+@Plot
 def roc(
-    results: "Results",
+    results: RunResults,
     dataset: str | None = None,
     *,
     detectors: Sequence[str] | None = None,
     ood_class: str | None = None,
-) -> Figure:
+) -> Curves:
     """ROC curves, ID positive, with the operating point of the FPR.
 
     Args:
@@ -37,24 +35,22 @@ def roc(
         UnknownNameError: A name is not in the results.
         InvalidArgumentError: There is no OOD set, or no image.
     """
-    info, id_scores, ood_scores = samples(results, dataset, ood_class)
-    names = chosen_detectors(results, detectors)
-    figure, axes = new_figure((7.2, max(4.4, 1.0 + 0.17 * len(names))))
-    for index, name in enumerate(names):
-        fpr, tpr = roc_points(id_scores[name].to_numpy(), ood_scores[name].to_numpy())
-        threshold = results.run["thresholds"][name][results.settings.fpr_name]
-        point = tuple(float((s[name] >= threshold).mean()) for s in (ood_scores, id_scores))
-        axes.plot(fpr, tpr, color=colour_of(index), linestyle=style_of(index), linewidth=1.3, label=shown(name))
-        axes.plot(*point, marker="o", color=colour_of(index), markersize=4.5, markeredgecolor="white")
-    axes.axhline(results.settings.tpr, color="0.6", linewidth=0.7, zorder=0)
-    axes.set_xscale("function", functions=(lambda x: np.sqrt(np.clip(x, 0, None)), np.square))
-    axes.set_xticks([0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1])
-    axes.set(xlim=(0, 1), ylim=(0, 1.01), xlabel="OOD images accepted (FPR)", ylabel="ID images accepted (TPR)")
-    percent_axes(axes)
-    of = shown(f"{info.name}, {ood_class}" if ood_class else info.name)
-    axes.set_title(f"ROC of {of}: dots at {100 * results.settings.tpr:g} % TPR", loc="left", fontsize=10)
-    figure.legend(loc="outside right upper", fontsize=7.5, frameon=False)
-    return figure
+    info, inside, ood = id_and_ood_images(results, dataset, ood_class)
+    lines = []
+    for name in chosen_detectors(results, detectors):
+        fpr, tpr = roc_points(inside[name].to_numpy(), ood[name].to_numpy())
+        threshold = results.threshold(name)
+        dot = float((ood[name] >= threshold).mean()), float((inside[name] >= threshold).mean())
+        lines.append(Line(name, tuple(fpr.tolist()), tuple(tpr.tolist()), (dot,)))
+    tpr_of_dots = results.settings.tpr
+    return Curves(
+        f"ROC of {info.name}{f', {ood_class}' if ood_class else ''}: dots at {100 * tpr_of_dots:g} % TPR",
+        "OOD images accepted (FPR)",
+        "ID images accepted (TPR)",
+        tuple(lines),
+        near_zero=True,
+        level=tpr_of_dots,
+    )
 
 
 def roc_points(id_scores: np.ndarray, ood_scores: np.ndarray, *, limit: int = 2000) -> tuple[np.ndarray, np.ndarray]:

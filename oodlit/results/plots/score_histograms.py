@@ -1,27 +1,29 @@
 """Histograms of scores with the acceptance threshold."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import math
+from collections.abc import Mapping, Sequence
 
 import numpy as np
-from matplotlib.figure import Figure
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.results.plots.select import chosen_detectors, samples
-from oodlit.results.plots.style import COLOURS, shown
+from oodlit.results.info import id_dataset
+from oodlit.results.plots.charts import Histogram, Histograms
+from oodlit.results.plots.plot import Plot
+from oodlit.results.plots.score_axis import ScoreAxis
+from oodlit.results.plots.select import chosen_detectors, id_and_ood_images
+from oodlit.results.run_results import RunResults
 
-if TYPE_CHECKING:
-    from oodlit.results import Results
-
-__all__ = ["score_histograms"]
+__all__ = ["histogram", "score_histograms"]
 
 
+@Plot
 def score_histograms(
-    results: "Results", dataset: str | None = None, *, detectors: Sequence[str] | None = None, bins: int = 50
-) -> Figure:
+    results: RunResults, dataset: str | None = None, *, detectors: Sequence[str] | None = None, bins: int = 48
+) -> Histograms:
     """Histograms of ID and OOD scores with the acceptance threshold, one panel per detector.
 
-    Scores beyond the outermost 0.5 percent of both groups are drawn in the outermost bins, infinities included.
+    Scores beyond the outermost 0.5 percent of both groups are drawn in the outermost bins, infinities included. Where
+    few scores are very far away, the axis is compressed.
 
     Args:
         results: The results.
@@ -38,40 +40,34 @@ def score_histograms(
     """
     if bins < 1:
         raise InvalidArgumentError(f"score_histograms: bins={bins}; at least one is needed")
-    info, id_scores, ood_scores = samples(results, dataset, None)
-    names = chosen_detectors(results, detectors)
-    columns = min(4, len(names))
-    lines = -(-len(names) // columns)
-    figure = Figure(figsize=(2.5 * columns + 0.4, 1.75 * lines + 0.8), layout="constrained")
-    panels = figure.subplots(lines, columns, squeeze=False)
-    for index, axes in enumerate(panels.flat):
-        if index >= len(names):
-            axes.set_axis_off()
-            continue
-        name = names[index]
-        parts = [s[name].to_numpy(dtype=np.float64) for s in (id_scores, ood_scores)]
-        low, high = _span(parts)
-        edges = np.linspace(low, high, bins + 1)
-        for values, colour, label in zip(parts, COLOURS, ("ID", f"OOD ({shown(info.name)})"), strict=False):
-            inside = np.clip(values, low, high)
-            weights = np.full(len(inside), 1 / len(inside))
-            axes.hist(inside, edges, weights=weights, color=colour, alpha=0.6, label=label, linewidth=0)
-        threshold = results.run["thresholds"][name][results.settings.fpr_name]
-        axes.axvline(np.clip(threshold, low, high), color="black", linewidth=1, label="threshold")
-        accepted = float((ood_scores[name] >= threshold).mean())
-        axes.set_title(f"{shown(name)}   {100 * accepted:.1f} % of OOD accepted", fontsize=7.5, loc="left")
-        axes.set_yticks([])
-        axes.tick_params(labelsize=6.5)
-        axes.spines[["top", "right", "left"]].set_visible(False)
-    handles, labels = panels.flat[0].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside upper left", ncols=3, fontsize=8, frameon=False)
-    return figure
+    info, inside, ood = id_and_ood_images(results, dataset)
+    frames = {id_dataset(results.datasets).name: inside, info.name: ood}
+    return Histograms(
+        tuple(
+            histogram(name, {key: rows[name].to_numpy() for key, rows in frames.items()}, results.threshold(name), bins)
+            for name in chosen_detectors(results, detectors)
+        )
+    )
 
 
-def _span(groups: Sequence[np.ndarray]) -> tuple[float, float]:
-    """From the smallest 0.5 percentile to the largest 99.5 percentile of the groups' finite values."""
-    ends = [np.quantile(v[np.isfinite(v)], [0.005, 0.995]) for v in groups if np.isfinite(v).any()]
-    if not ends:
-        return 0.0, 1.0
-    low, high = float(min(low for low, _ in ends)), float(max(high for _, high in ends))
-    return (low, high) if high > low else (low - 0.5, high + 0.5)
+def histogram(detector: str, scores: Mapping[str, np.ndarray], threshold: float, bins: int = 48) -> Histogram:
+    """The histogram of one detector.
+
+    Args:
+        detector: Its name.
+        scores: Scores by data set, the ID set first; any number, infinities included.
+        threshold: Its acceptance threshold.
+        bins: Number of bins.
+    """
+    axis = ScoreAxis.fitting([values for values in scores.values() if len(values)], threshold)
+    edges = np.linspace(0.0, 1.0, bins + 1)
+    counts = [np.histogram(axis.positions(values), edges)[0] for values in scores.values()]
+    return Histogram(
+        detector,
+        tuple(scores),
+        tuple(tuple((n / len(v)).tolist()) if len(v) else () for n, v in zip(counts, scores.values(), strict=True)),
+        tuple(float((v >= threshold).mean()) if len(v) else math.nan for v in scores.values()),
+        threshold,
+        float(axis.positions(np.array([threshold]))[0]) if math.isfinite(threshold) else math.nan,
+        axis.labels,
+    )

@@ -1,77 +1,84 @@
-"""Which data sets, detectors and scores a figure shows."""
+"""Which data sets, detectors, images and values a figure shows."""
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
 from oodlit.errors import InvalidArgumentError, UnknownNameError
-from oodlit.results.info import DatasetInfo
+from oodlit.results.info import DatasetInfo, id_dataset
+from oodlit.results.plots.charts import Estimate
+from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
 
-if TYPE_CHECKING:
-    from oodlit.results import Results
+__all__ = ["chosen_detectors", "chosen_set", "estimates", "evaluated_images", "id_and_ood_images", "model_name"]
 
-__all__ = ["chosen_detectors", "grouped_set", "id_name", "ood_set", "samples"]
+_NOUNS = {Role.OOD: "an OOD set", Role.UNIT_TEST: "a set of unit tests"}
 
 
-def chosen_detectors(results: "Results", detectors: Sequence[str] | None) -> list[str]:
+def chosen_detectors(results: RunResults, detectors: Sequence[str] | None) -> list[str]:
     """The detectors to show, checked; None = all."""
     names = list(results.detectors if detectors is None else detectors)
     if not names:
         raise InvalidArgumentError("a figure of no detector: at least one is needed")
-    for name in names:
-        if name not in results.detectors:
-            raise UnknownNameError.of("detector in these results", name, results.detectors)
+    results.check_detectors(*names)
     return names
 
 
-def grouped_set(results: "Results", dataset: str | None, role: Role) -> DatasetInfo:
-    """The named data set, or the first of a role with classes."""
+def chosen_set(results: RunResults, dataset: str | None, *roles: Role, classes: bool = False) -> DatasetInfo:
+    """The named data set, or the first of the first role.
+
+    Args:
+        results: The results.
+        dataset: Name of a data set; None = the first.
+        roles: Roles that the figure can show.
+        classes: Whether the data set must have classes.
+    """
+    wanted = _NOUNS[roles[0]] + (" with classes" if classes else "")
     if dataset is not None:
         info = results.dataset(dataset)
-        if info.role is not role or not info.class_names:
-            kind = f"role {info.role}" if info.role is not role else "no classes"
-            raise InvalidArgumentError(f"{dataset!r} has {kind}; this figure needs a set of role {role} with classes")
+        if info.role not in roles or (classes and not info.class_names):
+            kind = f"role {info.role}" if info.role not in roles else "no classes"
+            raise InvalidArgumentError(f"{dataset!r} has {kind}; this figure needs {wanted}")
         return info
-    found = [info for info in results.datasets if info.role is role and info.class_names]
+    found = [info for info in results.datasets if info.role is roles[0] and (info.class_names or not classes)]
     if not found:
-        raise InvalidArgumentError(f"these results hold no {role} set with classes")
+        raise InvalidArgumentError(f"this figure needs {wanted}; these results hold none")
     return found[0]
 
 
-def ood_set(results: "Results", dataset: str | None, *, unit_tests: bool = False) -> DatasetInfo:
-    """The named data set, or the first OOD set."""
-    if dataset is not None:
-        info = results.dataset(dataset)
-        if info.role is not Role.OOD and not (unit_tests and info.role is Role.UNIT_TEST):
-            raise InvalidArgumentError(f"{dataset!r} has role {info.role}; this figure needs an OOD set")
-        return info
-    found = [info for info in results.datasets if info.role is Role.OOD]
-    if not found:
-        raise InvalidArgumentError("these results hold no OOD set")
-    return found[0]
+def evaluated_images(results: RunResults, info: DatasetInfo) -> pd.DataFrame:
+    """The images of a data set on which its values rest: those of the chosen classes, where only some were chosen."""
+    rows = results.scores[results.scores["dataset"] == info.name]
+    chosen = results.settings.classes.get(info.name)
+    return rows[rows["group"].isin([info.class_names.index(name) for name in chosen])] if chosen else rows
 
 
-def id_name(results: "Results") -> str:
-    """Name of the ID set."""
-    return next(info.name for info in results.datasets if info.role is Role.ID)
-
-
-def samples(
-    results: "Results", dataset: str | None, ood_class: str | None
+def id_and_ood_images(
+    results: RunResults, dataset: str | None, ood_class: str | None = None
 ) -> tuple[DatasetInfo, pd.DataFrame, pd.DataFrame]:
     """Data set, ID images and OOD images, of one class or all; both kinds are there."""
-    info = ood_set(results, dataset, unit_tests=True)
-    scores = results.scores
-    ood = scores[scores["dataset"] == info.name]
+    info = chosen_set(results, dataset, Role.OOD, Role.UNIT_TEST)
+    inside, ood = (evaluated_images(results, part) for part in (id_dataset(results.datasets), info))
     if ood_class is not None:
         if ood_class not in info.class_names:
             raise UnknownNameError.of(f"class of {info.name!r}", ood_class, info.class_names)
+        ood = results.scores[results.scores["dataset"] == info.name]
         ood = ood[ood["group"] == info.class_names.index(ood_class)]
-    elif chosen := results.settings.classes.get(info.name):  # as the table: only the classes that are evaluated
-        ood = ood[ood["group"].isin([info.class_names.index(name) for name in chosen])]
-    id_scores = scores[scores["dataset"] == id_name(results)]
-    if not len(ood) or not len(id_scores):
-        raise InvalidArgumentError(f"{info.name}: {len(id_scores)} ID and {len(ood)} OOD images; both are needed")
-    return info, id_scores, ood
+    if not len(ood) or not len(inside):
+        raise InvalidArgumentError(f"{info.name}: {len(inside)} ID and {len(ood)} OOD images; both are needed")
+    return info, inside, ood
+
+
+def estimates(results: RunResults, dataset: str, metric: str) -> Mapping[tuple[str, str], Estimate]:
+    """Values of a metric by detector and class; the class of values of the whole data set is empty."""
+    rows = results.table[(results.table["dataset"] == dataset) & (results.table["metric"] == metric)]
+    numbers = zip(*(rows[name].tolist() for name in ("value", "ci_low", "ci_high", "n_ood")), strict=True)
+    places = zip(rows["detector"], rows["ood_class"], strict=True)
+    return defaultdict(Estimate, {place: Estimate(*row) for place, row in zip(places, numbers, strict=True)})
+
+
+def model_name(results: RunResults) -> str:
+    """Name of the network that was run; empty if the results do not tell."""
+    backbone = results.run.get("backbone") or ""
+    return str(backbone.get("name") or "") if isinstance(backbone, Mapping) else str(backbone)

@@ -1,22 +1,19 @@
 """FPR on synthetic unit tests."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
-from matplotlib.figure import Figure
-
-from oodlit.results.plots.heat_map import heat_map
-from oodlit.results.plots.select import chosen_detectors, grouped_set
-from oodlit.results.plots.style import pretty, shown
+from oodlit.results.plots.charts import Grid
+from oodlit.results.plots.labels import pretty
+from oodlit.results.plots.plot import Plot
+from oodlit.results.plots.select import chosen_detectors, chosen_set, estimates
+from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
-
-if TYPE_CHECKING:
-    from oodlit.results import Results
 
 __all__ = ["unit_tests"]
 
 
-def unit_tests(results: "Results", dataset: str | None = None, *, detectors: Sequence[str] | None = None) -> Figure:
+@Plot
+def unit_tests(results: RunResults, dataset: str | None = None, *, detectors: Sequence[str] | None = None) -> Grid:
     """Heat map of the FPR on synthetic unit tests; failed tests are red, passed ones blue.
 
     Args:
@@ -31,12 +28,16 @@ def unit_tests(results: "Results", dataset: str | None = None, *, detectors: Seq
         UnknownNameError: A name is not in the results.
         InvalidArgumentError: There are no unit tests.
     """
-    info = grouped_set(results, dataset, Role.UNIT_TEST)
+    info = chosen_set(results, dataset, Role.UNIT_TEST)
     names = chosen_detectors(results, detectors)
-    values = results.per_class(info.name).drop(columns="n")[names]
-    table = results.table
-    rows = table[(table["dataset"] == info.name) & (table["metric"] == "unit_test_failures")].set_index("detector")
-    labels = [f"{shown(name)}  ({rows['value'][name]:g} failed)" for name in names]
-    limit = results.settings.unit_test_limit
-    title = f"{pretty(results.settings.fpr_name)} on {shown(info.name)}: red above {100 * limit:g} % = failed"
-    return heat_map(values.T, labels, [shown(str(n)) for n in values.index], title, limit=limit)
+    fpr, limit = results.settings.fpr_name, results.settings.unit_test_limit
+    shares, failed = (estimates(results, info.name, metric) for metric in (fpr, "unit_test_failures"))
+    tests = [name for name in info.class_names or ("",) if (names[0], name) in shares]
+    return Grid(
+        f"{pretty(fpr)} on {info.name}: red above {100 * limit:g} % = failed",
+        tuple(name or info.name for name in tests),
+        tuple(names),
+        tuple(tuple(shares[detector, name] for detector in names) for name in tests),
+        tuple(failed[detector, ""] for detector in names),
+        limit,
+    )

@@ -1,0 +1,31 @@
+"""A figure by what it shows."""
+
+import functools
+from collections.abc import Callable
+from typing import Generic, ParamSpec, TypeVar
+
+from matplotlib.figure import Figure
+
+from oodlit.results.plots.charts import Chart
+from oodlit.results.plots.drawing import draw
+
+__all__ = ["Plot"]
+
+P = ParamSpec("P")
+ChartT = TypeVar("ChartT", bound=Chart)
+
+
+class Plot(Generic[P, ChartT]):
+    """A figure of results: `plot(results)` is drawn by matplotlib, `plot.describe(results)` is what it shows.
+
+    Args:
+        describe: A function from results and options to a chart: no drawing, plain numbers and labels.
+    """
+
+    def __init__(self, describe: Callable[P, ChartT]) -> None:
+        self.describe = describe
+        functools.update_wrapper(self, describe)
+
+    def __call__(self, *args: P.args, **options: P.kwargs) -> Figure:
+        """Draw what `describe` tells of the same arguments."""
+        return draw(self.describe(*args, **options))
