@@ -220,3 +220,13 @@ def test_figures_are_the_export_list():
     for name, figure in plots.FIGURES.items():
         assert figure.__name__ == name
         assert "Returns:" in figure.__doc__
+
+
+def test_figures_stand_on_the_base_of_results():
+    """`Results` draws figures, so figures do not import `Results`, for type checkers neither."""
+    files = list(Path(plots.__file__).parent.glob("*.py"))
+    assert len(files) > 8
+    for file in files:
+        text = file.read_text(encoding="utf-8")
+        assert "from oodlit.results import" not in text, file
+        assert "oodlit.results.results" not in text, file
