@@ -1,8 +1,8 @@
 """From the words of a call to the arguments of one function: its signature and its docstring are all that a command is.
 
 Parameters before `*` are given by position, those after it as options. A type that needs torch is written as
-`Annotated[Any, function]`: the function gives such types, by name of the parameter, once there is a value. A parameter `resolved_config` brings
-`--config` and `--print_config`, and takes the configuration as it was understood.
+`Annotated[Any, function]`: the function gives such types, by the names of the parameters, once there are values. A
+parameter `resolved_config` brings `--config` and `--print_config`, and takes the configuration as it was understood.
 """
 
 import argparse

@@ -56,9 +56,10 @@ def check(value: Any, kind: Any, where: str) -> Any:
     """
     members = _members(kind)
     kinds, inner = _object_kinds(members), _inner(members, value)
-    is_callable = any((get_origin(member) or member) is Callable for member in members)
+    is_callable = _is_callable(members)
     if isinstance(value, str):
-        if enum := next((m for m in members if isinstance(m, type) and issubclass(m, Enum)), None):
+        enum = next((m for m in members if isinstance(m, type) and issubclass(m, Enum)), None)
+        if enum and str not in members:
             return _member(enum, value)
         if is_callable or (kinds and not any(m in members for m in (str, Path))):
             found = _find(value, kinds, where)
@@ -72,7 +73,7 @@ def check(value: Any, kind: Any, where: str) -> Any:
         value = {"class_path": f"{kinds[0].__module__}.{kinds[0].__qualname__}", "init_args": value}
     if isinstance(value, dict) and "class_path" in value and (kinds or is_callable or inner is Any):
         return _plan(value, kinds, where)
-    if inner is not None and (_object_kinds(_members(inner)) or _is_nested(value)):
+    if inner is not None and (_object_kinds(_members(inner)) or _is_callable(_members(inner)) or _is_nested(value)):
         if isinstance(value, dict):
             return {key: check(item, inner, f"{where}.{key}") for key, item in value.items()}
         return [check(item, inner, f"{where}[{index}]") for index, item in enumerate(value)]
@@ -102,7 +103,7 @@ def make(checked: Any) -> Any:
     except Exception as error:
         refused = isinstance(error, (TypeError, ValueError, LookupError))
         raise (InvalidArgumentError if refused else OodlitError)(_told(checked.path, error)) from error
-    if checked.kinds and not isinstance(made, checked.kinds):
+    if not _is_a(made, checked.kinds):
         raise InvalidArgumentError(f"{checked.path} makes no {_names(checked.kinds)} but {_shown(made)}")
     return made
 
@@ -112,14 +113,17 @@ def spell_out(checked: Any) -> Any:
     if isinstance(checked, Planned) and checked.arguments is None:
         return checked.path
     if isinstance(checked, Planned):
-        defaults = {n: p.default for n, p in _parameters(checked.maker).items() if isinstance(p.default, _PLAIN)}
+        typed = {name: p for name, p in _parameters(checked.maker).items() if p.annotation not in _UNTYPED}
+        defaults = {name: p.default for name, p in typed.items() if isinstance(p.default, _PLAIN)}
         arguments = {name: spell_out(value) for name, value in {**defaults, **(checked.arguments or {})}.items()}
         return {"class_path": checked.path, **({"init_args": arguments} if arguments else {})}
     if isinstance(checked, dict):
         return {key: spell_out(item) for key, item in checked.items()}
     if isinstance(checked, (list, tuple, set, frozenset)):
         return [spell_out(item) for item in checked]
-    return str(checked) if isinstance(checked, (PurePath, Enum)) else checked
+    if isinstance(checked, (PurePath, Enum)):
+        return checked.name if isinstance(checked, Enum) else str(checked)
+    return f"{checked.__module__}.{checked.__qualname__}" if isinstance(checked, type) else checked
 
 
 def search_current_folder() -> None:
@@ -232,6 +236,10 @@ def _object_kinds(members: Iterable[Any]) -> tuple[type, ...]:
     return tuple(kind for kind in types if not issubclass(kind, _PLAIN) and kind.__module__ != "collections.abc")
 
 
+def _is_callable(members: Iterable[Any]) -> bool:
+    return any((get_origin(member) or member) is Callable for member in members)
+
+
 def _inner(members: Iterable[Any], value: object) -> Any:
     """The type of what a list or dictionary holds; None = the value is neither, or may not be."""
     for member in members if isinstance(value, (list, dict)) else ():
@@ -258,9 +266,15 @@ def _fits(maker: Any, kinds: tuple[type, ...]) -> bool:
     return True
 
 
+def _is_a(made: object, kinds: tuple[type, ...]) -> bool:
+    with suppress(TypeError):  # protocols that are for type checkers alone
+        return not kinds or isinstance(made, kinds)
+    return True
+
+
 def _member(enum: type[Enum], name: str) -> Enum:
-    known = {str(member): member for member in enum}
-    if found := known.get(name.lower()) or enum.__members__.get(name):
+    known = {str(member.value): member for member in enum}
+    if found := enum.__members__.get(name) or known.get(name.lower()):
         return found
     raise UnknownNameError.of(enum.__name__.lower(), name, known)
 
