@@ -87,12 +87,8 @@ def make(checked: Any) -> Any:
         OodlitError: What a class of oodlit says about its arguments, as it says it; errors of other classes with the
             name of the class.
     """
-    if isinstance(checked, list):
-        return [make(item) for item in checked]
-    if isinstance(checked, dict):
-        return {key: make(item) for key, item in checked.items()}
     if not isinstance(checked, Planned):
-        return checked
+        return _each(checked, make)
     if checked.arguments is None:
         return checked.maker
     arguments = make(checked.arguments)
@@ -110,20 +106,25 @@ def make(checked: Any) -> Any:
 
 def spell_out(checked: Any) -> Any:
     """What `check` gave as plain values for a file, with full paths and with the arguments that were left out."""
-    if isinstance(checked, Planned) and checked.arguments is None:
-        return checked.path
     if isinstance(checked, Planned):
+        if checked.arguments is None:
+            return checked.path
         typed = {name: p for name, p in _parameters(checked.maker).items() if p.annotation not in _UNTYPED}
         defaults = {name: p.default for name, p in typed.items() if isinstance(p.default, _PLAIN)}
-        arguments = {name: spell_out(value) for name, value in {**defaults, **(checked.arguments or {})}.items()}
+        arguments = {name: spell_out(value) for name, value in {**defaults, **checked.arguments}.items()}
         return {"class_path": checked.path, **({"init_args": arguments} if arguments else {})}
-    if isinstance(checked, dict):
-        return {key: spell_out(item) for key, item in checked.items()}
-    if isinstance(checked, (list, tuple, set, frozenset)):
-        return [spell_out(item) for item in checked]
     if isinstance(checked, (PurePath, Enum)):
         return checked.name if isinstance(checked, Enum) else str(checked)
-    return f"{checked.__module__}.{checked.__qualname__}" if isinstance(checked, type) else checked
+    if isinstance(checked, type):
+        return f"{checked.__module__}.{checked.__qualname__}"
+    return _each(list(checked) if isinstance(checked, (tuple, set, frozenset)) else checked, spell_out)
+
+
+def _each(value: Any, function: Callable[[Any], Any]) -> Any:
+    """What a list or dictionary holds, each through a function; other values as they are."""
+    if isinstance(value, dict):
+        return {key: function(item) for key, item in value.items()}
+    return [function(item) for item in value] if isinstance(value, list) else value
 
 
 def search_current_folder() -> None:
@@ -148,13 +149,10 @@ def _plan(value: Mapping[str, Any], kinds: tuple[type, ...], where: str) -> Plan
         raise UsageError(f"{where}: {path} is no {_names(kinds)}")
     if not isinstance(arguments, dict):
         raise UsageError(f"{where}: init_args of {path} is {_shown(arguments)}; names with values are needed")
-    arguments = {**arguments, **(value.get("dict_kwargs") or {})}
     parameters = _parameters(maker)
-    for name in arguments:
-        if name not in parameters and name not in (known := _known_arguments(maker, parameters)):
-            if not known:
-                raise UnknownNameError(f"{path} takes no arguments, {name!r} is given")
-            raise UnknownNameError.of(f"argument of {path}", str(name), known)
+    if unknown := [str(name) for name in arguments if name not in parameters]:
+        _check_passed_on(unknown, maker, path)
+    arguments = {**arguments, **(value.get("dict_kwargs") or {})}  # for `**kwargs` that nobody can look into
     if missing := [n for n, p in parameters.items() if p.default is p.empty and n not in arguments]:
         raise UsageError(f"{where}: {path} needs {', '.join(missing)} in init_args")
     checked = {
@@ -212,13 +210,17 @@ def _parameters(maker: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return {n: p.replace(annotation=Any) if p.annotation is p.empty else p for n, p in named.items()}
 
 
-def _known_arguments(maker: Callable[..., Any], parameters: Iterable[str]) -> list[str]:
-    """Names of all arguments, those included that `**kwargs` passes on."""
+def _check_passed_on(names: Iterable[str], maker: Callable[..., Any], path: str) -> None:
+    """Names that are not in the signature can be in the one of a base class, where `**kwargs` passes them on."""
     parser = jsonargparse.ArgumentParser(exit_on_error=False)
-    with suppress(Exception):  # without readable source
-        add = parser.add_class_arguments if isinstance(maker, type) else parser.add_function_arguments
-        return list(add(maker, fail_untyped=False))
-    return list(parameters)
+    add = parser.add_class_arguments if isinstance(maker, type) else parser.add_function_arguments
+    with suppress(ValueError):  # the constructor says what it knows where its source cannot be read
+        known = add(maker, fail_untyped=False)
+        for name in names:
+            if not known:
+                raise UnknownNameError(f"{path} takes no arguments, {name!r} is given")
+            if name not in known:
+                raise UnknownNameError.of(f"argument of {path}", name, known)
 
 
 def _members(kind: Any) -> tuple[Any, ...]:
