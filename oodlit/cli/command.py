@@ -109,8 +109,10 @@ def _read(words: Sequence[str], parameters: _Parameters, *, configured: bool) ->
             if not rest or rest[0].startswith("--"):
                 raise UsageError(f"--{option}: a value is needed")
             text = rest.pop(0)
-        for key, value in (_of_file(Path(text)) if option == "config" else {name: _of_text(text)}).items():
-            _option(key, known)
+        nested = option in parameters and get_origin(parameters[option].annotation) is Annotated
+        written = _of_file(Path(text)) if option == "config" else {name: _of_text(text) if nested else text}
+        for key, value in written.items():
+            _option(key, known - {"config"})
             given = _put(given, key.removesuffix("+").split("."), value, more=key.endswith("+"))
     for parameter in (p for p in parameters.values() if _is_position(p) and in_place):
         if get_origin(parameter.annotation) is list:
