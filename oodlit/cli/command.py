@@ -17,7 +17,7 @@ import yaml  # type: ignore[import-untyped]
 from docstring_parser import DocstringStyle
 from docstring_parser import parse as parse_docstring
 
-from oodlit.cli.configuration import CLASS_KEYS, check, make, search_current_folder, spell_out
+from oodlit.cli.configuration import CLASS_KEYS, make, plan, search_current_folder, spell_out
 from oodlit.errors import UnknownNameError, UsageError
 
 __all__ = ["arguments_of", "print_help"]
@@ -44,16 +44,16 @@ def arguments_of(function: _Function, words: Sequence[str]) -> dict[str, Any] | 
     missing = [name for name, p in parameters.items() if p.default is p.empty and name not in given]
     if missing and not printing:
         raise UsageError(f"needed but not given: {', '.join(missing)}")
-    checked = {name: check(value, _type(parameters[name]), _label(parameters[name])) for name, value in given.items()}
+    planned = {name: plan(value, _type(parameters[name]), _label(parameters[name])) for name, value in given.items()}
     if not configured:
-        return checked
-    whole = {name: checked.get(name, p.default) for name, p in parameters.items() if name not in missing}
+        return planned
+    whole = {name: planned.get(name, p.default) for name, p in parameters.items() if name not in missing}
     resolved = yaml.safe_dump(spell_out(whole), sort_keys=False)
     if printing:
         print(resolved, end="")  # noqa: T201 - it was asked for
         return None
-    with _seeded(checked.get("seed", 0)):
-        return {**make(checked), "resolved_config": resolved}
+    with _seeded(planned.get("seed", 0)):
+        return {**make(planned), "resolved_config": resolved}
 
 
 @contextmanager

@@ -18,7 +18,7 @@ import jsonargparse
 
 from oodlit.errors import InvalidArgumentError, OodlitError, UnknownNameError, UsageError
 
-__all__ = ["CLASS_KEYS", "check", "make", "search_current_folder", "spell_out"]
+__all__ = ["CLASS_KEYS", "make", "plan", "search_current_folder", "spell_out"]
 
 CLASS_KEYS = ("class_path", "init_args", "dict_kwargs")
 """What describes an object."""
@@ -39,8 +39,8 @@ class Planned:
     kinds: tuple[type, ...] = ()
 
 
-def check(value: Any, kind: Any, where: str) -> Any:
-    """Check the names in a value and convert it to a type.
+def plan(value: Any, kind: Any, where: str) -> Any:
+    """Check the names in a value, convert it to a type, and plan its objects.
 
     Args:
         value: What was written: text, numbers, lists and dictionaries.
@@ -72,52 +72,52 @@ def check(value: Any, kind: Any, where: str) -> Any:
     elif isinstance(value, dict) and "class_path" not in value and len(kinds) == 1 and is_dataclass(kinds[0]):
         value = {"class_path": f"{kinds[0].__module__}.{kinds[0].__qualname__}", "init_args": value}
     if isinstance(value, dict) and "class_path" in value and (kinds or is_callable or inner is Any):
-        return _plan(value, kinds, where)
+        return _plan_object(value, kinds, where)
     if inner is not None and (_object_kinds(_members(inner)) or _is_callable(_members(inner)) or _is_nested(value)):
         if isinstance(value, dict):
-            return {key: check(item, inner, f"{where}.{key}") for key, item in value.items()}
-        return [check(item, inner, f"{where}[{index}]") for index, item in enumerate(value)]
+            return {key: plan(item, inner, f"{where}.{key}") for key, item in value.items()}
+        return [plan(item, inner, f"{where}[{index}]") for index, item in enumerate(value)]
     return _convert(value, kind, where)
 
 
-def make(checked: Any) -> Any:
-    """Make the objects that `check` has planned.
+def make(planned: Any) -> Any:
+    """Make the objects that `plan` has planned.
 
     Raises:
         OodlitError: What a class of oodlit says about its arguments, as it says it; errors of other classes with the
             name of the class.
     """
-    if not isinstance(checked, Planned):
-        return _each(checked, make)
-    if checked.arguments is None:
-        return checked.maker
-    arguments = make(checked.arguments)
+    if not isinstance(planned, Planned):
+        return _each(planned, make)
+    if planned.arguments is None:
+        return planned.maker
+    arguments = make(planned.arguments)
     try:
-        made = checked.maker(**arguments)
+        made = planned.maker(**arguments)
     except (OodlitError, OSError):
         raise
     except Exception as error:
         refused = isinstance(error, (TypeError, ValueError, LookupError))
-        raise (InvalidArgumentError if refused else OodlitError)(_told(checked.path, error)) from error
-    if not _is_a(made, checked.kinds):
-        raise InvalidArgumentError(f"{checked.path} makes no {_names(checked.kinds)} but {_shown(made)}")
+        raise (InvalidArgumentError if refused else OodlitError)(_told(planned.path, error)) from error
+    if not _is_a(made, planned.kinds):
+        raise InvalidArgumentError(f"{planned.path} makes no {_names(planned.kinds)} but {_shown(made)}")
     return made
 
 
-def spell_out(checked: Any) -> Any:
-    """What `check` gave as plain values for a file, with full paths and with the arguments that were left out."""
-    if isinstance(checked, Planned):
-        if checked.arguments is None:
-            return checked.path
-        typed = {name: p for name, p in _parameters(checked.maker).items() if p.annotation not in _UNTYPED}
+def spell_out(planned: Any) -> Any:
+    """What `plan` gave as plain values for a file, with full paths and with the arguments that were left out."""
+    if isinstance(planned, Planned):
+        if planned.arguments is None:
+            return planned.path
+        typed = {name: p for name, p in _parameters(planned.maker).items() if p.annotation not in _UNTYPED}
         defaults = {name: p.default for name, p in typed.items() if isinstance(p.default, _PLAIN)}
-        arguments = {name: spell_out(value) for name, value in {**defaults, **checked.arguments}.items()}
-        return {"class_path": checked.path, **({"init_args": arguments} if arguments else {})}
-    if isinstance(checked, (PurePath, Enum)):
-        return checked.name if isinstance(checked, Enum) else str(checked)
-    if isinstance(checked, type):
-        return f"{checked.__module__}.{checked.__qualname__}"
-    return _each(list(checked) if isinstance(checked, (tuple, set, frozenset)) else checked, spell_out)
+        arguments = {name: spell_out(value) for name, value in {**defaults, **planned.arguments}.items()}
+        return {"class_path": planned.path, **({"init_args": arguments} if arguments else {})}
+    if isinstance(planned, (PurePath, Enum)):
+        return planned.name if isinstance(planned, Enum) else str(planned)
+    if isinstance(planned, type):
+        return f"{planned.__module__}.{planned.__qualname__}"
+    return _each(list(planned) if isinstance(planned, (tuple, set, frozenset)) else planned, spell_out)
 
 
 def _each(value: Any, function: Callable[[Any], Any]) -> Any:
@@ -134,7 +134,7 @@ def search_current_folder() -> None:
         sys.path.append(here)
 
 
-def _plan(value: Mapping[str, Any], kinds: tuple[type, ...], where: str) -> Planned:
+def _plan_object(value: Mapping[str, Any], kinds: tuple[type, ...], where: str) -> Planned:
     """The object of a `class_path`, once its name, its kind and its arguments are in order."""
     path, arguments = value["class_path"], value.get("init_args") or {}
     if not isinstance(path, str):
@@ -155,11 +155,11 @@ def _plan(value: Mapping[str, Any], kinds: tuple[type, ...], where: str) -> Plan
     arguments = {**arguments, **(value.get("dict_kwargs") or {})}  # for `**kwargs` that nobody can look into
     if missing := [n for n, p in parameters.items() if p.default is p.empty and n not in arguments]:
         raise UsageError(f"{where}: {path} needs {', '.join(missing)} in init_args")
-    checked = {
-        name: check(item, parameters[name].annotation if name in parameters else Any, f"{where}.{name}")
+    planned = {
+        name: plan(item, parameters[name].annotation if name in parameters else Any, f"{where}.{name}")
         for name, item in arguments.items()
     }
-    return Planned(path, maker, checked, kinds)
+    return Planned(path, maker, planned, kinds)
 
 
 def _short_names() -> dict[str, str]:

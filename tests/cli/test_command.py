@@ -9,7 +9,7 @@ import pytest
 import yaml
 from PIL import Image
 
-from oodlit.cli.configuration import check, make, spell_out
+from oodlit.cli.configuration import make, plan, spell_out
 from oodlit.cli.main import COMMANDS, main
 
 
@@ -158,7 +158,7 @@ def test_what_was_resolved_resolves_to_itself(text: str, tmp_path: Path, capsys:
 
 def test_objects_are_made_from_the_inside_out() -> None:
     given = yaml.safe_load(OWN)["backbone"]["init_args"]["transform"]
-    again = spell_out(check(given, Callable[..., Any], "transform"))
-    transform = make(check(again, Callable[..., Any], "transform"))
+    again = spell_out(plan(given, Callable[..., Any], "transform"))
+    transform = make(plan(again, Callable[..., Any], "transform"))
     assert [type(step).__name__ for step in transform.transforms] == ["Resize", "RandomCrop", "function"]
     assert transform(Image.new("RGB", (20, 10))).shape == (3, 8, 8)
