@@ -1,8 +1,8 @@
 """From the words of a call to the arguments of one function: its signature and its docstring are all that a command is.
 
 Parameters before `*` are given by position, those after it as options. A type that needs torch is written as
-`Annotated[Any, function]`: the function gives such types, by name of the parameter, once there is a value. A parameter `resolved_config` brings
-`--config` and `--print_config`, and takes the configuration as it was understood.
+`Annotated[Any, function]`: the function gives such types, by the names of the parameters, once there are values. A
+parameter `resolved_config` brings `--config` and `--print_config`, and takes the configuration as it was understood.
 """
 
 import argparse
@@ -17,7 +17,7 @@ import yaml  # type: ignore[import-untyped]
 from docstring_parser import DocstringStyle
 from docstring_parser import parse as parse_docstring
 
-from oodlit.cli.configuration import CLASS_KEYS, check, make, search_current_folder, spell_out
+from oodlit.cli.configuration import CLASS_KEYS, make, plan, search_current_folder, spell_out
 from oodlit.errors import UnknownNameError, UsageError
 
 __all__ = ["arguments_of", "print_help"]
@@ -44,16 +44,16 @@ def arguments_of(function: _Function, words: Sequence[str]) -> dict[str, Any] | 
     missing = [name for name, p in parameters.items() if p.default is p.empty and name not in given]
     if missing and not printing:
         raise UsageError(f"needed but not given: {', '.join(missing)}")
-    checked = {name: check(value, _type(parameters[name]), _label(parameters[name])) for name, value in given.items()}
+    planned = {name: plan(value, _type(parameters[name]), _label(parameters[name])) for name, value in given.items()}
     if not configured:
-        return checked
-    whole = {name: checked.get(name, p.default) for name, p in parameters.items() if name not in missing}
+        return planned
+    whole = {name: planned.get(name, p.default) for name, p in parameters.items() if name not in missing}
     resolved = yaml.safe_dump(spell_out(whole), sort_keys=False)
     if printing:
         print(resolved, end="")  # noqa: T201 - it was asked for
         return None
-    with _seeded(checked.get("seed", 0)):
-        return {**make(checked), "resolved_config": resolved}
+    with _seeded(planned.get("seed", 0)):
+        return {**make(planned), "resolved_config": resolved}
 
 
 @contextmanager
@@ -109,8 +109,10 @@ def _read(words: Sequence[str], parameters: _Parameters, *, configured: bool) ->
             if not rest or rest[0].startswith("--"):
                 raise UsageError(f"--{option}: a value is needed")
             text = rest.pop(0)
-        for key, value in (_of_file(Path(text)) if option == "config" else {name: _of_text(text)}).items():
-            _option(key, known)
+        nested = option in parameters and get_origin(parameters[option].annotation) is Annotated
+        written = _of_file(Path(text)) if option == "config" else {name: _of_text(text) if nested else text}
+        for key, value in written.items():
+            _option(key, known - {"config"})
             given = _put(given, key.removesuffix("+").split("."), value, more=key.endswith("+"))
     for parameter in (p for p in parameters.values() if _is_position(p) and in_place):
         if get_origin(parameter.annotation) is list:

@@ -18,7 +18,7 @@ import jsonargparse
 
 from oodlit.errors import InvalidArgumentError, OodlitError, UnknownNameError, UsageError
 
-__all__ = ["CLASS_KEYS", "check", "make", "search_current_folder", "spell_out"]
+__all__ = ["CLASS_KEYS", "make", "plan", "search_current_folder", "spell_out"]
 
 CLASS_KEYS = ("class_path", "init_args", "dict_kwargs")
 """What describes an object."""
@@ -39,8 +39,8 @@ class Planned:
     kinds: tuple[type, ...] = ()
 
 
-def check(value: Any, kind: Any, where: str) -> Any:
-    """Check the names in a value and convert it to a type.
+def plan(value: Any, kind: Any, where: str) -> Any:
+    """Check the names in a value, convert it to a type, and plan its objects.
 
     Args:
         value: What was written: text, numbers, lists and dictionaries.
@@ -56,9 +56,10 @@ def check(value: Any, kind: Any, where: str) -> Any:
     """
     members = _members(kind)
     kinds, inner = _object_kinds(members), _inner(members, value)
-    is_callable = any((get_origin(member) or member) is Callable for member in members)
+    is_callable = _is_callable(members)
     if isinstance(value, str):
-        if enum := next((m for m in members if isinstance(m, type) and issubclass(m, Enum)), None):
+        enum = next((m for m in members if isinstance(m, type) and issubclass(m, Enum)), None)
+        if enum and str not in members:
             return _member(enum, value)
         if is_callable or (kinds and not any(m in members for m in (str, Path))):
             found = _find(value, kinds, where)
@@ -71,55 +72,59 @@ def check(value: Any, kind: Any, where: str) -> Any:
     elif isinstance(value, dict) and "class_path" not in value and len(kinds) == 1 and is_dataclass(kinds[0]):
         value = {"class_path": f"{kinds[0].__module__}.{kinds[0].__qualname__}", "init_args": value}
     if isinstance(value, dict) and "class_path" in value and (kinds or is_callable or inner is Any):
-        return _plan(value, kinds, where)
-    if inner is not None and (_object_kinds(_members(inner)) or _is_nested(value)):
+        return _plan_object(value, kinds, where)
+    if inner is not None and (_object_kinds(_members(inner)) or _is_callable(_members(inner)) or _is_nested(value)):
         if isinstance(value, dict):
-            return {key: check(item, inner, f"{where}.{key}") for key, item in value.items()}
-        return [check(item, inner, f"{where}[{index}]") for index, item in enumerate(value)]
+            return {key: plan(item, inner, f"{where}.{key}") for key, item in value.items()}
+        return [plan(item, inner, f"{where}[{index}]") for index, item in enumerate(value)]
     return _convert(value, kind, where)
 
 
-def make(checked: Any) -> Any:
-    """Make the objects that `check` has planned.
+def make(planned: Any) -> Any:
+    """Make the objects that `plan` has planned.
 
     Raises:
         OodlitError: What a class of oodlit says about its arguments, as it says it; errors of other classes with the
             name of the class.
     """
-    if isinstance(checked, list):
-        return [make(item) for item in checked]
-    if isinstance(checked, dict):
-        return {key: make(item) for key, item in checked.items()}
-    if not isinstance(checked, Planned):
-        return checked
-    if checked.arguments is None:
-        return checked.maker
-    arguments = make(checked.arguments)
+    if not isinstance(planned, Planned):
+        return _each(planned, make)
+    if planned.arguments is None:
+        return planned.maker
+    arguments = make(planned.arguments)
     try:
-        made = checked.maker(**arguments)
+        made = planned.maker(**arguments)
     except (OodlitError, OSError):
         raise
     except Exception as error:
         refused = isinstance(error, (TypeError, ValueError, LookupError))
-        raise (InvalidArgumentError if refused else OodlitError)(_told(checked.path, error)) from error
-    if checked.kinds and not isinstance(made, checked.kinds):
-        raise InvalidArgumentError(f"{checked.path} makes no {_names(checked.kinds)} but {_shown(made)}")
+        raise (InvalidArgumentError if refused else OodlitError)(_told(planned.path, error)) from error
+    if not _is_a(made, planned.kinds):
+        raise InvalidArgumentError(f"{planned.path} makes no {_names(planned.kinds)} but {_shown(made)}")
     return made
 
 
-def spell_out(checked: Any) -> Any:
-    """What `check` gave as plain values for a file, with full paths and with the arguments that were left out."""
-    if isinstance(checked, Planned) and checked.arguments is None:
-        return checked.path
-    if isinstance(checked, Planned):
-        defaults = {n: p.default for n, p in _parameters(checked.maker).items() if isinstance(p.default, _PLAIN)}
-        arguments = {name: spell_out(value) for name, value in {**defaults, **(checked.arguments or {})}.items()}
-        return {"class_path": checked.path, **({"init_args": arguments} if arguments else {})}
-    if isinstance(checked, dict):
-        return {key: spell_out(item) for key, item in checked.items()}
-    if isinstance(checked, (list, tuple, set, frozenset)):
-        return [spell_out(item) for item in checked]
-    return str(checked) if isinstance(checked, (PurePath, Enum)) else checked
+def spell_out(planned: Any) -> Any:
+    """What `plan` gave as plain values for a file, with full paths and with the arguments that were left out."""
+    if isinstance(planned, Planned):
+        if planned.arguments is None:
+            return planned.path
+        typed = {name: p for name, p in _parameters(planned.maker).items() if p.annotation not in _UNTYPED}
+        defaults = {name: p.default for name, p in typed.items() if isinstance(p.default, _PLAIN)}
+        arguments = {name: spell_out(value) for name, value in {**defaults, **planned.arguments}.items()}
+        return {"class_path": planned.path, **({"init_args": arguments} if arguments else {})}
+    if isinstance(planned, (PurePath, Enum)):
+        return planned.name if isinstance(planned, Enum) else str(planned)
+    if isinstance(planned, type):
+        return f"{planned.__module__}.{planned.__qualname__}"
+    return _each(list(planned) if isinstance(planned, (tuple, set, frozenset)) else planned, spell_out)
+
+
+def _each(value: Any, function: Callable[[Any], Any]) -> Any:
+    """What a list or dictionary holds, each through a function; other values as they are."""
+    if isinstance(value, dict):
+        return {key: function(item) for key, item in value.items()}
+    return [function(item) for item in value] if isinstance(value, list) else value
 
 
 def search_current_folder() -> None:
@@ -129,7 +134,7 @@ def search_current_folder() -> None:
         sys.path.append(here)
 
 
-def _plan(value: Mapping[str, Any], kinds: tuple[type, ...], where: str) -> Planned:
+def _plan_object(value: Mapping[str, Any], kinds: tuple[type, ...], where: str) -> Planned:
     """The object of a `class_path`, once its name, its kind and its arguments are in order."""
     path, arguments = value["class_path"], value.get("init_args") or {}
     if not isinstance(path, str):
@@ -144,20 +149,17 @@ def _plan(value: Mapping[str, Any], kinds: tuple[type, ...], where: str) -> Plan
         raise UsageError(f"{where}: {path} is no {_names(kinds)}")
     if not isinstance(arguments, dict):
         raise UsageError(f"{where}: init_args of {path} is {_shown(arguments)}; names with values are needed")
-    arguments = {**arguments, **(value.get("dict_kwargs") or {})}
     parameters = _parameters(maker)
-    for name in arguments:
-        if name not in parameters and name not in (known := _known_arguments(maker, parameters)):
-            if not known:
-                raise UnknownNameError(f"{path} takes no arguments, {name!r} is given")
-            raise UnknownNameError.of(f"argument of {path}", str(name), known)
+    if unknown := [str(name) for name in arguments if name not in parameters]:
+        _check_passed_on(unknown, maker, path)
+    arguments = {**arguments, **(value.get("dict_kwargs") or {})}  # for `**kwargs` that nobody can look into
     if missing := [n for n, p in parameters.items() if p.default is p.empty and n not in arguments]:
         raise UsageError(f"{where}: {path} needs {', '.join(missing)} in init_args")
-    checked = {
-        name: check(item, parameters[name].annotation if name in parameters else Any, f"{where}.{name}")
+    planned = {
+        name: plan(item, parameters[name].annotation if name in parameters else Any, f"{where}.{name}")
         for name, item in arguments.items()
     }
-    return Planned(path, maker, checked, kinds)
+    return Planned(path, maker, planned, kinds)
 
 
 def _short_names() -> dict[str, str]:
@@ -208,13 +210,17 @@ def _parameters(maker: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     return {n: p.replace(annotation=Any) if p.annotation is p.empty else p for n, p in named.items()}
 
 
-def _known_arguments(maker: Callable[..., Any], parameters: Iterable[str]) -> list[str]:
-    """Names of all arguments, those included that `**kwargs` passes on."""
+def _check_passed_on(names: Iterable[str], maker: Callable[..., Any], path: str) -> None:
+    """Names that are not in the signature can be in the one of a base class, where `**kwargs` passes them on."""
     parser = jsonargparse.ArgumentParser(exit_on_error=False)
-    with suppress(Exception):  # without readable source
-        add = parser.add_class_arguments if isinstance(maker, type) else parser.add_function_arguments
-        return list(add(maker, fail_untyped=False))
-    return list(parameters)
+    add = parser.add_class_arguments if isinstance(maker, type) else parser.add_function_arguments
+    with suppress(ValueError):  # the constructor says what it knows where its source cannot be read
+        known = add(maker, fail_untyped=False)
+        for name in names:
+            if not known:
+                raise UnknownNameError(f"{path} takes no arguments, {name!r} is given")
+            if name not in known:
+                raise UnknownNameError.of(f"argument of {path}", name, known)
 
 
 def _members(kind: Any) -> tuple[Any, ...]:
@@ -230,6 +236,10 @@ def _object_kinds(members: Iterable[Any]) -> tuple[type, ...]:
     """Those of the types that have to be made from a class."""
     types = (m for m in members if isinstance(m, type) and get_origin(m) is None and m not in _UNTYPED)
     return tuple(kind for kind in types if not issubclass(kind, _PLAIN) and kind.__module__ != "collections.abc")
+
+
+def _is_callable(members: Iterable[Any]) -> bool:
+    return any((get_origin(member) or member) is Callable for member in members)
 
 
 def _inner(members: Iterable[Any], value: object) -> Any:
@@ -258,9 +268,15 @@ def _fits(maker: Any, kinds: tuple[type, ...]) -> bool:
     return True
 
 
+def _is_a(made: object, kinds: tuple[type, ...]) -> bool:
+    with suppress(TypeError):  # protocols that are for type checkers alone
+        return not kinds or isinstance(made, kinds)
+    return True
+
+
 def _member(enum: type[Enum], name: str) -> Enum:
-    known = {str(member): member for member in enum}
-    if found := known.get(name.lower()) or enum.__members__.get(name):
+    known = {str(member.value): member for member in enum}
+    if found := enum.__members__.get(name) or known.get(name.lower()):
         return found
     raise UnknownNameError.of(enum.__name__.lower(), name, known)
 

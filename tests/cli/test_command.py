@@ -1,12 +1,15 @@
 """A command is a function and a line; what is written in files and options becomes its arguments."""
 
 import importlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
 import yaml
+from PIL import Image
 
+from oodlit.cli.configuration import make, plan, spell_out
 from oodlit.cli.main import COMMANDS, main
 
 
@@ -123,8 +126,39 @@ def test_values_have_the_types_of_their_options(tmp_path: Path, capsys: pytest.C
     assert resolved(tmp_path, capsys, "--data.root=null")["data"]["init_args"]["root"] is None
 
 
-def test_what_was_resolved_resolves_to_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first = resolved(tmp_path, capsys)
-    (tmp_path / "again.yaml").write_text(yaml.safe_dump(first))
+OWN = """
+backbone:
+  class_path: OODModule
+  init_args:
+    backbone: {class_path: torch.nn.Flatten}
+    transform:
+      class_path: torchvision.transforms.v2.Compose
+      init_args:
+        transforms:
+          - {class_path: torchvision.transforms.v2.Resize, init_args: {size: [8, 8]}}
+          - {class_path: torchvision.transforms.RandomCrop, init_args: {size: 8}}
+          - torchvision.transforms.functional.to_tensor
+data:
+  class_path: OODDataModule
+  init_args:
+    streams: [{class_path: shard_stream, init_args: {shards: s, role: ID, cache: {attempts: 2}}}]
+detectors: [{class_path: ReAct, init_args: {then: Energy}}]
+"""
+
+
+@pytest.mark.parametrize("text", [FILE, OWN])
+def test_what_was_resolved_resolves_to_itself(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "run.yaml").write_text(text)
+    assert main(["evaluate", "--config", str(tmp_path / "run.yaml"), "--print_config"]) == 0
+    first = capsys.readouterr().out
+    (tmp_path / "again.yaml").write_text(first)
     assert main(["evaluate", "--config", str(tmp_path / "again.yaml"), "--print_config"]) == 0
-    assert yaml.safe_load(capsys.readouterr().out) == first
+    assert capsys.readouterr().out == first
+
+
+def test_objects_are_made_from_the_inside_out() -> None:
+    given = yaml.safe_load(OWN)["backbone"]["init_args"]["transform"]
+    again = spell_out(plan(given, Callable[..., Any], "transform"))
+    transform = make(plan(again, Callable[..., Any], "transform"))
+    assert [type(step).__name__ for step in transform.transforms] == ["Resize", "RandomCrop", "function"]
+    assert transform(Image.new("RGB", (20, 10))).shape == (3, 8, 8)

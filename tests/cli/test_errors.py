@@ -28,6 +28,9 @@ class Open(Net):
 
 def number():
     return 3
+
+def anything(**given):
+    raise ValueError(str(given))
 """
 
 FILE = """
@@ -85,6 +88,10 @@ HELP = " (see 'oodlit evaluate --help')"
         (
             "--backbone={class_path: own_of_errors.Open, init_args: {depth: 0}}",
             "own_of_errors.Open: ValueError: depth must be positive",
+        ),
+        (
+            "--backbone={class_path: own_of_errors.anything, dict_kwargs: {width: 3}}",
+            "own_of_errors.anything: ValueError: {'width': 3}",
         ),
         ("--backbone={class_path: own_of_errors.number}", "own_of_errors.number makes no Module but 3"),
         # unknown names at every depth
