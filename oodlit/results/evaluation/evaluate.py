@@ -49,7 +49,7 @@ def evaluate(
     thresholds = {}
     for detector in detectors:
         run = _DetectorEvaluation(detector, sets, rows, metrics, notes)
-        for scored in sets.of(Role.ID, Role.SHIFT, Role.OOD, Role.UNIT_TEST):
+        for scored in sets.tested:
             run.add_rows(scored)
         thresholds[detector] = run.thresholds
     for scored in sets.of(Role.OOD):
@@ -70,7 +70,7 @@ def _add_values_of_the_classifier(sets: ScoredSets, rows: TableRows, metrics: It
     """What no detector takes part in, on labelled images; returns notes on sets without labels."""
     notes = []
     nothing = torch.empty(0)
-    for scored in sets.of(Role.ID, Role.SHIFT, Role.OOD, Role.UNIT_TEST):
+    for scored in sets.tested:
         chosen = [m for m in metrics if m.entry.of_classifier and scored.info.role in m.entry.of]
         if chosen and len(scored) and not scored.is_labelled.any():
             names = ", ".join(metric.name for metric in chosen)
