@@ -113,8 +113,8 @@ class _DetectorEvaluation:
             return {}
         scored = [self.sets.values(self.detector, part) for part in train]
         if all(bool(values.isnan().all()) for values in scored):  # detectors that read images may have no such scores
-            names = ", ".join(settings.der_names)
-            self.notes.append(f"{self.detector}: {names} not computed, it did not score the training images")
+            names = [metric.name for metric in self.metrics if "training" in metric.entry.needs]
+            self.notes.append(f"{self.detector}: {', '.join(names)} not computed, it did not score the training images")
             return {}
         correct = torch.cat([v[torch.from_numpy(part.is_correct)] for v, part in zip(scored, train, strict=True)])
         if len(correct) == 0:
@@ -159,8 +159,9 @@ class _DetectorEvaluation:
                 f"{self.detector}: {' and '.join(filter(None, (', '.join(names), last)))} of {name!r} not computed,"
                 f" {int((~scored.is_labelled).sum())} of {len(scored)} images have no label"
             )
-        found = [metric for metric in self.metrics if role in metric.entry.of and not metric.entry.needs & missing]
-        return [metric for metric in found if "training" not in metric.entry.needs or metric.name in self.thresholds]
+        if not self.thresholds.keys() & set(self.settings.der_names):
+            missing.add("training")
+        return [metric for metric in self.metrics if role in metric.entry.of and not metric.entry.needs & missing]
 
     def _images(self, scored: ScoredSet, members: np.ndarray, *, pooled: bool = False) -> Images:
         return Images(
@@ -181,7 +182,7 @@ class _DetectorEvaluation:
             seen = in_spectrum if "shifted" in metric.entry.needs else images
             n_id, n_ood = (len(seen), 0) if is_known else (len(seen.id_scores), len(seen))
             if "training" in metric.entry.needs:
-                seen = replace(seen, threshold=self.thresholds[metric.name])
+                seen = replace(seen, threshold=self.thresholds[f"der{metric.number}"])
             value = metric.entry.compute(seen)
             self.rows.add(address, prefix + metric.name, value, n_id=n_id, n_ood=n_ood, rule=self._rule(metric))
 
