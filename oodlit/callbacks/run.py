@@ -12,6 +12,7 @@ import torch
 from pytorch_lightning.utilities import rank_zero_info
 from torch import Tensor
 
+from oodlit.atomic import write_bytes
 from oodlit.callbacks.checks import check_memory, check_train_size
 from oodlit.callbacks.choice import Choice
 from oodlit.callbacks.record import Record, joined, run_record
@@ -26,7 +27,7 @@ from oodlit.errors import DataError, OodlitError
 from oodlit.module import OODModule
 from oodlit.outputs import Outputs
 from oodlit.results import DatasetInfo, Results, Settings
-from oodlit.results.storage import UNEVALUATED, write_bytes
+from oodlit.results.storage import UNEVALUATED
 from oodlit.roles import Role
 
 __all__ = ["Run"]

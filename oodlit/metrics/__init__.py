@@ -1,6 +1,7 @@
 """Metrics of OOD detection: pure functions of tensors or array-likes, and torchmetrics classes of the same names.
 
-A higher score means more in-distribution, and ID is the positive class, everywhere. The export list is the registry.
+A higher score means more in-distribution, and ID is the positive class, everywhere. The export list is the registry:
+what a file with an exported name lists as `ENTRIES` stands in the table of results (`oodlit.metrics.entry`).
 """
 
 from oodlit.metrics.accuracy import Accuracy as Accuracy

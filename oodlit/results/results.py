@@ -4,10 +4,12 @@ import importlib
 import math
 import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from oodlit.atomic import write_bytes
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.metrics.settings import Settings
 from oodlit.results import export, storage, views
@@ -210,11 +212,11 @@ class Results(RunResults):
 
     def to_csv(self, path: str | os.PathLike[str]) -> None:
         """Write the table as CSV, with numbers that read back exactly."""
-        storage.write_text(path, self.table.to_csv(index=False, lineterminator="\n"))
+        self._written(self.table.to_csv(index=False, lineterminator="\n"), path)
 
     def to_parquet(self, path: str | os.PathLike[str]) -> None:
         """Write the table as Parquet."""
-        storage.write_bytes(path, self.table.to_parquet(index=False))
+        write_bytes(Path(path), self.table.to_parquet(index=False))
 
     def to_json(self, path: str | os.PathLike[str] | None = None) -> str:
         """The table as a JSON list of records (NaN = null); written to `path` if given."""
@@ -247,5 +249,5 @@ class Results(RunResults):
 
     def _written(self, text: str, path: str | os.PathLike[str] | None) -> str:
         if path is not None:
-            storage.write_text(path, text)
+            write_bytes(Path(path), text.encode())
         return text

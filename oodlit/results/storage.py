@@ -14,11 +14,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from oodlit import atomic
 from oodlit.atomic import temporary_folder
 from oodlit.errors import DataError, InvalidArgumentError
 
-__all__ = ["UNEVALUATED", "check_replaceable", "read", "to_plain", "write", "write_bytes", "write_text"]
+__all__ = ["UNEVALUATED", "check_replaceable", "read", "to_plain", "write"]
 
 TABLE, SCORES, RUN, PENDING = "table.csv", "scores.parquet", "run.json", ".pending"
 UNEVALUATED = "unevaluated-scores.parquet"
@@ -188,16 +187,6 @@ def _finish(target: Path) -> None:
     _fsync(target)
     with contextlib.suppress(OSError):  # gone, or filled anew by another process, which ends it itself
         (target / PENDING).rmdir()
-
-
-def write_text(path: str | os.PathLike[str], text: str) -> None:
-    """Write one text file atomically."""
-    write_bytes(path, text.encode("utf-8"))
-
-
-def write_bytes(path: str | os.PathLike[str], content: bytes) -> None:
-    """Write one file atomically."""
-    atomic.write_bytes(Path(path), content)
 
 
 def to_plain(value: object) -> Any:  # noqa: PLR0911

@@ -49,7 +49,7 @@ def evaluate(
     thresholds = {}
     for detector in detectors:
         run = _DetectorEvaluation(detector, sets, rows, metrics, notes)
-        for scored in sets.of(Role.ID, Role.SHIFT, Role.OOD, Role.UNIT_TEST):
+        for scored in sets.tested:
             run.add_rows(scored)
         thresholds[detector] = run.thresholds
     for scored in sets.of(Role.OOD):
@@ -70,7 +70,7 @@ def _add_values_of_the_classifier(sets: ScoredSets, rows: TableRows, metrics: It
     """What no detector takes part in, on labelled images; returns notes on sets without labels."""
     notes = []
     nothing = torch.empty(0)
-    for scored in sets.of(Role.ID, Role.SHIFT, Role.OOD, Role.UNIT_TEST):
+    for scored in sets.tested:
         chosen = [m for m in metrics if m.entry.of_classifier and scored.info.role in m.entry.of]
         if chosen and len(scored) and not scored.is_labelled.any():
             names = ", ".join(metric.name for metric in chosen)
@@ -113,8 +113,8 @@ class _DetectorEvaluation:
             return {}
         scored = [self.sets.values(self.detector, part) for part in train]
         if all(bool(values.isnan().all()) for values in scored):  # detectors that read images may have no such scores
-            names = ", ".join(settings.der_names)
-            self.notes.append(f"{self.detector}: {names} not computed, it did not score the training images")
+            names = [metric.name for metric in self.metrics if "training" in metric.entry.needs]
+            self.notes.append(f"{self.detector}: {', '.join(names)} not computed, it did not score the training images")
             return {}
         correct = torch.cat([v[torch.from_numpy(part.is_correct)] for v, part in zip(scored, train, strict=True)])
         if len(correct) == 0:
@@ -128,21 +128,19 @@ class _DetectorEvaluation:
         role, name = scored.info.role, scored.info.name
         present = self._present(scored)
         metrics = [metric for metric in present if not metric.entry.of_set]
-        everything = np.arange(len(scored))
-        groups = {group: self._images(scored, members) for group, members in scored.members.items()}
-        whole = self._images(scored, everything)
-        if role is Role.OOD and groups:
-            self._add_of_groups(name, groups, metrics)
-            whole = self._images(scored, np.sort(np.concatenate(list(scored.members.values()))), pooled=True)
-            self._add(Address(self.detector, name), whole, metrics, prefix=POOLED)
-            self._add_means(name, groups, metrics, n_ood=len(whole))
-        elif role is Role.UNIT_TEST and groups:
-            self._add_of_groups(name, groups, metrics)
+        whole = self._images(scored, np.arange(len(scored)))
+        if scored.members and role in UNKNOWN_CLASSES:
+            self._add_of_groups(scored, metrics)
         else:
             self._add(Address(self.detector, name), whole, metrics)
-            self._add_of_groups(name, groups, metrics)
-        of_set = [metric for metric in present if metric.entry.of_set]
-        self._add(Address(self.detector, name), replace(whole, groups=groups or {name: whole}), of_set)
+            self._add_of_groups(scored, metrics)
+        if scored.members and role is Role.OOD:
+            whole = self._images(scored, np.sort(np.concatenate(list(scored.members.values()))), pooled=True)
+            self._add(Address(self.detector, name), whole, metrics, prefix=POOLED)
+            self._add_means(scored, metrics, n_ood=len(whole))
+        if of_set := [metric for metric in present if metric.entry.of_set]:
+            groups = {group: self._images(scored, members) for group, members in scored.members.items()}
+            self._add(Address(self.detector, name), replace(whole, groups=groups or {name: whole}), of_set)
 
     def _present(self, scored: ScoredSet) -> list[TableMetric]:
         """The metrics of a set for which everything is there; the others are noted where it is labels."""
@@ -159,8 +157,9 @@ class _DetectorEvaluation:
                 f"{self.detector}: {' and '.join(filter(None, (', '.join(names), last)))} of {name!r} not computed,"
                 f" {int((~scored.is_labelled).sum())} of {len(scored)} images have no label"
             )
-        found = [metric for metric in self.metrics if role in metric.entry.of and not metric.entry.needs & missing]
-        return [metric for metric in found if "training" not in metric.entry.needs or metric.name in self.thresholds]
+        if not self.thresholds.keys() & set(self.settings.der_names):
+            missing.add("training")
+        return [metric for metric in self.metrics if role in metric.entry.of and not metric.entry.needs & missing]
 
     def _images(self, scored: ScoredSet, members: np.ndarray, *, pooled: bool = False) -> Images:
         return Images(
@@ -181,24 +180,25 @@ class _DetectorEvaluation:
             seen = in_spectrum if "shifted" in metric.entry.needs else images
             n_id, n_ood = (len(seen), 0) if is_known else (len(seen.id_scores), len(seen))
             if "training" in metric.entry.needs:
-                seen = replace(seen, threshold=self.thresholds[metric.name])
+                seen = replace(seen, threshold=self.thresholds[f"der{metric.number}"])
             value = metric.entry.compute(seen)
             self.rows.add(address, prefix + metric.name, value, n_id=n_id, n_ood=n_ood, rule=self._rule(metric))
 
-    def _add_of_groups(self, dataset: str, groups: dict[str, Images], metrics: Sequence[TableMetric]) -> None:
-        for name, images in groups.items():
-            self._add(Address(self.detector, dataset, name), images, metrics)
+    def _add_of_groups(self, scored: ScoredSet, metrics: Sequence[TableMetric]) -> None:
+        for name, members in scored.members.items():  # one at a time: a ranking is as large as the ID set
+            self._add(Address(self.detector, scored.info.name, name), self._images(scored, members), metrics)
 
-    def _add_means(self, dataset: str, groups: Iterable[str], metrics: Iterable[TableMetric], *, n_ood: int) -> None:
+    def _add_means(self, scored: ScoredSet, metrics: Iterable[TableMetric], *, n_ood: int) -> None:
         """Means over the OOD classes, whose rows are there."""
         for metric in metrics:
-            found = [self.rows.rows[self.detector, dataset, name, metric.name] for name in groups]
+            key = self.detector, scored.info.name
+            found = [self.rows.rows[(*key, name, metric.name)] for name in scored.members]
             values = [row.value for row in found]
             empty = sum(math.isnan(value) for value in values)
             value = Value(math.nan if empty else math.fsum(values) / len(values))
             value = value._replace(reason=f"{empty} of {len(values)} classes have no value")
-            address, rule = Address(self.detector, dataset), self._rule(metric)
-            self.rows.add(address, MEAN + metric.name, value, n_id=found[0].n_id, n_ood=n_ood, rule=rule)
+            rule = self._rule(metric)
+            self.rows.add(Address(*key), MEAN + metric.name, value, n_id=found[0].n_id, n_ood=n_ood, rule=rule)
 
     def _rule(self, metric: TableMetric) -> str:
         return self.settings.rule if metric.entry.by_threshold else ""

@@ -60,12 +60,13 @@ class ScoredSets:
             members = {n: np.flatnonzero(groups[rows] == i) for i, n in enumerate(info.class_names) if n in chosen}
             self.sets[info.name] = ScoredSet(info, rows, members, is_correct[rows] & labelled, labelled)
         self.id = self.sets[id_dataset(datasets).name]
+        self.tested = [scored for scored in self.sets.values() if scored.info.role is not Role.TRAIN]
         self.train = [scored for scored in self.of(Role.TRAIN) if len(scored)]
         self.shifted = [scored for scored in self.of(Role.SHIFT) if len(scored)]
 
-    def of(self, *roles: Role) -> list[ScoredSet]:
-        """The sets with one of the roles, in the order of the data sets."""
-        return [scored for scored in self.sets.values() if scored.info.role in roles]
+    def of(self, role: Role) -> list[ScoredSet]:
+        """The sets with a role, in the order of the data sets."""
+        return [scored for scored in self.sets.values() if scored.info.role is role]
 
     def values(self, detector: str, scored: ScoredSet, members: np.ndarray | None = None) -> Tensor:
         """Scores of a detector on a set, or on some of its members."""
