@@ -17,7 +17,7 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-__all__ = ["fsync", "lock", "remove_leftovers", "temporary_file", "temporary_folder", "write_bytes", "write_text"]
+__all__ = ["fsync", "lock", "remove", "remove_leftovers", "temporary_file", "temporary_folder", "write_bytes", "write_text"]
 
 ABANDONED_S = 86_400.0
 """Age of a leftover where the file system has no locks: one day."""
@@ -95,7 +95,7 @@ def remove_leftovers(folder: Path, names: str) -> None:
             handle = _locked(path, wait=False)
             try:
                 if handle is not None or time.time() - path.stat().st_mtime > ABANDONED_S:
-                    _remove(path)
+                    remove(path)
             finally:
                 _close(handle)
 
@@ -107,7 +107,7 @@ def _temporary(target: Path, parent: Path, *, is_folder: bool) -> Iterator[Path]
     try:
         yield path
     finally:
-        _remove(path)
+        remove(path)
         _close(handle)
 
 
@@ -161,7 +161,8 @@ def _close(handle: int | None) -> None:
         os.close(handle)
 
 
-def _remove(path: Path) -> None:
+def remove(path: Path) -> None:
+    """Remove a file, or a folder with its content, if it is there."""
     if path.is_dir() and not path.is_symlink():
         shutil.rmtree(path, ignore_errors=True)
     else:

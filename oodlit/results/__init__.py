@@ -10,8 +10,10 @@ from oodlit import _lazy
 if TYPE_CHECKING:
     from oodlit.metrics.settings import Settings as Settings
     from oodlit.results.comparison import compare as compare
+    from oodlit.results.finding import Finding as Finding
     from oodlit.results.info import DatasetInfo as DatasetInfo
     from oodlit.results.results import Results as Results
+    from oodlit.results.results import UnfinishedRunWarning as UnfinishedRunWarning
     from oodlit.results.run_results import RunResults as RunResults
 
 __getattr__, __dir__, __all__ = _lazy.lazy_exports(__name__)

@@ -7,7 +7,7 @@ import re
 import pandas as pd
 
 from oodlit.results.glossary import entry_of
-from oodlit.results.storage import to_plain
+from oodlit.results.plain import to_json
 
 __all__ = ["to_json_text", "to_latex_text", "to_markdown_text"]
 
@@ -68,7 +68,7 @@ def to_latex_text(summary: pd.DataFrame) -> str:
 
 def to_json_text(table: pd.DataFrame) -> str:
     """The table as a list of records; NaN is null."""
-    return json.dumps(to_plain(table.to_dict("records")), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+    return to_json(table.to_dict("records"))
 
 
 def _cell(value: float, *, is_count: bool) -> str:

@@ -3,7 +3,9 @@
 import importlib
 import math
 import os
+import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,18 +14,25 @@ import pandas as pd
 from oodlit.atomic import write_bytes
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.metrics.settings import Settings
-from oodlit.results import export, storage, views
+from oodlit.results import export, storage, unfinished, views
 from oodlit.results.comparison import compare
 from oodlit.results.evaluation.evaluate import evaluate
+from oodlit.results.findings import find
 from oodlit.results.info import DatasetInfo, check_classes, id_dataset
 from oodlit.results.pooling import pool
 from oodlit.results.run_results import RunResults
 from oodlit.results.score_table import checked, count_notes
+from oodlit.results.unfinished import UNFINISHED, FinishedStreams
+from oodlit.roles import Role
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Results"]
+__all__ = ["Results", "UnfinishedRunWarning"]
+
+
+class UnfinishedRunWarning(UserWarning):
+    """The results are not those of the last run that was started, or not of all its streams."""
 
 
 class Results(RunResults):
@@ -97,15 +106,34 @@ class Results(RunResults):
             "undefined": evaluation.undefined,
             "notes": evaluation.notes + count_notes(frame, datasets),
         }
-        return cls(frame, evaluation.table, {**(run or {}), **own})
+        results = cls(frame, evaluation.table, {**(run or {}), **own})
+        return replace(results, run={**results.run, "findings": [found._asdict() for found in find(results)]})
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> "Results":
-        """Read what `save` wrote.
+        """Read what `save` wrote, or what a run that broke off had finished.
+
+        Where a complete result lies beside the streams of a newer run that broke off, the result is read; the newer
+        streams are in `unfinished` within the folder.
+
+        Warns:
+            UnfinishedRunWarning: A run broke off: which streams there are, and which not.
 
         Raises:
-            DataError: A file is missing, unreadable, or does not belong to the others.
+            DataError: A file is missing, unreadable, or does not belong to the others, or no stream was finished.
         """
+        beside = Path(directory) / UNFINISHED
+        if not storage.is_complete(directory):
+            for folder in (beside, Path(directory)):
+                if (found := unfinished.read(folder)) is not None:
+                    return cls._from_finished_streams(found, folder)
+        elif (beside / storage.RUN).is_file():
+            warnings.warn(
+                f"{directory}: a newer run broke off; this is the complete result of the run before, what the newer one"
+                f" has finished is in {beside}",
+                UnfinishedRunWarning,
+                stacklevel=2,
+            )
         table, scores, run = storage.read(directory)
         results = cls(scores, table, run)
         try:
@@ -121,6 +149,23 @@ class Results(RunResults):
                 " load it with the version it names"
             ) from error
         return results
+
+    @classmethod
+    def _from_finished_streams(cls, found: FinishedStreams, folder: Path) -> "Results":
+        names = ", ".join(info.name for info in found.datasets)
+        if not any(info.role is Role.ID for info in found.datasets):
+            raise DataError(
+                f"{folder}: the run broke off when it had finished {names}, which is no ID set: nothing can be"
+                " evaluated; its fitted detectors can be used again (fitted=...)"
+            )
+        warnings.warn(
+            f"{folder}: the run broke off; it had finished {names}, and not {', '.join(found.missing) or 'the table'}",
+            UnfinishedRunWarning,
+            stacklevel=3,
+        )
+        settings = {name: value for name, value in found.run.pop("settings").items() if name != "classes"}
+        run = found.run | {"unfinished": {"missing": found.missing}}
+        return cls.from_scores(found.scores, found.datasets, found.detectors, run=run, **settings)
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write `table.csv`, `scores.parquet` and `run.json`.

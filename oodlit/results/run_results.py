@@ -8,6 +8,7 @@ import pandas as pd
 
 from oodlit.errors import UnknownNameError
 from oodlit.metrics.settings import Settings
+from oodlit.results.finding import Finding
 from oodlit.results.info import DatasetInfo
 from oodlit.results.names import MODEL, metric_names
 from oodlit.roles import Role
@@ -47,6 +48,11 @@ class RunResults:
     def settings(self) -> Settings:
         """How the table was computed."""
         return Settings.from_json(self.run["settings"])
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """What makes the numbers doubtful, or worth believing: a classifier at chance, class lists that differ, ..."""
+        return tuple(Finding(**entry) for entry in self.run.get("findings") or [])
 
     def dataset(self, name: str) -> DatasetInfo:
         """The data set of that name.

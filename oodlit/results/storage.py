@@ -6,44 +6,55 @@ import io
 import json
 import math
 import os
-from collections.abc import Mapping
-from enum import Enum
+import uuid
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
-from oodlit.atomic import temporary_folder
+from oodlit.atomic import fsync, remove, temporary_folder
 from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.results.plain import to_json
 
-__all__ = ["UNEVALUATED", "check_replaceable", "read", "to_plain", "write"]
+__all__ = ["check_replaceable", "is_complete", "read", "write"]
 
 TABLE, SCORES, RUN, PENDING = "table.csv", "scores.parquet", "run.json", ".pending"
-UNEVALUATED = "unevaluated-scores.parquet"
-"""Scores of a run whose metrics could not be formed."""
 FILES = (RUN, TABLE, SCORES)
-PARTS = (TABLE, SCORES, UNEVALUATED, "report.html", "thumbnails", "fitted")
-"""What a run leaves beside its record."""
+BESIDE = ("report.html", "thumbnails", "fitted")
+"""What a run leaves beside its results, from its fit to its page."""
+GONE = ".gone-"
+"""Begins the name of an empty file that stands for a part which the new result does not have."""
 _ATTEMPTS = 20
 _ENTRIES = ("checksums", "datasets", "detectors", "settings", "thresholds")
 _NUMBERS = ("value", "ci_low", "ci_high")
 _COUNTS = ("n_id", "n_ood")
 
 
-def write(directory: str | os.PathLike[str], *, table: pd.DataFrame, scores: pd.DataFrame, run: dict[str, Any]) -> Path:
+def write(
+    directory: str | os.PathLike[str],
+    *,
+    table: pd.DataFrame,
+    scores: pd.DataFrame,
+    run: dict[str, Any],
+    add: Callable[[Path], None] | None = None,
+    keep: Path | None = None,
+) -> Path:
     """Write a result: at every instant `read` gives the old one or the new one, also after a kill or a power cut.
 
     A new directory appears by one rename. In a directory that exists, the new files are completed in a folder of their
     own; its rename to `.pending` is the moment at which they replace the old ones, and only then are they moved to
     their places. `read` looks into `.pending` first, and the next `write` ends a move that was interrupted and removes
-    what killed writers left. Other files stay. Processes that write at once leave the result of one of them.
+    what killed writers left. Processes that write at once leave the result of one of them.
 
     Args:
         directory: Where to; parents are made.
         table: The tidy table.
         scores: The per-image scores.
         run: Description of the run; numpy scalars, paths and tuples become plain, NaN becomes null.
+        add: Puts what else the run leaves (of `BESIDE`) into the folder that it is given. Together with the results it
+            replaces what lies in the directory; what it does not put there is removed. None = other files stay.
+        keep: A path that is not removed, such as the fitted detectors that the run used.
 
     Returns:
         The directory.
@@ -56,14 +67,18 @@ def write(directory: str | os.PathLike[str], *, table: pd.DataFrame, scores: pd.
         table.to_csv(temporary / TABLE, index=False, lineterminator="\n")
         scores.to_parquet(temporary / SCORES, index=False)
         checksums = {name: _checksum(temporary / name) for name in (TABLE, SCORES)}
-        text = json.dumps(to_plain(run | {"checksums": checksums}), indent=1, allow_nan=False, ensure_ascii=False)
-        (temporary / RUN).write_text(text + "\n", encoding="utf-8")
-        for name in FILES:
-            _fsync(temporary / name)
-        _fsync(temporary)
+        (temporary / RUN).write_text(to_json(run | {"checksums": checksums}), encoding="utf-8")
+        if add is not None:
+            add(temporary)
+            for name in BESIDE:
+                if not (temporary / name).exists() and target / name != keep:
+                    (temporary / f"{GONE}{name}").touch()
+        for path in temporary.rglob("*"):
+            fsync(path)
+        fsync(temporary)
         if inside or not _renamed(temporary, target):
             _replace(temporary, target)
-        _fsync(target.parent)
+        fsync(target.parent)
     return target
 
 
@@ -86,12 +101,17 @@ def check_replaceable(directory: str | os.PathLike[str], *, keep: Path | None = 
     if any((target / place / RUN).is_file() for place in ("", PENDING)):
         return True
     kept = None if keep is None else keep.resolve()
-    if parts := [name for name in PARTS if (target / name).exists() and (target / name).resolve() != kept]:
+    if parts := [name for name in (TABLE, SCORES, *BESIDE) if (target / name).exists() and (target / name).resolve() != kept]:
         raise InvalidArgumentError(
             f"{target} holds {', '.join(parts)} but no {RUN}: it is unknown of which run, and a run would replace it"
             " - move it away, or name another folder"
         )
     return False
+
+
+def is_complete(directory: str | os.PathLike[str]) -> bool:
+    """Whether a folder holds the results of a run that came to its end."""
+    return any((Path(directory) / place / TABLE).is_file() for place in ("", PENDING))
 
 
 def read(directory: str | os.PathLike[str]) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
@@ -175,42 +195,38 @@ def _replace(temporary: Path, target: Path) -> None:
         except OSError:
             if attempt == _ATTEMPTS - 1 or not pending.is_dir():  # else: another process was faster, end its work first
                 raise
-    _fsync(target)
+    fsync(target)
     _finish(target)
 
 
 def _finish(target: Path) -> None:
     """Move what a replacement left in `.pending` to its place; any number of processes may do so at once."""
+    pending = target / PENDING
     for name in FILES:
         with contextlib.suppress(FileNotFoundError):  # moved already
-            (target / PENDING / name).replace(target / name)
-    _fsync(target)
+            (pending / name).replace(target / name)
+    for name in BESIDE:
+        if (pending / f"{GONE}{name}").exists():
+            remove(target / name)
+            (pending / f"{GONE}{name}").unlink(missing_ok=True)
+        elif (pending / name).exists():
+            _exchange(pending, target, name)
+    fsync(target)
     with contextlib.suppress(OSError):  # gone, or filled anew by another process, which ends it itself
-        (target / PENDING).rmdir()
+        pending.rmdir()
 
 
-def to_plain(value: object) -> Any:  # noqa: PLR0911
-    """`value` in the types of JSON; NaN and infinities, which JSON lacks, become None and "Infinity" / "-Infinity".
-
-    Example:
-        >>> to_plain({"a": (np.int64(1), float("nan")), "b": Path("x")})
-        {'a': [1, None], 'b': 'x'}
-    """
-    if isinstance(value, Mapping):
-        return {str(key): to_plain(item) for key, item in value.items()}
-    if isinstance(value, Enum):
-        return to_plain(value.value)
-    if isinstance(value, bool | int | str) or value is None:
-        return value
-    if isinstance(value, float):
-        if math.isnan(value):
-            return None
-        return float(value) if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
-    if isinstance(value, np.generic):
-        return to_plain(value.item())
-    if isinstance(value, list | tuple | set | frozenset | np.ndarray):
-        return [to_plain(item) for item in (sorted(value) if isinstance(value, set | frozenset) else value)]
-    return str(value)
+def _exchange(pending: Path, target: Path, name: str) -> None:
+    """Put a part, which may be a folder, in the place of the old one."""
+    old = target / f".{name}.{uuid.uuid4().hex[:8]}.tmp"
+    with contextlib.suppress(FileNotFoundError):
+        (target / name).rename(old)
+    try:
+        (pending / name).rename(target / name)
+    except FileNotFoundError:  # another process has just put it there, and what was moved away is the new one
+        with contextlib.suppress(OSError):
+            old.rename(target / name)
+    remove(old)
 
 
 def _checksum(path: Path) -> str:
@@ -219,13 +235,3 @@ def _checksum(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
-
-
-def _fsync(path: Path) -> None:
-    if os.name == "nt" and path.is_dir():  # a directory cannot be opened there
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -10,7 +10,8 @@ import pytest
 
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.metrics import UndefinedMetricWarning
-from oodlit.results import DatasetInfo, Results, storage
+from oodlit.results import DatasetInfo, Results
+from oodlit.results.plain import to_plain
 from oodlit.results.pooling import SharedImagesWarning
 from oodlit.roles import Role
 from tests.results.support import DATASETS, DETECTORS, run_scores
@@ -29,7 +30,7 @@ def test_save_and_load_give_the_same(results, tmp_path):
     again = Results.load(tmp_path / "deep" / "run")
     pd.testing.assert_frame_equal(again.table, results.table, check_exact=True)
     pd.testing.assert_frame_equal(again.scores, results.scores, check_exact=True)
-    assert again.run == storage.to_plain(results.run)
+    assert again.run == to_plain(results.run)
     assert again.datasets == results.datasets == tuple(DATASETS)
     assert again.settings == results.settings
 

@@ -1,0 +1,124 @@
+"""What makes the numbers of a run doubtful, or worth believing: looked for in every run, said before any number.
+
+A classifier at chance, a class that it never names, detectors that separate backwards and an accuracy that is not the
+published one nearly always have one cause: labels, transform or weights are not what they are taken for.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from oodlit.metrics.intervals import wilson_interval
+from oodlit.results.finding import Finding
+from oodlit.results.published.timm import published_accuracy
+from oodlit.results.run_results import RunResults
+from oodlit.roles import Role
+
+__all__ = ["chance_level", "find"]
+
+LOW_KAPPA = 0.1
+"""Agreement with the labels beyond chance, as a share of what is possible, below which a classifier is near chance."""
+FEW_IMAGES = 10
+"""A class with fewer images may be missed by accident."""
+CONFIDENCE = 0.99
+"""Of the interval around a published accuracy."""
+COMPUTED = ("accuracy", "backwards", "chance", "classes")
+"""Kinds that follow from scores and table; others come from whoever made the run."""
+CAUSES = (
+    "usual causes: another transform or test size, another order of labels, other weights, or, for sets of 200 classes,"
+    " masking"
+)
+
+
+def find(results: RunResults) -> list[Finding]:
+    """All findings: those that the run brought, and those that follow from scores and table."""
+    brought = [found for found in results.findings if found.kind not in COMPUTED]
+    inside = next(info.name for info in results.datasets if info.role is Role.ID)
+    images = results.scores[(results.scores["dataset"] == inside) & (results.scores["label"] >= 0)]
+    images = images[images["prediction"] >= 0]
+    found = [*_of_the_classifier(inside, images), *_backwards(results), *_published(results)]
+    return list(dict.fromkeys([*brought, *found]))
+
+
+def chance_level(labels: np.ndarray, predictions: np.ndarray) -> float:
+    """Accuracy to expect if predictions had nothing to do with labels: sum over classes of both shares' product.
+
+    Example:
+        >>> chance_level(np.array([0, 0, 1, 1]), np.array([0, 0, 0, 1]))
+        0.5
+    """
+    size = int(max(labels.max(), predictions.max())) + 1
+    shares = [np.bincount(values, minlength=size) / len(values) for values in (labels, predictions)]
+    return float(shares[0] @ shares[1])
+
+
+def _of_the_classifier(inside: str, images: pd.DataFrame) -> Iterator[Finding]:
+    labels, predictions = images["label"].to_numpy(), images["prediction"].to_numpy()
+    classes, counts = np.unique(labels, return_counts=True)
+    if len(classes) < 2:
+        return
+    n, accuracy, chance = len(labels), float((labels == predictions).mean()), chance_level(labels, predictions)
+    if len(np.unique(predictions)) == 1:
+        yield Finding(
+            "classes",
+            f"all {n} images of {inside!r} are predicted as class {predictions[0]}; the weights or the transform are not"
+            " those of this network",
+        )
+        return
+    kappa, spread = (accuracy - chance) / (1 - chance), math.sqrt(chance * (1 - chance) / n)
+    if kappa < LOW_KAPPA or accuracy < chance + 3 * spread:
+        yield Finding(
+            "chance",
+            f"the classifier gets {100 * accuracy:.1f} % of the {n} labelled images of {inside!r} right, by chance it"
+            f" would get {100 * chance:.1f} %; look at the order of the labels, the transform and the weights",
+        )
+    missed = [int(c) for c in classes[counts >= FEW_IMAGES] if c not in set(predictions.tolist())]
+    if missed:
+        yield Finding(
+            "classes",
+            f"{len(missed)} of {len(classes)} classes of {inside!r} are never predicted, first {missed[0]};"
+            " look at the order of the labels",
+        )
+
+
+def _backwards(results: RunResults) -> Iterator[Finding]:
+    table = results.table
+    for info in results.datasets:
+        if info.role is not Role.OOD:
+            continue
+        name = "mean_auroc" if info.class_names else "auroc"
+        rows = table[(table["dataset"] == info.name) & (table["ood_class"] == "") & (table["metric"] == name)]
+        rows = rows[rows["value"].notna()]
+        clearly = rows[rows["ci_high"] < 0.5]
+        if len(clearly) * 2 > len(rows):
+            yield Finding(
+                "backwards",
+                f"{len(clearly)} of {len(rows)} detectors score {info.name!r} higher than the ID images (AUROC below one"
+                " half); are ID and OOD exchanged, or does the OOD set hold what the classifier knows?",
+            )
+
+
+def _published(results: RunResults) -> Iterator[Finding]:
+    """The classifier's accuracy against what timm publishes for these weights, size and crop."""
+    backbone: Mapping[str, Any] = results.run.get("backbone") or {}
+    known: Mapping[str, Any] = backbone.get("published_as") or {}
+    if not known:
+        return
+    masked: Mapping[str, Any] = results.run.get("masked_accuracy") or {}
+    accuracies = results.table[(results.table["metric"] == "accuracy") & (results.table["ood_class"] == "")]
+    for row in accuracies.itertuples():
+        dataset, n = str(row.dataset), int(row.n_id)
+        found = published_accuracy(known["model"], dataset, img_size=known["img_size"], crop_pct=known["crop_pct"])
+        if found is None or n == 0:
+            continue
+        correct, n = masked.get(dataset, (round(float(row.value) * n), n))
+        low, high = wilson_interval(correct, n, confidence=CONFIDENCE)
+        place = f"{known['model']} at {known['img_size']} pixels and crop {known['crop_pct']:g} on {dataset!r}"
+        numbers = f"accuracy {100 * correct / n:.2f} % here (n = {n}), {100 * found.accuracy:.2f} % published by timm"
+        if low <= found.accuracy <= high:
+            yield Finding("accuracy", f"{place}: {numbers}; they agree", is_good=True)
+        else:
+            yield Finding("accuracy", f"{place}: {numbers}; they differ by more than chance - {CAUSES}")
