@@ -1,9 +1,7 @@
 """Area under the ROC curve: how often an ID image scores above an OOD image."""
 
-import math
-
 from oodlit.metrics.base import RankingMetric
-from oodlit.metrics.entry import Entry, Images, Value
+from oodlit.metrics.entry import Entry, full_spectrum, ranked
 from oodlit.metrics.intervals import auroc_interval_of
 from oodlit.metrics.ranking import Ranking, ScoreLike, rank
 from oodlit.metrics.undefined import undefined
@@ -68,35 +66,14 @@ class AUROC(RankingMetric):
         return auroc_of(ranking)
 
 
-def _compute(images: Images) -> Value:
-    if reason := images.ranking.missing():
-        return Value(math.nan, reason=reason)
-    value = auroc_of(images.ranking)
-    return (
-        Value(value) if images.pooled else Value(value, auroc_interval_of(images.ranking, images.settings.confidence))
-    )
-
-
-ENTRIES = (
-    Entry(
-        name="auroc",
-        better="higher",
-        of=(Role.OOD,),
-        text="chance that an ID image scores higher than one of these; ties count half",
-        function=auroc,
-        compute=_compute,
-        order=20,
-        mean_interval="auroc",
-    ),
-    Entry(
-        name="fs_auroc",
-        better="higher",
-        of=(Role.OOD,),
-        text="full spectrum: auroc with shifted images counted as ID",
-        function=auroc,
-        compute=_compute,
-        order=61,
-        needs=frozenset({"shifted"}),
-        mean_interval="auroc",
-    ),
+_ENTRY = Entry(
+    name="auroc",
+    better="higher",
+    of=(Role.OOD,),
+    text="chance that an ID image scores higher than one of these; ties count half",
+    function=auroc,
+    compute=ranked(auroc_of, auroc_interval_of),
+    order=20,
+    mean_interval="auroc",
 )
+ENTRIES = (_ENTRY, full_spectrum(_ENTRY, order=61))

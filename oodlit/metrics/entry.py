@@ -6,7 +6,7 @@ package names a metric to compute it, list it, export it or explain it.
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -17,7 +17,7 @@ from oodlit.metrics.ranking import Ranking, SortedScores, rank
 from oodlit.metrics.settings import Settings
 from oodlit.roles import Role
 
-__all__ = ["Entry", "Images", "Value", "ranked", "share"]
+__all__ = ["Entry", "Images", "Value", "full_spectrum", "ranked", "share"]
 
 
 class Value(NamedTuple):
@@ -122,14 +122,28 @@ class Entry:
     mean_interval: Literal["", "fpr", "auroc", "share"] = ""
 
 
-def ranked(function: Callable[[Ranking], float]) -> Callable[[Images], Value]:
-    """`Entry.compute` of a function of a ranking, without interval."""
+def ranked(
+    function: Callable[[Ranking], float], interval: Callable[[Ranking, float], tuple[float, float]] | None = None
+) -> Callable[[Images], Value]:
+    """`Entry.compute` of a function of a ranking, and of its interval; pooled values get theirs from the bootstrap."""
 
     def compute(images: Images) -> Value:
-        reason = images.ranking.missing()
-        return Value(math.nan if reason else function(images.ranking), reason=reason or "")
+        if reason := images.ranking.missing():
+            return Value(math.nan, reason=reason)
+        value = Value(function(images.ranking))
+        if interval is None or images.pooled:
+            return value
+        return value._replace(interval=interval(images.ranking, images.settings.confidence))
 
     return compute
+
+
+def full_spectrum(entry: Entry, *, order: int) -> Entry:
+    """The metric with shifted images counted as ID."""
+    name = entry.name + ("{share}" if entry.numbered_by else "")
+    text = f"full spectrum: {name} with shifted images counted as ID"
+    needs = entry.needs | {"shifted"}
+    return replace(entry, name=f"fs_{entry.name}", of=(Role.OOD,), text=text, needs=needs, order=order)
 
 
 def share(count: int | Tensor, total: int, settings: Settings) -> Value:

@@ -6,7 +6,7 @@ from fractions import Fraction
 from typing import Any
 
 from oodlit.metrics.base import RankingMetric
-from oodlit.metrics.entry import Entry, Images, Value, share
+from oodlit.metrics.entry import Entry, Images, Value, full_spectrum, share
 from oodlit.metrics.ranking import Ranking, ScoreLike, exact_share, rank, smallest_count
 from oodlit.metrics.threshold import acceptance_threshold, check_rule
 from oodlit.metrics.undefined import undefined
@@ -122,41 +122,27 @@ def _compute_accepted(images: Images) -> Value:
     return share(images.accepted.sum(), len(images), images.settings)
 
 
-ENTRIES = (
-    Entry(
-        name="fpr",
-        better="lower",
-        of=(Role.OOD, Role.UNIT_TEST),
-        text="share of these images accepted at the threshold that keeps {share} % of ID",
-        function=fpr_at_tpr,
-        compute=_compute,
-        order=10,
-        numbered_by="tpr",
-        by_threshold=True,
-        mean_interval="fpr",
-    ),
-    Entry(
-        name="fs_fpr",
-        better="lower",
-        of=(Role.OOD,),
-        text="full spectrum: fpr{share} with shifted images counted as ID",
-        function=fpr_at_tpr,
-        compute=_compute,
-        order=60,
-        numbered_by="tpr",
-        needs=frozenset({"shifted"}),
-        by_threshold=True,
-        mean_interval="fpr",
-    ),
-    Entry(
-        name="accepted",
-        better="",
-        of=(Role.SHIFT,),
-        text="share of shifted images accepted at the threshold of fpr{share}",
-        function=fpr_at_tpr,
-        compute=_compute_accepted,
-        order=80,
-        numbered_by="tpr",
-        by_threshold=True,
-    ),
+_ENTRY = Entry(
+    name="fpr",
+    better="lower",
+    of=(Role.OOD, Role.UNIT_TEST),
+    text="share of these images accepted at the threshold that keeps {share} % of ID",
+    function=fpr_at_tpr,
+    compute=_compute,
+    order=10,
+    numbered_by="tpr",
+    by_threshold=True,
+    mean_interval="fpr",
 )
+_ACCEPTED = Entry(
+    name="accepted",
+    better="",
+    of=(Role.SHIFT,),
+    text="share of shifted images accepted at the threshold of fpr{share}",
+    function=fpr_at_tpr,
+    compute=_compute_accepted,
+    order=80,
+    numbered_by="tpr",
+    by_threshold=True,
+)
+ENTRIES = (_ENTRY, full_spectrum(_ENTRY, order=60), _ACCEPTED)
