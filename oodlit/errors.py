@@ -93,3 +93,8 @@ class MissingExtraError(OodlitError, ImportError):
         return cls(
             f"{feature} needs an optional dependency: pip install 'oodlit[{extra}]', or '.[{extra}]' in a checkout"
         )
+
+
+def add_note(error: BaseException, note: str) -> None:
+    """Add a sentence to an error, as `add_note` does from Python 3.11 on; tracebacks and the command line show it."""
+    error.__notes__ = [*getattr(error, "__notes__", []), note]

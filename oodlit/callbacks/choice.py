@@ -1,7 +1,7 @@
 """What a run is made of: a probe of the backbone, the detectors that apply to it, and what they ask for."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from torch import Tensor
@@ -14,7 +14,8 @@ from oodlit.errors import DataError, RequirementError
 from oodlit.module import OODModule
 from oodlit.outputs import BackboneFacts
 from oodlit.plan import RunPlan
-from oodlit.roles import Role
+from oodlit.results import Finding
+from oodlit.roles import NAMES_OF_LABELS, Role
 
 __all__ = ["Choice", "choose"]
 
@@ -33,6 +34,7 @@ class Choice:
         detectors: Those that apply, by name.
         not_applicable: The others, with the reason.
         kept: Names of detectors whose earlier fit is used.
+        findings: What the class lists of data and network say.
     """
 
     transform: Transform | None
@@ -42,6 +44,7 @@ class Choice:
     detectors: dict[str, Detector]
     not_applicable: dict[str, str]
     kept: frozenset[str]
+    findings: tuple[Finding, ...] = ()
 
     @property
     def to_fit(self) -> list[Detector]:
@@ -90,7 +93,20 @@ def choose(
     kept = earlier.kept(applicable, has_train=num_train > 0)
     fingerprint = module.fingerprint_with(transform)
     earlier.check({n: applicable[n] for n in kept}, FitOrigin(fingerprint, facts.width, facts.num_classes))
-    return Choice(transform, fingerprint, facts, images, applicable, reasons, kept)
+    findings = tuple(_class_lists(datamodule, facts))
+    return Choice(transform, fingerprint, facts, images, applicable, reasons, kept, findings)
+
+
+def _class_lists(datamodule: OODDataModule, facts: BackboneFacts) -> Iterator[Finding]:
+    """Where the data names more or fewer classes than the network tells apart."""
+    for stream in datamodule.streams:
+        names = len(stream.class_names)
+        if stream.role in NAMES_OF_LABELS and names and facts.num_classes and names != facts.num_classes:
+            yield Finding(
+                "class_lists",
+                f"the network gives {facts.num_classes} logits, {stream.name!r} names {names} classes; labels mean"
+                " something else to the network unless the first ones are the same",
+            )
 
 
 def _probe_images(datamodule: OODDataModule, transform: Transform | None) -> Tensor:

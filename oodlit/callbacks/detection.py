@@ -1,5 +1,6 @@
 """OODDetection: fit, score and evaluate detectors within one `trainer.predict`."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,11 @@ from oodlit.callbacks.record import Record
 from oodlit.callbacks.run import Run
 from oodlit.detectors import Detector, load
 from oodlit.detectors.contract.fitting import name_detectors
-from oodlit.errors import InvalidArgumentError
+from oodlit.errors import InvalidArgumentError, add_note
 from oodlit.outputs import Outputs
 from oodlit.plan import RunPlan
-from oodlit.results import Results, Settings
+from oodlit.results import FindingWarning, Results, Settings
+from oodlit.results.score_table import check_detector_names
 
 __all__ = ["OODDetection"]
 
@@ -87,6 +89,7 @@ class OODDetection(pl.Callback):
         else:
             assert detectors is not None  # checked above
             self.detectors = name_detectors(detectors)
+        check_detector_names(self.detectors)
         # Absolute at once: a change of the working directory during the run must not move the results.
         self.output_dir = None if output_dir is None else Path(output_dir).expanduser().absolute()
         self.strict = strict
@@ -109,11 +112,17 @@ class OODDetection(pl.Callback):
         check_alone(self, trainer)
         check_strategy(trainer.strategy, has_output=self.output_dir is not None)
         if self.output_dir is not None:
-            self._output = OutputFolder(self.output_dir, saved_fit=self._earlier.folder)
+            self._output = OutputFolder(
+                self.output_dir,
+                settings=self.evaluation,
+                process=trainer.global_rank,
+                processes=trainer.world_size,
+                saved_fit=self._earlier.folder,
+            )
         self.results = None
         chosen = choose(module, datamodule, self.detectors, self._earlier, strict=self.strict)
         self.plan = chosen.plan(train_thresholds=self.train_thresholds)
-        self._run = run = Run(trainer, module, datamodule, chosen)
+        self._run = run = Run(trainer, module, datamodule, chosen, strict=self.strict, output=self._output)
         run.prepare()
         if trainer.predict_loop.return_predictions:
             warn_of_many_predictions(run.num_images, run.facts, processes=trainer.world_size)
@@ -139,7 +148,8 @@ class OODDetection(pl.Callback):
                 f"predict_step of {type(pl_module).__name__} gave a {type(outputs).__name__}; OODDetection needs the"
                 " Outputs that OODModule.predict_step returns"
             )
-        self._current().take(outputs, batch, dataloader_idx)
+        is_last = batch_idx + 1 == trainer.num_predict_batches[dataloader_idx]
+        self._current().take(outputs, batch, dataloader_idx, is_last=is_last)
 
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Join the processes, evaluate, report."""
@@ -150,10 +160,12 @@ class OODDetection(pl.Callback):
         self._finish()
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Drop the state of the broken run, and what it fitted if it broke within the fit."""
+        """Drop the state of the broken run, and what it fitted if it broke within the fit; say what is kept of it."""
         run, self._run, self.plan = self._run, None, None
         if run is not None:
             self._earlier.origin = run.origin_after(self._earlier.origin)
+            if self._output is not None and (where := self._output.where()):
+                add_note(exception, where)
 
     def _current(self) -> Run:
         assert self._run is not None, "setup runs first"
@@ -163,19 +175,24 @@ class OODDetection(pl.Callback):
         if self._run is None:
             return
         run = self._run
-        rescue = None if self._output is None else self._output.path
-        self.results = results = run.finish(self.evaluation, record=self._more_record, rescue=rescue)
+        self.results = results = run.finish(self.evaluation, record=self._more_record)
         self._earlier.origin = run.origin_after(self._earlier.origin)
         self._run = None
+        for finding in results.findings:
+            if not finding.is_good:
+                warnings.warn(finding.text, FindingWarning, stacklevel=2)
         if run.trainer.is_global_zero:
             # What cost the most comes first: a picture or a logger that fails loses none of the numbers.
+            not_drawn: Exception | None = None
             if self._output is not None:
-                self._output.save(results, run.detectors, self._earlier.origin)
+                read, number = run.datamodule.read_images, self.num_thumbnails
+                fitted = {name: run.detectors[name] for name in results.detectors}
+                not_drawn = self._output.finish(results, fitted, self._earlier.origin, read, num_thumbnails=number)
             try:
                 log_to_all(run.trainer.loggers, results.metrics_by_name())
             finally:
-                if self._output is not None:
-                    self._output.draw(results, run.datamodule.read_images, num_thumbnails=self.num_thumbnails)
+                if not_drawn is not None:
+                    raise not_drawn
         self.plan = None
 
     def _more_record(self) -> dict[str, Any]:

@@ -1,16 +1,27 @@
-"""The folder of a run: results, fitted detectors, thumbnails and the page."""
+"""The folder of a run: what is finished while it goes on, and at its end results, fit, thumbnails and the page.
 
+Until the end, everything lies in `unfinished` within the folder, and the results of an earlier run stay whole. At the
+end one switch replaces them by the new ones, and `unfinished` goes.
+"""
+
+import os
+import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+import pandas as pd
 from PIL import Image
 
+from oodlit.atomic import remove
 from oodlit.detectors import Detector, FitOrigin, save
+from oodlit.distributed import Group, gather_objects
 from oodlit.errors import InvalidArgumentError
-from oodlit.report import clear_thumbnails, save_thumbnails, write_report
-from oodlit.results import Results
-from oodlit.results.storage import UNEVALUATED, check_replaceable
+from oodlit.report import save_thumbnails, write_report
+from oodlit.results import DatasetInfo, Results, Settings, storage, unfinished
+from oodlit.results.storage import check_replaceable
+from oodlit.results.unfinished import UNFINISHED
 
 __all__ = ["OutputFolder"]
 
@@ -18,48 +29,114 @@ FITTED = "fitted"
 
 
 class OutputFolder:
-    """Where a run writes. What an earlier run left there is replaced.
+    """Where a run writes.
 
     Args:
         path: The folder; made if need be.
+        settings: How the metrics will be computed.
+        process: Number of this process, from 0.
+        processes: How many there are.
         saved_fit: Folder of fitted detectors that the run uses and must keep; it may lie within `path`.
 
     Raises:
         InvalidArgumentError: Parts of results lie there without the record they belong to, or nothing can be written.
     """
 
-    def __init__(self, path: Path, *, saved_fit: Path | None = None) -> None:
+    def __init__(
+        self, path: Path, *, settings: Settings, process: int = 0, processes: int = 1, saved_fit: Path | None = None
+    ) -> None:
         check_replaceable(path, keep=saved_fit)
         _check_writable(path)
         self.path, self.saved_fit = path, saved_fit
+        self._settings, self._process, self._processes = settings, process, processes
+        self._unfinished = path / UNFINISHED
+        self._numbers: dict[str, int] = {}
+        self._kept: set[str] = set()
 
-    def save(self, results: Results, detectors: Mapping[str, Detector], origin: FitOrigin | None) -> None:
-        """Write results and fitted detectors."""
-        self._clear()
-        results.save(self.path)
-        if self.saved_fit is None:
-            save(detectors, self.path / FITTED, origin)
+    def begin(
+        self,
+        record: Mapping[str, Any],
+        datasets: Sequence[DatasetInfo],
+        detectors: Mapping[str, Detector],
+        origin: FitOrigin,
+        group: Group,
+    ) -> None:
+        """Keep record and fit, as soon as there is a fit; all processes call it."""
+        self._numbers = {info.name: number for number, info in enumerate(datasets)}
+        if self._process == 0:
+            remove(self._unfinished)
+            run = {
+                **record,
+                "datasets": [info.to_json() for info in datasets],
+                "detectors": list(detectors),
+                "settings": self._settings.to_json(),
+                "processes": self._processes,
+            }
+            if self.saved_fit is None:
+                save(detectors, self._unfinished / FITTED, origin)
+            unfinished.begin(self._unfinished, run)
+        gather_objects(group, None)  # nobody writes scores before the folder is the new one
 
-    def draw(
+    def keep_scores(self, dataset: str, frame: Callable[..., pd.DataFrame], *, detectors: Sequence[str]) -> None:
+        """Keep the share of this process of a stream that is over; a second call for it does nothing."""
+        if dataset not in self._kept:
+            self._kept.add(dataset)
+            part = frame(detectors=detectors)
+            unfinished.write_part(self._unfinished, self._numbers[dataset], self._process, part)
+
+    def finish(
         self,
         results: Results,
+        detectors: Mapping[str, Detector],
+        origin: FitOrigin | None,
         read_images: Callable[[list[str]], Mapping[str, Image.Image]],
         *,
         num_thumbnails: int,
-    ) -> Path:
-        """Write thumbnails and the page; gives the page."""
-        if num_thumbnails > 0:
-            save_thumbnails(results, self.path, read_images, per_detector=num_thumbnails)
-        return write_report(results, self.path / "report.html")
+    ) -> Exception | None:
+        """Replace what an earlier run left by the results, the fit, the thumbnails and the page, in one switch.
 
-    def _clear(self) -> None:
-        """Remove what an earlier run left beside its results and this one may not replace."""
-        clear_thumbnails(self.path)
-        fitted = self.path / FITTED
-        if fitted != self.saved_fit:
-            for name in ("detectors.json", "detectors.safetensors"):
-                (fitted / name).unlink(missing_ok=True)
-        (self.path / UNEVALUATED).unlink(missing_ok=True)
+        Returns:
+            Why the page could not be drawn, if it could not: the numbers are kept whatever happens to a picture.
+        """
+        failed: list[Exception] = []
+
+        def add(folder: Path) -> None:
+            if self.saved_fit is None and not _linked(self._unfinished / FITTED, folder / FITTED):
+                save(detectors, folder / FITTED, origin)
+            try:
+                if num_thumbnails > 0:
+                    save_thumbnails(results, folder, read_images, per_detector=num_thumbnails)
+                name = self.path.name
+                write_report({name: results}, folder / "report.html", folders={name: folder})
+            except Exception as error:  # pictures, decoders and templates fail with types of their own
+                for part in ("thumbnails", "report.html"):
+                    remove(folder / part)
+                failed.append(error)
+
+        storage.write(
+            self.path, table=results.table, scores=results.scores, run=results.run, add=add, keep=self.saved_fit
+        )
+        remove(self._unfinished)
+        return failed[0] if failed else None
+
+    def where(self) -> str:
+        """What can be done with a run that broke off; empty if it had not finished anything."""
+        if not (self._unfinished / unfinished.RUN).is_file():
+            return ""
+        return f"what was finished is kept in {self._unfinished}; Results.load reads it"
+
+
+def _linked(source: Path, target: Path) -> bool:
+    """Whether a folder of files could be given a second name, which costs no space."""
+    if not source.is_dir():
+        return False
+    target.mkdir()
+    for file in source.iterdir():
+        try:
+            os.link(file, target / file.name)
+        except OSError:  # a file system without links
+            shutil.copy2(file, target / file.name)
+    return True
 
 
 def _check_writable(folder: Path) -> None:

@@ -12,6 +12,7 @@ import torch
 
 from oodlit._version import __version__
 from oodlit.backbones.fingerprint import describe
+from oodlit.backbones.published import published_as
 from oodlit.callbacks.choice import Choice
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors.contract.saving import detector_to_config
@@ -39,6 +40,7 @@ def run_record(trainer: pl.Trainer, module: OODModule, datamodule: OODDataModule
             "head": " + ".join(module.head_layers),
             "head_problem": facts.head_problem,
             "transform": describe(choice.transform),
+            "published_as": published_as(module.network, choice.transform),
         },
         "detector_settings": {name: detector_to_config(detector) for name, detector in detectors.items()},
         # Beside the settings, so that a page of these results needs no import of anybody's detector.
@@ -60,7 +62,7 @@ def run_record(trainer: pl.Trainer, module: OODModule, datamodule: OODDataModule
 
 
 def joined(known: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
-    """Two records as one; of an entry that is a mapping in both, the parts are joined.
+    """Two records as one; of an entry that is a mapping, or a list, in both, the parts are joined.
 
     Example:
         >>> joined({"not_applicable": {"vim": "no head"}}, {"not_applicable": {"knn": "no data"}, "config": "a: 1"})
@@ -68,8 +70,13 @@ def joined(known: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     """
     merged = dict(known)
     for name, value in more.items():
-        both = isinstance(value, Mapping) and isinstance(known.get(name), Mapping)
-        merged[name] = {**known[name], **value} if both else value
+        before = known.get(name)
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            merged[name] = {**before, **value}
+        elif isinstance(value, list) and isinstance(before, list):
+            merged[name] = [*before, *value]
+        else:
+            merged[name] = value
     return merged
 
 

@@ -1,6 +1,7 @@
 """Per-image rows of a run: collected on every process, joined by key at the end."""
 
-from collections.abc import Sequence
+import math
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -14,35 +15,39 @@ from oodlit.errors import DataError, NonFiniteScoreError
 from oodlit.outputs import Outputs
 from oodlit.roles import KNOWN_CLASSES
 
-__all__ = ["ImageRows", "check_labels", "check_scores", "gather"]
+__all__ = ["ImageRows", "check_labels", "gather"]
 
 NONE = -1
 
 
 @dataclass
 class ImageRows:
-    """ImageRows of one data set on this process.
+    """Rows of one data set on this process.
 
     Args:
         dataset: Name of the stream.
         detectors: Names of the score columns.
+        subset: Classes that occur in the set, where they are a part of the network's; None = all.
     """
 
     dataset: str
     detectors: Sequence[str]
+    subset: Tensor | None = None
     keys: list[str] = field(default_factory=list)
     integers: list[Tensor] = field(default_factory=list)
     scores: list[Tensor] = field(default_factory=list)
+    masked_correct: int = 0
+    """Images of which the largest logit among the classes of `subset` is that of the label."""
 
-    def add(self, outputs: Outputs, scores: Sequence[Tensor]) -> None:
+    def add(self, outputs: Outputs, scores: Mapping[str, Tensor]) -> dict[str, NonFiniteScoreError]:
         """Take in one batch; only small CPU tensors are kept.
 
         Args:
             outputs: The batch, with keys.
-            scores: Per detector, shape (batch,).
+            scores: Of each detector that goes on, shape (batch,); the others have NaN from here on.
 
-        Raises:
-            NonFiniteScoreError: A score is NaN.
+        Returns:
+            For detectors that gave NaN, the error that says so.
         """
         assert outputs.keys is not None  # streams always give keys
         none = torch.full((len(outputs),), NONE, device=outputs.device)
@@ -51,11 +56,44 @@ class ImageRows:
             none if outputs.labels is None else outputs.labels,
             none if outputs.logits is None else outputs.predictions,
         ]
-        values = torch.stack([s.double() for s in scores], dim=1).cpu()
-        check_scores(values, self.detectors, self.dataset, outputs.keys)
+        values = torch.full((len(outputs), len(self.detectors)), math.nan, dtype=torch.float64)
+        places = {name: self.detectors.index(name) for name in scores}
+        for dtype in {value.dtype for value in scores.values()}:  # to the CPU first: not every device has float64
+            of_one = [name for name, value in scores.items() if value.dtype == dtype]
+            values[:, [places[name] for name in of_one]] = (
+                torch.stack([scores[n] for n in of_one], dim=1).cpu().double()
+            )
         self.keys += outputs.keys
         self.integers.append(torch.stack(columns, dim=1).cpu())
         self.scores.append(values)
+        if self.subset is not None and outputs.logits is not None and outputs.labels is not None:
+            subset = self.subset.to(outputs.device)
+            masked = subset[outputs.logits[:, subset].argmax(dim=1)]
+            self.masked_correct += int((masked == outputs.labels).sum())
+        bad = values.isnan()
+        found = {name: bad[:, place].nonzero().flatten().tolist() for name, place in places.items()}
+        return {name: self._nan_error(name, rows, outputs.keys) for name, rows in found.items() if rows}
+
+    def _nan_error(self, name: str, rows: Sequence[int], keys: Sequence[str]) -> NonFiniteScoreError:
+        return NonFiniteScoreError(
+            f"detector {name!r} gave NaN for {len(rows)} of {len(keys)} images of a batch of {self.dataset!r},"
+            f" first keys: {', '.join(keys[i] for i in rows[:3])};"
+            " look at these images and at the logits and features of the backbone for them"
+        )
+
+    def frame(self, *, detectors: Sequence[str], float32: Collection[str] = ()) -> pd.DataFrame:
+        """The rows of this process in the order of arrival.
+
+        Args:
+            detectors: Which score columns.
+            float32: Columns whose detector scores in float32; they are stored as such.
+
+        Returns:
+            Columns key, dataset, group, label, prediction, and one per detector.
+        """
+        integers = torch.cat([torch.zeros(0, 3, dtype=torch.int64), *self.integers])
+        scores = torch.cat([torch.zeros(0, len(self.detectors), dtype=torch.float64), *self.scores])
+        return _frame(self, self.keys, integers, scores, detectors, float32)
 
 
 def check_labels(outputs: Outputs, stream: Stream) -> None:
@@ -76,44 +114,35 @@ def check_labels(outputs: Outputs, stream: Stream) -> None:
         )
 
 
-def check_scores(values: Tensor, detectors: Sequence[str], dataset: str, keys: Sequence[str]) -> None:
-    """Refuse NaN scores, shape (batch, detectors).
-
-    Raises:
-        NonFiniteScoreError: Names detector, data set, count and first keys.
-    """
-    bad = values.isnan()
-    if not bad.any():
-        return
-    for column, name in enumerate(detectors):
-        rows = bad[:, column].nonzero().flatten().tolist()
-        if rows:
-            raise NonFiniteScoreError(
-                f"detector {name!r} gave NaN for {len(rows)} of {len(keys)} images of a batch of {dataset!r},"
-                f" first keys: {', '.join(keys[i] for i in rows[:3])};"
-                " look at these images and at the logits and features of the backbone for them"
-            )
-
-
-def gather(rows: ImageRows, group: Group, *, float32: Sequence[str] = ()) -> pd.DataFrame:
-    """ImageRows of all processes, sorted by key. Every process calls it and gets the same table.
+def gather(rows: ImageRows, group: Group, *, detectors: Sequence[str], float32: Collection[str] = ()) -> pd.DataFrame:
+    """Rows of all processes, sorted by key. Every process calls it and gets the same table.
 
     Args:
         rows: The rows of this process; may be empty.
         group: Processes that move CPU tensors.
-        float32: Columns whose detector scores in float32; they are stored as such.
-
-    Returns:
-        Columns key, dataset, group, label, prediction, and one per detector.
+        detectors: See `ImageRows.frame`.
+        float32: See `ImageRows.frame`.
     """
     keys = gather_objects(group, rows.keys)
     sizes = [len(k) for k in keys]
     integers = gather_rows(group, torch.cat([torch.zeros(0, 3, dtype=torch.int64), *rows.integers]), sizes)
     empty = torch.zeros(0, len(rows.detectors), dtype=torch.float64)
     scores = gather_rows(group, torch.cat([empty, *rows.scores]), sizes)
-    table: dict[str, object] = {"key": [k for part in keys for k in part], "dataset": rows.dataset}
+    table = _frame(rows, [k for part in keys for k in part], integers, scores, detectors, float32)
+    return table.sort_values("key", kind="stable", ignore_index=True)
+
+
+def _frame(
+    rows: ImageRows,
+    keys: list[str],
+    integers: Tensor,
+    scores: Tensor,
+    detectors: Sequence[str],
+    float32: Collection[str],
+) -> pd.DataFrame:
+    table: dict[str, object] = {"key": keys, "dataset": rows.dataset}
     table |= {n: integers[:, i].numpy() for i, n in enumerate(("group", "label", "prediction"))}
-    for i, name in enumerate(rows.detectors):
-        column = scores[:, i].numpy()
+    for name in detectors:
+        column = scores[:, rows.detectors.index(name)].numpy() if name in rows.detectors else np.full(len(keys), np.nan)
         table[name] = column.astype(np.float32) if name in float32 else column
-    return pd.DataFrame(table).sort_values("key", kind="stable", ignore_index=True)
+    return pd.DataFrame(table)

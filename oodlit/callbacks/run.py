@@ -2,8 +2,8 @@
 
 import time
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -12,22 +12,23 @@ import torch
 from pytorch_lightning.utilities import rank_zero_info
 from torch import Tensor
 
-from oodlit.atomic import write_bytes
 from oodlit.callbacks.checks import check_memory, check_train_size
 from oodlit.callbacks.choice import Choice
+from oodlit.callbacks.output import OutputFolder
 from oodlit.callbacks.record import Record, joined, run_record
 from oodlit.callbacks.rows import ImageRows, check_labels, gather
+from oodlit.callbacks.scoring import Scoring
 from oodlit.datamodules.datamodule import OODDataModule
+from oodlit.datamodules.sets import descriptions
 from oodlit.datamodules.stream import Stream
 from oodlit.detectors import FitOrigin
 from oodlit.detectors.contract.fitting import make_statistics
 from oodlit.detectors.statistics import Statistics, TrainSample, synchronize
 from oodlit.distributed import Group, cpu_group, gather_objects
-from oodlit.errors import DataError, OodlitError
+from oodlit.errors import DataError
 from oodlit.module import OODModule
 from oodlit.outputs import Outputs
 from oodlit.results import DatasetInfo, Results, Settings
-from oodlit.results.storage import UNEVALUATED
 from oodlit.roles import Role
 
 __all__ = ["Run"]
@@ -39,19 +40,29 @@ SAMPLE_CHUNK = 1024
 class Run:
     """State of one `trainer.predict`; a new one for every call, so that nothing leaks into the next."""
 
-    def __init__(self, trainer: pl.Trainer, module: OODModule, datamodule: OODDataModule, choice: Choice) -> None:
+    def __init__(
+        self,
+        trainer: pl.Trainer,
+        module: OODModule,
+        datamodule: OODDataModule,
+        choice: Choice,
+        *,
+        strict: bool = False,
+        output: OutputFolder | None = None,
+    ) -> None:
         self.trainer, self.module, self.datamodule, self.choice = trainer, module, datamodule, choice
         self.facts, self.detectors, self.to_fit = choice.facts, choice.detectors, choice.to_fit
+        self.scoring = Scoring(choice.detectors, strict=strict)
+        self.output = output
         self.statistics = Statistics()
         self.fitting_done = self.is_fitted = False
         self.group: Group = None
         self.skipped: list[tuple[str, str]] = []
-        self.float64: set[str] = set()
-        self.sample_rows: ImageRows | None = None
         self.seconds: dict[str, float] = {}
         self.clock = time.perf_counter()
         self.streams: tuple[Stream, ...] = ()
         self.rows: dict[str, ImageRows] = {}
+        """Of every data set of the results, in their order; training images, which are a sample, as one set."""
 
     def prepare(self) -> None:
         """Make room for statistics and rows, once it is known which streams are read.
@@ -61,7 +72,10 @@ class Run:
         """
         self.streams = self.datamodule.active_streams
         names = list(self.detectors)
-        self.rows = {s.name: ImageRows(s.name, names) for s in self.streams if s.role is not Role.TRAIN}
+        for info in self._datasets():
+            able = names if info.role is not Role.TRAIN else self._able_to_score_samples()
+            self.rows[info.name] = ImageRows(info.name, able, self._subset(info))
+        self._lap("preparation")
         if any(s.role is Role.TRAIN for s in self.streams):
             check_train_size(self.to_fit, self.facts.num_train)
             self.statistics = make_statistics(self.to_fit, extra=(TrainSample,))
@@ -117,40 +131,64 @@ class Run:
                 f" and {like.dtype}; all streams must go through the same transform"
             )
 
-    def take(self, outputs: Outputs, batch: Any, index: int) -> None:
-        """One batch of stream number `index`."""
+    def take(self, outputs: Outputs, batch: Any, index: int, *, is_last: bool) -> None:
+        """One batch of stream number `index`; the last one of this process, or not."""
         stream = self.streams[index]
         self.skipped += batch.get("skipped", [])
-        if len(outputs) == 0:
-            return
+        if len(outputs):
+            self._take(outputs, stream)
+        if is_last and stream.role is Role.TRAIN and self.streams[index + 1].role is not Role.TRAIN:
+            self.finish_fit()  # not later: the fit is kept before anything can happen to a test image
+        if is_last:
+            self._close_streams(self.streams[: index + 1])
+
+    def _take(self, outputs: Outputs, stream: Stream) -> None:
         check_labels(outputs, stream)
         if stream.role is Role.TRAIN:
             self.statistics.update(outputs)
             return
         self.finish_fit()
-        self.rows[stream.name].add(outputs, [self._score(name, outputs) for name in self.detectors])
+        self._add(stream.name, outputs, self.scoring.score(outputs, stream.name))
 
-    def _score(self, name: str, outputs: Outputs) -> Tensor:
-        scores = self.detectors[name].score(outputs)
-        if scores.dtype == torch.float64:
-            self.float64.add(name)
-        return scores
+    def _add(self, dataset: str, outputs: Outputs, scores: dict[str, Tensor]) -> None:
+        for name, error in self.rows[dataset].add(outputs, scores).items():
+            self.scoring.leave_out(name, error, dataset, outputs)
+
+    def _close_streams(self, over: Sequence[Stream]) -> None:
+        """Keep the rows of streams that are over for this process."""
+        if self.output is not None and self.fitting_done:
+            for name in dict.fromkeys(self.train_name if s.role is Role.TRAIN else s.name for s in over):
+                rows = self.rows[name]
+                active = [detector for detector in rows.detectors if detector not in self.scoring.failed]
+                self.output.keep_scores(name, rows.frame, detectors=active)
 
     def finish_fit(self) -> None:
         """The first of the two points where processes meet: reduce the statistics and fit."""
         if self.fitting_done:
             return
         self.fitting_done = True
-        self._lap("train")
+        if self.statistics:
+            self._lap("training_images")
         self.group = cpu_group()
         synchronize(self.statistics.values(), self.group)
         if self.statistics and self.statistics.num_samples == 0:
             self._refuse_without_training()
         head = None if self.facts.head_problem else self.module.head
-        for detector in self.to_fit:
-            detector.fit(self.statistics, head)
+        for name, detector in self.detectors.items():
+            if name in self.choice.kept:
+                continue
+            try:
+                detector.fit(self.statistics, head)
+            except Exception as error:  # one that cannot be fitted takes no other with it
+                detector._fitted = False
+                self.scoring.leave_out(name, error, self.train_name or "the head")
         self.is_fitted = True
         self._lap("fit")
+        if self.output is not None:
+            fitted = {name: self.detectors[name] for name in self.scoring.active}
+            self.output.begin(self.record(), self._datasets(), fitted, self.origin, self.group)
+        self._score_train_sample()
+        self._close_streams([stream for stream in self.streams if stream.role is Role.TRAIN])
 
     def _refuse_without_training(self) -> None:
         """A message with the reason, where detectors wait for training images and none came."""
@@ -162,50 +200,65 @@ class Run:
             f" ({len(self.skipped)} were skipped on this process{first}); detectors cannot be fitted"
         )
 
-    def finish(self, evaluation: Settings, *, record: Record, rescue: Path | None) -> Results:
+    def record(self) -> dict[str, Any]:
+        """What is known of this run before its results."""
+        return {
+            **run_record(self.trainer, self.module, self.datamodule, self.choice),
+            "not_applicable": self.choice.not_applicable | self.scoring.failed,
+            "fit_notes": {name: list(d.notes) for name, d in self.detectors.items() if d.notes},
+            "findings": [finding._asdict() for finding in self.choice.findings],
+        }
+
+    def finish(self, evaluation: Settings, *, record: Record) -> Results:
         """The second point where processes meet: join the rows and evaluate.
 
         Args:
             evaluation: Settings of the metrics.
             record: Gives further entries of the record.
-            rescue: Where the scores go if they cannot be evaluated, so that the pass over the images is not lost.
         """
         self.finish_fit()
-        self._score_train_sample()
-        self._lap("score")
+        self._close_streams(self.streams)
+        self._lap("test_images")
+        for failed in gather_objects(self.group, self.scoring.failed):
+            self.scoring.failed |= failed
+        if not self.scoring.active:
+            raise self.scoring.first_error or DataError("every detector failed on some process; see its messages")
         scores, skipped = self._join()
-        datasets = self._datasets()
-        try:
-            results = Results.from_scores(scores, datasets, list(self.detectors), **evaluation.to_json())
-        except OodlitError as error:
-            if rescue is None or not self.trainer.is_global_zero:
-                raise
-            file = rescue / UNEVALUATED
-            write_bytes(file, scores.to_parquet(index=False))
-            raise type(error)(f"{error} - the scores of this run are kept in {file}") from error
-        self._lap("evaluate")
+        run = self.record() | {
+            "skipped": [{"key": key, "reason": reason} for key, reason in skipped],
+            "ms_per_image": self.scoring.cost_ms(),
+            "masked_accuracy": self._masked_accuracy(scores),
+        }
+        results = Results.from_scores(scores, self._datasets(), self.scoring.active, run=run, **evaluation.to_json())
+        self._lap("evaluation")
         if skipped:
             warnings.warn(
                 f"{len(skipped)} images were skipped, first {skipped[0][0]}: {skipped[0][1]};"
                 " all are listed in results.run['skipped']",
                 stacklevel=2,
             )
-        known = {
-            **run_record(self.trainer, self.module, self.datamodule, self.choice),
-            "not_applicable": self.choice.not_applicable,
-            "fit_notes": {name: list(d.notes) for name, d in self.detectors.items() if d.notes},
-            "skipped": [{"key": key, "reason": reason} for key, reason in skipped],
-            "seconds": dict(self.seconds),
-        }
-        return replace(results, run=joined(known, record()) | results.run)
+        return replace(results, run=joined(results.run | {"seconds": dict(self.seconds)}, record()))
 
     def _join(self) -> tuple[pd.DataFrame, list[tuple[str, str]]]:
         """Scores and skipped images of all processes."""
-        wide = gather_objects(self.group, self.float64)
-        float32 = sorted(set(self.detectors).difference(*wide))
-        tables = [gather(rows, self.group, float32=float32) for rows in self._all_rows()]
+        active = self.scoring.active
+        wide = gather_objects(self.group, self.scoring.float64)
+        float32 = set(active).difference(*wide)
+        tables = [gather(rows, self.group, detectors=active, float32=float32) for rows in self.rows.values()]
         skipped = {(key, reason) for part in gather_objects(self.group, self.skipped) for key, reason in part}
         return pd.concat(tables, ignore_index=True), sorted(skipped)
+
+    def _masked_accuracy(self, scores: pd.DataFrame) -> dict[str, tuple[int, int]]:
+        """Right predictions among the classes of a set, and labelled images, for sets of a part of the classes."""
+        masked = {name: rows.masked_correct for name, rows in self.rows.items() if rows.subset is not None}
+        labelled = scores[scores["label"] >= 0]
+        parts = gather_objects(self.group, masked)
+        return {n: (sum(part[n] for part in parts), int((labelled["dataset"] == n).sum())) for n in masked}
+
+    def _subset(self, info: DatasetInfo) -> Tensor | None:
+        """Classes of a known set that has images of a part of them only."""
+        known = descriptions().get(info.name)
+        return torch.tensor(sorted(known.label_subset)) if known is not None and known.label_subset else None
 
     def _datasets(self) -> list[DatasetInfo]:
         """All streams, training streams as one."""
@@ -214,25 +267,23 @@ class Run:
         others = (s for s in self.streams if s.role is not Role.TRAIN)
         return [*joined, *(DatasetInfo(s.name, s.role, s.class_names, len(s)) for s in others)]
 
-    def _all_rows(self) -> list[ImageRows]:
-        return [*([] if self.sample_rows is None else [self.sample_rows]), *self.rows.values()]
+    def _able_to_score_samples(self) -> list[str]:
+        """Detectors that read images cannot score kept outputs; their thresholds stay undefined."""
+        return [n for n, d in self.detectors.items() if not d.required_needs & {"images", "hidden", "model"}]
 
     def _score_train_sample(self) -> None:
         """Score this process's share of the training sample: thresholds of the detection error rate."""
         if TrainSample not in self.statistics or self.statistics.num_samples == 0:
             return
-        name, sample = self.train_name, self.statistics[TrainSample]
-        # Detectors that read images cannot score kept outputs; their thresholds stay undefined.
-        able = [n for n, d in self.detectors.items() if not d.required_needs & {"images", "hidden", "model"}]
-        self.sample_rows = ImageRows(name, able)
+        name, sample, able = self.train_name, self.statistics[TrainSample], self._able_to_score_samples()
         keys = [f"{name}/sample-{value:016x}" for value in sample.column("hash").tolist()]
         share = slice(self.trainer.global_rank, None, self.trainer.world_size)
         mine, mine_keys = sample.outputs.select(share), keys[share]
         for start in range(0, len(mine) if able else 0, SAMPLE_CHUNK):
             rows = slice(start, start + SAMPLE_CHUNK)
             part = mine.select(rows).to(self.module.device)
-            scores = [self._score(n, part) for n in able]
-            self.sample_rows.add(Outputs(part.logits, part.features, labels=part.labels, keys=mine_keys[rows]), scores)
+            outputs = Outputs(part.logits, part.features, labels=part.labels, keys=mine_keys[rows])
+            self._add(name, outputs, self.scoring.score(outputs, name, able))
 
     def _lap(self, name: str) -> None:
         now = time.perf_counter()

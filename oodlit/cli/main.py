@@ -112,6 +112,7 @@ def _report(error: Exception, words: tuple[str, ...], *, debug: bool) -> None:
     if debug:
         traceback.print_exception(error)
     text = " ".join(str(error).split()) or type(error).__name__
+    text = " - ".join([text, *getattr(error, "__notes__", [])])
     expected = isinstance(error, (OodlitError, OSError))
     hint = "" if debug or expected else f" [{type(error).__name__}; --debug shows where]"
     hint = f" (see '{_prog(words)} --help')" if isinstance(error, UsageError) else hint

@@ -58,6 +58,9 @@ def print_outcome(results: Results, console: Console) -> None:
         results: The run.
         console: Where to print.
     """
+    for finding in results.findings:
+        style, begin = ("green", "Good sign") if finding.is_good else ("bold red", "Finding")
+        console.print(Text(f"{begin}: {finding.text}", style=style))
     console.print(summary_table(results))
     console.print(Text(_counts(results), style="dim"))
     for line in not_applicable_lines(results.run.get("not_applicable", {})):

@@ -15,7 +15,7 @@ __all__ = ["about", "catalogue_row", "data_rows", "remarks"]
 
 _SHOWN_ELSEWHERE = {
     "datasets", "detectors", "settings", "counts", "thresholds", "undefined", "notes", "not_applicable", "caveat",
-    "warnings", "fit_notes", "skipped", "detector_settings", "references", "config",
+    "findings", "warnings", "fit_notes", "skipped", "detector_settings", "references", "config",
 }  # fmt: skip
 """Entries of run.json that have a place of their own on the page; all others are listed under "Run"."""
 

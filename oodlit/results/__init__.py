@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from oodlit.metrics.settings import Settings as Settings
     from oodlit.results.comparison import compare as compare
     from oodlit.results.finding import Finding as Finding
+    from oodlit.results.finding import FindingWarning as FindingWarning
     from oodlit.results.info import DatasetInfo as DatasetInfo
     from oodlit.results.results import Results as Results
     from oodlit.results.results import UnfinishedRunWarning as UnfinishedRunWarning

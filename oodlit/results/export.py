@@ -1,6 +1,5 @@
 """Summaries as text: Markdown, LaTeX, JSON, in the style of the papers' tables (percent, one decimal, best in bold)."""
 
-import json
 import math
 import re
 

@@ -2,7 +2,11 @@
 
 from typing import NamedTuple
 
-__all__ = ["Finding"]
+__all__ = ["Finding", "FindingWarning"]
+
+
+class FindingWarning(UserWarning):
+    """A run has found something that makes its numbers doubtful."""
 
 
 class Finding(NamedTuple):

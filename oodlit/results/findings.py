@@ -22,7 +22,7 @@ __all__ = ["chance_level", "find"]
 LOW_KAPPA = 0.1
 """Agreement with the labels beyond chance, as a share of what is possible, below which a classifier is near chance."""
 FEW_IMAGES = 10
-"""A class with fewer images may be missed by accident."""
+"""With fewer images a class may be missed, or all of a set be wrong, by accident."""
 CONFIDENCE = 0.99
 """Of the interval around a published accuracy."""
 COMPUTED = ("accuracy", "backwards", "chance", "classes")
@@ -58,13 +58,13 @@ def chance_level(labels: np.ndarray, predictions: np.ndarray) -> float:
 def _of_the_classifier(inside: str, images: pd.DataFrame) -> Iterator[Finding]:
     labels, predictions = images["label"].to_numpy(), images["prediction"].to_numpy()
     classes, counts = np.unique(labels, return_counts=True)
-    if len(classes) < 2:
+    if len(classes) < 2 or len(labels) < FEW_IMAGES:
         return
     n, accuracy, chance = len(labels), float((labels == predictions).mean()), chance_level(labels, predictions)
     if len(np.unique(predictions)) == 1:
         yield Finding(
             "classes",
-            f"all {n} images of {inside!r} are predicted as class {predictions[0]}; the weights or the transform are not"
+            f"all {n} images of {inside!r} are predicted as class {predictions[0]}; weights or transform are not"
             " those of this network",
         )
         return
@@ -96,8 +96,8 @@ def _backwards(results: RunResults) -> Iterator[Finding]:
         if len(clearly) * 2 > len(rows):
             yield Finding(
                 "backwards",
-                f"{len(clearly)} of {len(rows)} detectors score {info.name!r} higher than the ID images (AUROC below one"
-                " half); are ID and OOD exchanged, or does the OOD set hold what the classifier knows?",
+                f"{len(clearly)} of {len(rows)} detectors score {info.name!r} higher than ID images (AUROC below"
+                " one half); are ID and OOD exchanged, or does the OOD set hold what the classifier knows?",
             )
 
 
@@ -109,15 +109,16 @@ def _published(results: RunResults) -> Iterator[Finding]:
         return
     masked: Mapping[str, Any] = results.run.get("masked_accuracy") or {}
     accuracies = results.table[(results.table["metric"] == "accuracy") & (results.table["ood_class"] == "")]
-    for row in accuracies.itertuples():
-        dataset, n = str(row.dataset), int(row.n_id)
+    for dataset, value, n in zip(accuracies["dataset"], accuracies["value"], accuracies["n_id"].tolist(), strict=True):
         found = published_accuracy(known["model"], dataset, img_size=known["img_size"], crop_pct=known["crop_pct"])
         if found is None or n == 0:
             continue
-        correct, n = masked.get(dataset, (round(float(row.value) * n), n))
-        low, high = wilson_interval(correct, n, confidence=CONFIDENCE)
+        correct, total = masked.get(dataset, (round(value * n), n))
+        low, high = wilson_interval(correct, total, confidence=CONFIDENCE)
         place = f"{known['model']} at {known['img_size']} pixels and crop {known['crop_pct']:g} on {dataset!r}"
-        numbers = f"accuracy {100 * correct / n:.2f} % here (n = {n}), {100 * found.accuracy:.2f} % published by timm"
+        numbers = (
+            f"accuracy {100 * correct / total:.2f} % here (n = {total}), {100 * found.accuracy:.2f} % published by timm"
+        )
         if low <= found.accuracy <= high:
             yield Finding("accuracy", f"{place}: {numbers}; they agree", is_good=True)
         else:

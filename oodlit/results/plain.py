@@ -20,6 +20,7 @@ def to_plain(value: object) -> Any:  # noqa: PLR0911
     """`value` in the types of JSON; NaN and infinities, which JSON lacks, become None and "Infinity" / "-Infinity".
 
     Example:
+        >>> from pathlib import Path
         >>> to_plain({"a": (np.int64(1), float("nan")), "b": Path("x")})
         {'a': [1, None], 'b': 'x'}
     """

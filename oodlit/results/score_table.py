@@ -1,6 +1,6 @@
 """Per-image scores: checked once, sorted by key."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 import pandas as pd
@@ -10,7 +10,7 @@ from oodlit.results.info import DatasetInfo
 from oodlit.results.names import MODEL, check_name
 from oodlit.roles import NAMES_OF_LABELS, Role
 
-__all__ = ["IDENTITY", "checked", "count_notes"]
+__all__ = ["IDENTITY", "check_detector_names", "checked", "count_notes"]
 
 IDENTITY = ("key", "dataset", "group", "label", "prediction")
 """Columns of the per-image table that are not scores."""
@@ -29,12 +29,7 @@ def checked(scores: pd.DataFrame, datasets: Sequence[DatasetInfo], detectors: Se
         DataError: A key occurs twice in a data set, or a group is out of range.
         NonFiniteScoreError: A score is NaN.
     """
-    for name in detectors:
-        check_name(name, "detector")
-    if len(set(detectors)) < len(detectors) or set(detectors) & {*IDENTITY, *_RESERVED}:
-        raise InvalidArgumentError(
-            f"detector names {list(detectors)}: they must be distinct, and none of {[*IDENTITY, *_RESERVED]}"
-        )
+    check_detector_names(detectors)
     if twice := sorted({str(n) for n in scores.columns[scores.columns.duplicated()]} & {*IDENTITY, *detectors}):
         raise InvalidArgumentError(f"scores: columns {twice} occur more than once")
     if missing := [name for name in (*IDENTITY, *detectors) if name not in scores.columns]:
@@ -65,6 +60,21 @@ def checked(scores: pd.DataFrame, datasets: Sequence[DatasetInfo], detectors: Se
     for info in datasets:
         _check_groups(frame, info)
     return frame
+
+
+def check_detector_names(names: Collection[object]) -> None:
+    """Refuse names that tables and files cannot have as columns of scores.
+
+    Raises:
+        InvalidArgumentError: A name is no text of one line, occurs twice, or stands for something else.
+    """
+    for name in names:
+        check_name(name, "detector")
+    taken = sorted({*IDENTITY, *_RESERVED}.intersection(map(str, names)))
+    if len(set(names)) < len(names) or taken:
+        raise InvalidArgumentError(
+            f"detector names {list(names)}: they must be distinct, and none of {[*IDENTITY, *_RESERVED]}"
+        )
 
 
 def count_notes(frame: pd.DataFrame, datasets: Sequence[DatasetInfo]) -> list[str]:

@@ -101,7 +101,9 @@ def check_replaceable(directory: str | os.PathLike[str], *, keep: Path | None = 
     if any((target / place / RUN).is_file() for place in ("", PENDING)):
         return True
     kept = None if keep is None else keep.resolve()
-    if parts := [name for name in (TABLE, SCORES, *BESIDE) if (target / name).exists() and (target / name).resolve() != kept]:
+    if parts := [
+        name for name in (TABLE, SCORES, *BESIDE) if (target / name).exists() and (target / name).resolve() != kept
+    ]:
         raise InvalidArgumentError(
             f"{target} holds {', '.join(parts)} but no {RUN}: it is unknown of which run, and a run would replace it"
             " - move it away, or name another folder"

@@ -65,7 +65,7 @@ def test_a_fit_of_one_precision_is_found_again(precision, tmp_path):
 def test_a_run_that_breaks_leaves_nothing_behind(tmp_path):
     module, data = make_module(), OODDataModule(make_streams(with_train=True))
     before = {part: dict(vars(part)) for part in (module, data)}
-    detection = OODDetection([MSP(), Boom()], output_dir=tmp_path / "out")
+    detection = OODDetection([MSP(), Boom()], output_dir=tmp_path / "out", strict=True)
     with pytest.raises(RuntimeError, match="boom"):
         make_trainer(detection).predict(module, data, return_predictions=False)
     assert detection.plan is None
@@ -74,7 +74,7 @@ def test_a_run_that_breaks_leaves_nothing_behind(tmp_path):
         assert own.keys() >= {"transform"}
         assert all(own[name] is fields[name] for name in ("transform", "streams", "network") if name in fields)
     assert data.active_streams[0].role is Role.TRAIN
-    assert not list((tmp_path / "out").iterdir())
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["unfinished"]
     assert run([MSP()], module=module).results is not None
 
 
@@ -89,7 +89,7 @@ def test_interrupt_leaves_nothing_behind(tmp_path):
         make_trainer(detection, Interrupt()).predict(module, data, return_predictions=False)
     assert detection.plan is None
     assert module.predict_step({"image": torch.rand(1, 3, 8, 8)}, 0).images is None
-    assert not list((tmp_path / "out").iterdir())
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["unfinished"]
 
 
 class Fragile(Detector):
@@ -110,7 +110,7 @@ class Fragile(Detector):
 
 def test_a_fit_that_breaks_half_way_is_not_taken_for_the_earlier_one(monkeypatch):
     """After a good run and one that broke within the fit, no detector counts as fitted."""
-    detection = OODDetection([Mahalanobis(), Fragile()])
+    detection = OODDetection([Mahalanobis(), Fragile()], strict=True)
     make_trainer(detection).predict(make_module(), OODDataModule(make_streams()), return_predictions=False)
     monkeypatch.setattr(Fragile, "breaks", True)
     with pytest.raises(RuntimeError, match="the fit breaks"):

@@ -1,6 +1,7 @@
 """OODDetection inside real `trainer.predict` runs on one process."""
 
 import collections
+import re
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,7 @@ from oodlit.detectors import KNN, MSP, ODIN, Energy, Mahalanobis, MaxLogit, Rela
 from oodlit.detectors.contract.reference import Reference
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError, NonFiniteScoreError, RequirementError
 from oodlit.outputs import Outputs
+from oodlit.results import FindingWarning
 from tests.callbacks.support import CountingNet, make_module, make_streams, make_trainer, run
 
 SEVEN = ("msp", "max_logit", "energy", "mahalanobis", "relative_mahalanobis", "vim", "knn")
@@ -190,8 +192,14 @@ class _BadNaN(TrainFreeDetector):
 
 
 def test_nan_scores_name_detector_set_count_and_keys():
-    with pytest.raises(NonFiniteScoreError, match=r"'bad'.* NaN for 1 of 16 .*'val', first keys: val/0000"):
-        run({"bad": _BadNaN(), "msp": MSP()})
+    message = r"'bad'.* NaN for 1 of 16 .*'val', first keys: val/0000"
+    with pytest.raises(NonFiniteScoreError, match=message):
+        run({"bad": _BadNaN(), "msp": MSP()}, strict=True)
+    with pytest.raises(NonFiniteScoreError, match=message):
+        run({"bad": _BadNaN()})
+    results = run({"bad": _BadNaN(), "msp": MSP()}).results
+    assert results.detectors == ("msp",)
+    assert re.search(message, results.run["not_applicable"]["bad"])
 
 
 def test_a_bank_too_small_for_k_is_known_before_the_pass_over_the_training_images():
@@ -225,7 +233,11 @@ def test_a_detector_that_does_not_apply_is_left_out_with_the_reason():
     from oodlit.testing.backbones import TinyHiddenHeadNet
 
     module = OODModule(TinyHiddenHeadNet(), transform=torch.nn.Identity())
-    with pytest.warns(UserWarning, match=r"'vim' is left out: it needs the linear head"):
+    with (
+        pytest.warns(FindingWarning, match="by chance"),
+        pytest.warns(FindingWarning, match="1 of 1 detectors score 'far' higher than ID images"),
+        pytest.warns(UserWarning, match=r"'vim' is left out: it needs the linear head"),
+    ):
         detection = run([MSP(), ViM()], module=module)
     assert "head" in detection.results.run["not_applicable"]["vim"]
     assert "vim" not in set(detection.results.table["detector"])
@@ -306,7 +318,10 @@ def test_degenerate_model_is_noticed():
     with torch.no_grad():
         for parameter in module.network.get_submodule("head").parameters():
             parameter.zero_()
-    with pytest.warns(UserWarning, match="same logits for all classes"):
+    with (
+        pytest.warns(UserWarning, match="same logits for all classes"),
+        pytest.warns(FindingWarning, match="all 30 images of 'val' are predicted as class 0"),
+    ):
         detection = run([MSP()], module=module, streams=make_streams(with_train=False))
     fpr = detection.results.table.query("metric == 'pooled_fpr95'")["value"]
     assert fpr.tolist() == [1.0]
@@ -317,7 +332,8 @@ def test_run_record_says_what_was_run(done):
     assert record["backbone"]["name"] == "tiny"
     assert record["versions"]["torch"] == torch.__version__.partition("+")[0] or record["versions"]["torch"]
     assert {s["name"]: s["images"] for s in record["data"]["streams"]}["train"] == 150
-    assert set(record["seconds"]) >= {"train", "fit", "score"}
+    assert set(record["seconds"]) == {"preparation", "training_images", "fit", "test_images", "evaluation"}
+    assert set(record["ms_per_image"]) == set(SEVEN)
 
 
 class Twice:
@@ -334,9 +350,9 @@ def test_scores_survive_when_they_cannot_be_evaluated(tmp_path):
     """Two images of one key are an error; the pass over the images is not lost."""
     far = Stream("far", Role.OOD, Twice())
     streams = [*(s for s in make_streams(with_train=False) if s.role is Role.ID), far]
-    with pytest.raises(DataError, match=r"far/0.*kept in .*unevaluated-scores\.parquet"):
+    with pytest.raises(DataError, match=r"far/0(?s:.*)finished is kept in .*unfinished; Results\.load reads it"):
         run([MSP()], streams=streams, output_dir=tmp_path / "out")
-    kept = pd.read_parquet(tmp_path / "out" / "unevaluated-scores.parquet")
+    kept = pd.concat([pd.read_parquet(part) for part in (tmp_path / "out" / "unfinished" / "scores").iterdir()])
     assert len(kept) == 32
 
 

@@ -7,9 +7,8 @@ import pandas as pd
 import pytest
 
 from oodlit import Results, Role
-from oodlit.callbacks import OODDetection
+from oodlit.callbacks import OODDetection, output
 from oodlit.callbacks.loggers import log_to_all
-from oodlit.callbacks.output import OutputFolder
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import MSP, Energy
 from oodlit.errors import DataError, LoggingError
@@ -87,7 +86,7 @@ def test_a_broken_logger_hides_no_broken_page(tmp_path, monkeypatch):
         raise DataError("the images are gone")
 
     detection = OODDetection([MSP()], output_dir=tmp_path)
-    monkeypatch.setattr(OutputFolder, "draw", no_page)
+    monkeypatch.setattr(output, "write_report", no_page)
     trainer = make_trainer(detection, logger=[Offline()])
     with pytest.raises(DataError, match="images are gone") as caught:
         trainer.predict(make_module(), OODDataModule(make_streams(with_train=False)), return_predictions=False)

@@ -39,7 +39,7 @@ def dies_after(monkeypatch, steps):
 
     for name in ("rename", "replace", "rmdir"):
         monkeypatch.setattr(Path, name, guarded(getattr(Path, name)))
-    monkeypatch.setattr(atomic, "_remove", lambda *args: None)
+    monkeypatch.setattr(atomic, "remove", lambda *args: None)
 
 
 @pytest.mark.parametrize("old", [True, False])
@@ -172,7 +172,7 @@ def test_leftovers_of_killed_writers_are_removed(results, tmp_path, monkeypatch,
     assert sorted(tmp_path.iterdir()) == sorted([folder, *foreign])
 
 
-@pytest.mark.parametrize("name", ["table.csv", "scores.parquet", "report.html", "unevaluated-scores.parquet", "fitted"])
+@pytest.mark.parametrize("name", ["table.csv", "scores.parquet", "report.html", "thumbnails", "fitted"])
 def test_parts_without_a_record_are_no_result_that_may_be_replaced(tmp_path, name):
     (tmp_path / name).write_text("mine")
     with pytest.raises(InvalidArgumentError, match=rf"holds {name} but no run\.json: .* or name another folder"):

@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import oodlit
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.metrics import UndefinedMetricWarning
 from oodlit.results import DatasetInfo, Results
@@ -207,7 +208,7 @@ def test_a_summary_of_no_known_metric_is_refused(results):
 
 
 def test_neither_results_nor_metrics_name_lightning():
-    package = Path(storage.__file__).parents[1]
+    package = Path(oodlit.__file__).parent
     files = [*(package / "results").glob("*.py"), *(package / "metrics").glob("*.py")]
     assert len(files) > 20
     assert not [file.name for file in files if "lightning" in file.read_text(encoding="utf-8").lower()]

@@ -40,7 +40,7 @@ def published_accuracy(model: str, dataset: str, *, img_size: int, crop_pct: flo
     row = _rows().get((model, img_size, round(crop_pct, 4)))
     if row is None or dataset not in DATASETS or not row[dataset]:
         return None
-    return PublishedAccuracy(model, img_size, crop_pct, float(row[dataset]) / 100)
+    return PublishedAccuracy(model, img_size, crop_pct, round(float(row[dataset]) / 100, 7))
 
 
 @cache

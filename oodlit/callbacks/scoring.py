@@ -1,0 +1,105 @@
+"""Every detector on every batch: what it scores, how long it takes, and which one cannot go on."""
+
+import logging
+import time
+import traceback
+from collections.abc import Iterable, Mapping
+
+import torch
+from torch import Tensor
+
+from oodlit.detectors import Detector
+from oodlit.outputs import Outputs
+
+__all__ = ["Scoring"]
+
+_log = logging.getLogger("oodlit.callbacks")
+
+
+class Scoring:
+    """Scores batches with many detectors; one that fails is left out from then on, and the others go on.
+
+    Args:
+        detectors: By name.
+        strict: True raises what a detector raises.
+    """
+
+    def __init__(self, detectors: Mapping[str, Detector], *, strict: bool) -> None:
+        self.detectors, self.strict = dict(detectors), strict
+        self.failed: dict[str, str] = {}
+        """Why detectors were left out, by name."""
+        self.first_error: Exception | None = None
+        self.float64: set[str] = set()
+        self._watch = {name: _Stopwatch() for name in detectors}
+
+    @property
+    def active(self) -> list[str]:
+        """Names of the detectors that go on."""
+        return [name for name in self.detectors if name not in self.failed]
+
+    def score(self, outputs: Outputs, dataset: str, names: Iterable[str] | None = None) -> dict[str, Tensor]:
+        """Scores, shape (batch,), of the detectors that go on; of some of them, if `names` are given."""
+        scores = {}
+        for name in self.active if names is None else [n for n in names if n not in self.failed]:
+            try:
+                with self._watch[name].measure(outputs):
+                    scores[name] = self.detectors[name].score(outputs)
+            except Exception as error:  # a detector fails in its own way, and takes no other with it
+                self.leave_out(name, error, dataset, outputs)
+                continue
+            if scores[name].dtype == torch.float64:
+                self.float64.add(name)
+        return scores
+
+    def leave_out(self, name: str, error: Exception, dataset: str, outputs: Outputs | None = None) -> None:
+        """Go on without a detector; raise if none is left, or if the run is strict."""
+        self.first_error = self.first_error or error
+        if self.strict:
+            raise error
+        where = "" if outputs is None or not outputs.keys else f", in the batch from {outputs.keys[0]!r} on"
+        self.failed[name] = f"failed on {dataset!r}{where}: {type(error).__name__}: {error}"
+        _log.warning("detector %r is left out: it %s", name, self.failed[name])
+        _log.debug("%s", "".join(traceback.format_exception(error)))
+        if not self.active:
+            raise error
+
+    def cost_ms(self) -> dict[str, float]:
+        """Milliseconds an image of each detector, where it scored any; further forward passes included."""
+        return {name: round(ms, 6) for name, watch in self._watch.items() if (ms := watch.ms_per_image()) is not None}
+
+
+class _Stopwatch:
+    """Time of many short calls; on a GPU by its own events, which nobody waits for before the end."""
+
+    def __init__(self) -> None:
+        self.seconds, self.images = 0.0, 0
+        self._events: list[tuple[torch.cuda.Event, ...]] = []
+        self._start = 0.0
+        self._is_cuda = False
+
+    def measure(self, outputs: Outputs) -> "_Stopwatch":
+        self.images += len(outputs)
+        self._is_cuda = outputs.device.type == "cuda"
+        return self
+
+    def __enter__(self) -> None:
+        if self._is_cuda:
+            pair = tuple(torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+            pair[0].record()
+            self._events.append(pair)
+        self._start = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_cuda:
+            self._events[-1][1].record()
+        else:
+            self.seconds += time.perf_counter() - self._start
+
+    def ms_per_image(self) -> float | None:
+        if not self.images:
+            return None
+        for start, end in self._events:
+            end.synchronize()
+            self.seconds += start.elapsed_time(end) / 1000
+        self._events.clear()
+        return 1000 * self.seconds / self.images
