@@ -77,6 +77,53 @@ def test_a_kill_at_any_step_leaves_the_old_or_the_new_result(results, tmp_path, 
     assert len(seen) > 4
 
 
+def whole(folder, number):
+    """Puts a fit of two files and a page into a folder, as a run does."""
+
+    def add(staging):
+        (staging / "fitted").mkdir()
+        for name in ("detectors.json", "detectors.safetensors"):
+            (staging / "fitted" / name).write_text(str(number))
+        if number != 2:  # the second run has no page
+            (staging / "report.html").write_text(str(number))
+
+    return add
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_b4_a_kill_at_any_step_leaves_fit_and_page_of_the_old_run_or_of_the_new_one(
+    results, tmp_path, monkeypatch, number
+):
+    """FAULTS2 B4: what lies beside the results changes with them; an interrupted switch is ended by the next write."""
+    kept = {"table": results.table, "scores": results.scores, "run": results.run}
+    for steps in range(40):
+        folder = tmp_path / f"run {steps}"
+        folder.mkdir()
+        storage.write(folder, **kept, add=whole(folder, 0))
+        with monkeypatch.context() as patch:
+            dies_after(patch, steps)
+            try:
+                storage.write(folder, **kept, add=whole(folder, number))
+                done = True
+            except Killed:
+                done = False
+        switched = (folder / ".pending").exists()
+        if not switched and not done:
+            assert (folder / "fitted" / "detectors.json").read_text() in ("0", str(number))
+        storage._finish(folder)
+        fits = {(folder / "fitted" / n).read_text() for n in ("detectors.json", "detectors.safetensors")}
+        assert len(fits) == 1
+        if switched or done:
+            assert fits == {str(number)}
+            assert (folder / "report.html").exists() == (number == 1)
+        assert len(Results.load(folder).table) == len(results.table)
+        if done:
+            break
+    else:
+        pytest.fail("writing takes more than 40 steps")
+    assert steps > 5
+
+
 def test_writers_and_readers_at_once(results, tmp_path):
     """Two writers of different results, and a reader: every reading is one of the two, in full."""
     both = {0.9: results.recompute(tpr=0.9), 0.8: results.recompute(tpr=0.8)}

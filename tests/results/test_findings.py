@@ -1,0 +1,161 @@
+"""What a run says of itself: chance, classes never named, exchanged sets, published accuracies (FAULTS2 A3)."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oodlit import Results, Role
+from oodlit.results import DatasetInfo
+from oodlit.results.findings import chance_level
+from oodlit.results.published.timm import DATASETS, _rows, published_accuracy
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*values are undefined")
+NEAR = DatasetInfo("near", Role.OOD)
+
+
+def results_of(labels, predictions, *, scores=None, run=None, name="val"):
+    labels, n = np.asarray(labels), len(labels)
+    inside = {"key": [f"{name}/{i}" for i in range(n)], "dataset": name, "group": -1, "label": labels}
+    inside |= {"prediction": np.asarray(predictions), "msp": np.linspace(1, 2, n) if scores is None else scores}
+    outside = {"key": [f"near/{i}" for i in range(20)], "dataset": "near", "group": -1, "label": -1, "prediction": 0}
+    outside |= {"msp": np.linspace(0, 0.9, 20)}
+    frame = pd.concat([pd.DataFrame(inside), pd.DataFrame(outside)], ignore_index=True)
+    return Results.from_scores(frame, [DatasetInfo(name, Role.ID), NEAR], ["msp"], bootstrap=0, run=run)
+
+
+def kinds(results):
+    return [finding.kind for finding in results.findings]
+
+
+CLASSES = np.arange(100) % 5
+
+
+def test_a3_a_sound_classifier_has_no_finding():
+    assert kinds(results_of(CLASSES, CLASSES)) == []
+
+
+@pytest.mark.parametrize("shift", [1, 2, 4])
+def test_a3_labels_in_another_order_are_accuracy_zero_and_a_finding(shift):
+    """A "background" class in front of five names moves every label by one."""
+    results = results_of(CLASSES, CLASSES + shift)
+    assert kinds(results)[0] == "chance"
+    assert "0.0 % of the 100 labelled images of 'val' right" in results.findings[0].text
+
+
+def test_a3_a_shuffled_order_of_classes_is_near_chance():
+    order = np.random.default_rng(0).permutation(100)
+    predictions = order[np.arange(1000) % 100]
+    assert "chance" in kinds(results_of(np.arange(1000) % 100, predictions))
+
+
+@given(st.integers(2, 30), st.integers(0, 2**32 - 1))
+def test_random_predictions_are_a_finding_whatever_their_shares(classes, seed):
+    rng = np.random.default_rng(seed)
+    shares = rng.dirichlet(np.ones(classes))
+    labels = np.arange(400) % classes
+    assert {"chance", "classes"} & set(kinds(results_of(labels, rng.choice(classes, 400, p=shares))))
+
+
+@given(st.integers(2, 30), st.floats(0.5, 1.0), st.integers(0, 2**32 - 1))
+def test_a_useful_classifier_is_not_at_chance(classes, accuracy, seed):
+    rng = np.random.default_rng(seed)
+    labels = np.arange(400) % classes
+    wrong = (labels + rng.integers(1, classes, 400)) % classes
+    predictions = np.where(rng.random(400) < accuracy, labels, wrong)
+    found = kinds(results_of(labels, predictions))
+    assert "chance" not in found or classes == 2
+
+
+def test_chance_follows_the_shares_of_the_classes():
+    labels = np.array([0] * 90 + [1] * 10)
+    assert chance_level(labels, np.zeros(100, dtype=int)) == 0.9
+    always = results_of(labels, np.zeros(100, dtype=int))
+    assert kinds(always) == ["classes"]
+    assert "all 100 images of 'val' are predicted as class 0" in always.findings[0].text
+
+
+def test_classes_that_are_never_predicted_are_named():
+    predictions = np.where(CLASSES == 3, 4, CLASSES)
+    (finding,) = results_of(CLASSES, predictions).findings
+    assert finding.text.startswith("1 of 5 classes of 'val' are never predicted, first 3")
+
+
+def test_scores_that_separate_backwards_are_a_finding():
+    backwards = results_of(CLASSES, CLASSES, scores=np.linspace(-2, -1, 100))
+    assert kinds(backwards) == ["backwards"]
+    assert "1 of 1 detectors score 'near' higher than ID images" in backwards.findings[0].text
+
+
+def test_a_few_images_prove_nothing():
+    assert kinds(results_of(CLASSES[:6], CLASSES[:6] + 1)) == []
+
+
+def test_findings_are_kept_and_made_anew(tmp_path):
+    given_one = {"findings": [{"kind": "class_lists", "text": "6 logits, 5 names", "is_good": False}]}
+    results = results_of(CLASSES, CLASSES + 1, run=given_one)
+    assert kinds(results) == ["class_lists", "chance", *kinds(results)[2:]]
+    results.save(tmp_path)
+    again = Results.load(tmp_path)
+    assert again.findings == results.findings
+    assert again.recompute(tpr=0.9).findings == results.findings
+
+
+# --- published accuracies ---------------------------------------------------------------------------------------------
+
+
+def of_a_known_network(correct, total=1000, *, name="imagenet_val", **other):
+    known = {"model": "resnet50.a1_in1k", "img_size": 224, "crop_pct": 0.95} | other
+    labels = np.arange(total) % 50
+    predictions = np.where(np.arange(total) < correct, labels, (labels + 1) % 50)
+    return results_of(labels, predictions, run={"backbone": {"published_as": known}}, name=name)
+
+
+def test_the_table_of_timm_is_whole():
+    assert len(_rows()) == 1556
+    assert sum(row[name] != "" for row in _rows().values() for name in DATASETS) == 5 * 1556 - 1
+
+
+@pytest.mark.parametrize("correct", [804, 780, 830])
+def test_an_accuracy_within_the_binomial_interval_is_a_good_sign(correct):
+    (finding,) = of_a_known_network(correct).findings
+    assert finding.is_good
+    assert "resnet50.a1_in1k at 224 pixels and crop 0.95 on 'imagenet_val'" in finding.text
+    assert f"{correct / 10:.2f} % here (n = 1000), 80.38 % published by timm; they agree" in finding.text
+
+
+@pytest.mark.parametrize("correct", [700, 760, 845])
+def test_an_accuracy_outside_of_it_names_the_usual_causes(correct):
+    (finding,) = of_a_known_network(correct).findings
+    assert not finding.is_good
+    assert "differ by more than chance" in finding.text
+    for cause in ("transform", "test size", "order of labels", "weights", "masking"):
+        assert cause in finding.text
+
+
+def test_other_sizes_sets_and_networks_are_not_compared():
+    assert published_accuracy("resnet50.a1_in1k", "imagenet_val", img_size=288, crop_pct=1.0).accuracy == 0.8124
+    assert published_accuracy("resnet50.a1_in1k", "imagenet_val", img_size=192, crop_pct=1.0) is None
+    assert published_accuracy("resnet50.tv_in1k", "imagenet_a", img_size=224, crop_pct=0.875) is None
+    assert published_accuracy("resnet50.a1_in1k", "ninco", img_size=224, crop_pct=0.95) is None
+    assert of_a_known_network(700, img_size=192).findings == ()
+    assert of_a_known_network(700, name="mine").findings == ()
+
+
+def test_a_set_of_200_classes_is_compared_as_published_among_them():
+    labels = np.arange(1000) % 50
+    right = np.where(np.arange(1000) < 240, labels, (labels + 1) % 50)
+    frame = pd.DataFrame(
+        {"key": [f"imagenet_r/{i}" for i in range(1000)], "dataset": "imagenet_r", "group": -1, "label": labels}
+        | {"prediction": right, "msp": 0.5}
+    )
+    inside = results_of(CLASSES, CLASSES).scores
+    inside = inside[inside["dataset"] == "val"]
+    known = {"model": "resnet50.a1_in1k", "img_size": 224, "crop_pct": 0.95}
+    run = {"backbone": {"published_as": known}, "masked_accuracy": {"imagenet_r": (404, 1000)}}
+    datasets = [DatasetInfo("val", Role.ID), DatasetInfo("imagenet_r", Role.SHIFT)]
+    both = pd.concat([inside, frame], ignore_index=True)
+    (finding,) = Results.from_scores(both, datasets, ["msp"], bootstrap=0, run=run).findings
+    assert finding.is_good
+    assert "40.40 % here" in finding.text
