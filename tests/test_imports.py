@@ -89,6 +89,40 @@ def test_imports_point_one_way() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def _files_imported_by(file: Path, files: dict[str, Path]) -> set[str]:
+    """Files of the package that a file imports: at its top, in functions, for type checkers, by name at run time.
+
+    A registry that reads the export list of its own package at run time imports none of its files by that.
+    """
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        names: list[str] = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            whole = [f"{node.module}.{alias.name}" for alias in node.names]
+            names = [name if name in files else str(node.module) for name in whole]
+        elif isinstance(node, ast.Call) and "import_module" in ast.dump(node.func):
+            named = [str(argument.value) for argument in node.args if isinstance(argument, ast.Constant)]
+            names = [name for name in named if name in files and files[name].parent not in file.parents]
+        found |= {name for name in names if name in files}
+    return found
+
+
+def test_no_two_files_import_each_other() -> None:
+    """Neither directly nor over others; an export list counts as a file that imports all it lists."""
+    files = {}
+    for file in PACKAGE.rglob("*.py"):
+        parts = file.relative_to(PACKAGE.parent).with_suffix("").parts
+        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = file
+    left = {name: _files_imported_by(file, files) - {name} for name, file in files.items()}
+    assert len(left) > 200
+    assert sum(map(len, left.values())) > 700
+    while ready := {name for name, needed in left.items() if not needed & left.keys()}:
+        left = {name: needed for name, needed in left.items() if name not in ready}
+    assert not left, "\n".join(f"{name} -> {sorted(needed & left.keys())}" for name, needed in sorted(left.items()))
+
+
 def test_one_lightning_only() -> None:
     """Classes of `lightning.pytorch` and `pytorch_lightning` are not each other's."""
     roots = {name.split(".")[0] for _, name, _ in IMPORTS}
