@@ -9,8 +9,6 @@ import importlib
 import sys
 from collections.abc import Callable
 
-__all__ = ["lazy_exports"]
-
 
 def lazy_exports(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
     """What a package needs so that its names are imported when somebody asks for them.

@@ -17,17 +17,6 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-__all__ = [
-    "fsync",
-    "lock",
-    "remove",
-    "remove_leftovers",
-    "temporary_file",
-    "temporary_folder",
-    "write_bytes",
-    "write_text",
-]
-
 ABANDONED_S = 86_400.0
 """Age of a leftover where the file system has no locks: one day."""
 

@@ -15,16 +15,6 @@ from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.module import OODModule
 from oodlit.outputs import BackboneFacts
 
-__all__ = [
-    "check_alone",
-    "check_is_list",
-    "check_memory",
-    "check_packages",
-    "check_strategy",
-    "check_train_size",
-    "warn_of_many_predictions",
-]
-
 SHARDED = (DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy)
 MANY_BYTES = 1_000_000_000
 """Outputs kept by `trainer.predict(return_predictions=True)` beyond which there is a warning."""

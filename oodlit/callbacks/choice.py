@@ -17,8 +17,6 @@ from oodlit.plan import RunPlan
 from oodlit.results import Finding
 from oodlit.roles import NAMES_OF_LABELS, Role
 
-__all__ = ["Choice", "choose"]
-
 PROBE_IMAGES = 2
 
 

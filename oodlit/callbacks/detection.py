@@ -22,8 +22,6 @@ from oodlit.plan import RunPlan
 from oodlit.results import FindingWarning, Results, Settings
 from oodlit.results.score_table import check_detector_names
 
-__all__ = ["OODDetection"]
-
 
 class OODDetection(pl.Callback):
     """Fit detectors on the train stream, score every other stream, evaluate at the end; one forward pass per image.

@@ -5,8 +5,6 @@ from pathlib import Path
 
 from oodlit.detectors import Detector, FitOrigin
 
-__all__ = ["EarlierFit"]
-
 
 class EarlierFit:
     """What an earlier fit belongs to, and which detectors keep it.

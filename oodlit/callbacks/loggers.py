@@ -6,8 +6,6 @@ from pytorch_lightning.loggers import Logger
 
 from oodlit.errors import LoggingError
 
-__all__ = ["log_to_all"]
-
 
 def log_to_all(loggers: Sequence[Logger], values: Mapping[str, float]) -> None:
     """Log all values in one call per logger; a logger that fails takes nothing from those after it.

@@ -23,8 +23,6 @@ from oodlit.results import DatasetInfo, Results, Settings, storage, unfinished
 from oodlit.results.storage import check_replaceable
 from oodlit.results.unfinished import UNFINISHED
 
-__all__ = ["OutputFolder"]
-
 FITTED = "fitted"
 
 

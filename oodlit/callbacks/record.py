@@ -18,8 +18,6 @@ from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors.contract.saving import detector_to_config
 from oodlit.module import OODModule
 
-__all__ = ["Record", "joined", "run_record"]
-
 Record = Callable[[], Mapping[str, Any]]
 """Gives entries of the record of a run."""
 

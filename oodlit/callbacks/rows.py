@@ -15,8 +15,6 @@ from oodlit.errors import DataError, NonFiniteScoreError
 from oodlit.outputs import Outputs
 from oodlit.roles import KNOWN_CLASSES
 
-__all__ = ["ImageRows", "check_labels", "gather"]
-
 NONE = -1
 
 

@@ -31,8 +31,6 @@ from oodlit.outputs import Outputs
 from oodlit.results import DatasetInfo, Results, Settings
 from oodlit.roles import Role
 
-__all__ = ["Run"]
-
 SAMPLE_CHUNK = 1024
 """Rows of the training sample that are scored at a time."""
 

@@ -11,8 +11,6 @@ from torch import Tensor
 from oodlit.detectors import Detector
 from oodlit.outputs import Outputs
 
-__all__ = ["Scoring"]
-
 _log = logging.getLogger("oodlit.callbacks")
 
 

@@ -1,7 +1,5 @@
 """`oodlit check`: a detector of one's own against the contract."""
 
-__all__ = ["check"]
-
 
 def check(detectors: list[str], *, only: str | None = None) -> int:
     """Test a detector of your own against the contract.

@@ -20,8 +20,6 @@ from docstring_parser import parse as parse_docstring
 from oodlit.cli.configuration import CLASS_KEYS, make, plan, search_current_folder, spell_out
 from oodlit.errors import UnknownNameError, UsageError
 
-__all__ = ["arguments_of", "print_help"]
-
 _Function = Callable[..., int | None]
 _Parameters = Mapping[str, inspect.Parameter]
 

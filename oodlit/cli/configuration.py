@@ -18,8 +18,6 @@ import jsonargparse
 
 from oodlit.errors import InvalidArgumentError, OodlitError, UnknownNameError, UsageError
 
-__all__ = ["CLASS_KEYS", "make", "plan", "search_current_folder", "spell_out"]
-
 CLASS_KEYS = ("class_path", "init_args", "dict_kwargs")
 """What describes an object."""
 

@@ -7,8 +7,6 @@ from functools import cache
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-__all__ = ["console", "progress", "say", "status"]
-
 
 class _Console(Console):
     """A console that lets the command end where nobody reads on."""

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["demo"]
-
 
 def demo(
     name: Literal["digits", "imagenet"] = "digits",

@@ -5,8 +5,6 @@ from typing import Annotated, Any, Literal
 
 from oodlit.errors import UsageError
 
-__all__ = ["evaluate"]
-
 
 def _types() -> dict[str, Any]:
     from torch import nn

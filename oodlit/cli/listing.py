@@ -4,8 +4,6 @@ import inspect
 from collections.abc import Iterator
 from typing import Literal
 
-__all__ = ["listing"]
-
 
 def listing(kind: Literal["detectors", "datasets", "metrics"], *, verbose: bool = False) -> None:
     """List detectors, datasets or metrics.

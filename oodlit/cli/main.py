@@ -11,8 +11,6 @@ from oodlit._version import __version__
 from oodlit.cli.command import arguments_of, print_help
 from oodlit.errors import InvalidArgumentError, OodlitError, UnknownNameError, UsageError
 
-__all__ = ["COMMANDS", "main"]
-
 USAGE, FAILED, INTERRUPTED = 2, 1, 130
 
 COMMANDS = {

@@ -14,8 +14,6 @@ from oodlit.results import Results
 from oodlit.results.storage import check_replaceable
 from oodlit.roles import Role
 
-__all__ = ["check_folder", "is_first_process", "not_applicable_lines", "print_outcome"]
-
 
 def check_folder(out: Path, *, fitted: str | Path | None = None) -> bool:
     """Refuse to write into a folder that holds something else.

@@ -11,8 +11,6 @@ import pytorch_lightning as pl
 import torch
 from rich.progress import Progress
 
-__all__ = ["RunProgress", "one_thread", "quiet"]
-
 _HINTS = re.compile(r"many workers|LeafSpec|logging interval|`?Trainer`? already configured|GPU available|torch\.jit")
 
 

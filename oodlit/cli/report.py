@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-__all__ = ["report"]
-
 
 def report(results: list[Path], *, out: Path | None = None) -> None:
     """Make the HTML page of saved results.

@@ -19,8 +19,6 @@ from oodlit.detectors import Detector
 from oodlit.errors import InvalidArgumentError
 from oodlit.module import OODModule
 
-__all__ = ["predict_and_print", "run_evaluation"]
-
 
 def predict_and_print(
     module: OODModule,

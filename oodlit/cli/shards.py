@@ -13,8 +13,6 @@ if TYPE_CHECKING:
 
 from oodlit.errors import UsageError
 
-__all__ = ["build", "info", "verify"]
-
 
 def build(
     name: str,

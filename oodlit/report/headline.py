@@ -13,20 +13,6 @@ from oodlit.results.glossary import MEAN, entry_of
 from oodlit.results.plots.charts import Estimate
 from oodlit.roles import Role
 
-__all__ = [
-    "Cell",
-    "Column",
-    "Lookup",
-    "counts_text",
-    "fpr_text",
-    "headline_columns",
-    "interval_text",
-    "partial_text",
-    "percent_text",
-    "ranked_detectors",
-    "share_text",
-]
-
 
 @dataclass
 class Cell:

@@ -13,8 +13,6 @@ from oodlit.report.thumbnails import keys_to_show, load_thumbnails
 from oodlit.report.view import ThumbnailStyles, view
 from oodlit.results import Results
 
-__all__ = ["render", "write_report"]
-
 
 def render(results: Mapping[str, Results], *, folders: Mapping[str, Path] | None = None) -> str:
     """The page as text.

@@ -11,8 +11,6 @@ from oodlit.report.headline import Lookup, interval_text, percent_text, share_te
 from oodlit.results import Results
 from oodlit.results.names import MODEL
 
-__all__ = ["about", "catalogue_row", "data_rows", "remarks"]
-
 _SHOWN_ELSEWHERE = {
     "datasets", "detectors", "settings", "counts", "thresholds", "undefined", "notes", "not_applicable", "caveat",
     "findings", "warnings", "fit_notes", "skipped", "detector_settings", "references", "config",

@@ -9,8 +9,6 @@ from oodlit.report.headline import Column, headline_columns, ranked_detectors
 from oodlit.results import Results
 from oodlit.roles import UNKNOWN_CLASSES
 
-__all__ = ["summary_table"]
-
 
 def summary_table(results: Results) -> Table:
     """Detectors against FPR and AUROC of every OOD set and failed unit tests, the best detector first.

@@ -8,8 +8,6 @@ from oodlit.report.headline import fpr_text
 from oodlit.results.plots.charts import Estimate, Grid, Histogram
 from oodlit.results.plots.labels import short
 
-__all__ = ["interval_bars", "score_histogram"]
-
 _LEFT, _WIDTH, _RIGHT, _STEP = 230, 640, 60, 20
 """Room for names, length of a bar of 100 %, room for values, height of a row."""
 

@@ -9,8 +9,6 @@ from oodlit.results import Results
 from oodlit.results.glossary import meaning
 from oodlit.roles import Role
 
-__all__ = ["readable", "terms"]
-
 
 def readable(key: str) -> str:
     """A key as the path that it stands for; as it is where that could not be shown.

@@ -15,8 +15,6 @@ from oodlit.errors import DataError
 from oodlit.results import Results
 from oodlit.roles import Role
 
-__all__ = ["clear_thumbnails", "keys_to_show", "load_thumbnails", "save_thumbnails"]
-
 SIDE = 128
 """Longest side of a thumbnail, in pixels; smaller images are kept as they are."""
 

@@ -30,8 +30,6 @@ from oodlit.results.plots.score_histograms import histogram
 from oodlit.results.plots.select import evaluated_images, model_name
 from oodlit.roles import NAMES_OF_LABELS, Role
 
-__all__ = ["ThumbnailStyles", "view"]
-
 _MAX_OUTLINES = 5
 """More OOD sets than this are not told apart in one histogram; the page has as many colours, `--s1` to `--s5`."""
 

@@ -10,8 +10,6 @@ from oodlit.results.glossary import entry_of
 from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
 
-__all__ = ["compare", "holm", "sign_flip_test"]
-
 _EXACT_UP_TO = 14
 """With this many classes, 2 ** 14 sign patterns are enumerated; beyond it they are drawn."""
 

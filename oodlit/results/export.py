@@ -8,8 +8,6 @@ import pandas as pd
 from oodlit.results.glossary import entry_of
 from oodlit.results.plain import to_json
 
-__all__ = ["to_json_text", "to_latex_text", "to_markdown_text"]
-
 # "[" and "*" after a line's end would be read as its arguments; "<", ">" and "|" are other signs in the default font.
 _LATEX = {"[": "{[}", "]": "{]}", "*": "{*}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
           "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",

@@ -2,8 +2,6 @@
 
 from typing import NamedTuple
 
-__all__ = ["Finding", "FindingWarning"]
-
 
 class FindingWarning(UserWarning):
     """A run has found something that makes its numbers doubtful."""

@@ -17,8 +17,6 @@ from oodlit.results.published.timm import published_accuracy
 from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
 
-__all__ = ["chance_level", "find"]
-
 LOW_KAPPA = 0.1
 """Agreement with the labels beyond chance, as a share of what is possible, below which a classifier is near chance."""
 FEW_IMAGES = 10

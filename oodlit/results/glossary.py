@@ -8,8 +8,6 @@ from oodlit.metrics.registry import entries
 from oodlit.metrics.settings import Settings, percent
 from oodlit.roles import Role
 
-__all__ = ["MEAN", "POOLED", "PREFIXES", "TableMetric", "entry_of", "glossary", "meaning", "table_metrics"]
-
 MEAN, POOLED = "mean_", "pooled_"
 PREFIXES = {
     MEAN: "of a set with OOD classes: mean of the values of its classes, each class counting the same (headline)",

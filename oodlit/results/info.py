@@ -9,8 +9,6 @@ from oodlit.metrics.settings import Settings
 from oodlit.results.names import check_name
 from oodlit.roles import NAMES_OF_LABELS, Role
 
-__all__ = ["DatasetInfo", "check_classes", "id_dataset"]
-
 
 @dataclass(frozen=True)
 class DatasetInfo:

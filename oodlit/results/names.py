@@ -7,8 +7,6 @@ import pandas as pd
 
 from oodlit.errors import InvalidArgumentError
 
-__all__ = ["MODEL", "check_name", "metric_names", "safe"]
-
 MODEL = "model"
 """Stands in the column `detector` where a value belongs to the classifier alone."""
 

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["to_json", "to_plain"]
-
 
 def to_json(value: object) -> str:
     """`value` as the text of a JSON file."""

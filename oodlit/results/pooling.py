@@ -13,8 +13,6 @@ from oodlit.results.info import DatasetInfo
 from oodlit.results.run_results import RunResults
 from oodlit.roles import KNOWN_CLASSES, Role
 
-__all__ = ["SharedImagesWarning", "pool", "shared_rows"]
-
 
 class SharedImagesWarning(UserWarning):
     """Data sets that are pooled share images; each is counted once."""

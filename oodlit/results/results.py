@@ -28,8 +28,6 @@ from oodlit.roles import Role
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["Results", "UnfinishedRunWarning"]
-
 
 class UnfinishedRunWarning(UserWarning):
     """The results are not those of the last run that was started, or not of all its streams."""

@@ -13,8 +13,6 @@ from oodlit.results.info import DatasetInfo
 from oodlit.results.names import MODEL, metric_names
 from oodlit.roles import Role
 
-__all__ = ["RunResults"]
-
 
 @dataclass(frozen=True, eq=False)
 class RunResults:

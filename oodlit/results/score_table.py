@@ -10,8 +10,6 @@ from oodlit.results.info import DatasetInfo
 from oodlit.results.names import MODEL, check_name
 from oodlit.roles import NAMES_OF_LABELS, Role
 
-__all__ = ["IDENTITY", "check_detector_names", "checked", "count_notes"]
-
 IDENTITY = ("key", "dataset", "group", "label", "prediction")
 """Columns of the per-image table that are not scores."""
 _RESERVED = (MODEL, "n")

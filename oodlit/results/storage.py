@@ -17,8 +17,6 @@ from oodlit.atomic import fsync, remove, temporary_folder
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.results.plain import to_json
 
-__all__ = ["check_replaceable", "is_complete", "read", "write"]
-
 TABLE, SCORES, RUN, PENDING = "table.csv", "scores.parquet", "run.json", ".pending"
 FILES = (RUN, TABLE, SCORES)
 BESIDE = ("report.html", "thumbnails", "fitted")

@@ -17,8 +17,6 @@ from oodlit.errors import DataError
 from oodlit.results.info import DatasetInfo
 from oodlit.results.plain import to_json
 
-__all__ = ["UNFINISHED", "FinishedStreams", "begin", "read", "write_part"]
-
 UNFINISHED = "unfinished"
 RUN, SCORES = "run.json", "scores"
 

@@ -10,8 +10,6 @@ from oodlit.results.names import MODEL
 from oodlit.results.run_results import RunResults
 from oodlit.roles import UNKNOWN_CLASSES, Role
 
-__all__ = ["per_class", "summary", "unit_tests"]
-
 
 def summary(results: RunResults, metrics: Sequence[str] | None = None) -> pd.DataFrame:
     """See `Results.summary`."""

@@ -8,8 +8,6 @@ from oodlit.detectors import Detector
 from oodlit.detectors.contract.class_paths import construct, signature
 from oodlit.errors import UnknownNameError
 
-__all__ = ["every_detector"]
-
 
 def every_detector(
     settings: Mapping[str, Mapping[str, Any]] | None = None, *, train_free: bool = False

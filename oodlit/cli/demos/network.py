@@ -8,8 +8,6 @@ from jaxtyping import Float
 from pytorch_lightning.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
 
-__all__ = ["DigitsTraining", "SmallNetwork"]
-
 
 class SmallNetwork(nn.Module):
     """Three convolutions, a global mean, dropout and a linear head named "head"; non-negative features.

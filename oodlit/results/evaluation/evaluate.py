@@ -22,8 +22,6 @@ from oodlit.results.info import DatasetInfo
 from oodlit.results.names import MODEL
 from oodlit.roles import UNKNOWN_CLASSES, Role
 
-__all__ = ["evaluate"]
-
 
 def evaluate(
     scores: pd.DataFrame, datasets: Sequence[DatasetInfo], detectors: Sequence[str], settings: Settings

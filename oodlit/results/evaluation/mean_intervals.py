@@ -11,8 +11,6 @@ from oodlit.results.evaluation.scored_sets import ScoredSet, ScoredSets
 from oodlit.results.evaluation.table_rows import Address, TableRow, TableRows
 from oodlit.results.glossary import MEAN, POOLED, TableMetric
 
-__all__ = ["add_mean_intervals"]
-
 
 def add_mean_intervals(
     sets: ScoredSets, scored: ScoredSet, detectors: Sequence[str], rows: TableRows, metrics: Sequence[TableMetric]

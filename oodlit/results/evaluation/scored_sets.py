@@ -12,8 +12,6 @@ from oodlit.metrics.settings import Settings
 from oodlit.results.info import DatasetInfo, id_dataset
 from oodlit.roles import KNOWN_CLASSES, NAMES_OF_LABELS, Role
 
-__all__ = ["ScoredSet", "ScoredSets"]
-
 
 @dataclass(frozen=True, eq=False)
 class ScoredSet:

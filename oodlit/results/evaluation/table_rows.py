@@ -8,8 +8,6 @@ import pandas as pd
 
 from oodlit.metrics.entry import Value
 
-__all__ = ["COLUMNS", "Address", "Evaluation", "TableRow", "TableRows"]
-
 COLUMNS = ("detector", "dataset", "ood_class", "metric", "value", "n_id", "n_ood", "ci_low", "ci_high", "rule")
 
 

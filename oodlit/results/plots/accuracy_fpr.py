@@ -11,8 +11,6 @@ from oodlit.results.plots.select import chosen_detectors, chosen_set, model_name
 from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
 
-__all__ = ["accuracy_fpr"]
-
 
 @Plot
 def accuracy_fpr(

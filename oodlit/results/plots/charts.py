@@ -4,8 +4,6 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
-__all__ = ["Chart", "Curves", "Estimate", "Grid", "Histogram", "Histograms", "Line"]
-
 
 class Estimate(NamedTuple):
     """A value of the table with its interval and the number of images behind it; NaN = undefined, or no interval."""

@@ -12,8 +12,6 @@ from oodlit.results.run_results import RunResults
 from oodlit.results.views import per_class
 from oodlit.roles import Role
 
-__all__ = ["class_distribution"]
-
 
 @Plot
 def class_distribution(

@@ -14,8 +14,6 @@ from oodlit.results.plots.labels import short
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["draw"]
-
 # Okabe and Ito's colours, told apart with every common colour blindness; yellow is left out (unreadable on white).
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
 _STYLES = ("-", "--", ":", "-.")

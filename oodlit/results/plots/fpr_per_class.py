@@ -13,8 +13,6 @@ from oodlit.results.run_results import RunResults
 from oodlit.results.views import per_class
 from oodlit.roles import Role
 
-__all__ = ["fpr_per_class"]
-
 
 @Plot
 def fpr_per_class(

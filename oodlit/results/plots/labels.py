@@ -1,7 +1,5 @@
 """Names as figures show them."""
 
-__all__ = ["pretty", "short"]
-
 
 def short(name: str, length: int = 29) -> str:
     """At most `length` characters of a name."""

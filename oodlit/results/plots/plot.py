@@ -9,8 +9,6 @@ from matplotlib.figure import Figure
 from oodlit.results.plots.charts import Chart
 from oodlit.results.plots.drawing import draw
 
-__all__ = ["Plot"]
-
 P = ParamSpec("P")
 ChartT = TypeVar("ChartT", bound=Chart)
 

@@ -9,8 +9,6 @@ from oodlit.results.plots.plot import Plot
 from oodlit.results.plots.select import chosen_detectors, id_and_ood_images
 from oodlit.results.run_results import RunResults
 
-__all__ = ["roc", "roc_points"]
-
 
 @Plot
 def roc(

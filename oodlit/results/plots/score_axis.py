@@ -6,8 +6,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-__all__ = ["ScoreAxis"]
-
 
 @dataclass(frozen=True)
 class ScoreAxis:

@@ -13,8 +13,6 @@ from oodlit.results.plots.score_axis import ScoreAxis
 from oodlit.results.plots.select import chosen_detectors, id_and_ood_images
 from oodlit.results.run_results import RunResults
 
-__all__ = ["histogram", "score_histograms"]
-
 
 @Plot
 def score_histograms(

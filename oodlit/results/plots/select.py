@@ -11,8 +11,6 @@ from oodlit.results.plots.charts import Estimate
 from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
 
-__all__ = ["chosen_detectors", "chosen_set", "estimates", "evaluated_images", "id_and_ood_images", "model_name"]
-
 _NOUNS = {Role.OOD: "an OOD set", Role.UNIT_TEST: "a set of unit tests"}
 
 

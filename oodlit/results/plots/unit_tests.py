@@ -9,8 +9,6 @@ from oodlit.results.plots.select import chosen_detectors, chosen_set, estimates
 from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
 
-__all__ = ["unit_tests"]
-
 
 @Plot
 def unit_tests(results: RunResults, dataset: str | None = None, *, detectors: Sequence[str] | None = None) -> Grid:

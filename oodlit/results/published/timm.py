@@ -9,8 +9,6 @@ from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
-__all__ = ["DATASETS", "PublishedAccuracy", "published_accuracy"]
-
 DATASETS = ("imagenet_val", "imagenet_v2", "imagenet_r", "imagenet_a", "imagenet_sketch")
 
 
