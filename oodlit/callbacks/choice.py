@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from pytorch_lightning.utilities import rank_zero_info
 from torch import Tensor
 
 from oodlit.callbacks.earlier_fit import EarlierFit
@@ -91,8 +92,26 @@ def choose(
     kept = earlier.kept(applicable, has_train=num_train > 0)
     fingerprint = module.fingerprint_with(transform)
     earlier.check({n: applicable[n] for n in kept}, FitOrigin(fingerprint, facts.width, facts.num_classes))
+    if cost := cost_text(applicable):
+        rank_zero_info(f"oodlit: {cost}")
     findings = tuple(_class_lists(datamodule, facts))
     return Choice(transform, fingerprint, facts, images, applicable, reasons, kept, findings)
+
+
+def cost_text(detectors: Mapping[str, Detector]) -> str:
+    """What detectors cost that ask for further forward passes; empty if none does.
+
+    Example:
+        >>> from oodlit.detectors import MSP, ODIN
+        >>> cost_text({"msp": MSP(), "odin": ODIN()})
+        'further forward passes an image: odin 2; about 3 times the time of a run without them'
+    """
+    passes = {name: detector.extra_passes for name, detector in detectors.items() if detector.extra_passes}
+    if not passes:
+        return ""
+    listed = ", ".join(f"{name} {number}" for name, number in passes.items())
+    times = 1 + sum(passes.values())
+    return f"further forward passes an image: {listed}; about {times} times the time of a run without them"
 
 
 def _class_lists(datamodule: OODDataModule, facts: BackboneFacts) -> Iterator[Finding]:

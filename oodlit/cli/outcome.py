@@ -60,7 +60,8 @@ def print_outcome(results: Results, console: Console) -> None:
         style, begin = ("green", "Good sign") if finding.is_good else ("bold red", "Finding")
         console.print(Text(f"{begin}: {finding.text}", style=style))
     console.print(summary_table(results))
-    console.print(Text(_counts(results), style="dim"))
+    colours = console.color_system is not None and not console.no_color
+    console.print(Text(_counts(results) + ("; the best in green." if colours else "."), style="dim"))
     for line in not_applicable_lines(results.run.get("not_applicable", {})):
         console.print(Text(line, style="dim"))
     for remark in (results.run.get("caveat"), partial_text(results)):
@@ -74,7 +75,7 @@ def _counts(results: Results) -> str:
     accuracy = f", classified with accuracy {100 * rows['value'].iloc[0]:.1f} %" if len(rows) else ""
     return (
         f"Thresholds keep {100 * results.settings.tpr:g} % of the {results.run['counts'][inside.name]} images of"
-        f" {inside.name}{accuracy}. In brackets {100 * results.settings.confidence:g} % intervals; the best in green."
+        f" {inside.name}{accuracy}. In brackets {100 * results.settings.confidence:g} % intervals"
     )
 
 

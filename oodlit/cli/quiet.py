@@ -45,7 +45,10 @@ class RunProgress(pl.Callback):
         """Say which stream is read."""
         if batch_idx == 0:
             data: Any = getattr(trainer, "datamodule", None)
-            self.bars.update(self.task, description=f"streaming {data.active_streams[dataloader_idx].name}")
+            stream = data.active_streams[dataloader_idx]
+            self.bars.update(self.task, description=f"streaming {stream.name}")
+            if not self.bars.console.is_terminal:  # a file shows no bar before its end
+                self.bars.console.print(f"streaming {stream.name}: {len(stream)} images", highlight=False, markup=False)
 
     def on_predict_batch_end(
         self,

@@ -11,6 +11,7 @@ from rich.text import Text
 from torch import nn
 
 from oodlit.callbacks import OODDetection
+from oodlit.callbacks.choice import cost_text
 from oodlit.cli.console import progress, status
 from oodlit.cli.outcome import check_folder, is_first_process, print_outcome
 from oodlit.cli.quiet import RunProgress, quiet
@@ -57,6 +58,8 @@ def predict_and_print(
             record=lambda: {**(record or {}), "warnings": [text for text in warned() if "is left out" not in text]},
             **evaluation,
         )
+        if console is not None and is_first_process() and (cost := cost_text(detection.detectors)):
+            console.print(Text(f"Before the start: {cost}", style="dim"), soft_wrap=True)
         with progress(shown=is_first_process()) as bars:
             callbacks = [detection, RunProgress(bars)]
             runner = pl.Trainer(callbacks=callbacks, logger=False, enable_progress_bar=False, **dict(trainer))

@@ -13,7 +13,7 @@ from oodlit.results.names import MODEL
 
 _SHOWN_ELSEWHERE = {
     "datasets", "detectors", "settings", "counts", "thresholds", "undefined", "notes", "not_applicable", "caveat",
-    "findings", "warnings", "fit_notes", "skipped", "detector_settings", "references", "config",
+    "findings", "ms_per_image", "warnings", "fit_notes", "skipped", "detector_settings", "references", "config",
 }  # fmt: skip
 """Entries of run.json that have a place of their own on the page; all others are listed under "Run"."""
 
@@ -52,6 +52,7 @@ def catalogue_row(results: Results, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "settings": _settings(dict(config.get("init_args") or {})),
+        "cost": _cost(results, name),
         "threshold": "undefined" if math.isnan(threshold) else f"{threshold:.6g}",
         "source": f"{paper.authors}, {paper.title}, {paper.venue}, {paper.year}" if paper else "",
         "url": paper.url if paper and paper.url.startswith(("https://", "http://")) else "",
@@ -79,6 +80,12 @@ def _settings(arguments: Mapping[str, Any]) -> str:
             text = str(value)
             parts.append(f"{name}={text if len(text) <= 60 else text[:59] + '…'}")
     return ", ".join(parts)
+
+
+def _cost(results: Results, name: str) -> str:
+    """Milliseconds an image, without the pass of the network that all detectors share."""
+    cost = (results.run.get("ms_per_image") or {}).get(name)
+    return "" if cost is None else f"{cost:.3g}"
 
 
 def remarks(results: Results) -> list[dict[str, Any]]:
