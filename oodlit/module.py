@@ -5,10 +5,10 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
+from oodlit._lightning import pl, warn_of_two
 from oodlit.backbones.capture import capture
 from oodlit.backbones.fingerprint import fingerprint
 from oodlit.backbones.heads import find_head_layers, join_heads, to_vectors
@@ -62,6 +62,7 @@ class OODModule(pl.LightningModule):
     ) -> None:
         """Load the network, find its head."""
         super().__init__()
+        warn_of_two()
         if not isinstance(backbone, str | nn.Module):
             raise InvalidArgumentError(
                 f"OODModule: backbone is a {type(backbone).__name__}; a timm name or an nn.Module is needed"

@@ -11,7 +11,7 @@ import pytest
 import oodlit
 
 PACKAGE = Path(oodlit.__file__).parent
-BASE = {"_lazy", "_version", "atomic", "errors", "outputs", "plan", "retry", "roles"}
+BASE = {"_lazy", "_lightning", "_version", "atomic", "errors", "outputs", "plan", "retry", "roles"}
 ROOMS = BASE | {
     "checks",
     "distributed",
@@ -123,15 +123,17 @@ def test_no_two_files_import_each_other() -> None:
     assert not left, "\n".join(f"{name} -> {sorted(needed & left.keys())}" for name, needed in sorted(left.items()))
 
 
+LIGHTNING = {"lightning", "lightning_fabric", "pytorch_lightning"}
+
+
 def test_one_lightning_only() -> None:
     """Classes of `lightning.pytorch` and `pytorch_lightning` are not each other's."""
-    roots = {name.split(".")[0] for _, name, _ in IMPORTS}
-    assert "pytorch_lightning" in roots
-    assert not {"lightning", "lightning_fabric"} & roots
+    users = {(file, name) for file, name, _ in IMPORTS if name.split(".")[0] in LIGHTNING}
+    assert users == {("_lightning.py", "pytorch_lightning")}
 
 
 def test_lightning_stays_in_the_outer_rooms() -> None:
-    users = {_room(file) for file, name, _ in IMPORTS if name.split(".")[0] == "pytorch_lightning"}
+    users = {_room(file) for file, name, _ in IMPORTS if name == "oodlit._lightning"}
     assert users <= {"module", "callbacks", "datamodules", "cli", "testing"}
 
 

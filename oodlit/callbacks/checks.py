@@ -4,9 +4,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytorch_lightning as pl
-from pytorch_lightning.strategies import DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy, Strategy
-
+from oodlit._lightning import pl
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import Detector
 from oodlit.detectors.contract.fitting import estimate_bytes
@@ -15,7 +13,11 @@ from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.module import OODModule
 from oodlit.outputs import BackboneFacts
 
-SHARDED = (DeepSpeedStrategy, FSDPStrategy, ModelParallelStrategy)
+SHARDED = (
+    pl.strategies.DeepSpeedStrategy,
+    pl.strategies.FSDPStrategy,
+    pl.strategies.ModelParallelStrategy,
+)
 MANY_BYTES = 1_000_000_000
 """Outputs kept by `trainer.predict(return_predictions=True)` beyond which there is a warning."""
 
@@ -118,7 +120,7 @@ def check_alone(owner: pl.Callback, trainer: pl.Trainer) -> None:
         )
 
 
-def check_strategy(strategy: Strategy, *, has_output: bool) -> None:
+def check_strategy(strategy: pl.strategies.Strategy, *, has_output: bool) -> None:
     """Refuse strategies in which no process has the whole network, or none is left to hold the results.
 
     Raises:

@@ -4,9 +4,9 @@ import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from pytorch_lightning.utilities import rank_zero_info
 from torch import Tensor
 
+from oodlit._lightning import pl
 from oodlit.callbacks.earlier_fit import EarlierFit
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.loader import StreamLoader, Transform
@@ -93,7 +93,7 @@ def choose(
     fingerprint = module.fingerprint_with(transform)
     earlier.check({n: applicable[n] for n in kept}, FitOrigin(fingerprint, facts.width, facts.num_classes))
     if cost := cost_text(applicable):
-        rank_zero_info(f"oodlit: {cost}")
+        pl.utilities.rank_zero_info(f"oodlit: {cost}")
     findings = tuple(_class_lists(datamodule, facts))
     return Choice(transform, fingerprint, facts, images, applicable, reasons, kept, findings)
 

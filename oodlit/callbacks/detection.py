@@ -5,8 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytorch_lightning as pl
-
+from oodlit._lightning import pl, warn_of_two
 from oodlit.callbacks.checks import check_alone, check_is_list, check_packages, check_strategy, warn_of_many_predictions
 from oodlit.callbacks.choice import choose
 from oodlit.callbacks.earlier_fit import EarlierFit
@@ -75,6 +74,7 @@ class OODDetection(pl.Callback):
         record: Record = dict,
     ) -> None:
         super().__init__()
+        warn_of_two()
         if (detectors is None) == (fitted is None):
             raise InvalidArgumentError("OODDetection: give either detectors=[...] or fitted=FOLDER of an earlier fit")
         check_is_list(detectors)

@@ -2,12 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from pytorch_lightning.loggers import Logger
-
+from oodlit._lightning import pl
 from oodlit.errors import LoggingError
 
 
-def log_to_all(loggers: Sequence[Logger], values: Mapping[str, float]) -> None:
+def log_to_all(loggers: Sequence[pl.loggers.Logger], values: Mapping[str, float]) -> None:
     """Log all values in one call per logger; a logger that fails takes nothing from those after it.
 
     Args:

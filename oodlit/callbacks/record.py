@@ -7,9 +7,9 @@ from dataclasses import asdict
 from importlib import metadata
 from typing import Any
 
-import pytorch_lightning as pl
 import torch
 
+from oodlit._lightning import pl
 from oodlit._version import __version__
 from oodlit.backbones.fingerprint import describe
 from oodlit.backbones.published import published_as

@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import pandas as pd
-import pytorch_lightning as pl
 import torch
-from pytorch_lightning.utilities import rank_zero_info
 from torch import Tensor
 
+from oodlit._lightning import pl
 from oodlit.callbacks.checks import check_memory, check_train_size
 from oodlit.callbacks.choice import Choice
 from oodlit.callbacks.output import OutputFolder
@@ -78,7 +77,7 @@ class Run:
             check_train_size(self.to_fit, self.facts.num_train)
             self.statistics = make_statistics(self.to_fit, extra=(TrainSample,))
             needed = check_memory(self.statistics, self.facts, processes=self.trainer.num_devices)
-            rank_zero_info(
+            pl.utilities.rank_zero_info(
                 f"oodlit: statistics of {self.facts.num_train} training images take up to {needed / 1e6:.1f} MB"
                 " per process"
             )

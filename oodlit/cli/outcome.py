@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from pytorch_lightning.utilities import rank_zero_only
 from rich.console import Console
 from rich.text import Text
 
+from oodlit._lightning import pl
 from oodlit.errors import InvalidArgumentError
 from oodlit.report.headline import partial_text
 from oodlit.report.summary import summary_table
@@ -46,7 +46,7 @@ def check_folder(out: Path, *, fitted: str | Path | None = None) -> bool:
 
 def is_first_process() -> bool:
     """Whether this is the process that prints and writes."""
-    return int(getattr(rank_zero_only, "rank", None) or 0) == 0
+    return int(getattr(pl.utilities.rank_zero_only, "rank", None) or 0) == 0
 
 
 def print_outcome(results: Results, console: Console) -> None:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-import pytorch_lightning as pl
 import torch
 from rich.progress import Progress
+
+from oodlit._lightning import pl
 
 _HINTS = re.compile(r"many workers|LeafSpec|logging interval|`?Trainer`? already configured|GPU available|torch\.jit")
 

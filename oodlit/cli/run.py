@@ -4,12 +4,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytorch_lightning as pl
 import torch
 from rich.console import Console
 from rich.text import Text
 from torch import nn
 
+from oodlit._lightning import pl
 from oodlit.callbacks import OODDetection
 from oodlit.callbacks.choice import cost_text
 from oodlit.cli.console import progress, status

@@ -3,12 +3,12 @@
 import copy
 from collections.abc import Iterable, Sequence
 
-import pytorch_lightning as pl
 import torch
 import torch.distributed
 from PIL import Image
 from torch import Tensor
 
+from oodlit._lightning import pl
 from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.loader import Decode, OnError, StreamLoader, Transform
 from oodlit.datamodules.stream import Sample, Stream, find_samples

@@ -2,10 +2,10 @@
 
 from pathlib import Path
 
-import pytorch_lightning as pl
 import torch
 from rich.console import Console
 
+from oodlit._lightning import pl
 from oodlit.cli.console import progress, status
 from oodlit.cli.demos.detectors import every_detector
 from oodlit.cli.demos.network import DigitsTraining, SmallNetwork

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-import pytorch_lightning as pl
 import torch
 from jaxtyping import Float
-from pytorch_lightning.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
+
+from oodlit._lightning import pl
 
 
 class SmallNetwork(nn.Module):
@@ -73,7 +73,7 @@ class DigitsTraining(pl.LightningModule):
         images, labels = batch
         return nn.functional.cross_entropy(self.network(images), labels)
 
-    def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
+    def configure_optimizers(self) -> pl.utilities.types.OptimizerLRSchedulerConfig:
         """AdamW, with a schedule that moves after every batch."""
         optimizer = torch.optim.AdamW(self.network.parameters(), lr=self.learning_rate, weight_decay=1e-3)
         steps = int(self.trainer.estimated_stepping_batches)
