@@ -26,7 +26,7 @@ def warn_of_two() -> None:
     """Warn where the other package is loaded, too: its `Trainer` would refuse oodlit's classes in words of its own."""
     if pl.__name__ == "pytorch_lightning" and "lightning.pytorch" in sys.modules:
         warnings.warn(
-            "lightning and pytorch_lightning are both loaded; oodlit belongs to pytorch_lightning here: take the Trainer"
-            " of that, or import lightning before oodlit",
+            "lightning and pytorch_lightning are both loaded; oodlit belongs to pytorch_lightning here: take its"
+            " Trainer, or import lightning before oodlit",
             stacklevel=3,
         )
