@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast, runtime_checkable
 
-from oodlit.datamodules.shards.members import MAX_MEMBER_BYTES, next_member
+from oodlit.datamodules.shards.members import HEADER_ERRORS, MAX_MEMBER_BYTES, check_step, next_member, tail_fault
 from oodlit.errors import DataError
 
 __all__ = ["File", "Files", "is_hidden", "open_files"]
@@ -187,7 +187,7 @@ def _is_plain_tar(path: Path) -> bool:
         return False
 
 
-_BROKEN = (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError, ValueError, RecursionError)
+_BROKEN = (*HEADER_ERRORS, EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
 class _LastRead:
@@ -202,7 +202,9 @@ class _LastRead:
         return self.last
 
 
-def _regular(file: io.BufferedIOBase, where: Path) -> Iterator[tuple[str, tarfile.TarInfo, tarfile.TarFile]]:
+def _regular(
+    file: io.BufferedIOBase, where: Path, length: int | None = None
+) -> Iterator[tuple[str, tarfile.TarInfo, tarfile.TarFile]]:
     """Files of an uncompressed tar, in order and to its very end; its members are forgotten as they pass.
 
     Raises:
@@ -213,20 +215,20 @@ def _regular(file: io.BufferedIOBase, where: Path) -> Iterator[tuple[str, tarfil
         with tarfile.open(fileobj=cast(BinaryIO, reads), mode="r:") as tar:
             while (info := next_member(tar)) is not None:
                 tar.members = []  # type: ignore[attr-defined]
-                if info.isdir():
-                    continue
-                path = _clean(info.name, where)
-                if is_hidden(path):
-                    continue
-                if not info.isreg() or info.issparse():
-                    raise DataError(
-                        f"{where}: {path!r} is a link, device or sparse file; unpack the archive and pass the folder"
-                    )
-                yield path, info, tar
+                path = _clean(info.name, where) if not info.isdir() else ""
+                if path and not is_hidden(path):
+                    if not info.isreg() or info.issparse():
+                        raise DataError(
+                            f"{where}: {path!r} is a link, device or sparse file;"
+                            " unpack the archive and pass the folder"
+                        )
+                    yield path, info, tar
+                check_step(tar, info, length)
             if reads.last != bytes(tarfile.BLOCKSIZE):
                 raise DataError(f"{where}: the tar is damaged or truncated at byte {tar.offset}; fetch it again")
-            while file.read(2**20):  # the compressed file must also end well
-                pass
+            # to the very end: the compressed file must also end well
+            if fault := tail_fault(file.read, tar.offset + tarfile.BLOCKSIZE):
+                raise DataError(f"{where}: {fault}")
     except _BROKEN as error:
         if isinstance(error, DataError):
             raise
@@ -237,7 +239,9 @@ class _Tar:
     def __init__(self, path: Path) -> None:
         self._path = path
         with path.open("rb") as file:
-            self._places = [(name, info.offset_data, info.size) for name, info, _ in _regular(file, path)]
+            self._places = [
+                (name, info.offset_data, info.size) for name, info, _ in _regular(file, path, path.stat().st_size)
+            ]
         self.paths = [name for name, _, _ in self._places]
 
     def __iter__(self) -> Iterator[File]:

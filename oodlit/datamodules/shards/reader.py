@@ -15,7 +15,7 @@ from oodlit.datamodules.keys import key_digest
 from oodlit.datamodules.shards.fields import read_sample
 from oodlit.datamodules.shards.locate import check_files, join, locate
 from oodlit.datamodules.shards.manifest import ShardRecord
-from oodlit.datamodules.shards.members import ShardDamageError, raw_samples
+from oodlit.datamodules.shards.members import ONLY_ZEROS, ShardDamageError, only_zeros, raw_samples
 from oodlit.datamodules.shards.remote import Cache, is_url
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError, InvalidArgumentError
@@ -181,6 +181,8 @@ class ShardSource:
             before = len(digests)
             with self._open(record) as file:
                 digests.extend(key_digest(raw.key) for raw in raw_samples(file, where, strays))
+                if len(digests) == before and only_zeros(file):
+                    warnings.warn(f"shard {where}: {ONLY_ZEROS}", stacklevel=4)
             records.append(replace(record, samples=len(digests) - before))
         values, counts = np.unique(np.frombuffer(digests, dtype=np.uint64), return_counts=True)
         if repeated := set(values[counts > 1].tolist()):

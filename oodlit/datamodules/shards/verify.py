@@ -15,7 +15,7 @@ from oodlit.datamodules.shards.build import Progress
 from oodlit.datamodules.shards.copies import hexdigest
 from oodlit.datamodules.shards.locate import locate
 from oodlit.datamodules.shards.manifest import ShardInfo, ShardRecord, check_finished, read_info
-from oodlit.datamodules.shards.members import raw_samples
+from oodlit.datamodules.shards.members import ONLY_ZEROS, only_zeros, raw_samples
 from oodlit.datamodules.shards.reader import ShardSource, read_sample
 from oodlit.datamodules.shards.remote import Cache
 from oodlit.datamodules.stream import Sample
@@ -199,6 +199,8 @@ class _Verifier:
             for raw in raw_samples(file, record.file, lambda name: self.strays.append(f"{record.file}: {name}")):
                 count += 1
                 self._sample(record.file, read_sample(file, raw, record.file))
+            if not count and record.samples < 0 and only_zeros(file):
+                raise DataError(ONLY_ZEROS)
         if record.samples not in (-1, count):
             raise DataError(f"holds {count} samples, the manifest states {record.samples}")
 
