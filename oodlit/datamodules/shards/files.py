@@ -5,6 +5,7 @@ import gzip
 import io
 import lzma
 import os
+import re
 import stat
 import tarfile
 import zipfile
@@ -88,9 +89,10 @@ def is_hidden(path: str) -> bool:
 
 
 def _clean(name: str, where: Path) -> str:
-    """A member's path, relative and without empty and "." parts."""
-    parts = [part for part in name.split("/") if part not in ("", ".")]
-    if name.startswith("/") or ".." in parts or not parts:
+    """A member's path, relative and without empty and "." parts. Windows programs write a backslash between folders."""
+    path = name.replace("\\", "/")
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if path.startswith("/") or re.match("[A-Za-z]:/", path) or ".." in parts or not parts:
         raise DataError(f"{where}: {name!r} leads out of the archive; unpack it where you trust it and pass the folder")
     return "/".join(parts)
 
@@ -121,6 +123,11 @@ class _Folder:
             below = Path(place).relative_to(folder).as_posix()
             found.extend(name if below == "." else f"{below}/{name}" for name in names)
         self.paths = sorted(path for path in found if not is_hidden(path))
+        if lost := [path for path in self.paths if "\\" in path]:
+            raise DataError(
+                f"{folder}: {lost[0]!r} ({len(lost)} in all) has a backslash in its name: an archive from Windows was"
+                " unpacked without its folders; pass the archive itself, or rename the files"
+            )
 
     def __iter__(self) -> Iterator[File]:
         for path in self.paths:
@@ -143,14 +150,48 @@ def _raise(error: OSError) -> None:
     raise DataError(f"{error.filename} cannot be listed: {error}") from error
 
 
+def _zip_name(info: zipfile.ZipInfo) -> str:
+    """The name of a member. macOS and older programs store UTF-8 without saying so; Python then reads code page 437."""
+    if info.flag_bits & 0x800 or info.filename.isascii():
+        return info.filename
+    try:
+        return info.filename.encode("cp437").decode("utf-8")
+    except UnicodeError:
+        return info.filename
+
+
+def _is_zip_folder(info: zipfile.ZipInfo) -> bool:
+    return info.is_dir() or (info.filename.endswith("\\") and not info.file_size)
+
+
+def _check_one_zip(path: Path, infos: Sequence[zipfile.ZipInfo]) -> None:
+    """Refuse a zip before or behind which another one lies: programs read the last directory of files alone."""
+    with path.open("rb") as file:
+        size = file.seek(0, io.SEEK_END)
+        file.seek(max(0, size - 2**16 - 22))
+        end = file.read()
+        mark = end.rfind(b"PK\5\6")
+        behind = end[mark + 22 + int.from_bytes(end[mark + 20 : mark + 22], "little") :]
+        first = min((info.header_offset for info in infos), default=0)
+        file.seek(0)
+        before = file.read(4) if first else b""
+    if before == b"PK\3\4" or behind.strip(b"\0"):
+        what = f"{first} bytes of another zip lie before it" if before else f"{len(behind)} bytes lie behind its end"
+        raise DataError(
+            f"{path}: {what}, and would be lost (archives that were joined, or one that was cut); fetch it again, or"
+            " pass the archives one by one"
+        )
+
+
 class _Zip:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
             self._zip = zipfile.ZipFile(path)
-        except zipfile.BadZipFile as error:
+        except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
             raise DataError(f"{path}: damaged zip ({error}); fetch the archive again") from error
-        named = [(_clean(info.filename, path), info) for info in self._zip.infolist() if not info.is_dir()]
+        _check_one_zip(path, self._zip.infolist())
+        named = [(_clean(_zip_name(info), path), info) for info in self._zip.infolist() if not _is_zip_folder(info)]
         named = sorted(((name, info) for name, info in named if not is_hidden(name)), key=lambda pair: pair[0])
         for name, info in named:
             if info.flag_bits & 1:

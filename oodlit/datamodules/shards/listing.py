@@ -3,6 +3,8 @@
 import csv
 import io
 import os.path
+import re
+import unicodedata
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -17,6 +19,7 @@ from oodlit.roles import KNOWN_CLASSES, Role
 
 __all__ = ["Assignment", "Listing", "class_listing", "is_image", "listed_listing", "map_files", "read_text"]
 
+_ARCHIVE = re.compile(r"(?i)(.*)\.(zip|tar|tgz|tbz2?|txz|tar\.(gz|bz2|xz))")
 _DIGITS = 9  # length of the longest index that a shard holds
 
 
@@ -111,6 +114,7 @@ def class_listing(
     files = open_files(source) if isinstance(source, str | Path) else source
     images = [path for path in files.paths if is_image(path)]
     others = [path for path in files.paths if not is_image(path)]
+    _check_unpacked(others, images)
     if others:
         warnings.warn(
             f"{len(others)} files have no image's extension and are left out, first {others[0]!r}", stacklevel=2
@@ -126,6 +130,8 @@ def class_listing(
             folder = next(iter(classes))
             raise DataError(f"all images lie in one folder, {folder!r}; a set of role {role} needs class folders")
         return map_files(files, lambda path: Assignment() if is_image(path) else None)
+    if class_names is None:
+        _check_spelling(found)
     names = list(class_names) if class_names is not None else _index_order(found)
     if unknown := sorted(set(found) - set(names)):
         raise DataError(f"{len(unknown)} folders are not among the {len(names)} class names, first {unknown[0]!r}")
@@ -139,6 +145,18 @@ def class_listing(
     return map_files(files, rule, class_names=() if role is Role.SHIFT else names)
 
 
+def _check_unpacked(others: Sequence[str], images: Sequence[str]) -> None:
+    """Refuse images among which archives lie that are not unpacked beside themselves: their images would be lost."""
+    folders = {parent.as_posix() for path in images for parent in PurePosixPath(path).parents}
+    for path in others:
+        archive = _ARCHIVE.fullmatch(path)
+        if archive and images and archive[1] not in folders:
+            raise DataError(
+                f"{path!r} lies among {len(images)} images and is not opened; unpack it to a folder of the same name,"
+                " or move it away if its images are here already"
+            )
+
+
 def _class_names(folders: set[str]) -> dict[str, str]:
     """Class name by folder: the path below the deepest folder that all share, as any file can hold it."""
     shared = PurePosixPath(os.path.commonpath(folders) if folders else ".")
@@ -147,6 +165,18 @@ def _class_names(folders: set[str]) -> dict[str, str]:
         twice = next(name for name in names.values() if list(names.values()).count(name) > 1)
         raise DataError(f"two folders would both be class {twice!r}; rename one of them")
     return names
+
+
+def _check_spelling(names: Sequence[str]) -> None:
+    """Refuse folders that are one and the same on Windows or macOS: an archive may hold a class in both spellings."""
+    spelt: dict[str, str] = {}
+    for name in names:
+        other = spelt.setdefault(unicodedata.normalize("NFC", name).casefold(), name)
+        if other != name:
+            raise DataError(
+                f"class folders {other!r} and {name!r} differ in case or Unicode form alone; rename one if they are one"
+                " class, or pass class_names with both"
+            )
 
 
 def _index_order(names: list[str]) -> list[str]:
