@@ -1,6 +1,5 @@
 """The files of a folder or archive, by path, without unpacking anything to disk."""
 
-import bz2
 import gzip
 import io
 import lzma
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import BinaryIO, Protocol, cast, runtime_checkable
 
 from oodlit.datamodules.shards.members import HEADER_ERRORS, MAX_MEMBER_BYTES, check_step, next_member, tail_fault
+from oodlit.datamodules.shards.streams import Decompress, decompressor
 from oodlit.errors import DataError
 
 __all__ = ["File", "Files", "is_hidden", "open_files"]
@@ -75,7 +75,7 @@ def open_files(source: str | Path) -> Files:
         return _Tar(path)
     if zipfile.is_zipfile(path):
         return _Zip(path)
-    decompress = _decompressor(path)
+    decompress = decompressor(path)
     if decompress is None:
         raise DataError(
             f"{path} cannot be read as a .zip or .tar (.gz, .bz2, .xz): it starts like none; fetch the archive again"
@@ -295,23 +295,8 @@ class _Tar:
             return _read(file.read, path, size, self._path)
 
 
-_Decompress = Callable[[Path], io.BufferedIOBase]
-
-
-def _decompressor(path: Path) -> _Decompress | None:
-    """What opens a compressed file, by its first bytes. These readers check the end and the checksums."""
-    with path.open("rb") as file:
-        start = file.read(6)
-    known: dict[bytes, _Decompress] = {
-        b"\x1f\x8b": gzip.GzipFile,
-        b"BZh": bz2.BZ2File,
-        b"\xfd7zXZ\x00": lzma.LZMAFile,
-    }
-    return next((opener for magic, opener in known.items() if start.startswith(magic)), None)
-
-
 class _CompressedTar:
-    def __init__(self, path: Path, decompress: _Decompress) -> None:
+    def __init__(self, path: Path, decompress: Decompress) -> None:
         self._path, self._decompress = path, decompress
         with decompress(path) as file:
             self.paths = [name for name, _, _ in _regular(file, path)]
