@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from oodlit.datamodules.decode import MAX_PIXELS
 from oodlit.datamodules.generated.corruptions import CorruptedListing, CorruptedSource
 from oodlit.datamodules.generated.unit_test_source import UnitTestListing, unit_test_source
 from oodlit.datamodules.sets import IMAGENET_C, UNIT_TEST_SET, descriptions
@@ -175,7 +176,9 @@ def set_stream(
     return _stream(description, name, shards, shards.info.class_names or description.class_names)
 
 
-def verify_set(folder: str | Path, *, decode: bool = True, progress: Progress | None = None) -> list[Verification]:
+def verify_set(
+    folder: str | Path, *, decode: bool = True, max_pixels: int = MAX_PIXELS, progress: Progress | None = None
+) -> list[Verification]:
     """`verify_shards`, with the published numbers of the sets that the manifest names.
 
     Sets that were built with complete=False are compared with their manifest alone.
@@ -183,6 +186,7 @@ def verify_set(folder: str | Path, *, decode: bool = True, progress: Progress | 
     Args:
         folder: Folder of shards.
         decode: Whether every image is decoded.
+        max_pixels: See `verify_shards`.
         progress: See `verify_shards`.
 
     Returns:
@@ -192,19 +196,20 @@ def verify_set(folder: str | Path, *, decode: bool = True, progress: Progress | 
         DataError: As `verify_shards`.
     """
     reports: list[Verification] = []
+    how: dict[str, Any] = {"decode": decode, "max_pixels": max_pixels, "progress": progress}
     infos = read_info(folder)
     if not infos:  # without a name there are no published numbers
-        return verify_shards(folder, decode=decode, progress=progress)
+        return verify_shards(folder, **how)
     for split, info in infos.items():
         description = descriptions().get(info.name) if info.extra.get("complete", True) else None
         if description is None:
-            reports += verify_shards(folder, split=split or None, decode=decode, progress=progress)
+            reports += verify_shards(folder, split=split or None, **how)
             continue
         numbers = (
             dict.fromkeys(info.class_names, description.per_group) if description.per_group else description.classes
         )
         expected = {name: count for name, count in numbers.items() if count is not None}
-        found = verify_shards(folder, split=split or None, expected=expected or None, decode=decode, progress=progress)
+        found = verify_shards(folder, split=split or None, expected=expected or None, **how)
         reports += [report.with_problems(*_wrong_numbers(description, report)) for report in found]
     return reports
 

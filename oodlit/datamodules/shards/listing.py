@@ -248,12 +248,19 @@ def _csv_rows(path: Path) -> list[tuple[int, str, str, str]]:
     if "path" not in (reader.fieldnames or ()):
         raise DataError(f"{path}: columns {reader.fieldnames}; a header with the column 'path' is needed")
     rows = []
-    for row in reader:
+    for row in _rows(reader, path):
         if None in row or None in row.values():
             raise DataError(f"{path}, line {reader.line_num}: another number of columns than the header; repair it")
         label, group = (row.get("label") or "").strip(), (row.get("group") or "").strip()
         rows.append((reader.line_num, row["path"].removeprefix("./"), label, group))
     return rows
+
+
+def _rows(reader: "csv.DictReader[str]", path: Path) -> Iterator[dict[str, str]]:
+    try:
+        yield from reader
+    except csv.Error as error:
+        raise DataError(f"{path}, line {reader.line_num}: not readable ({error}); is a quotation mark open?") from error
 
 
 def _plain_rows(path: Path, known: set[str]) -> list[tuple[int, str, str, str]]:

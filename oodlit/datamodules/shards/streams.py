@@ -6,20 +6,11 @@ import io
 import lzma
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
 __all__ = ["decompressor"]
 
+_Decompressor = bz2.BZ2Decompressor | lzma.LZMADecompressor
 Decompress = Callable[[Path], io.BufferedIOBase]
-
-
-class _Decompressor(Protocol):
-    eof: bool
-    needs_input: bool
-    unused_data: bytes
-
-    def decompress(self, data: bytes, max_length: int = -1) -> bytes:
-        """The next bytes."""
 
 
 def decompressor(path: Path) -> Decompress | None:
@@ -47,7 +38,8 @@ class _Members(io.RawIOBase):
 
     def __init__(self, path: Path, make: Callable[[], _Decompressor]) -> None:
         self._file, self._make = path.open("rb"), make
-        self._member, self._position, self._rest = make(), 0, b""
+        self._member = make()
+        self._position, self._rest = 0, b""
 
     def readable(self) -> bool:
         """Yes."""
