@@ -3,15 +3,17 @@
 import os.path
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from oodlit.datamodules.decode import MAX_PIXELS
+from oodlit.datamodules.folders import file_source
 from oodlit.datamodules.generated.corruptions import CorruptedListing, CorruptedSource
 from oodlit.datamodules.generated.unit_test_source import UnitTestListing, unit_test_source
 from oodlit.datamodules.sets import IMAGENET_C, UNIT_TEST_SET, descriptions
-from oodlit.datamodules.sets.description import DatasetDescription, Selection, differences, select
+from oodlit.datamodules.sets.description import DatasetDescription, differences, select
+from oodlit.datamodules.sets.imagenet_classes import class_names as imagenet_names
 from oodlit.datamodules.shards.build import Progress, build_shards
 from oodlit.datamodules.shards.copies import hexdigest
 from oodlit.datamodules.shards.files import open_files
@@ -19,9 +21,9 @@ from oodlit.datamodules.shards.listing import Assignment, Listing, read_text
 from oodlit.datamodules.shards.manifest import INFO_NAMES, ShardInfo, read_info
 from oodlit.datamodules.shards.reader import ShardSource
 from oodlit.datamodules.shards.verify import Verification, verify_shards
-from oodlit.datamodules.sources import FileSource
 from oodlit.datamodules.stream import Source, Stream
 from oodlit.errors import DataError
+from oodlit.roles import Role
 
 __all__ = ["UnofficialArchiveWarning", "build_set", "list_set", "read_file_list", "set_stream", "verify_set"]
 
@@ -75,7 +77,8 @@ def list_set(
                 UnofficialArchiveWarning,
                 stacklevel=2,
             )
-    prefix = _shared(selection)
+    prefix = _shared(selection.paths)
+    prefix += "/" if prefix else ""
     assignments = {
         path: Assignment(label, group, path.removeprefix(prefix))
         for path, label, group in zip(selection.paths, selection.labels, selection.groups, strict=True)
@@ -154,13 +157,8 @@ def set_stream(
     if isinstance(location, str | Path) and Path(location).is_dir() and not _holds_shards(Path(location)):
         listing = list_set(description, location, complete=complete, only=only)
         assert isinstance(listing, Listing)  # other listings are made from shards
-        paths = [Path(location, path) for path in listing.assignments]
-        found = listing.assignments.values()
-        source: Source = FileSource(
-            paths,
-            labels=[assignment.label for assignment in found],
-            groups=[assignment.group for assignment in found],
-        )
+        folder = Path(location)
+        source: Source = file_source(folder, listing, root=folder / _shared(listing.assignments))
         return _stream(description, name, source, listing.class_names)
     shards = ShardSource(location)
     expected = description.expected_count
@@ -252,14 +250,15 @@ def _wrong_numbers(description: DatasetDescription, report: Verification) -> Ite
 
 
 def _stream(description: DatasetDescription, name: str, source: Source, class_names: tuple[str, ...]) -> Stream:
-    return Stream(name, description.role, source, class_names, prepared=description.prepared)
+    label_names = imagenet_names() if description.role is Role.SHIFT else ()
+    return Stream(name, description.role, source, class_names, description.prepared, label_names)
 
 
 def _holds_shards(folder: Path) -> bool:
     return any((folder / name).is_file() for name in INFO_NAMES) or any(folder.glob("*.tar"))
 
 
-def _shared(selection: Selection) -> str:
-    """The folder that all images share, with "/" at its end; "" if there is none."""
-    shared = os.path.commonpath({PurePosixPath(path).parent.as_posix() for path in selection.paths})
-    return "" if shared in ("", ".") else shared + "/"
+def _shared(paths: Iterable[str]) -> str:
+    """The folder that all images share; "" if there is none."""
+    shared = os.path.commonpath({PurePosixPath(path).parent.as_posix() for path in paths})
+    return "" if shared == "." else shared

@@ -46,6 +46,7 @@ def test_any_range_of_any_shards(tmp_path_factory, lengths: list[int], manifest:
     assert {sample.key for sample in source.find(wanted)} == wanted
 
 
+@pytest.mark.filterwarnings("ignore:.*groups have no names")
 @pytest.mark.filterwarnings("ignore:.*holds no sample but zeros alone")
 @settings(max_examples=15)
 @given(

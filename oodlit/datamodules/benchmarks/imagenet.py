@@ -1,6 +1,7 @@
 """ImageNet benchmarks: known sets under one root folder, composed to the data of one run."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from oodlit.datamodules.datamodule import OODDataModule
@@ -47,6 +48,8 @@ class ImageNetBenchmark(OODDataModule):
         decode: See `OODDataModule`; `functools.partial(decode_image, reduce_to=512)` is the fast path.
         multiprocessing_context: See `OODDataModule`.
         prefetch_factor: See `OODDataModule`.
+        class_names: See `OODDataModule`.
+        max_images: See `OODDataModule`.
 
     Raises:
         UnknownNameError: No such set; the nearest names are given.
@@ -74,6 +77,8 @@ class ImageNetBenchmark(OODDataModule):
         decode: Decode = decode_image,
         multiprocessing_context: str | None = None,
         prefetch_factor: int | None = None,
+        class_names: str | Sequence[str] | None = None,
+        max_images: int | None = None,
     ) -> None:
         """Find the sets; of shards with a manifest, no image is read."""
         places = _Places(Path(root), dict(locations or {}), complete)
@@ -100,7 +105,7 @@ class ImageNetBenchmark(OODDataModule):
                 made = unit_test_stream(val.source, count=per_test, seed=seed, format=unit_test_format)
                 found.append(made)
             elif description is IMAGENET_C and places.find(description) is None:
-                found.append(corrupted_stream(val.source, seed=seed))
+                found.append(replace(corrupted_stream(val.source, seed=seed), label_names=val.class_names))
             else:
                 found.append(places.stream(description))
         super().__init__(
@@ -112,6 +117,8 @@ class ImageNetBenchmark(OODDataModule):
             decode=decode,
             multiprocessing_context=multiprocessing_context,
             prefetch_factor=prefetch_factor,
+            class_names=class_names,
+            max_images=max_images,
         )
 
 

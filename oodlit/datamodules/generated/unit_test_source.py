@@ -3,7 +3,6 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
 
 import numpy as np
 from jaxtyping import Int64
@@ -14,7 +13,7 @@ from oodlit.datamodules.generated.unit_tests import FORMATS, UNIT_TESTS, draw, e
 from oodlit.datamodules.keys import escape_key
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.sources import MemorySource
-from oodlit.datamodules.stream import Sample, Source, Stream
+from oodlit.datamodules.stream import Sample, Source, Stream, pick_samples
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.roles import Role
 
@@ -190,7 +189,7 @@ def unit_test_source(
     rounds = [_runs(len(images), rng) for _ in range(-(-count // len(images)))]
     positions = np.concatenate(rounds)[:count]
     distinct, index = np.unique(positions, return_inverse=True)
-    held = MemorySource(list(_read(images, distinct.tolist())))
+    held = MemorySource(list(pick_samples(images, distinct.tolist())))
     sizes = [_template(sample, format, i) for i, sample in enumerate(held.samples)]
     return UnitTestSource([sizes[i] for i in index], images=held, tests=tests, seed=seed, scale=scale)
 
@@ -208,13 +207,6 @@ def _runs(length: int, rng: np.random.Generator) -> Int64[np.ndarray, " length"]
     starts = _RUN * rng.permutation(-(-length // _RUN))
     positions = (starts[:, None] + np.arange(_RUN)).ravel()
     return np.asarray(positions[positions < length], np.int64)
-
-
-def _read(source: Source, positions: Sequence[int]) -> Iterator[Sample]:
-    """Samples at ascending positions; neighbours are read in one go."""
-    for _, run in groupby(enumerate(positions), key=lambda item: item[1] - item[0]):
-        members = [position for _, position in run]
-        yield from source.read(members[0], members[-1] + 1)
 
 
 def _template(sample: Sample, format: str | None, position: int) -> Template:

@@ -56,7 +56,7 @@ def build_shards(
     compared with the listing and never written again. Memory: one image per worker, and the listing.
 
     Args:
-        entries: What to pack, in order.
+        entries: What to pack, in order. A `Listing` of a SHIFT set also brings the names of its labels.
         out: Folder, made if it does not exist. Splits of one data set may share it.
         name: Name of the data set.
         role: Role of the data set.
@@ -95,7 +95,15 @@ def build_shards(
             remove_leftovers(out, f"{job.stem}-*.tar")
             records = job.run(_checked(entries, role, class_names, labels, groups), shard_size, workers)
             info = ShardInfo(
-                split, records, name, role, tuple(class_names), dict(labels), dict(groups), dict(extra or {})
+                split,
+                records,
+                name,
+                role,
+                tuple(class_names),
+                dict(labels),
+                dict(groups),
+                dict(extra or {}),
+                tuple(getattr(entries, "label_names", ())),
             )
             if expected not in (None, info.num_samples):
                 found = info.num_samples

@@ -7,7 +7,7 @@ import re
 import unicodedata
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from oodlit.datamodules.keys import printable
@@ -40,11 +40,13 @@ class Listing:
         files: The files of the source.
         assignments: What every file is packed as, by its path in the source. Files without one are left out.
         class_names: Names by index, of labels or of groups by the role of the set.
+        label_names: Names of the labels of a SHIFT set by index.
     """
 
     files: Files
     assignments: dict[str, Assignment]
     class_names: tuple[str, ...] = ()
+    label_names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """Number of entries."""
@@ -93,7 +95,12 @@ def map_files(
 
 
 def class_listing(
-    source: str | Path | Files, role: Role, *, class_names: Sequence[str] | None = None, by_folder: bool = True
+    source: str | Path | Files,
+    role: Role,
+    *,
+    class_names: Sequence[str] | None = None,
+    by_folder: bool = True,
+    names_decide: bool = False,
 ) -> Listing:
     """All images of a source; the folder of an image is its class.
 
@@ -107,6 +114,8 @@ def class_listing(
         role: Role of the set.
         class_names: All classes in the order of the classifier; needed if the source lacks some of them.
         by_folder: False: a flat set without classes, whatever the folders.
+        names_decide: The labels will be brought to another order by the names: numbers that do not count from 0 are no
+            error.
 
     Raises:
         DataError: There is no image, a folder is not among `class_names`, or labels are needed and there is one folder.
@@ -132,7 +141,7 @@ def class_listing(
         return map_files(files, lambda path: Assignment() if is_image(path) else None)
     if class_names is None:
         _check_spelling(found)
-    names = list(class_names) if class_names is not None else _index_order(found)
+    names = list(class_names) if class_names is not None else _index_order(found, names_decide)
     if unknown := sorted(set(found) - set(names)):
         raise DataError(f"{len(unknown)} folders are not among the {len(names)} class names, first {unknown[0]!r}")
     # one assignment per class: a listing of a million images stays small
@@ -142,7 +151,9 @@ def class_listing(
         return index[classes[folders[path]]] if is_image(path) else None
 
     # class names of a SHIFT set are those of its groups, and folders are labels there
-    return map_files(files, rule, class_names=() if role is Role.SHIFT else names)
+    shift = role is Role.SHIFT
+    listing = map_files(files, rule, class_names=() if shift else names)
+    return replace(listing, label_names=tuple(names) if shift else ())
 
 
 def _check_unpacked(others: Sequence[str], images: Sequence[str]) -> None:
@@ -179,9 +190,9 @@ def _check_spelling(names: Sequence[str]) -> None:
             )
 
 
-def _index_order(names: list[str]) -> list[str]:
+def _index_order(names: list[str], names_decide: bool) -> list[str]:
     """Sorted, but numbers that count from 0 stand at their own value."""
-    if set(names) == {str(i) for i in range(len(names))}:
+    if set(names) == {str(i) for i in range(len(names))} or (names_decide and all(map(str.isdecimal, names))):
         return sorted(names, key=int)
     if all(name.isdecimal() for name in names):
         raise DataError(
