@@ -1,6 +1,5 @@
 """One order of classes in a run: labels of all streams are brought to it by the names of their classes."""
 
-import os
 import re
 import unicodedata
 from collections.abc import Collection, Iterator, Sequence
@@ -19,7 +18,7 @@ IMAGENET = "imagenet"
 """As `class_names`: the 1000 classes of ImageNet-1k in the order of the published classifiers."""
 
 
-def as_class_names(names: "str | os.PathLike[str] | Sequence[str] | None") -> tuple[str, ...]:
+def as_class_names(names: str | Path | Sequence[str] | None) -> tuple[str, ...]:
     """Names of classes from a list, from a file with one name a line, or "imagenet"; () from None.
 
     Raises:
@@ -34,8 +33,8 @@ def as_class_names(names: "str | os.PathLike[str] | Sequence[str] | None") -> tu
     where = "class_names"
     if names == IMAGENET:
         return wnids()
-    if isinstance(names, str | os.PathLike):
-        where = f"class_names={os.fspath(names)!r}"
+    if isinstance(names, str | Path):
+        where = f"class_names={str(names)!r}"
         try:
             lines = Path(names).read_text("utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
@@ -91,10 +90,8 @@ def _aligned(stream: Stream, names: tuple[str, ...], source: str) -> Stream:
     own = stream.label_names
     if not own or not names or own == names:
         return stream
-    if (_are_indices(own) or _are_indices(names)) and len(own) <= len(names):  # folders 0, 1, ...: labels, not names
-        return _renamed(stream, stream.source, names)
     keys, known = _keys(own), _keys(names)
-    if keys == known:
+    if keys == known or _are_labels(own, names):
         return _renamed(stream, stream.source, names)
     index = {key: i for i, key in enumerate(known)}
     if unknown := [name for name, key in zip(own, keys, strict=True) if key not in index]:
@@ -174,6 +171,13 @@ def _keys(names: Sequence[str]) -> list[str]:
 
 def _key(name: str) -> str:
     return unicodedata.normalize("NFC", name.strip())
+
+
+def _are_labels(own: Sequence[str], names: Sequence[str]) -> bool:
+    """Whether one side has the numbers 0, 1, ... in place of names: folders called after labels."""
+    if all(name.isdecimal() for name in (*own, *names)):
+        return False
+    return (_are_indices(own) and len(own) <= len(names)) or (_are_indices(names) and len(own) == len(names))
 
 
 def _are_indices(names: Sequence[str]) -> bool:

@@ -3,6 +3,7 @@
 import copy
 import warnings
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import pytorch_lightning as pl
 import torch
@@ -70,7 +71,7 @@ class OODDataModule(pl.LightningDataModule):
         decode: Decode = decode_image,
         multiprocessing_context: str | None = None,
         prefetch_factor: int | None = None,
-        class_names: str | Sequence[str] | None = None,
+        class_names: str | Path | Sequence[str] | None = None,
         max_images: int | None = None,
     ) -> None:
         """Check names and roles; no data is read."""

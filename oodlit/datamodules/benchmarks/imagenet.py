@@ -77,7 +77,7 @@ class ImageNetBenchmark(OODDataModule):
         decode: Decode = decode_image,
         multiprocessing_context: str | None = None,
         prefetch_factor: int | None = None,
-        class_names: str | Sequence[str] | None = None,
+        class_names: str | Path | Sequence[str] | None = None,
         max_images: int | None = None,
     ) -> None:
         """Find the sets; of shards with a manifest, no image is read."""
