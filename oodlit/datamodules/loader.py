@@ -161,13 +161,13 @@ class StreamLoader:
             batch["skipped"] = [
                 (key, reason) for key, reason in batch["skipped"]
             ]  # pinning memory turns tuples into lists
+            largest_group = max(largest_group, *batch["group"].tolist(), -1)
             batch["label"], batch["group"] = torch.from_numpy(batch["label"]), torch.from_numpy(batch["group"])
-            largest_group = max([largest_group, *batch["group"].tolist()])
             yield batch
         if count != self.num_samples:
             raise DataError(f"stream {self.stream.name!r}: {count} samples arrived, {self.num_samples} were announced")
         self._check_unique(np.frombuffer(digests, dtype=np.uint64))
-        if largest_group >= 0 and not self.stream.class_names and self.stream.role not in NAMES_OF_LABELS:
+        if largest_group > 0 and not self.stream.class_names and self.stream.role not in NAMES_OF_LABELS:
             warnings.warn(
                 f"stream {self.stream.name!r}: its images have groups (up to {largest_group}), but the groups have no"
                 " names, so they are not told apart in the results; pass class_names=[...] to the stream",

@@ -141,7 +141,7 @@ def raw_samples(file: BinaryIO, where: str, on_stray: Callable[[str], None]) -> 
 def only_zeros(file: BinaryIO) -> bool:
     """Whether a file has no byte but zeros: a tar without members, or a download that never began."""
     file.seek(0)
-    return all(not chunk.strip(b"\0") for chunk in iter(lambda: file.read(2**20), b""))
+    return all(not chunk.strip(b"\0") for chunk in iter(lambda: file.read(2**16), b""))
 
 
 def _finished(sample: RawSample, on_stray: Callable[[str], None]) -> Iterator[RawSample]:
@@ -208,7 +208,7 @@ def tail_fault(read: Callable[[int], bytes], position: int) -> str | None:
         None if nothing is wrong.
     """
     zeros = tarfile.BLOCKSIZE
-    while chunk := read(2**20):
+    while chunk := read(2**16):
         rest = chunk.lstrip(b"\0")
         if rest:
             return (
@@ -232,7 +232,9 @@ def tail_fault(read: Callable[[int], bytes], position: int) -> str | None:
 def _split(name: str) -> tuple[str, str] | None:
     """Key and lower-case extension; None for files that are no part of a sample."""
     # Windows programs write "\\" between folders
-    parts = [part for part in printable(name.replace("\\", "/")).split("/") if part not in ("", ".")] or [""]
+    parts = printable(name.replace("\\", "/")).split("/")
+    if "" in parts or "." in parts:
+        parts = [part for part in parts if part not in ("", ".")] or [""]
     hidden = any(part.startswith(".") or (part.startswith("__") and part.endswith("__")) for part in parts)
     if hidden or "__MACOSX" in parts:
         return None
