@@ -10,10 +10,9 @@ import torch
 import torch.distributed
 from PIL import Image
 
-from oodlit.checks import check_int
 from oodlit.datamodules.classes import align_streams, as_class_names
-from oodlit.datamodules.decode import decode_image
-from oodlit.datamodules.loader import Decode, OnError, StreamLoader, Transform
+from oodlit.datamodules.decode import Decode, decode_image
+from oodlit.datamodules.loader import OnError, StreamLoader, Transform
 from oodlit.datamodules.pictures import NoPictureError, NoPictureWarning, picture
 from oodlit.datamodules.stream import Stream, find_samples
 from oodlit.datamodules.thinning import thinned
@@ -89,7 +88,6 @@ class OODDataModule(pl.LightningDataModule):
             )
         if empty := [stream.name for stream in streams if not len(stream)]:
             raise DataError(f"stream {empty[0]!r} holds no samples; a set without images is left out, not scored")
-        check_int(type(self).__name__, "max_images", max_images, optional=True)
         streams, self._class_names = align_streams(streams, as_class_names(class_names))
         in_order = sorted(streams, key=lambda stream: _ORDER.get(stream.role, 2))
         self.streams: tuple[Stream, ...] = tuple(thinned(stream, max_images) for stream in in_order)
@@ -120,7 +118,6 @@ class OODDataModule(pl.LightningDataModule):
         self, *, batch_size: int | None = None, num_workers: int | None = None, max_images: int | None = None
     ) -> "OODDataModule":
         """The same data, loaded otherwise; None keeps what is set here. `max_images` makes a trial of it."""
-        check_int("with_loading", "max_images", max_images, optional=True)
         other = copy.copy(self)
         other.batch_size = self.batch_size if batch_size is None else batch_size
         other.num_workers = self.num_workers if num_workers is None else num_workers

@@ -2,19 +2,24 @@
 
 import io
 import threading
+from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from PIL import Image, ImageFile, PngImagePlugin, UnidentifiedImageError
 
 from oodlit.errors import DataError, InvalidArgumentError
 
-__all__ = ["FORMATS", "MAX_PIXELS", "decode_image", "image_size"]
+__all__ = ["FORMATS", "MAX_PIXELS", "Decode", "decode_image", "image_size", "max_pixels_of"]
 
 FORMATS: tuple[str, ...] = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000")
 """Formats that are read, by Pillow's names. Formats that start a program (EPS) or run code are left out on purpose."""
 
 MAX_PIXELS = 89_478_485
 """Largest width * height that is decoded unless stated otherwise: a quarter of a gigabyte as RGB."""
+
+Decode = Callable[[bytes], Image.Image]
+"""From the bytes of an image file to an image, such as `decode_image`."""
 
 _16_BIT = ("I;16", "I;16B", "I;16L", "I;16N")
 
@@ -90,6 +95,17 @@ def image_size(data: bytes, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int, 
     with _pillow_as_needed:
         image = _open(data, max_pixels)
     return image.width, image.height, str(image.format)
+
+
+def max_pixels_of(decode: Decode) -> int:
+    """The limit of pixels that a decoder was given, `MAX_PIXELS` if none is known.
+
+    Example:
+        >>> max_pixels_of(partial(decode_image, max_pixels=10**9)), max_pixels_of(decode_image) == MAX_PIXELS
+        (1000000000, True)
+    """
+    limit = decode.keywords.get("max_pixels", MAX_PIXELS) if isinstance(decode, partial) else MAX_PIXELS
+    return int(limit)
 
 
 class _PillowAsNeeded:

@@ -13,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from oodlit.datamodules.decode import decode_image
+from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.failures import Failure, describe_error
 from oodlit.datamodules.keys import key_digest
 from oodlit.datamodules.processes import check_movable, explained
@@ -27,7 +27,6 @@ OnError = Literal["raise", "skip"]
 Transform = Callable[..., Any]
 """From a decoded image to a tensor. The type is loose: torchvision's transforms carry no annotations, and the parser of
 configurations reads a stricter type as "a class that makes tensors"."""
-Decode = Callable[[bytes], Image.Image]
 
 
 class Batch(TypedDict):

@@ -4,8 +4,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from oodlit.checks import check_int
 from oodlit.datamodules.stream import Sample, Source, Stream, find_samples, pick_samples
+from oodlit.errors import InvalidArgumentError
 
 __all__ = ["ThinnedSource", "spread", "thinned"]
 
@@ -36,13 +36,9 @@ class ThinnedSource:
     Args:
         source: The samples.
         count: Number of samples to keep, >= 1.
-
-    Raises:
-        InvalidArgumentError: `count` is no whole number, or below 1.
     """
 
     def __init__(self, source: Source, count: int) -> None:
-        check_int("ThinnedSource", "count", count)
         self.source = source
         self.positions = spread(len(source), count)
 
@@ -64,7 +60,14 @@ class ThinnedSource:
 
 
 def thinned(stream: Stream, count: int | None) -> Stream:
-    """The stream with at most `count` images; None keeps all."""
+    """The stream with at most `count` images; None keeps all.
+
+    Raises:
+        InvalidArgumentError: `count` is no whole number, or below 1.
+    """
+    value: object = count
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise InvalidArgumentError(f"max_images={count!r}; a whole number, at least 1, or None for all is needed")
     if count is None or count >= len(stream):
         return stream
     return replace(stream, source=ThinnedSource(stream.source, count))

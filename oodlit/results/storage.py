@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from oodlit import atomic
-from oodlit.atomic import temporary_folder
+from oodlit.atomic import fsync, temporary_folder
 from oodlit.errors import DataError, InvalidArgumentError
 
 __all__ = ["UNEVALUATED", "check_replaceable", "read", "to_plain", "write", "write_bytes", "write_text"]
@@ -60,11 +60,11 @@ def write(directory: str | os.PathLike[str], *, table: pd.DataFrame, scores: pd.
         text = json.dumps(to_plain(run | {"checksums": checksums}), indent=1, allow_nan=False, ensure_ascii=False)
         (temporary / RUN).write_text(text + "\n", encoding="utf-8")
         for name in FILES:
-            _fsync(temporary / name)
-        _fsync(temporary)
+            fsync(temporary / name)
+        fsync(temporary)
         if inside or not _renamed(temporary, target):
             _replace(temporary, target)
-        _fsync(target.parent)
+        fsync(target.parent)
     return target
 
 
@@ -176,7 +176,7 @@ def _replace(temporary: Path, target: Path) -> None:
         except OSError:
             if attempt == _ATTEMPTS - 1 or not pending.is_dir():  # else: another process was faster, end its work first
                 raise
-    _fsync(target)
+    fsync(target)
     _finish(target)
 
 
@@ -185,7 +185,7 @@ def _finish(target: Path) -> None:
     for name in FILES:
         with contextlib.suppress(FileNotFoundError):  # moved already
             (target / PENDING / name).replace(target / name)
-    _fsync(target)
+    fsync(target)
     with contextlib.suppress(OSError):  # gone, or filled anew by another process, which ends it itself
         (target / PENDING).rmdir()
 
@@ -230,13 +230,3 @@ def _checksum(path: Path) -> str:
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
-
-
-def _fsync(path: Path) -> None:
-    if os.name == "nt" and path.is_dir():  # a directory cannot be opened there
-        return
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

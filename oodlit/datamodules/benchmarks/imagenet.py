@@ -5,10 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from oodlit.datamodules.datamodule import OODDataModule
-from oodlit.datamodules.decode import decode_image
+from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.generated.corruptions import corrupted_stream
 from oodlit.datamodules.generated.unit_test_source import unit_test_stream
-from oodlit.datamodules.loader import Decode, OnError, Transform
+from oodlit.datamodules.loader import OnError, Transform
 from oodlit.datamodules.published import set_stream
 from oodlit.datamodules.sets import IMAGENET_C, IMAGENET_TRAIN, IMAGENET_VAL, UNIT_TEST_SET, describe, descriptions
 from oodlit.datamodules.sets.description import DatasetDescription
@@ -102,10 +102,12 @@ class ImageNetBenchmark(OODDataModule):
                 continue
             description = describe(name)
             if description is UNIT_TEST_SET and places.find(description) is None:
-                made = unit_test_stream(val.source, count=per_test, seed=seed, format=unit_test_format)
+                made = unit_test_stream(val.source, count=per_test, seed=seed, format=unit_test_format, decode=decode)
                 found.append(made)
             elif description is IMAGENET_C and places.find(description) is None:
-                found.append(replace(corrupted_stream(val.source, seed=seed), label_names=val.class_names))
+                found.append(
+                    replace(corrupted_stream(val.source, seed=seed, decode=decode), label_names=val.class_names)
+                )
             else:
                 found.append(places.stream(description))
         super().__init__(

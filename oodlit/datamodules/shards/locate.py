@@ -65,6 +65,11 @@ def locate(shards: str | Path | Sequence[str | Path], split: str | None, cache: 
     found = sorted(path.name for path in Path(text).glob("*.tar"))
     if not found:
         raise DataError(f"{text}: no shards (*.tar) in this folder; build them with `oodlit shards build`")
+    if unpacked := [name for name in found if Path(text, name).with_suffix("").is_dir()]:
+        raise DataError(
+            f"{text}: {unpacked[0]!r} lies beside a folder of its name, and no manifest says that it is a shard; pass"
+            " the folder, or the list of the shards that are meant"
+        )
     check_all_there(found, [path.name for path in Path(text).iterdir()], text)
     return text, ShardInfo(split or "", tuple(ShardRecord(name, -1) for name in found))
 
