@@ -202,6 +202,14 @@ def test_a13_shards_packed_twice_or_otherwise(tmp_path: Path, other: str) -> Non
         ShardSource(tmp_path)
 
 
+def test_a13_an_archive_beside_its_unpacked_folder(tmp_path: Path) -> None:
+    (tmp_path / "x.tar").write_bytes(TAR)
+    (tmp_path / "x" / "cat").mkdir(parents=True)
+    with pytest.raises(DataError, match=r"'x\.tar' lies beside a folder of its name"):
+        ShardSource(tmp_path)
+    assert len(ShardSource(tmp_path / "x.tar")) == 10
+
+
 FOREIGN: dict[str, Callable[[str], str]] = {
     "backslashes": lambda name: name.replace("/", "\\"),
     "a leading dot": lambda name: f"./{name}",

@@ -3,6 +3,7 @@
 import io
 import struct
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageFile, PngImagePlugin
 
-from oodlit.datamodules.decode import decode_image, image_size
+from oodlit.datamodules import MemorySource, Sample, unit_test_stream
+from oodlit.datamodules.decode import decode_image, image_size, max_pixels_of
 from oodlit.datamodules.published import verify_set
 from oodlit.datamodules.shards import Entry, build_shards, listed_listing, verify_shards
 from oodlit.errors import DataError, InvalidArgumentError
@@ -228,3 +230,13 @@ class TestLimitsOfLibraries:
         (tmp_path / "list.csv").write_text('path,label\n"a.png' + "x" * 200_000 + ",1\n")
         with pytest.raises(DataError, match=r"list\.csv, line \d+: not readable"):
             listed_listing(tmp_path / "list.csv")
+
+    def test_b10_generated_images_follow_the_limit_of_the_run(self) -> None:
+        assert max_pixels_of(partial(decode_image, max_pixels=7)) == 7
+        file = io.BytesIO()
+        Image.new("RGB", (10_000, 9_000)).save(file, "PNG")
+        large = MemorySource([Sample("0", file.getvalue())])
+        with pytest.raises(DataError, match="at most 89478485 pixels"):
+            unit_test_stream(large, count=1)
+        allowed = unit_test_stream(large, count=1, decode=partial(decode_image, max_pixels=10**9))
+        assert len(allowed) == 17

@@ -50,6 +50,7 @@ class UnitTestSource:
         tests: Names of the tests, in the order of the groups. Default: all 17.
         seed: See `draw`.
         scale: See `draw`.
+        decode: Reads the ID images; see `StreamLoader`.
 
     Raises:
         InvalidArgumentError: No template, or a test needs ID images that are not given.
