@@ -176,3 +176,10 @@ def test_a_lock_is_held_by_one_at_a_time(tmp_path: Path) -> None:
         pass
     with pytest.raises(OSError), lock(tmp_path):  # noqa: PT011 - whatever the system says
         pass
+
+
+def test_b8_nothing_else_brings_files_to_disk() -> None:
+    """FAULTS2 B8: Windows refuses fsync on a handle that cannot write; `atomic.fsync` knows, so it is the only one."""
+    package = Path(atomic.__file__).parent
+    others = [path.name for path in package.rglob("*.py") if "os.fsync" in path.read_text("utf-8")]
+    assert others == ["atomic.py"]

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from oodlit.datamodules.benchmarks.photos import PhotosBenchmark as PhotosBenchmark
     from oodlit.datamodules.datamodule import OODDataModule as OODDataModule
     from oodlit.datamodules.decode import decode_image as decode_image
+    from oodlit.datamodules.folders import folder_stream as folder_stream
     from oodlit.datamodules.generated.corruptions import CORRUPTIONS as CORRUPTIONS
     from oodlit.datamodules.generated.corruptions import CorruptedSource as CorruptedSource
     from oodlit.datamodules.generated.corruptions import corrupted_stream as corrupted_stream

@@ -1,17 +1,21 @@
 """The data of one run: all its streams, one predict loader each."""
 
 import copy
+import warnings
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import torch
 import torch.distributed
 from PIL import Image
-from torch import Tensor
 
 from oodlit._lightning import pl
-from oodlit.datamodules.decode import decode_image
-from oodlit.datamodules.loader import Decode, OnError, StreamLoader, Transform
-from oodlit.datamodules.stream import Sample, Stream, find_samples
+from oodlit.datamodules.classes import align_streams, as_class_names
+from oodlit.datamodules.decode import Decode, decode_image
+from oodlit.datamodules.loader import OnError, StreamLoader, Transform
+from oodlit.datamodules.pictures import NoPictureError, NoPictureWarning, picture
+from oodlit.datamodules.stream import Stream, find_samples
+from oodlit.datamodules.thinning import thinned
 from oodlit.datamodules.transforms import without_resize
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.plan import RunPlan, plan_of
@@ -35,13 +39,19 @@ class OODDataModule(pl.LightningDataModule):
         decode: From the bytes of an image file to a PIL image.
         multiprocessing_context: Start method of the workers; None (default) = the platform's.
         prefetch_factor: Batches that each worker prepares ahead; None (default) = PyTorch's 2.
+        class_names: Names of the classes in the order of the network's logits: a list, a file with a name a line, or
+            "imagenet". None (default) = those of the training stream, or of the ID stream where there is none. Labels
+            of all streams that know the names of theirs are brought to this order by name.
+        max_images: At most so many images of every stream, spread over it: a trial of a run. None (default) = all.
 
     Raises:
         InvalidArgumentError: Two streams share a name, or the number of ID streams is not one.
+        DataError: A stream is empty, or has a class that the order of the classes does not know.
 
     Example:
         >>> import torch
         >>> from oodlit.datamodules.sources import MemorySource
+        >>> from oodlit.datamodules.stream import Sample
         >>> def stream(name, role):
         ...     return Stream(name, role, MemorySource([Sample("0", torch.zeros(3, 2, 2), label=1)]))
         >>> data = OODDataModule([stream("far", Role.OOD), stream("val", Role.ID), stream("train", Role.TRAIN)])
@@ -60,6 +70,8 @@ class OODDataModule(pl.LightningDataModule):
         decode: Decode = decode_image,
         multiprocessing_context: str | None = None,
         prefetch_factor: int | None = None,
+        class_names: str | Path | Sequence[str] | None = None,
+        max_images: int | None = None,
     ) -> None:
         """Check names and roles; no data is read."""
         super().__init__()
@@ -76,10 +88,17 @@ class OODDataModule(pl.LightningDataModule):
             )
         if empty := [stream.name for stream in streams if not len(stream)]:
             raise DataError(f"stream {empty[0]!r} holds no samples; a set without images is left out, not scored")
-        self.streams: tuple[Stream, ...] = tuple(sorted(streams, key=lambda stream: _ORDER.get(stream.role, 2)))
+        streams, self._class_names = align_streams(streams, as_class_names(class_names))
+        in_order = sorted(streams, key=lambda stream: _ORDER.get(stream.role, 2))
+        self.streams: tuple[Stream, ...] = tuple(thinned(stream, max_images) for stream in in_order)
         self.transform = transform
         self.batch_size, self.num_workers, self.on_error, self.decode = batch_size, num_workers, on_error, decode
         self.multiprocessing_context, self.prefetch_factor = multiprocessing_context, prefetch_factor
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the labels by index, to be compared with the network's logits; () if no stream knows them."""
+        return self._class_names
 
     @property
     def active_streams(self) -> tuple[Stream, ...]:
@@ -95,11 +114,14 @@ class OODDataModule(pl.LightningDataModule):
         """The choices of the run that is going on; outside of one, the own transform and all streams."""
         return plan_of(self) or RunPlan(self.transform)
 
-    def with_loading(self, *, batch_size: int | None = None, num_workers: int | None = None) -> "OODDataModule":
-        """The same data, loaded otherwise; None keeps what is set here."""
+    def with_loading(
+        self, *, batch_size: int | None = None, num_workers: int | None = None, max_images: int | None = None
+    ) -> "OODDataModule":
+        """The same data, loaded otherwise; None keeps what is set here. `max_images` makes a trial of it."""
         other = copy.copy(self)
         other.batch_size = self.batch_size if batch_size is None else batch_size
         other.num_workers = self.num_workers if num_workers is None else num_workers
+        other.streams = tuple(thinned(stream, max_images) for stream in self.streams)
         return other
 
     def stream(self, name: str) -> Stream:
@@ -138,34 +160,32 @@ class OODDataModule(pl.LightningDataModule):
     def read_images(self, keys: Iterable[str]) -> dict[str, Image.Image]:
         """Images by `dataset/key`, decoded to RGB but not transformed; for thumbnails.
 
-        Tensors are shown as they are if their values lie in [0, 1] or are uint8; others, such as normalised ones, are
-        stretched from their smallest to their largest value.
+        An image that cannot be shown is left out, with one warning for all.
 
         Raises:
-            DataError: A key is unknown or its image cannot be shown.
+            DataError: A key is unknown.
+
+        Warns:
+            NoPictureWarning: Images are left out; the number, the first key and its reason are given.
         """
         wanted: dict[str, set[str]] = {}
         for full in keys:
             name, _, key = full.partition("/")
             wanted.setdefault(name, set()).add(key)
         images: dict[str, Image.Image] = {}
+        reasons: dict[str, str] = {}
         for name, inner in wanted.items():
             stream = self.stream(name)
-            found = find_samples(stream.source, inner)
-            images |= {stream.full_key(key): self._picture(sample) for key, sample in found.items()}
+            for key, sample in find_samples(stream.source, inner).items():
+                try:
+                    images[stream.full_key(key)] = picture(sample, self.decode)
+                except NoPictureError as error:
+                    reasons[stream.full_key(key)] = str(error)
+        if reasons:
+            first, reason = next(iter(reasons.items()))
+            warnings.warn(
+                f"{len(reasons)} of {len(reasons) + len(images)} images cannot be shown, first {first!r}: {reason}",
+                NoPictureWarning,
+                stacklevel=2,
+            )
         return images
-
-    def _picture(self, sample: Sample) -> Image.Image:
-        if sample.error is not None:
-            raise DataError(f"{sample.origin}, key {sample.key!r}: {sample.error}")
-        if isinstance(sample.image, bytes):
-            return self.decode(sample.image)
-        if not isinstance(sample.image, Tensor):
-            return sample.image.convert("RGB")
-        shown = sample.image
-        if shown.dtype.is_floating_point and not 0 <= shown.min() <= shown.max() <= 1:
-            spread = shown.max() - shown.min()
-            shown = (shown - shown.min()) / (spread if spread > 0 else 1)
-        pixels = shown if shown.dtype == torch.uint8 else (shown * 255).round().byte()
-        pixels = pixels.expand(3, -1, -1) if pixels.shape[0] == 1 else pixels
-        return Image.fromarray(pixels.permute(1, 2, 0).contiguous().numpy())

@@ -1,6 +1,7 @@
 """From a stream to batches: every sample exactly once, for any number of workers and processes."""
 
 import math
+import warnings
 from array import array
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,9 +13,10 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from oodlit.datamodules.decode import decode_image
+from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.failures import Failure, describe_error
 from oodlit.datamodules.keys import key_digest
+from oodlit.datamodules.processes import check_movable, explained
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError, InvalidArgumentError, OodlitError, PreprocessingError
 from oodlit.roles import NAMES_OF_LABELS, Role
@@ -25,7 +27,6 @@ OnError = Literal["raise", "skip"]
 Transform = Callable[..., Any]
 """From a decoded image to a tensor. The type is loose: torchvision's transforms carry no annotations, and the parser of
 configurations reads a stricter type as "a class that makes tensors"."""
-Decode = Callable[[bytes], Image.Image]
 
 
 class Batch(TypedDict):
@@ -142,37 +143,42 @@ class StreamLoader:
         """
         if not self.num_samples:
             return
+        if self.num_workers:
+            check_movable(self.stream, self._options["multiprocessing_context"], **self._batches.code)
         pin = torch.cuda.is_available()
         loader: DataLoader[Batch] = DataLoader(
             self._batches, batch_size=None, collate_fn=_as_it_is, pin_memory=pin, **self._options
         )
         digests = array("Q")  # 8 bytes per sample
-        count = 0
+        count, largest_group = 0, -1
         for batch in self._received(loader):
             if isinstance(batch, Failure):
-                raise batch.error
+                raise explained(batch.error, self.stream.name)
             keys = batch["key"] + [key for key, _ in batch["skipped"]]
             digests.extend(key_digest(key) for key in keys)
             count += len(keys)
             batch["skipped"] = [
                 (key, reason) for key, reason in batch["skipped"]
             ]  # pinning memory turns tuples into lists
+            largest_group = max(largest_group, *batch["group"].tolist(), -1)
+            batch["label"], batch["group"] = torch.from_numpy(batch["label"]), torch.from_numpy(batch["group"])
             yield batch
         if count != self.num_samples:
             raise DataError(f"stream {self.stream.name!r}: {count} samples arrived, {self.num_samples} were announced")
         self._check_unique(np.frombuffer(digests, dtype=np.uint64))
+        if largest_group > 0 and not self.stream.class_names and self.stream.role not in NAMES_OF_LABELS:
+            warnings.warn(
+                f"stream {self.stream.name!r}: its images have groups (up to {largest_group}), but the groups have no"
+                " names, so they are not told apart in the results; pass class_names=[...] to the stream",
+                stacklevel=2,
+            )
 
     def _received(self, loader: "DataLoader[Batch]") -> Iterator[Any]:
         """The batches of the loader; the death of a worker becomes an error that says so."""
         try:
             yield from loader
-        except RuntimeError as error:
-            if not str(error).startswith("DataLoader worker (pid"):  # PyTorch has no class of its own for this
-                raise
-            raise DataError(
-                f"stream {self.stream.name!r}: a worker process died ({str(error).splitlines()[0]});"
-                " if the machine ran out of memory, use fewer workers or a smaller batch_size"
-            ) from error
+        except (RuntimeError, OSError) as error:
+            raise explained(error, self.stream.name) from error
 
     def _check_unique(self, digests: np.ndarray) -> None:
         values, counts = np.unique(digests, return_counts=True)
@@ -204,6 +210,11 @@ class _Batches(IterableDataset[Any]):
     decode: Decode
     rank: int
     world_size: int
+
+    @property
+    def code(self) -> dict[str, object]:
+        """What the user brings, by name."""
+        return {"transform": self.transform, "decode": self.decode}
 
     def positions(self, worker: int, workers: int) -> range:
         """The range of one worker of this rank: the rank's range, cut again."""
@@ -315,8 +326,9 @@ class _Batches(IterableDataset[Any]):
             images = like.new_empty((0, *like.shape))
         return Batch(
             image=images,
-            label=torch.tensor([sample.label for sample in rows.samples], dtype=torch.int64),
-            group=torch.tensor([sample.group for sample in rows.samples], dtype=torch.int64),
+            # No tensors: each would hold an open file of shared memory as long as somebody keeps the batch's outputs.
+            label=np.array([sample.label for sample in rows.samples], dtype=np.int64),  # type: ignore[typeddict-item]
+            group=np.array([sample.group for sample in rows.samples], dtype=np.int64),  # type: ignore[typeddict-item]
             key=[self.stream.full_key(sample.key) for sample in rows.samples],
             skipped=rows.skipped,
         )

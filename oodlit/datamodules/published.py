@@ -3,14 +3,17 @@
 import os.path
 import warnings
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from oodlit.datamodules.decode import MAX_PIXELS
+from oodlit.datamodules.folders import file_source
 from oodlit.datamodules.generated.corruptions import CorruptedListing, CorruptedSource
 from oodlit.datamodules.generated.unit_test_source import UnitTestListing, unit_test_source
 from oodlit.datamodules.sets import IMAGENET_C, UNIT_TEST_SET, descriptions
-from oodlit.datamodules.sets.description import DatasetDescription, Selection, differences, select
+from oodlit.datamodules.sets.description import DatasetDescription, differences, select
+from oodlit.datamodules.sets.imagenet_classes import class_names as imagenet_names
 from oodlit.datamodules.shards.build import Progress, build_shards
 from oodlit.datamodules.shards.copies import hexdigest
 from oodlit.datamodules.shards.files import open_files
@@ -18,9 +21,9 @@ from oodlit.datamodules.shards.listing import Assignment, Listing, read_text
 from oodlit.datamodules.shards.manifest import INFO_NAMES, ShardInfo, read_info
 from oodlit.datamodules.shards.reader import ShardSource
 from oodlit.datamodules.shards.verify import Verification, verify_shards
-from oodlit.datamodules.sources import FileSource
 from oodlit.datamodules.stream import Source, Stream
 from oodlit.errors import DataError
+from oodlit.roles import Role
 
 __all__ = ["UnofficialArchiveWarning", "build_set", "list_set", "read_file_list", "set_stream", "verify_set"]
 
@@ -74,7 +77,8 @@ def list_set(
                 UnofficialArchiveWarning,
                 stacklevel=2,
             )
-    prefix = _shared(selection)
+    prefix = _shared(selection.paths)
+    prefix += "/" if prefix else ""
     assignments = {
         path: Assignment(label, group, path.removeprefix(prefix))
         for path, label, group in zip(selection.paths, selection.labels, selection.groups, strict=True)
@@ -153,13 +157,8 @@ def set_stream(
     if isinstance(location, str | Path) and Path(location).is_dir() and not _holds_shards(Path(location)):
         listing = list_set(description, location, complete=complete, only=only)
         assert isinstance(listing, Listing)  # other listings are made from shards
-        paths = [Path(location, path) for path in listing.assignments]
-        found = listing.assignments.values()
-        source: Source = FileSource(
-            paths,
-            labels=[assignment.label for assignment in found],
-            groups=[assignment.group for assignment in found],
-        )
+        folder = Path(location)
+        source: Source = file_source(folder, listing, root=folder / _shared(listing.assignments))
         return _stream(description, name, source, listing.class_names)
     shards = ShardSource(location)
     expected = description.expected_count
@@ -175,7 +174,9 @@ def set_stream(
     return _stream(description, name, shards, shards.info.class_names or description.class_names)
 
 
-def verify_set(folder: str | Path, *, decode: bool = True, progress: Progress | None = None) -> list[Verification]:
+def verify_set(
+    folder: str | Path, *, decode: bool = True, max_pixels: int = MAX_PIXELS, progress: Progress | None = None
+) -> list[Verification]:
     """`verify_shards`, with the published numbers of the sets that the manifest names.
 
     Sets that were built with complete=False are compared with their manifest alone.
@@ -183,6 +184,7 @@ def verify_set(folder: str | Path, *, decode: bool = True, progress: Progress | 
     Args:
         folder: Folder of shards.
         decode: Whether every image is decoded.
+        max_pixels: See `verify_shards`.
         progress: See `verify_shards`.
 
     Returns:
@@ -192,19 +194,20 @@ def verify_set(folder: str | Path, *, decode: bool = True, progress: Progress | 
         DataError: As `verify_shards`.
     """
     reports: list[Verification] = []
+    how: dict[str, Any] = {"decode": decode, "max_pixels": max_pixels, "progress": progress}
     infos = read_info(folder)
     if not infos:  # without a name there are no published numbers
-        return verify_shards(folder, decode=decode, progress=progress)
+        return verify_shards(folder, **how)
     for split, info in infos.items():
         description = descriptions().get(info.name) if info.extra.get("complete", True) else None
         if description is None:
-            reports += verify_shards(folder, split=split or None, decode=decode, progress=progress)
+            reports += verify_shards(folder, split=split or None, **how)
             continue
         numbers = (
             dict.fromkeys(info.class_names, description.per_group) if description.per_group else description.classes
         )
         expected = {name: count for name, count in numbers.items() if count is not None}
-        found = verify_shards(folder, split=split or None, expected=expected or None, decode=decode, progress=progress)
+        found = verify_shards(folder, split=split or None, expected=expected or None, **how)
         reports += [report.with_problems(*_wrong_numbers(description, report)) for report in found]
     return reports
 
@@ -247,14 +250,15 @@ def _wrong_numbers(description: DatasetDescription, report: Verification) -> Ite
 
 
 def _stream(description: DatasetDescription, name: str, source: Source, class_names: tuple[str, ...]) -> Stream:
-    return Stream(name, description.role, source, class_names, prepared=description.prepared)
+    label_names = imagenet_names() if description.role is Role.SHIFT else ()
+    return Stream(name, description.role, source, class_names, description.prepared, label_names)
 
 
 def _holds_shards(folder: Path) -> bool:
     return any((folder / name).is_file() for name in INFO_NAMES) or any(folder.glob("*.tar"))
 
 
-def _shared(selection: Selection) -> str:
-    """The folder that all images share, with "/" at its end; "" if there is none."""
-    shared = os.path.commonpath({PurePosixPath(path).parent.as_posix() for path in selection.paths})
-    return "" if shared in ("", ".") else shared + "/"
+def _shared(paths: Iterable[str]) -> str:
+    """The folder that all images share; "" if there is none."""
+    shared = os.path.commonpath({PurePosixPath(path).parent.as_posix() for path in paths})
+    return "" if shared == "." else shared

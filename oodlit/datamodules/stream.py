@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Protocol, runtime_checkable
 
 from PIL import Image
@@ -11,7 +12,16 @@ from oodlit.datamodules.keys import printable
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import NAMES_OF_LABELS, Role
 
-__all__ = ["LookupSource", "Sample", "Source", "Stream", "check_class_names", "check_name", "find_samples"]
+__all__ = [
+    "LookupSource",
+    "Sample",
+    "Source",
+    "Stream",
+    "check_class_names",
+    "check_name",
+    "find_samples",
+    "pick_samples",
+]
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +72,14 @@ class LookupSource(Protocol):
         """The samples of these keys, in any order; unknown keys give nothing."""
 
 
+@runtime_checkable
+class PickingSource(Protocol):
+    """A source that reads single samples without reading those between them."""
+
+    def pick(self, positions: Sequence[int]) -> Iterator[Sample]:
+        """The samples at these ascending positions, in this order."""
+
+
 @dataclass(frozen=True)
 class Stream:
     """A named source with a role.
@@ -75,6 +93,8 @@ class Stream:
             made for such a role; else unknown.
         prepared: The images have the size of the network's input already (ImageNet-C): the transform's resize and crop
             are left out for images of that size.
+        label_names: Names of the labels of a SHIFT stream, by index; empty (default): as for `class_names`. For TRAIN
+            and ID streams these are the class names.
 
     Raises:
         InvalidArgumentError: The name cannot be part of a key, or a class name cannot be shown or occurs twice.
@@ -91,13 +111,19 @@ class Stream:
     source: Source
     class_names: tuple[str, ...] = ()
     prepared: bool = False
+    label_names: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Check the name, complete the class names."""
+        """Check the name, complete the names of classes and labels."""
         check_name(self.name)
         if not self.class_names:
             object.__setattr__(self, "class_names", _names_in_manifest(self.source, self.role))
         check_class_names(self.name, self.role, self.class_names)
+        if self.role in NAMES_OF_LABELS:
+            object.__setattr__(self, "label_names", self.class_names)
+        elif self.role is Role.SHIFT and not self.label_names:
+            names = getattr(getattr(self.source, "info", None), "label_names", ())
+            object.__setattr__(self, "label_names", tuple(names))
 
     def __len__(self) -> int:
         """Exact number of samples."""
@@ -145,6 +171,16 @@ def check_class_names(name: str, role: Role, class_names: Sequence[str]) -> None
     if role not in NAMES_OF_LABELS and len(set(class_names)) < len(class_names):
         twice = max(class_names, key=list(class_names).count)
         raise InvalidArgumentError(f"{name!r}: two classes are called {twice!r}; rename one")
+
+
+def pick_samples(source: Source, positions: Sequence[int]) -> Iterator[Sample]:
+    """Samples at ascending positions; where the source cannot pick, neighbours are read in one go."""
+    if isinstance(source, PickingSource):
+        yield from source.pick(positions)
+        return
+    for _, run in groupby(enumerate(positions), key=lambda item: item[1] - item[0]):
+        members = [position for _, position in run]
+        yield from source.read(members[0], members[-1] + 1)
 
 
 def find_samples(source: Source, keys: Collection[str]) -> dict[str, Sample]:

@@ -133,8 +133,8 @@ HELP = " (see 'oodlit evaluate --help')"
         (
             STREAMS % "[shard_strem]",
             "unknown class or function 'shard_strem'; did you mean 'shard_stream' or 'set_stream' or"
-            " 'corrupted_stream'? Known: Stream, corrupted_stream, pooled_stream, set_stream, shard_stream,"
-            " unit_test_stream",
+            " 'corrupted_stream'? Known: Stream, corrupted_stream, folder_stream, pooled_stream, set_stream,"
+            " shard_stream, unit_test_stream",
         ),
         # what cannot be imported
         (

@@ -1,16 +1,24 @@
 """Every colour mode has one reading; nothing broken gets through. FAULTS 'Datasets': colour modes and orientation."""
 
 import io
+import struct
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from PIL import Image, ImageFile
+from PIL import Image, ImageFile, PngImagePlugin
 
-from oodlit.datamodules.decode import decode_image, image_size
+from oodlit.datamodules import MemorySource, Sample, unit_test_stream
+from oodlit.datamodules.decode import decode_image, image_size, max_pixels_of
+from oodlit.datamodules.published import verify_set
+from oodlit.datamodules.shards import Entry, build_shards, listed_listing, verify_shards
 from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.roles import Role
 
 
 def encoded(image: Image.Image, format: str = "PNG", **options: object) -> bytes:
@@ -169,3 +177,66 @@ def test_reduced_decoding_keeps_both_sides_long_enough():
     assert decode_image(encoded(gradient(300, 300), "JPEG"), reduce_to=224).size == (300, 300)
     with pytest.raises(InvalidArgumentError, match="reduce_to=0"):
         decode_image(data, reduce_to=0)
+
+
+class TestLimitsOfLibraries:
+    """FAULTS2 B10: the limit that the user gave counts, whatever limits libraries have of their own."""
+
+    @pytest.fixture(autouse=True)
+    def _small_limits(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)  # as if the image were very large
+
+    @pytest.mark.parametrize("format", ["PNG", "JPEG", "GIF", "BMP", "WEBP", "TIFF", "PPM"])
+    def test_b10_pixels(self, format: str) -> None:
+        file = io.BytesIO()
+        gradient().save(file, format)
+        assert decode_image(file.getvalue(), max_pixels=391).size == (23, 17)
+        assert image_size(file.getvalue(), max_pixels=391)[:2] == (23, 17)
+        for read in (decode_image, image_size):
+            with pytest.raises(DataError, match="at most 390 pixels"):
+                read(file.getvalue(), max_pixels=390)
+        assert Image.MAX_IMAGE_PIXELS == 100  # as it was
+
+    def test_b10_long_captions_and_profiles_of_a_png(self) -> None:
+        text = PngImagePlugin.PngInfo()
+        for number in range(3):
+            text.add_text(f"story {number}", "x" * 2_000_000, zip=True)
+        file = io.BytesIO()
+        gradient().save(file, "PNG", pnginfo=text, icc_profile=bytes(3_000_000))
+        assert decode_image(file.getvalue()).size == (23, 17)
+        assert image_size(file.getvalue()) == (23, 17, "PNG")
+
+    def test_b10_a_tile_that_is_larger_than_its_image(self) -> None:
+        tags = {256: 8, 257: 8, 258: 8, 259: 1, 262: 1, 277: 1, 322: 1 << 20, 323: 1 << 20, 324: 8, 325: 64}
+        entries = b"".join(struct.pack("<HHII", tag, 4, 1, value) for tag, value in tags.items())
+        data = b"II*\0" + struct.pack("<IH", 8, len(tags)) + entries + bytes(68)
+        with pytest.raises(DataError, match="1048576 x 1048576 pixels"):
+            decode_image(data)
+
+    def test_b10_build_and_verify_take_the_limit(self, tmp_path: Path) -> None:
+        file = io.BytesIO()
+        gradient().save(file, "PNG")
+        entries = [Entry("a.png", file.getvalue)]
+        for check in ("header", "decode"):
+            options: Any = {"name": "x", "role": Role.OOD, "check": check}
+            with pytest.raises(DataError, match="at most 390 pixels"):
+                build_shards(entries, tmp_path / check, max_pixels=390, **options)
+            build_shards(entries, tmp_path / check, max_pixels=391, **options)
+            assert verify_shards(tmp_path / check, max_pixels=391)[0].ok
+            assert verify_set(tmp_path / check, max_pixels=391)[0].ok
+            assert not verify_shards(tmp_path / check, max_pixels=390)[0].ok
+
+    def test_b10_a_csv_whose_quotation_mark_stays_open(self, tmp_path: Path) -> None:
+        (tmp_path / "list.csv").write_text('path,label\n"a.png' + "x" * 200_000 + ",1\n")
+        with pytest.raises(DataError, match=r"list\.csv, line \d+: not readable"):
+            listed_listing(tmp_path / "list.csv")
+
+    def test_b10_generated_images_follow_the_limit_of_the_run(self) -> None:
+        assert max_pixels_of(partial(decode_image, max_pixels=7)) == 7
+        file = io.BytesIO()
+        Image.new("RGB", (10_000, 9_000)).save(file, "PNG")
+        large = MemorySource([Sample("0", file.getvalue())])
+        with pytest.raises(DataError, match="at most 89478485 pixels"):
+            unit_test_stream(large, count=1)
+        allowed = unit_test_stream(large, count=1, decode=partial(decode_image, max_pixels=10**9))
+        assert len(allowed) == 17

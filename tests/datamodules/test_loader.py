@@ -29,7 +29,7 @@ def to_tensor(image: Image.Image) -> Tensor:
 def numbers(total: int) -> Stream:
     """A stream of tensors whose value is their position."""
     samples = [Sample(str(i), torch.full((1, 2, 2), float(i)), label=i % 3, group=i % 2) for i in range(total)]
-    return Stream("numbers", Role.OOD, MemorySource(samples))
+    return Stream("numbers", Role.OOD, MemorySource(samples), ("a", "b"))
 
 
 @given(st.integers(0, 60), st.integers(1, 9))
@@ -211,7 +211,7 @@ def test_numbers_are_checked(options: dict[str, int]) -> None:
 def test_map_style_data_sets() -> None:
     items = [(Image.new("L", (2, 2), i), i) for i in range(4)]
     source = DatasetSource(items, groups=[0, 0, 1, 1])
-    (batch,) = StreamLoader(Stream("d", Role.SHIFT, source), to_tensor)
+    (batch,) = StreamLoader(Stream("d", Role.SHIFT, source, ("a", "b")), to_tensor)
     assert batch["key"] == ["d/000000", "d/000001", "d/000002", "d/000003"]
     assert batch["label"].tolist() == [0, 1, 2, 3]
     assert batch["group"].tolist() == [0, 0, 1, 1]

@@ -28,6 +28,7 @@ def keys_of(source: ShardSource) -> list[str]:
     return [sample.key for sample in source.read(0, len(source))]
 
 
+@pytest.mark.filterwarnings("ignore:.*holds no sample but zeros alone")
 @settings(max_examples=15)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=5).filter(any), st.booleans(), st.data())
 def test_any_range_of_any_shards(tmp_path_factory, lengths: list[int], manifest: bool, data: st.DataObject) -> None:
@@ -45,6 +46,8 @@ def test_any_range_of_any_shards(tmp_path_factory, lengths: list[int], manifest:
     assert {sample.key for sample in source.find(wanted)} == wanted
 
 
+@pytest.mark.filterwarnings("ignore:.*groups have no names")
+@pytest.mark.filterwarnings("ignore:.*holds no sample but zeros alone")
 @settings(max_examples=15)
 @given(
     st.lists(st.integers(0, 5), min_size=1, max_size=6).filter(any), st.integers(1, 4), st.integers(1, 4), st.booleans()

@@ -145,11 +145,6 @@ class DigitsBenchmark(OODDataModule):
         )
         self.seed = seed
 
-    @property
-    def class_names(self) -> tuple[str, ...]:
-        """Names of the known classes, by label."""
-        return ID_CLASSES
-
     def train_dataloader(self) -> DataLoader[tuple[torch.Tensor, ...]]:
         """Shuffled (image, label) batches of the training digits."""
         return self._pairs(self.stream("digits_train"), shuffle=True)

@@ -1,13 +1,14 @@
 """ImageNet benchmarks: known sets under one root folder, composed to the data of one run."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from oodlit.datamodules.datamodule import OODDataModule
-from oodlit.datamodules.decode import decode_image
+from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.generated.corruptions import corrupted_stream
 from oodlit.datamodules.generated.unit_test_source import unit_test_stream
-from oodlit.datamodules.loader import Decode, OnError, Transform
+from oodlit.datamodules.loader import OnError, Transform
 from oodlit.datamodules.published import set_stream
 from oodlit.datamodules.sets import IMAGENET_C, IMAGENET_TRAIN, IMAGENET_VAL, UNIT_TEST_SET, describe, descriptions
 from oodlit.datamodules.sets.description import DatasetDescription
@@ -47,6 +48,8 @@ class ImageNetBenchmark(OODDataModule):
         decode: See `OODDataModule`; `functools.partial(decode_image, reduce_to=512)` is the fast path.
         multiprocessing_context: See `OODDataModule`.
         prefetch_factor: See `OODDataModule`.
+        class_names: See `OODDataModule`.
+        max_images: See `OODDataModule`.
 
     Raises:
         UnknownNameError: No such set; the nearest names are given.
@@ -74,6 +77,8 @@ class ImageNetBenchmark(OODDataModule):
         decode: Decode = decode_image,
         multiprocessing_context: str | None = None,
         prefetch_factor: int | None = None,
+        class_names: str | Path | Sequence[str] | None = None,
+        max_images: int | None = None,
     ) -> None:
         """Find the sets; of shards with a manifest, no image is read."""
         places = _Places(Path(root), dict(locations or {}), complete)
@@ -97,10 +102,12 @@ class ImageNetBenchmark(OODDataModule):
                 continue
             description = describe(name)
             if description is UNIT_TEST_SET and places.find(description) is None:
-                made = unit_test_stream(val.source, count=per_test, seed=seed, format=unit_test_format)
+                made = unit_test_stream(val.source, count=per_test, seed=seed, format=unit_test_format, decode=decode)
                 found.append(made)
             elif description is IMAGENET_C and places.find(description) is None:
-                found.append(corrupted_stream(val.source, seed=seed))
+                found.append(
+                    replace(corrupted_stream(val.source, seed=seed, decode=decode), label_names=val.class_names)
+                )
             else:
                 found.append(places.stream(description))
         super().__init__(
@@ -112,6 +119,8 @@ class ImageNetBenchmark(OODDataModule):
             decode=decode,
             multiprocessing_context=multiprocessing_context,
             prefetch_factor=prefetch_factor,
+            class_names=class_names,
+            max_images=max_images,
         )
 
 

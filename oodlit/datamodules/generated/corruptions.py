@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import UInt8
 from PIL import Image
 
-from oodlit.datamodules.decode import decode_image
+from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.keys import escape_key, unescape_key
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.stream import Sample, Source, Stream
@@ -97,6 +97,7 @@ class CorruptedSource:
         severities: Out of 1..5; all by default.
         seed: See `corrupt`.
         quality: JPEG quality; None = PNG, exact.
+        decode: See `StreamLoader`.
 
     Raises:
         MissingExtraError: The extra "corruptions" is not installed.
@@ -112,8 +113,9 @@ class CorruptedSource:
         severities: Sequence[int] = (1, 2, 3, 4, 5),
         seed: int = 0,
         quality: int | None = 85,
+        decode: Decode = decode_image,
     ) -> None:
-        self.images, self.seed, self.quality = images, seed, quality
+        self.images, self.seed, self.quality, self.decode = images, seed, quality, decode
         self.settings = [(kind, severity) for kind in kinds for severity in severities]
         if not self.settings or len(set(self.settings)) < len(self.settings):
             raise InvalidArgumentError(
@@ -155,7 +157,7 @@ class CorruptedSource:
             DataError: The ID image is unreadable.
         """
         kind, severity = self.settings[group]
-        image = prepare(_decoded(sample))
+        image = prepare(_decoded(sample, self.decode))
         file = io.BytesIO()
         pixels = Image.fromarray(corrupt(image, kind, severity, key=sample.key, seed=self.seed))
         if self.quality is None:
@@ -205,9 +207,10 @@ def corrupted_stream(
     severities: Sequence[int] = (1, 2, 3, 4, 5),
     seed: int = 0,
     quality: int | None = 85,
+    decode: Decode = decode_image,
 ) -> Stream:
     """ImageNet-C from ID images, drawn when they are read; see `CorruptedSource`."""
-    source = CorruptedSource(images, kinds=kinds, severities=severities, seed=seed, quality=quality)
+    source = CorruptedSource(images, kinds=kinds, severities=severities, seed=seed, quality=quality, decode=decode)
     return Stream(name, Role.SHIFT, source, source.group_names, prepared=True)
 
 
@@ -239,11 +242,11 @@ def _library() -> ModuleType:
         raise MissingExtraError.of("ImageNet-C on the fly", "corruptions") from error
 
 
-def _decoded(sample: Sample) -> Image.Image:
+def _decoded(sample: Sample, decode: Decode) -> Image.Image:
     if sample.error is not None:
         raise DataError(sample.error)
     if isinstance(sample.image, bytes):
-        return decode_image(sample.image)
+        return decode(sample.image)
     if isinstance(sample.image, Image.Image):
         return sample.image.convert("RGB")
     raise InvalidArgumentError(f"image {sample.key!r} is a tensor; files or PIL images are needed to corrupt them")

@@ -3,18 +3,17 @@
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
 
 import numpy as np
 from jaxtyping import Int64
 from PIL import Image
 
-from oodlit.datamodules.decode import decode_image, image_size
+from oodlit.datamodules.decode import Decode, decode_image, image_size, max_pixels_of
 from oodlit.datamodules.generated.unit_tests import FORMATS, UNIT_TESTS, draw, encode
 from oodlit.datamodules.keys import escape_key
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.sources import MemorySource
-from oodlit.datamodules.stream import Sample, Source, Stream
+from oodlit.datamodules.stream import Sample, Source, Stream, pick_samples
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.roles import Role
 
@@ -51,6 +50,7 @@ class UnitTestSource:
         tests: Names of the tests, in the order of the groups. Default: all 17.
         seed: See `draw`.
         scale: See `draw`.
+        decode: Reads the ID images; see `StreamLoader`.
 
     Raises:
         InvalidArgumentError: No template, or a test needs ID images that are not given.
@@ -70,9 +70,10 @@ class UnitTestSource:
         tests: Sequence[str] = tuple(UNIT_TESTS),
         seed: int = 0,
         scale: float = 1.0,
+        decode: Decode = decode_image,
     ) -> None:
         self.templates, self.images, self.tests = tuple(templates), images, tuple(tests)
-        self.seed, self.scale = seed, scale
+        self.seed, self.scale, self.decode = seed, scale, decode
         if not self.templates or not self.tests or len(set(self.tests)) < len(self.tests):
             raise InvalidArgumentError(
                 f"UnitTestSource: {len(self.templates)} templates and tests {self.tests}; at least one template and"
@@ -133,7 +134,7 @@ class UnitTestSource:
 
     def _id_image(self, position: int) -> Image.Image:
         assert self.images is not None  # checked in __init__
-        return _image(next(iter(self.images.read(position, position + 1))))
+        return _image(next(iter(self.images.read(position, position + 1))), self.decode)
 
 
 @dataclass(frozen=True)
@@ -166,6 +167,7 @@ def unit_test_source(
     format: str | None = "PNG",
     scale: float = 1.0,
     tests: Sequence[str] = tuple(UNIT_TESTS),
+    decode: Decode = decode_image,
 ) -> UnitTestSource:
     """Unit tests at the sizes of a seeded choice of ID images.
 
@@ -179,6 +181,7 @@ def unit_test_source(
         format: Format of all files, "PNG" by default: exact. None = "JPEG" where the ID image is one, else "PNG".
         scale: See `draw`.
         tests: Names of the tests; default: all 17.
+        decode: See `StreamLoader`; its limit of pixels also holds here.
 
     Raises:
         InvalidArgumentError: `count` is below 1, the source is empty, or it gives tensors.
@@ -190,16 +193,22 @@ def unit_test_source(
     rounds = [_runs(len(images), rng) for _ in range(-(-count // len(images)))]
     positions = np.concatenate(rounds)[:count]
     distinct, index = np.unique(positions, return_inverse=True)
-    held = MemorySource(list(_read(images, distinct.tolist())))
-    sizes = [_template(sample, format, i) for i, sample in enumerate(held.samples)]
-    return UnitTestSource([sizes[i] for i in index], images=held, tests=tests, seed=seed, scale=scale)
+    held = MemorySource(list(pick_samples(images, distinct.tolist())))
+    sizes = [_template(sample, format, i, decode) for i, sample in enumerate(held.samples)]
+    return UnitTestSource([sizes[i] for i in index], images=held, tests=tests, seed=seed, scale=scale, decode=decode)
 
 
 def unit_test_stream(
-    images: Source, *, name: str = "unit_tests", count: int = 400, seed: int = 0, format: str | None = "PNG"
+    images: Source,
+    *,
+    name: str = "unit_tests",
+    count: int = 400,
+    seed: int = 0,
+    format: str | None = "PNG",
+    decode: Decode = decode_image,
 ) -> Stream:
     """All 17 unit tests at the sizes of `images`, drawn when they are read; see `unit_test_source`."""
-    source = unit_test_source(images, count, seed=seed, format=format)
+    source = unit_test_source(images, count, seed=seed, format=format, decode=decode)
     return Stream(name, Role.UNIT_TEST, source, tuple(UNIT_TESTS))
 
 
@@ -210,26 +219,19 @@ def _runs(length: int, rng: np.random.Generator) -> Int64[np.ndarray, " length"]
     return np.asarray(positions[positions < length], np.int64)
 
 
-def _read(source: Source, positions: Sequence[int]) -> Iterator[Sample]:
-    """Samples at ascending positions; neighbours are read in one go."""
-    for _, run in groupby(enumerate(positions), key=lambda item: item[1] - item[0]):
-        members = [position for _, position in run]
-        yield from source.read(members[0], members[-1] + 1)
-
-
-def _template(sample: Sample, format: str | None, position: int) -> Template:
+def _template(sample: Sample, format: str | None, position: int, decode: Decode) -> Template:
     if isinstance(sample.image, bytes) and sample.error is None:
         try:
-            width, height, own = image_size(sample.image)
+            width, height, own = image_size(sample.image, max_pixels=max_pixels_of(decode))
         except DataError as error:
             raise DataError(f"{sample.origin}, key {sample.key!r}: {error}") from error
     else:
-        image = _image(sample)
+        image = _image(sample, decode)
         width, height, own = image.width, image.height, "PNG"
     return Template(width, height, format or ("JPEG" if own in ("JPEG", "MPO") else "PNG"), position)
 
 
-def _image(sample: Sample) -> Image.Image:
+def _image(sample: Sample, decode: Decode) -> Image.Image:
     if sample.error is not None:
         raise DataError(f"ID image {sample.key!r} ({sample.origin}): {sample.error}")
     if isinstance(sample.image, Image.Image):
@@ -239,6 +241,6 @@ def _image(sample: Sample) -> Image.Image:
             f"ID image {sample.key!r} is a tensor; unit tests need files or PIL images to follow their sizes"
         )
     try:
-        return decode_image(sample.image)
+        return decode(sample.image)
     except DataError as error:
         raise DataError(f"ID image {sample.key!r} ({sample.origin}): {error}") from error

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
 
 from oodlit.atomic import lock, remove_leftovers, write_text
-from oodlit.datamodules.decode import decode_image, image_size
+from oodlit.datamodules.decode import MAX_PIXELS, decode_image, image_size
 from oodlit.datamodules.keys import key_digest
 from oodlit.datamodules.shards.manifest import (
     WORK_FOLDER,
@@ -29,6 +30,7 @@ __all__ = ["Check", "Progress", "build_shards"]
 
 Check = Literal["none", "header", "decode"]
 Progress = Callable[[int], object]
+ImageCheck = Callable[[bytes], object]
 
 
 def build_shards(
@@ -42,6 +44,7 @@ def build_shards(
     shard_size: int = 1000,
     workers: int = 1,
     check: Check = "header",
+    max_pixels: int = MAX_PIXELS,
     expected: int | None = None,
     extra: Mapping[str, Any] | None = None,
     progress: Progress | None = None,
@@ -53,7 +56,7 @@ def build_shards(
     compared with the listing and never written again. Memory: one image per worker, and the listing.
 
     Args:
-        entries: What to pack, in order.
+        entries: What to pack, in order. A `Listing` of a SHIFT set also brings the names of its labels.
         out: Folder, made if it does not exist. Splits of one data set may share it.
         name: Name of the data set.
         role: Role of the data set.
@@ -64,6 +67,7 @@ def build_shards(
             used.
         check: "header" (default): every image's format and size must be readable; "decode": all pixels; "none": bytes
             are stored unseen.
+        max_pixels: Largest width * height that the check lets pass.
         expected: Number of entries that there must be; None (default) = any.
         extra: Further facts for the manifest, such as licence and source.
         progress: Called with the number of entries done since the last call, from several threads.
@@ -87,11 +91,19 @@ def build_shards(
     try:
         (out / WORK_FOLDER).mkdir(parents=True, exist_ok=True)
         with lock(out / WORK_FOLDER / "lock", wait=False):
-            job = _Build(out, name, split, check, progress or (lambda _: None))
+            job = _Build(out, name, split, _check(check, max_pixels), progress or (lambda _: None))
             remove_leftovers(out, f"{job.stem}-*.tar")
             records = job.run(_checked(entries, role, class_names, labels, groups), shard_size, workers)
             info = ShardInfo(
-                split, records, name, role, tuple(class_names), dict(labels), dict(groups), dict(extra or {})
+                split,
+                records,
+                name,
+                role,
+                tuple(class_names),
+                dict(labels),
+                dict(groups),
+                dict(extra or {}),
+                tuple(getattr(entries, "label_names", ())),
             )
             if expected not in (None, info.num_samples):
                 found = info.num_samples
@@ -138,7 +150,7 @@ def _checked(
 class _Build:
     """One run of a build: knows which shards are finished and writes the others."""
 
-    def __init__(self, out: Path, name: str, split: str, check: Check, progress: Progress) -> None:
+    def __init__(self, out: Path, name: str, split: str, check: ImageCheck | None, progress: Progress) -> None:
         self.out, self.check, self.progress = out, check, progress
         self.stem = f"{_slug(name)}-{_slug(split)}"
         info = read_info(out).get(split)
@@ -229,7 +241,7 @@ class _Build:
                 yield entry
                 self.progress(1)
 
-        return write_shard(self.out / file, entries(), check=_CHECKS[self.check], on_record=note)
+        return write_shard(self.out / file, entries(), check=self.check, on_record=note)
 
     def _check_leftovers(self, records: Mapping[str, ShardRecord]) -> None:
         pattern = re.compile(re.escape(self.stem) + r"-\d{6,}\.tar")
@@ -241,7 +253,10 @@ class _Build:
             )
 
 
-_CHECKS: dict[str, Callable[[bytes], object] | None] = {"none": None, "header": image_size, "decode": decode_image}
+def _check(kind: Check, max_pixels: int) -> ImageCheck | None:
+    checks: dict[str, Callable[..., object] | None] = {"none": None, "header": image_size, "decode": decode_image}
+    check = checks[kind]
+    return None if check is None else partial(check, max_pixels=max_pixels)
 
 
 def _chunks(entries: Iterator[Entry], size: int) -> Iterator[Iterator[Entry]]:

@@ -1,10 +1,10 @@
 """The files of a folder or archive, by path, without unpacking anything to disk."""
 
-import bz2
 import gzip
 import io
 import lzma
 import os
+import re
 import stat
 import tarfile
 import zipfile
@@ -15,7 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast, runtime_checkable
 
-from oodlit.datamodules.shards.members import MAX_MEMBER_BYTES, next_member
+from oodlit.datamodules.shards.members import HEADER_ERRORS, MAX_MEMBER_BYTES, check_step, next_member, tail_fault
+from oodlit.datamodules.shards.streams import Decompress, decompressor
 from oodlit.errors import DataError
 
 __all__ = ["File", "Files", "is_hidden", "open_files"]
@@ -74,7 +75,7 @@ def open_files(source: str | Path) -> Files:
         return _Tar(path)
     if zipfile.is_zipfile(path):
         return _Zip(path)
-    decompress = _decompressor(path)
+    decompress = decompressor(path)
     if decompress is None:
         raise DataError(
             f"{path} cannot be read as a .zip or .tar (.gz, .bz2, .xz): it starts like none; fetch the archive again"
@@ -88,9 +89,10 @@ def is_hidden(path: str) -> bool:
 
 
 def _clean(name: str, where: Path) -> str:
-    """A member's path, relative and without empty and "." parts."""
-    parts = [part for part in name.split("/") if part not in ("", ".")]
-    if name.startswith("/") or ".." in parts or not parts:
+    """A member's path, relative and without empty and "." parts. Windows programs write a backslash between folders."""
+    path = name.replace("\\", "/")
+    parts = [part for part in path.split("/") if part not in ("", ".")]
+    if path.startswith("/") or re.match("[A-Za-z]:/", path) or ".." in parts or not parts:
         raise DataError(f"{where}: {name!r} leads out of the archive; unpack it where you trust it and pass the folder")
     return "/".join(parts)
 
@@ -121,6 +123,11 @@ class _Folder:
             below = Path(place).relative_to(folder).as_posix()
             found.extend(name if below == "." else f"{below}/{name}" for name in names)
         self.paths = sorted(path for path in found if not is_hidden(path))
+        if lost := [path for path in self.paths if "\\" in path]:
+            raise DataError(
+                f"{folder}: {lost[0]!r} ({len(lost)} in all) has a backslash in its name: an archive from Windows was"
+                " unpacked without its folders; pass the archive itself, or rename the files"
+            )
 
     def __iter__(self) -> Iterator[File]:
         for path in self.paths:
@@ -143,14 +150,48 @@ def _raise(error: OSError) -> None:
     raise DataError(f"{error.filename} cannot be listed: {error}") from error
 
 
+def _zip_name(info: zipfile.ZipInfo) -> str:
+    """The name of a member. macOS and older programs store UTF-8 without saying so; Python then reads code page 437."""
+    if info.flag_bits & 0x800 or info.filename.isascii():
+        return info.filename
+    try:
+        return info.filename.encode("cp437").decode("utf-8")
+    except UnicodeError:
+        return info.filename
+
+
+def _is_zip_folder(info: zipfile.ZipInfo) -> bool:
+    return info.is_dir() or (info.filename.endswith("\\") and not info.file_size)
+
+
+def _check_one_zip(path: Path, infos: Sequence[zipfile.ZipInfo]) -> None:
+    """Refuse a zip before or behind which another one lies: programs read the last directory of files alone."""
+    with path.open("rb") as file:
+        size = file.seek(0, io.SEEK_END)
+        file.seek(max(0, size - 2**16 - 22))
+        end = file.read()
+        mark = end.rfind(b"PK\5\6")
+        behind = end[mark + 22 + int.from_bytes(end[mark + 20 : mark + 22], "little") :]
+        first = min((info.header_offset for info in infos), default=0)
+        file.seek(0)
+        before = file.read(4) if first else b""
+    if before == b"PK\3\4" or behind.strip(b"\0"):
+        what = f"{first} bytes of another zip lie before it" if before else f"{len(behind)} bytes lie behind its end"
+        raise DataError(
+            f"{path}: {what}, and would be lost (archives that were joined, or one that was cut); fetch it again, or"
+            " pass the archives one by one"
+        )
+
+
 class _Zip:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
             self._zip = zipfile.ZipFile(path)
-        except zipfile.BadZipFile as error:
+        except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
             raise DataError(f"{path}: damaged zip ({error}); fetch the archive again") from error
-        named = [(_clean(info.filename, path), info) for info in self._zip.infolist() if not info.is_dir()]
+        _check_one_zip(path, self._zip.infolist())
+        named = [(_clean(_zip_name(info), path), info) for info in self._zip.infolist() if not _is_zip_folder(info)]
         named = sorted(((name, info) for name, info in named if not is_hidden(name)), key=lambda pair: pair[0])
         for name, info in named:
             if info.flag_bits & 1:
@@ -187,7 +228,7 @@ def _is_plain_tar(path: Path) -> bool:
         return False
 
 
-_BROKEN = (tarfile.TarError, EOFError, OSError, zlib.error, lzma.LZMAError, ValueError, RecursionError)
+_BROKEN = (*HEADER_ERRORS, EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
 class _LastRead:
@@ -202,7 +243,9 @@ class _LastRead:
         return self.last
 
 
-def _regular(file: io.BufferedIOBase, where: Path) -> Iterator[tuple[str, tarfile.TarInfo, tarfile.TarFile]]:
+def _regular(
+    file: io.BufferedIOBase, where: Path, length: int | None = None
+) -> Iterator[tuple[str, tarfile.TarInfo, tarfile.TarFile]]:
     """Files of an uncompressed tar, in order and to its very end; its members are forgotten as they pass.
 
     Raises:
@@ -213,20 +256,20 @@ def _regular(file: io.BufferedIOBase, where: Path) -> Iterator[tuple[str, tarfil
         with tarfile.open(fileobj=cast(BinaryIO, reads), mode="r:") as tar:
             while (info := next_member(tar)) is not None:
                 tar.members = []  # type: ignore[attr-defined]
-                if info.isdir():
-                    continue
-                path = _clean(info.name, where)
-                if is_hidden(path):
-                    continue
-                if not info.isreg() or info.issparse():
-                    raise DataError(
-                        f"{where}: {path!r} is a link, device or sparse file; unpack the archive and pass the folder"
-                    )
-                yield path, info, tar
+                path = _clean(info.name, where) if not info.isdir() else ""
+                if path and not is_hidden(path):
+                    if not info.isreg() or info.issparse():
+                        raise DataError(
+                            f"{where}: {path!r} is a link, device or sparse file;"
+                            " unpack the archive and pass the folder"
+                        )
+                    yield path, info, tar
+                check_step(tar, info, length)
             if reads.last != bytes(tarfile.BLOCKSIZE):
                 raise DataError(f"{where}: the tar is damaged or truncated at byte {tar.offset}; fetch it again")
-            while file.read(2**20):  # the compressed file must also end well
-                pass
+            # to the very end: the compressed file must also end well
+            if fault := tail_fault(file.read, tar.offset + tarfile.BLOCKSIZE):
+                raise DataError(f"{where}: {fault}")
     except _BROKEN as error:
         if isinstance(error, DataError):
             raise
@@ -237,7 +280,9 @@ class _Tar:
     def __init__(self, path: Path) -> None:
         self._path = path
         with path.open("rb") as file:
-            self._places = [(name, info.offset_data, info.size) for name, info, _ in _regular(file, path)]
+            self._places = [
+                (name, info.offset_data, info.size) for name, info, _ in _regular(file, path, path.stat().st_size)
+            ]
         self.paths = [name for name, _, _ in self._places]
 
     def __iter__(self) -> Iterator[File]:
@@ -250,23 +295,8 @@ class _Tar:
             return _read(file.read, path, size, self._path)
 
 
-_Decompress = Callable[[Path], io.BufferedIOBase]
-
-
-def _decompressor(path: Path) -> _Decompress | None:
-    """What opens a compressed file, by its first bytes. These readers check the end and the checksums."""
-    with path.open("rb") as file:
-        start = file.read(6)
-    known: dict[bytes, _Decompress] = {
-        b"\x1f\x8b": gzip.GzipFile,
-        b"BZh": bz2.BZ2File,
-        b"\xfd7zXZ\x00": lzma.LZMAFile,
-    }
-    return next((opener for magic, opener in known.items() if start.startswith(magic)), None)
-
-
 class _CompressedTar:
-    def __init__(self, path: Path, decompress: _Decompress) -> None:
+    def __init__(self, path: Path, decompress: Decompress) -> None:
         self._path, self._decompress = path, decompress
         with decompress(path) as file:
             self.paths = [name for name, _, _ in _regular(file, path)]

@@ -3,9 +3,11 @@
 import csv
 import io
 import os.path
+import re
+import unicodedata
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from oodlit.datamodules.keys import printable
@@ -17,6 +19,7 @@ from oodlit.roles import KNOWN_CLASSES, Role
 
 __all__ = ["Assignment", "Listing", "class_listing", "is_image", "listed_listing", "map_files", "read_text"]
 
+_ARCHIVE = re.compile(r"(?i)(.*)\.(zip|tar|tgz|tbz2?|txz|tar\.(gz|bz2|xz))")
 _DIGITS = 9  # length of the longest index that a shard holds
 
 
@@ -37,11 +40,13 @@ class Listing:
         files: The files of the source.
         assignments: What every file is packed as, by its path in the source. Files without one are left out.
         class_names: Names by index, of labels or of groups by the role of the set.
+        label_names: Names of the labels of a SHIFT set by index.
     """
 
     files: Files
     assignments: dict[str, Assignment]
     class_names: tuple[str, ...] = ()
+    label_names: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         """Number of entries."""
@@ -90,7 +95,12 @@ def map_files(
 
 
 def class_listing(
-    source: str | Path | Files, role: Role, *, class_names: Sequence[str] | None = None, by_folder: bool = True
+    source: str | Path | Files,
+    role: Role,
+    *,
+    class_names: Sequence[str] | None = None,
+    by_folder: bool = True,
+    names_decide: bool = False,
 ) -> Listing:
     """All images of a source; the folder of an image is its class.
 
@@ -104,6 +114,8 @@ def class_listing(
         role: Role of the set.
         class_names: All classes in the order of the classifier; needed if the source lacks some of them.
         by_folder: False: a flat set without classes, whatever the folders.
+        names_decide: The labels will be brought to another order by the names: numbers that do not count from 0 are no
+            error.
 
     Raises:
         DataError: There is no image, a folder is not among `class_names`, or labels are needed and there is one folder.
@@ -111,6 +123,7 @@ def class_listing(
     files = open_files(source) if isinstance(source, str | Path) else source
     images = [path for path in files.paths if is_image(path)]
     others = [path for path in files.paths if not is_image(path)]
+    _check_unpacked(others, images)
     if others:
         warnings.warn(
             f"{len(others)} files have no image's extension and are left out, first {others[0]!r}", stacklevel=2
@@ -126,7 +139,9 @@ def class_listing(
             folder = next(iter(classes))
             raise DataError(f"all images lie in one folder, {folder!r}; a set of role {role} needs class folders")
         return map_files(files, lambda path: Assignment() if is_image(path) else None)
-    names = list(class_names) if class_names is not None else _index_order(found)
+    if class_names is None:
+        _check_spelling(found)
+    names = list(class_names) if class_names is not None else _index_order(found, names_decide)
     if unknown := sorted(set(found) - set(names)):
         raise DataError(f"{len(unknown)} folders are not among the {len(names)} class names, first {unknown[0]!r}")
     # one assignment per class: a listing of a million images stays small
@@ -136,7 +151,21 @@ def class_listing(
         return index[classes[folders[path]]] if is_image(path) else None
 
     # class names of a SHIFT set are those of its groups, and folders are labels there
-    return map_files(files, rule, class_names=() if role is Role.SHIFT else names)
+    shift = role is Role.SHIFT
+    listing = map_files(files, rule, class_names=() if shift else names)
+    return replace(listing, label_names=tuple(names) if shift else ())
+
+
+def _check_unpacked(others: Sequence[str], images: Sequence[str]) -> None:
+    """Refuse images among which archives lie that are not unpacked beside themselves: their images would be lost."""
+    folders = {parent.as_posix() for path in images for parent in PurePosixPath(path).parents}
+    for path in others:
+        archive = _ARCHIVE.fullmatch(path)
+        if archive and images and archive[1] not in folders:
+            raise DataError(
+                f"{path!r} lies among {len(images)} images and is not opened; unpack it to a folder of the same name,"
+                " or move it away if its images are here already"
+            )
 
 
 def _class_names(folders: set[str]) -> dict[str, str]:
@@ -149,9 +178,21 @@ def _class_names(folders: set[str]) -> dict[str, str]:
     return names
 
 
-def _index_order(names: list[str]) -> list[str]:
+def _check_spelling(names: Sequence[str]) -> None:
+    """Refuse folders that are one and the same on Windows or macOS: an archive may hold a class in both spellings."""
+    spelt: dict[str, str] = {}
+    for name in names:
+        other = spelt.setdefault(unicodedata.normalize("NFC", name).casefold(), name)
+        if other != name:
+            raise DataError(
+                f"class folders {other!r} and {name!r} differ in case or Unicode form alone; rename one if they are one"
+                " class, or pass class_names with both"
+            )
+
+
+def _index_order(names: list[str], names_decide: bool) -> list[str]:
     """Sorted, but numbers that count from 0 stand at their own value."""
-    if set(names) == {str(i) for i in range(len(names))}:
+    if set(names) == {str(i) for i in range(len(names))} or (names_decide and all(map(str.isdecimal, names))):
         return sorted(names, key=int)
     if all(name.isdecimal() for name in names):
         raise DataError(
@@ -218,12 +259,19 @@ def _csv_rows(path: Path) -> list[tuple[int, str, str, str]]:
     if "path" not in (reader.fieldnames or ()):
         raise DataError(f"{path}: columns {reader.fieldnames}; a header with the column 'path' is needed")
     rows = []
-    for row in reader:
+    for row in _rows(reader, path):
         if None in row or None in row.values():
             raise DataError(f"{path}, line {reader.line_num}: another number of columns than the header; repair it")
         label, group = (row.get("label") or "").strip(), (row.get("group") or "").strip()
         rows.append((reader.line_num, row["path"].removeprefix("./"), label, group))
     return rows
+
+
+def _rows(reader: "csv.DictReader[str]", path: Path) -> Iterator[dict[str, str]]:
+    try:
+        yield from reader
+    except csv.Error as error:
+        raise DataError(f"{path}, line {reader.line_num}: not readable ({error}); is a quotation mark open?") from error
 
 
 def _plain_rows(path: Path, known: set[str]) -> list[tuple[int, str, str, str]]:

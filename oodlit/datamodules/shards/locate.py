@@ -16,6 +16,7 @@ from oodlit.datamodules.shards.manifest import (
     read_info,
     select_split,
 )
+from oodlit.datamodules.shards.numbering import check_all_there
 from oodlit.datamodules.shards.remote import Cache, is_url, split_url
 from oodlit.errors import DataError
 
@@ -44,7 +45,11 @@ def locate(shards: str | Path | Sequence[str | Path], split: str | None, cache: 
         manifest = cache.fetch(text + INFO_NAMES[0], fresh=True)
         return text, select_split(parse_info(manifest.read_bytes(), text + INFO_NAMES[0]), split, text)
     if is_url(text) or not Path(text).is_dir():
-        return "", _from_paths(_expand(text), split, cache)
+        paths = _expand(text)
+        info = _from_paths(paths, split, cache)
+        if not is_url(text) and re.search(r"[*?]", text) and any(record.samples < 0 for record in info.shards):
+            check_all_there([path.rpartition("/")[2] for path in paths], (), text)
+        return "", info
     infos = read_info(text)
     check_finished(text, infos)
     if infos:
@@ -60,6 +65,12 @@ def locate(shards: str | Path | Sequence[str | Path], split: str | None, cache: 
     found = sorted(path.name for path in Path(text).glob("*.tar"))
     if not found:
         raise DataError(f"{text}: no shards (*.tar) in this folder; build them with `oodlit shards build`")
+    if unpacked := [name for name in found if Path(text, name).with_suffix("").is_dir()]:
+        raise DataError(
+            f"{text}: {unpacked[0]!r} lies beside a folder of its name, and no manifest says that it is a shard; pass"
+            " the folder, or the list of the shards that are meant"
+        )
+    check_all_there(found, [path.name for path in Path(text).iterdir()], text)
     return text, ShardInfo(split or "", tuple(ShardRecord(name, -1) for name in found))
 
 

@@ -54,6 +54,7 @@ class ShardInfo:
         label_counts: Samples per label >= 0; empty if unknown.
         group_counts: Samples per group >= 0; empty if unknown.
         extra: Further facts, such as licence and source.
+        label_names: Names of the labels of a SHIFT set by index; empty if unknown.
     """
 
     split: str
@@ -64,6 +65,7 @@ class ShardInfo:
     label_counts: Mapping[int, int] = field(default_factory=dict)
     group_counts: Mapping[int, int] = field(default_factory=dict)
     extra: Mapping[str, Any] = field(default_factory=dict)
+    label_names: tuple[str, ...] = ()
 
     @property
     def num_samples(self) -> int:
@@ -93,6 +95,7 @@ class ShardInfo:
             "label_counts": {str(k): v for k, v in sorted(self.label_counts.items())},
             "group_counts": {str(k): v for k, v in sorted(self.group_counts.items())},
             "extra": dict(self.extra),
+            **({"label_names": list(self.label_names)} if self.label_names else {}),
         }
 
 
@@ -159,9 +162,13 @@ def _parse_split(split: str, entry: Mapping[str, Any]) -> ShardInfo:
             raise TypeError(f"split {split!r}: {odd[0]!r} among the {name}")
         return list(values)
 
-    role, names = entry.get("role"), entry.get("class_names") or []
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise TypeError(f"split {split!r}: class_names is no list of names")
+    def names(field: str) -> tuple[str, ...]:
+        found = entry.get(field) or []
+        if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
+            raise TypeError(f"split {split!r}: {field} is no list of names")
+        return tuple(found)
+
+    role = entry.get("role")
     return ShardInfo(
         split=split,
         shards=tuple(
@@ -172,7 +179,8 @@ def _parse_split(split: str, entry: Mapping[str, Any]) -> ShardInfo:
         ),
         name=str(entry.get("dataset") or ""),
         role=None if role is None else Role(role),
-        class_names=tuple(names),
+        class_names=names("class_names"),
+        label_names=names("label_names"),
         label_counts={int(k): int(v) for k, v in (entry.get("label_counts") or {}).items()},
         group_counts={int(k): int(v) for k, v in (entry.get("group_counts") or {}).items()},
         extra=dict(entry.get("extra") or {}),

@@ -5,7 +5,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import accumulate, groupby
 from pathlib import Path
 from typing import BinaryIO, Literal
 
@@ -15,7 +15,7 @@ from oodlit.datamodules.keys import key_digest
 from oodlit.datamodules.shards.fields import read_sample
 from oodlit.datamodules.shards.locate import check_files, join, locate
 from oodlit.datamodules.shards.manifest import ShardRecord
-from oodlit.datamodules.shards.members import ShardDamageError, raw_samples
+from oodlit.datamodules.shards.members import ONLY_ZEROS, ShardDamageError, only_zeros, raw_samples
 from oodlit.datamodules.shards.remote import Cache, is_url
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError, InvalidArgumentError
@@ -90,8 +90,19 @@ class ShardSource:
             record = self.info.shards[index]
             first = self._ends[index] - record.samples
             last = min(stop, self._ends[index])
-            yield from self._marked(record, position - first, last - first)
+            yield from self._marked(record, range(position - first, last - first))
             position = last
+
+    def pick(self, positions: Sequence[int]) -> Iterator[Sample]:
+        """Samples at these ascending positions; only headers are read of the others.
+
+        Raises:
+            DataError: As `read`.
+        """
+        for index, members in groupby(positions, key=lambda position: bisect_right(self._ends, position)):
+            record = self.info.shards[index]
+            first = self._ends[index] - record.samples
+            yield from self._marked(record, [position - first for position in members])
 
     def find(self, keys: Collection[str]) -> Iterator[Sample]:
         """The samples of these keys; only headers are read of the others."""
@@ -101,44 +112,45 @@ class ShardSource:
                     if raw.key in keys:
                         yield read_sample(file, raw, self._name(record))
 
-    def _marked(self, record: ShardRecord, start: int, stop: int) -> Iterator[Sample]:
+    def _marked(self, record: ShardRecord, positions: Sequence[int]) -> Iterator[Sample]:
         """Samples of one shard; with damaged="mark" those lost to damage become samples with an error."""
-        position = start
+        done = 0
         try:
-            for sample in self._piece(record, start, stop):
+            for sample in self._piece(record, positions):
                 yield sample
-                position += 1
+                done += 1
         except ShardDamageError as error:
             if self.damaged == "raise":
                 raise
-            for lost in range(position, stop):
+            for lost in positions[done:]:
                 yield Sample(f"{record.file.rpartition('/')[2]}#{lost}", b"", error=str(error))
 
-    def _piece(self, record: ShardRecord, start: int, stop: int) -> Iterator[Sample]:
+    def _piece(self, record: ShardRecord, positions: Sequence[int]) -> Iterator[Sample]:
         """Samples of one shard; read errors are tried again from where they struck."""
-        position, walk = start, self._walk(record, start, stop)
+        done, walk = 0, self._walk(record, positions)
 
         def following() -> Sample | None:
             nonlocal walk
             try:
                 return next(walk, None)
             except OSError:
-                walk = self._walk(record, position, stop)
+                walk = self._walk(record, positions[done:])
                 raise
 
         attempts, backoff_s = self.cache.attempts, self.cache.backoff_s
         try:
             while sample := retried(following, attempts=attempts, backoff_s=backoff_s, passing=OSError):
                 yield sample
-                position += 1
+                done += 1
         except OSError as error:
             raise ShardDamageError(
                 f"shard {self._name(record)}: cannot be read after {attempts} attempts: {error}"
             ) from error
 
-    def _walk(self, record: ShardRecord, start: int, stop: int) -> Iterator[Sample]:
+    def _walk(self, record: ShardRecord, positions: Sequence[int]) -> Iterator[Sample]:
         where = self._name(record)
-        count = 0
+        count, wanted = 0, iter(positions)
+        following = next(wanted, -1)
         with self._open(record) as file:
             for raw in raw_samples(file, where, _ignore if record.file in self._counted else _Strays(where)):
                 if count == record.samples:
@@ -146,10 +158,11 @@ class ShardSource:
                         f"shard {where}: holds more than the {record.samples} samples that the manifest states,"
                         f" next {raw.key!r}; restore the shard, or remove the manifest to have the shards counted"
                     )
-                count += 1
-                if start < count <= stop:
+                if count == following:
                     yield read_sample(file, raw, where)
-                if count == stop < record.samples:
+                    following = next(wanted, -1)
+                count += 1
+                if following < 0 and count < record.samples:
                     return
         if count != record.samples:
             raise DataError(
@@ -181,6 +194,8 @@ class ShardSource:
             before = len(digests)
             with self._open(record) as file:
                 digests.extend(key_digest(raw.key) for raw in raw_samples(file, where, strays))
+                if len(digests) == before and only_zeros(file):
+                    warnings.warn(f"shard {where}: {ONLY_ZEROS}", stacklevel=4)
             records.append(replace(record, samples=len(digests) - before))
         values, counts = np.unique(np.frombuffer(digests, dtype=np.uint64), return_counts=True)
         if repeated := set(values[counts > 1].tolist()):

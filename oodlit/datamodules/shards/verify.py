@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 
-from oodlit.datamodules.decode import decode_image
+from oodlit.datamodules.decode import MAX_PIXELS, decode_image
 from oodlit.datamodules.keys import key_digest
 from oodlit.datamodules.shards.build import Progress
 from oodlit.datamodules.shards.copies import hexdigest
 from oodlit.datamodules.shards.locate import locate
 from oodlit.datamodules.shards.manifest import ShardInfo, ShardRecord, check_finished, read_info
-from oodlit.datamodules.shards.members import raw_samples
+from oodlit.datamodules.shards.members import ONLY_ZEROS, only_zeros, raw_samples
 from oodlit.datamodules.shards.reader import ShardSource, read_sample
 from oodlit.datamodules.shards.remote import Cache
 from oodlit.datamodules.stream import Sample
@@ -99,6 +99,7 @@ def verify_shards(
     split: str | None = None,
     expected: Mapping[str, int] | None = None,
     decode: bool = True,
+    max_pixels: int = MAX_PIXELS,
     progress: Progress | None = None,
 ) -> list[Verification]:
     """Check every split (or one) of a folder: files, checksums, counts, labels, keys, and whether all images decode.
@@ -110,6 +111,7 @@ def verify_shards(
         split: Only this split.
         expected: Known number of samples per class name, such as the published ones.
         decode: Whether every image is decoded.
+        max_pixels: Largest width * height that is decoded; a larger image is a problem.
         progress: Called with the number of samples done since the last call.
 
     Raises:
@@ -123,7 +125,7 @@ def verify_shards(
     chosen = [info for name, info in infos.items() if split in (None, name)]
     if not chosen:
         raise DataError(f"{folder}: no split {split!r}; there are {', '.join(infos)}")
-    reports = [_Verifier(Path(folder), info, decode, progress).run(expected) for info in chosen]
+    reports = [_Verifier(Path(folder), info, max_pixels if decode else None, progress).run(expected) for info in chosen]
     listed = {record.file for info in infos.values() for record in info.shards}
     extra = sorted({path.name for path in Path(folder).glob("*.tar")} - listed)
     reports[0] = reports[0].with_problems(*(f"{name}: is not in the manifest" for name in extra))
@@ -150,8 +152,8 @@ def find_duplicates(verifications: Sequence[Verification]) -> list[Duplicate]:
 
 
 class _Verifier:
-    def __init__(self, folder: Path, info: ShardInfo, decode: bool, progress: Progress | None) -> None:
-        self.folder, self.info, self.decode, self.progress = folder, info, decode, progress
+    def __init__(self, folder: Path, info: ShardInfo, max_pixels: int | None, progress: Progress | None) -> None:
+        self.folder, self.info, self.max_pixels, self.progress = folder, info, max_pixels, progress
         self.problems: list[ShardProblem] = []
         self.strays: list[str] = []
         self.labels, self.groups = Counter[int](), Counter[int]()
@@ -199,15 +201,17 @@ class _Verifier:
             for raw in raw_samples(file, record.file, lambda name: self.strays.append(f"{record.file}: {name}")):
                 count += 1
                 self._sample(record.file, read_sample(file, raw, record.file))
+            if not count and record.samples < 0 and only_zeros(file):
+                raise DataError(ONLY_ZEROS)
         if record.samples not in (-1, count):
             raise DataError(f"holds {count} samples, the manifest states {record.samples}")
 
     def _sample(self, shard: str, sample: Sample) -> None:
         assert isinstance(sample.image, bytes)  # shards hold files
         reason = sample.error
-        if reason is None and self.decode:
+        if reason is None and self.max_pixels is not None:
             try:
-                decode_image(sample.image)
+                decode_image(sample.image, max_pixels=self.max_pixels)
             except DataError as error:
                 reason = str(error)
         if reason is not None:

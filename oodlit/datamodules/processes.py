@@ -1,0 +1,67 @@
+"""What worker processes need of the machine and of the user's code, said in one line where it is not there."""
+
+import multiprocessing
+import pickle
+import re
+
+from oodlit.datamodules.failures import describe_error
+from oodlit.datamodules.stream import Stream
+from oodlit.errors import DataError, InvalidArgumentError, OodlitError
+
+__all__ = ["check_movable", "explained"]
+
+_FILES = re.compile(r"(?i)too many open files|ancdata")
+_SHARED = re.compile(r"(?i)bus error|shared memory|\bshm\b|/torch_|no space left|cannot allocate memory")
+_DIED = "DataLoader worker (pid"  # PyTorch has no class of its own for this
+
+
+def explained(error: Exception, stream: str) -> Exception:
+    """An error of PyTorch's worker processes in words that say what to do; any other error as it is."""
+    text = str(error)
+    if isinstance(error, OodlitError) or not isinstance(error, RuntimeError | OSError):
+        return error
+    if _FILES.search(text):
+        what = "the limit of open files is used up (ulimit -n); raise it, or use fewer workers"
+    elif _SHARED.search(text):
+        what = (
+            "the shared memory of the worker processes is full (/dev/shm; in a container it is often 64 MB); enlarge it"
+            " (docker run --shm-size=8g), or use fewer workers, a smaller batch_size or prefetch_factor, or"
+            " num_workers=0"
+        )
+    elif text.startswith(_DIED):
+        what = "if the machine ran out of memory, use fewer workers or a smaller batch_size"
+    else:
+        return error
+    died = "a worker process died" if text.startswith(_DIED) else "a worker process failed"
+    made = DataError(f"stream {stream!r}: {died} ({text.splitlines()[0]}); {what}")
+    made.__cause__ = error
+    return made
+
+
+def check_movable(stream: Stream, method: str | None, **code: object) -> None:
+    """Refuse what cannot be sent to worker processes that start anew; those that are forked have it already.
+
+    Args:
+        stream: The stream; its source is sent.
+        method: Start method; None = the platform's.
+        code: What else is sent, by name.
+
+    Raises:
+        InvalidArgumentError: Something cannot be pickled.
+    """
+    if (method or multiprocessing.get_context().get_start_method()) == "fork":
+        return
+    for name, part in {**code, "source": stream.source}.items():
+        try:
+            pickle.Pickler(_Nowhere()).dump(part)
+        except Exception as error:  # pickle raises nearly anything, and so do classes
+            raise InvalidArgumentError(
+                f"stream {stream.name!r}: {name} {part!r} cannot be sent to worker processes"
+                f" ({describe_error(error)}); use a function or class at the top of a module in place of a lambda or"
+                " local one, or num_workers=0"
+            ) from error
+
+
+class _Nowhere:
+    def write(self, data: bytes) -> int:
+        return len(data)

@@ -1,0 +1,73 @@
+"""A trial of a run: a few images of every set, spread over all of it."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from oodlit.datamodules.stream import Sample, Source, Stream, find_samples, pick_samples
+from oodlit.errors import InvalidArgumentError
+
+__all__ = ["ThinnedSource", "spread", "thinned"]
+
+_GOLDEN = 0x9E3779B9  # of 2**32: steps of this share of a circle never repeat a rhythm
+
+
+def spread(total: int, count: int) -> list[int]:
+    """`count` ascending positions among `total`, one in each of `count` equal parts, all of them if there are fewer.
+
+    The place within a part changes from part to part: in data in which every sixth image is of the same class, equal
+    steps of six would find one class alone. The same numbers always give the same positions.
+
+    Example:
+        >>> spread(100, 5), spread(3, 5)
+        ([0, 32, 44, 77, 89], [0, 1, 2])
+    """
+    if count >= total:
+        return list(range(total))
+    starts = [part * total // count for part in range(count + 1)]
+    return [
+        start + ((part * _GOLDEN % 2**32) * (stop - start) >> 32) for part, (start, stop) in enumerate(pairwise(starts))
+    ]
+
+
+class ThinnedSource:
+    """At most `count` samples of a source, spread over it.
+
+    Args:
+        source: The samples.
+        count: Number of samples to keep, >= 1.
+    """
+
+    def __init__(self, source: Source, count: int) -> None:
+        self.source = source
+        self.positions = spread(len(source), count)
+
+    def __len__(self) -> int:
+        """Number of samples that are kept."""
+        return len(self.positions)
+
+    def read(self, start: int, stop: int) -> Iterator[Sample]:
+        """The kept samples start, ..., stop - 1."""
+        return pick_samples(self.source, self.positions[max(start, 0) : max(stop, 0)])
+
+    def pick(self, positions: Sequence[int]) -> Iterator[Sample]:
+        """The kept samples at these positions."""
+        return pick_samples(self.source, [self.positions[position] for position in positions])
+
+    def find(self, keys: Collection[str]) -> Iterator[Sample]:
+        """The samples of these keys."""
+        return iter(find_samples(self.source, keys).values())
+
+
+def thinned(stream: Stream, count: int | None) -> Stream:
+    """The stream with at most `count` images; None keeps all.
+
+    Raises:
+        InvalidArgumentError: `count` is no whole number, or below 1.
+    """
+    value: object = count
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+        raise InvalidArgumentError(f"max_images={count!r}; a whole number, at least 1, or None for all is needed")
+    if count is None or count >= len(stream):
+        return stream
+    return replace(stream, source=ThinnedSource(stream.source, count))

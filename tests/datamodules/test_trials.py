@@ -1,0 +1,119 @@
+"""FAULTS2 C4: a trial takes images spread over each set; the same ones for any number of workers and processes."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oodlit.datamodules import ImageNetBenchmark, MemorySource, OODDataModule, Sample, Stream, shard_stream
+from oodlit.datamodules.loader import StreamLoader
+from oodlit.datamodules.shards import ShardSource
+from oodlit.datamodules.stream import pick_samples
+from oodlit.datamodules.thinning import ThinnedSource, spread, thinned
+from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.roles import Role
+from oodlit.testing.shards import write_tiny_shards
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*worker processes in total"),
+    pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork"),
+]
+
+
+def zeros(_: object) -> torch.Tensor:
+    return torch.zeros(3, 2, 2)
+
+
+@given(st.integers(0, 3000), st.integers(1, 400))
+def test_c4_positions_are_distinct_ascending_and_everywhere(total: int, count: int) -> None:
+    positions = spread(total, count)
+    assert len(positions) == min(total, count)
+    assert positions == sorted(set(positions))
+    for part, position in enumerate(positions):
+        assert part * total // len(positions) <= position < (part + 1) * total // len(positions)
+
+
+@pytest.mark.parametrize("period", range(2, 12))
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_c4_a_rhythm_in_the_data_hides_no_class(period: int, steps: int) -> None:
+    positions = spread(period * steps * 100, 100)
+    assert {position % period for position in positions} == set(range(period))
+
+
+def test_c4_sets_in_class_order_show_all_their_classes(tmp_path: Path) -> None:
+    write_tiny_shards(tmp_path / "far", [40, 40, 40], num_classes=3)
+    samples = [Sample(f"{i:03d}", torch.zeros(3, 2, 2), label=i // 100) for i in range(700)]
+    val = Stream("val", Role.ID, MemorySource(samples), tuple("abcdefg"))
+    whole = OODDataModule([val, shard_stream(tmp_path / "far", name="far")], transform=zeros, batch_size=8)
+    for data in (whole.with_loading(max_images=21), OODDataModule(whole.streams, transform=zeros, max_images=21)):
+        assert [len(stream) for stream in data.streams] == [21, 21]
+        assert data.class_names == whole.class_names
+        val_batches, far_batches = map(list, data.predict_dataloader())
+        assert torch.cat([batch["label"] for batch in val_batches]).bincount().tolist() == [3] * 7
+        assert set(torch.cat([batch["group"] for batch in far_batches]).tolist()) == {0, 1, 2}
+    assert [len(stream) for stream in whole.streams] == [700, 120]
+    assert [len(stream) for stream in whole.with_loading(batch_size=4).streams] == [700, 120]
+
+
+@pytest.mark.parametrize(("workers", "world_size"), [(0, 1), (2, 1), (3, 2), (0, 5)])
+def test_c4_the_same_images_for_any_cut(tmp_path: Path, workers: int, world_size: int) -> None:
+    keys = write_tiny_shards(tmp_path, [7, 0, 20, 13], role=Role.ID)
+    stream = thinned(shard_stream(tmp_path), 17)
+    found: list[str] = []
+    for rank in range(world_size):
+        options: Any = {"num_workers": workers, "rank": rank, "world_size": world_size, "batch_size": 4}
+        loader = StreamLoader(stream, zeros, **options)
+        batches = [batch["key"] for batch in loader]
+        assert len(batches) == len(loader)
+        found += [key for batch in batches for key in batch]
+    assert sorted(found) == sorted(f"tiny/{keys[position]}" for position in spread(40, 17))
+
+
+@given(st.data())
+def test_c4_picking_gives_what_reading_gives(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+    folder = tmp_path_factory.mktemp("shards")
+    lengths = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=4).filter(any))
+    write_tiny_shards(folder, lengths)
+    source = ShardSource(folder)
+    positions = sorted(data.draw(st.sets(st.integers(0, len(source) - 1))))
+    everything = [(sample.key, sample.image) for sample in source.read(0, len(source))]
+    assert [(s.key, s.image) for s in pick_samples(source, positions)] == [everything[i] for i in positions]
+    plain = MemorySource(list(source.read(0, len(source))))
+    assert [s.key for s in pick_samples(plain, positions)] == [everything[i][0] for i in positions]
+
+
+def test_c4_a_trial_of_a_trial_and_looking_up_keys() -> None:
+    source = ThinnedSource(MemorySource([Sample(str(i), torch.zeros(3, 1, 1)) for i in range(100)]), 10)
+    again = ThinnedSource(source, 4)
+    assert len(again) == 4
+    assert [sample.key for sample in again.read(0, 9)] == [str(source.positions[i]) for i in again.positions]
+    assert [sample.key for sample in again.find({"5"})] == ["5"]
+    with pytest.raises(DataError, match="not in this source"):
+        list(again.find({"no"}))
+
+
+def test_c4_a_damaged_shard_loses_only_what_is_asked_of_it(tmp_path: Path) -> None:
+    write_tiny_shards(tmp_path, [4, 4], role=Role.ID)
+    path = tmp_path / "tiny-000001.tar"
+    source = ShardSource(tmp_path, damaged="mark")
+    path.write_bytes(path.read_bytes()[:700])
+    samples = list(source.pick([1, 5, 7]))
+    assert [sample.error is None for sample in samples] == [True, False, False]
+    assert [sample.key for sample in samples[1:]] == ["tiny-000001.tar#1", "tiny-000001.tar#3"]
+
+
+@pytest.mark.parametrize("count", [0, -1, 1.5, True])
+def test_c4_impossible_numbers(count: Any) -> None:
+    val = Stream("val", Role.ID, MemorySource([Sample("0", torch.zeros(3, 1, 1))]))
+    with pytest.raises((InvalidArgumentError, TypeError), match="max_images"):
+        OODDataModule([val], max_images=count)
+
+
+def test_c4_the_benchmark_has_the_options_of_its_base() -> None:
+    import inspect
+
+    base, own = (inspect.signature(kind.__init__).parameters for kind in (OODDataModule, ImageNetBenchmark))
+    assert set(base) <= set(own)

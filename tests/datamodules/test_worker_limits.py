@@ -1,0 +1,121 @@
+"""FAULTS2 B9, B13: worker processes and the limits of the machine. Each limit is set in a process of its own."""
+
+import subprocess
+import sys
+import textwrap
+from typing import Any
+
+import pytest
+import torch
+from PIL import Image
+
+from oodlit.datamodules.loader import StreamLoader
+from oodlit.datamodules.processes import explained
+from oodlit.datamodules.sources import DatasetSource, MemorySource
+from oodlit.datamodules.stream import Sample, Stream
+from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.roles import Role
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*worker processes in total")
+
+PREAMBLE = """
+    import resource, warnings
+    import pytorch_lightning as pl, torch
+    from oodlit import OODModule
+    from oodlit.datamodules import MemorySource, OODDataModule, Sample, Stream
+    from oodlit.errors import OodlitError
+    from oodlit.roles import Role
+    from oodlit.testing.backbones import TinyConvNet
+    warnings.simplefilter("ignore")
+
+    def data(count, size, **options):
+        samples = [Sample(str(i), torch.full((3, size, size), i / count), label=i % 6) for i in range(count)]
+        return OODDataModule([Stream("val", Role.ID, MemorySource(samples))], **options)
+
+    def predict(module, data):
+        return pl.Trainer(accelerator="cpu", devices=1, logger=False, enable_progress_bar=False).predict(module, data)
+"""
+
+
+def run(code: str) -> "subprocess.CompletedProcess[str]":
+    program = textwrap.dedent(PREAMBLE) + textwrap.dedent(code)
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
+
+
+@pytest.mark.parametrize("kept", ["outputs", "batches"])
+def test_b9_a_run_that_keeps_its_predictions_needs_few_open_files(kept: str) -> None:
+    """600 batches with return_predictions at its default; also a module that keeps labels and groups itself."""
+    done = run(f"""
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+        class Keeping(pl.LightningModule):
+            def predict_step(self, batch, batch_idx, dataloader_idx=0):
+                return batch["label"], batch["group"], batch["key"]
+        module = OODModule(TinyConvNet()) if {kept == "outputs"} else Keeping()
+        print(len(predict(module, data(1200, 16, batch_size=2, num_workers=2))))
+    """)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.stdout.split()[-1] == "600"
+
+
+def test_b13_shared_memory_that_is_too_small() -> None:
+    done = run("""
+        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))  # no file, also none in /dev/shm, grows larger
+        try:
+            predict(OODModule(TinyConvNet()), data(16, 64, batch_size=8, num_workers=1))
+        except OodlitError as error:
+            print(error)
+    """)
+    assert done.stdout.startswith("stream 'val': a worker process"), done.stderr[-2000:]
+    assert "/dev/shm" in done.stdout
+    assert len(done.stdout.splitlines()) == 1
+
+
+def images(**options: Any) -> Stream:
+    return Stream("val", Role.ID, DatasetSource([(Image.new("RGB", (2, 2)), 0)] * 4, **options))
+
+
+class Unmovable(list[Any]):
+    def __reduce__(self) -> Any:
+        raise OSError("not to be copied")
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("what", ["transform", "decode", "source"])
+def test_b13_code_that_cannot_be_sent_to_spawned_workers(method: str, what: str) -> None:
+    source = DatasetSource(Unmovable([(torch.zeros(3, 2, 2), 0)]))
+    stream = Stream("val", Role.ID, source) if what == "source" else images()
+    options: Any = {} if what == "source" else {what: lambda _: torch.zeros(3, 2, 2)}
+    loader = StreamLoader(stream, **options, num_workers=1, multiprocessing_context=method)
+    with pytest.raises(InvalidArgumentError, match=rf"stream 'val': {what} .*num_workers=0"):
+        list(loader)
+
+
+def test_b13_a_lambda_is_fine_where_workers_are_forked() -> None:
+    loader = StreamLoader(images(), lambda _: torch.zeros(3, 2, 2), num_workers=1, multiprocessing_context="fork")
+    assert len(list(loader)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("DataLoader worker (pid 7) is killed by signal: Bus error. It is possible that", "/dev/shm"),
+        ("unable to allocate shared memory(shm) for file </torch_1_2>: No space left on device (28)", "/dev/shm"),
+        ("unable to open shared memory object </torch_1_2>: Too many open files (24)", "ulimit -n"),
+        ("received 0 items of ancdata", "ulimit -n"),
+        ("DataLoader worker (pid(s) 7) exited unexpectedly", "smaller batch_size"),
+    ],
+)
+def test_b13_what_pytorch_says_of_its_workers(text: str, hint: str) -> None:
+    error = explained(RuntimeError(text), "val")
+    assert isinstance(error, DataError)
+    assert hint in str(error)
+    assert str(explained(RuntimeError("size mismatch"), "val")) == "size mismatch"
+
+
+@pytest.mark.parametrize("role", [Role.OOD, Role.SHIFT])
+def test_b13_groups_without_names_are_told(role: Role) -> None:
+    samples = [Sample(str(i), torch.zeros(3, 2, 2), group=i) for i in range(3)]
+    with pytest.warns(UserWarning, match=r"stream 'far': its images have groups \(up to 2\).*class_names"):
+        list(StreamLoader(Stream("far", role, MemorySource(samples)), batch_size=2))
+    list(StreamLoader(Stream("far", role, MemorySource(samples), ("a", "b", "c")), batch_size=2))
+    list(StreamLoader(Stream("val", Role.ID, MemorySource(samples)), batch_size=2))
