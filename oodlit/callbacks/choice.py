@@ -16,7 +16,7 @@ from oodlit.module import OODModule
 from oodlit.outputs import BackboneFacts
 from oodlit.plan import RunPlan
 from oodlit.results import Finding
-from oodlit.roles import NAMES_OF_LABELS, Role
+from oodlit.roles import Role
 
 PROBE_IMAGES = 2
 
@@ -116,14 +116,13 @@ def cost_text(detectors: Mapping[str, Detector]) -> str:
 
 def _class_lists(datamodule: OODDataModule, facts: BackboneFacts) -> Iterator[Finding]:
     """Where the data names more or fewer classes than the network tells apart."""
-    for stream in datamodule.streams:
-        names = len(stream.class_names)
-        if stream.role in NAMES_OF_LABELS and names and facts.num_classes and names != facts.num_classes:
-            yield Finding(
-                "class_lists",
-                f"the network gives {facts.num_classes} logits, {stream.name!r} names {names} classes; labels mean"
-                " something else to the network unless the first ones are the same",
-            )
+    names = len(datamodule.class_names)
+    if names and facts.num_classes and names != facts.num_classes:
+        yield Finding(
+            "class_lists",
+            f"the network gives {facts.num_classes} logits, the data names {names} classes; labels mean something else"
+            " to the network unless the first ones are the same - give the network's list as class_names=[...]",
+        )
 
 
 def _probe_images(datamodule: OODDataModule, transform: Transform | None) -> Tensor:

@@ -20,6 +20,7 @@ from oodlit.callbacks.scoring import Scoring
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.sets import descriptions
 from oodlit.datamodules.stream import Stream
+from oodlit.datamodules.thinning import whole_size
 from oodlit.detectors import FitOrigin
 from oodlit.detectors.contract.fitting import make_statistics
 from oodlit.detectors.statistics import Statistics, TrainSample, synchronize
@@ -260,9 +261,13 @@ class Run:
     def _datasets(self) -> list[DatasetInfo]:
         """All streams, training streams as one."""
         train = [s for s in self.streams if s.role is Role.TRAIN]
-        joined = [DatasetInfo(self.train_name, Role.TRAIN, train[0].class_names, sum(map(len, train)))] if train else []
+        joined = (
+            [DatasetInfo(self.train_name, Role.TRAIN, train[0].class_names, sum(map(whole_size, train)))]
+            if train
+            else []
+        )
         others = (s for s in self.streams if s.role is not Role.TRAIN)
-        return [*joined, *(DatasetInfo(s.name, s.role, s.class_names, len(s)) for s in others)]
+        return [*joined, *(DatasetInfo(s.name, s.role, s.class_names, whole_size(s)) for s in others)]
 
     def _able_to_score_samples(self) -> list[str]:
         """Detectors that read images cannot score kept outputs; their thresholds stay undefined."""

@@ -53,7 +53,8 @@ def evaluate(
         accelerator: auto, cpu or gpu
         devices: number of processes, one per device
         precision: of the forward pass; scores are formed in float32 at least
-        max_batches: batches per stream, to try a configuration; the results are then those of a part
+        max_batches: batches per stream and device, of images spread over it, to try a configuration; the results are
+            then those of a part
         batch_size: images per batch and device, in place of the data's own
         num_workers: reading processes per device, in place of the data's own
         tpr: share of ID images that the threshold keeps
@@ -87,10 +88,9 @@ def evaluate(
             "accelerator": accelerator,
             "devices": devices,
             "precision": {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}[precision],
-            # an int is a number of batches for Lightning, never a share
-            "limit_predict_batches": 1.0 if max_batches is None else max_batches,
         },
         loading={"batch_size": batch_size, "num_workers": num_workers},
+        max_batches=max_batches,
         evaluation={"tpr": tpr, "rule": rule, "strict": strict, "fitted": fitted},
         seed=seed,
         config=resolved_config,

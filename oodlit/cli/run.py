@@ -82,6 +82,7 @@ def run_evaluation(
     weights: str | None = "hub",
     trainer: Mapping[str, Any],
     loading: Mapping[str, int | None],
+    max_batches: int | None = None,
     evaluation: Mapping[str, Any],
     seed: int = 0,
     config: str = "",
@@ -98,6 +99,7 @@ def run_evaluation(
         weights: See `OODModule`.
         trainer: Arguments of Lightning's Trainer.
         loading: "batch_size" and "num_workers" in place of the data's own; None keeps those.
+        max_batches: Of each stream, as many images as fill so many batches of every device, spread over it; None = all.
         evaluation: Arguments of `OODDetection`.
         seed: Of everything random.
         config: The resolved configuration, kept in the record of the run.
@@ -112,9 +114,12 @@ def run_evaluation(
     replaced = check_folder(out, fitted=evaluation.get("fitted"))
     if replaced and console is not None and is_first_process():
         console.print(Text(f"{out}: the results of an earlier run are replaced", style="dim"), soft_wrap=True)
+    data = data.with_loading(**loading)
+    if max_batches is not None:
+        data = data.with_loading(max_images=max_batches * data.batch_size * int(trainer.get("devices", 1)))
     return predict_and_print(
         _module(backbone, head=head, weights=weights, seed=seed),
-        data.with_loading(**loading),
+        data,
         detectors,
         out=out,
         trainer=trainer,

@@ -28,6 +28,7 @@ def build(
     shard_size: int = 1000,
     workers: int = 2,
     check: Literal["none", "header", "decode"] = "header",
+    max_pixels: int | None = None,
 ) -> None:
     """Write a folder, archive or file list as shards.
 
@@ -49,6 +50,7 @@ def build(
         incomplete: accept a known set of which images are missing
         shard_size: images per shard
         workers: shards that are written at the same time
+        max_pixels: images with more pixels are refused (default: that of decode_image)
         check: "header": every image must have a readable header; "decode": all pixels; "none": nothing is looked at
     """
     from oodlit.cli.console import say, status
@@ -60,6 +62,7 @@ def build(
 
     description = descriptions().get(name)
     how: dict[str, Any] = {"shard_size": shard_size, "workers": workers, "check": check}
+    how |= {} if max_pixels is None else {"max_pixels": max_pixels}
     if labels is not None and name != "imagenet_val":
         raise UsageError(f"--labels is for imagenet_val, not for {name!r}")
     if description is not None:
@@ -118,7 +121,9 @@ def _listing(source: Path, role: object, *, file_list: Path | None, class_names:
     return class_listing(source, Role(role), class_names=names, by_folder=not flat)
 
 
-def verify(directories: list[Path], *, headers_only: bool = False, duplicates: bool = False) -> int:
+def verify(
+    directories: list[Path], *, headers_only: bool = False, duplicates: bool = False, max_pixels: int | None = None
+) -> int:
     """Read every sample of shards and check it.
 
     Files, checksums, counts, labels, keys and images are looked at; known data sets are compared with the published
@@ -128,6 +133,7 @@ def verify(directories: list[Path], *, headers_only: bool = False, duplicates: b
         directories: folders of shards
         headers_only: do not decode the images
         duplicates: look for images that occur more than once, within a folder and across folders
+        max_pixels: images with more pixels are a problem (default: that of decode_image)
     """
     from oodlit.cli.console import say
     from oodlit.datamodules.shards import Verification, find_duplicates
@@ -137,7 +143,8 @@ def verify(directories: list[Path], *, headers_only: bool = False, duplicates: b
     failed = False
     for directory in directories:
         try:
-            reports = _verified(directory, decode=not headers_only)
+            limit = {} if max_pixels is None else {"max_pixels": max_pixels}
+            reports = _verified(directory, decode=not headers_only, **limit)
         except DataError as error:  # the other folders are still of interest
             say(error)
             failed = True
@@ -156,14 +163,14 @@ def verify(directories: list[Path], *, headers_only: bool = False, duplicates: b
     return int(failed or not all(report.ok for report in found))
 
 
-def _verified(directory: Path, *, decode: bool) -> "list[Verification]":
+def _verified(directory: Path, **how: Any) -> "list[Verification]":
     from oodlit.datamodules import verify_set
     from oodlit.datamodules.shards import progress_bar, read_info
 
     splits = read_info(directory)
     total = sum(split.num_samples for split in splits.values()) if splits else None  # without a manifest: unknown
     with progress_bar(f"reading {directory.name or directory}", total) as advance, _told():
-        return verify_set(directory, decode=decode, progress=advance)
+        return verify_set(directory, progress=advance, **how)
 
 
 def info(directories: list[Path]) -> None:

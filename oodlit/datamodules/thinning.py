@@ -7,7 +7,7 @@ from itertools import pairwise
 from oodlit.datamodules.stream import Sample, Source, Stream, find_samples, pick_samples
 from oodlit.errors import InvalidArgumentError
 
-__all__ = ["ThinnedSource", "spread", "thinned"]
+__all__ = ["ThinnedSource", "spread", "thinned", "whole_size"]
 
 _GOLDEN = 0x9E3779B9  # of 2**32: steps of this share of a circle never repeat a rhythm
 
@@ -57,6 +57,12 @@ class ThinnedSource:
     def find(self, keys: Collection[str]) -> Iterator[Sample]:
         """The samples of these keys."""
         return iter(find_samples(self.source, keys).values())
+
+
+def whole_size(stream: Stream) -> int:
+    """Number of images of a stream before it was thinned."""
+    source = stream.source
+    return len(source.source) if isinstance(source, ThinnedSource) else len(source)
 
 
 def thinned(stream: Stream, count: int | None) -> Stream:
