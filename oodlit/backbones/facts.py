@@ -1,0 +1,61 @@
+"""What can be seen of a network from outside: where it is, what it is made of, whether its logits can be used."""
+
+import warnings
+
+import torch
+from torch import Tensor, nn
+
+from oodlit.backbones.loading import Exported
+from oodlit.errors import InvalidArgumentError
+
+__all__ = ["check_logits", "has_dropout", "hides_layers", "is_headless", "place_of"]
+
+_CLASSIFIERS = ("fc", "head", "heads", "classifier", "last_linear")
+
+
+def place_of(network: nn.Module) -> tuple[torch.device, torch.dtype]:
+    """Device and floating-point type of a network; those of a plain tensor where it has no weights."""
+    for value in (*network.parameters(), *network.buffers()):
+        if value.is_floating_point():
+            return value.device, value.dtype
+    return next((value.device for value in network.parameters()), torch.device("cpu")), torch.float32
+
+
+def has_dropout(network: nn.Module) -> bool:
+    """Whether any dropout layer does something in training mode."""
+    return any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in network.modules())
+
+
+def hides_layers(network: nn.Module) -> str:
+    """Why no hook can look into a network; empty if one can."""
+    if isinstance(network, torch.jit.ScriptModule):
+        return "torch.jit has compiled the network, and its layers cannot be looked into"
+    if isinstance(network, Exported):
+        return "the network is an exported program, and its layers cannot be looked into"
+    return ""
+
+
+def is_headless(network: nn.Module) -> bool:
+    """Whether a network is known to have no classifier: timm's `num_classes=0`, or an Identity in its place."""
+    classifier = getattr(network, "get_classifier", None)
+    if callable(classifier):
+        return getattr(network, "num_classes", None) == 0 or isinstance(classifier(), nn.Identity)
+    placed = [m for name in _CLASSIFIERS if isinstance(m := getattr(network, name, None), nn.Module)]
+    return bool(placed) and all(type(m) is nn.Identity for m in placed)
+
+
+def check_logits(logits: Tensor, name: str) -> None:
+    """Refuse NaN; warn where all classes get the same logit.
+
+    Raises:
+        InvalidArgumentError: A logit is NaN.
+    """
+    if bool(logits.isnan().any()):
+        raise InvalidArgumentError(
+            f"{name} gives NaN for the first images; look at its weights, the precision, the transform"
+        )
+    if bool((logits == logits[:, :1]).all()):
+        warnings.warn(
+            f"{name} gives the same logits for all classes; is it trained, are the right weights loaded?",
+            stacklevel=3,
+        )
