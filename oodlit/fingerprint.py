@@ -13,14 +13,16 @@ from array import array
 import torch
 from torch import Tensor
 
-__all__ = ["difference", "join", "sketch"]
+from oodlit.errors import FingerprintError
+
+__all__ = ["check_same", "difference", "join", "sketch"]
 
 TOLERANCE, HALF_TOLERANCE = 0.02, 0.15
 """Numbers of a sketch are about as large as one; half precision is coarser."""
 NUM_PROJECTIONS = 6
 
 _WHAT = {
-    "weights": "the weights",
+    "weights": "the state of the weights",
     "head": "the layer that the features come from",
     "transform": "the transform",
     "pictures": "what the transform makes of fixed pictures",
@@ -56,6 +58,24 @@ def difference(mine: str, theirs: str) -> str:
         if name in one and name in other and not _agree(name, one[name], other[name]):
             return words
     return ""
+
+
+def check_same(mine: str, theirs: str, *, source: str) -> None:
+    """Refuse a backbone that a fit does not belong to.
+
+    Args:
+        mine: Fingerprint of the backbone of the fit; may be empty.
+        theirs: Fingerprint of the backbone in use; may be empty.
+        source: How the message calls the fit.
+
+    Raises:
+        FingerprintError: They differ; says in what.
+    """
+    if what := difference(mine, theirs):
+        raise FingerprintError(
+            f"{source} was fitted on a backbone with fingerprint {mine}, this one has {theirs}: {what} differs;"
+            " fit again, or load the backbone and transform that the fit was made with"
+        )
 
 
 def sketch(*values: Tensor) -> str:

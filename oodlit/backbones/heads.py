@@ -234,8 +234,7 @@ def linear_map(layer: nn.Module, width: int | None = None) -> tuple[Tensor, Tens
         layer: A linear layer, or a module around one, such as a low-rank adapter.
         width: Numbers that the module takes, where it is no linear layer.
     """
-    is_changed = bool(layer._forward_hooks) or "forward" in vars(layer)
-    if _is_linear(layer) and type(layer).forward in {kind.forward for kind in _PLAIN} and not is_changed:
+    if _is_linear(layer) and _is_plain(layer):
         weight, bias = layer.weight, layer.bias
         assert isinstance(weight, Tensor)  # a linear layer
         flat = weight.detach().flatten(1).float()
@@ -247,6 +246,13 @@ def linear_map(layer: nn.Module, width: int | None = None) -> tuple[Tensor, Tens
     bias = layer(torch.zeros(1, width, dtype=like.dtype, device=like.device)).float().flatten()
     units = torch.split(torch.eye(width, dtype=like.dtype, device=like.device), 1024)
     return (torch.cat([layer(rows).float().flatten(1) for rows in units]) - bias).T.contiguous(), bias
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """Whether a linear layer does what its weight says: no subclass or hook that adds to it."""
+    kind = type(layer)
+    is_known = kind.forward in {k.forward for k in _PLAIN} or kind.__module__.startswith("timm.layers.")
+    return is_known and not layer._forward_hooks and "forward" not in vars(layer)
 
 
 def to_vectors(activation: object, layer: nn.Module) -> Tensor:
