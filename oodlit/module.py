@@ -73,12 +73,8 @@ class OODModule(pl.LightningModule):
     ) -> None:
         """Load the network, find its head."""
         super().__init__()
-        if isinstance(backbone, torch.export.ExportedProgram):
-            backbone = backbone.module()
         if not isinstance(backbone, str | nn.Module):
-            raise InvalidArgumentError(
-                f"OODModule: backbone is a {type(backbone).__name__}; a timm name or an nn.Module is needed"
-            )
+            raise InvalidArgumentError(f"OODModule: backbone is a {_no_network(backbone)}")
         if isinstance(backbone, nn.Module):
             backbone = unwrapped(backbone)
         self.name = name or (backbone if isinstance(backbone, str) else class_name(backbone))
@@ -310,6 +306,11 @@ def _fields(batch: Any) -> Mapping[str, Any]:
         f"OODModule: a batch is a {type(batch).__name__}; a mapping with 'image' (and 'label', 'group', 'key'),"
         " a pair (image, label) or a tensor is needed"
     )
+
+
+def _no_network(given: object) -> str:
+    kind = type(given).__name__
+    return f"{kind}; " + ("give its module()" if kind == "ExportedProgram" else "a timm name or an nn.Module is needed")
 
 
 def _as_tensor(values: Any, device: torch.device) -> Tensor | None:

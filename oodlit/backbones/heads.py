@@ -74,12 +74,12 @@ class Heads:
         # A view on the tokens of an image would keep all of them alive in whoever keeps the features.
         return features.clone() if features.untyped_storage().nbytes() > features.nbytes else features
 
-    def choose(self, logits: Tensor, kept: Mapping[str, Any], survey: Callable[[], Sequence[Call]]) -> None:
+    def choose(self, logits: Tensor, kept: dict[str, Any], survey: Callable[[], Sequence[Call]]) -> None:
         """Take the first candidate that gives the model's logits; else keep the first and the reason why not.
 
         Args:
             logits: The model's own.
-            kept: Inputs of the `wanted` layers.
+            kept: Inputs of the `wanted` layers; that of the module that is chosen is added.
             survey: One more forward pass, which tells of all modules; made only where no candidate is right.
         """
         problems = []
@@ -91,8 +91,8 @@ class Heads:
                 return
         around = [call for call in survey() if self._may_be_head(call, logits)]
         for name, given, _ in around:
-            self.layers = (name,)
-            if not self._verify(logits, {name: given}):
+            self.layers, kept[name] = (name,), given
+            if not self._verify(logits, kept):
                 self.problem = ""
                 return
         self.layers, self.problem = self.candidates[0], problems[0]
@@ -290,6 +290,12 @@ def _is_linear(module: nn.Module) -> bool:
     return isinstance(module, _CONVOLUTIONS) and set(module.kernel_size) == {1} and module.groups == 1
 
 
+def _is_like_linear(module: nn.Module) -> bool:
+    """Whether a layer that is none of torch's may be linear: it holds a matrix, or says so, as quantised layers do."""
+    name = type(module).__name__
+    return ("Linear" in name and "Packed" not in name) or any(p.ndim == 2 for p in module.parameters(recurse=False))
+
+
 def _candidates(*parts: nn.Module) -> list[list[nn.Module]]:
     """Sets of layers that may be the head: the last linear layer of each part; all layers as wide as the last one."""
     parts = tuple(child for part in parts for child in (part if isinstance(part, nn.ModuleList) else [part]))
@@ -308,4 +314,5 @@ def _classifier_candidates(network: nn.Module) -> list[list[nn.Module]]:
         parts = classifier if isinstance(classifier, tuple | list) else [classifier]
         return _candidates(*(part for part in parts if isinstance(part, nn.Module)))
     linear: list[nn.Module] = [m for m in network.modules() if isinstance(m, nn.Linear)]
+    linear = linear or [m for m in network.modules() if _is_like_linear(m)]
     return [[layer] for layer in linear[: -1 - MAX_CANDIDATES : -1]]

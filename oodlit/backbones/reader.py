@@ -1,6 +1,7 @@
 """One forward pass of a network, read: logits, features, hidden activations."""
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import torch
@@ -57,12 +58,13 @@ class Reader:
         else:
             self.heads = Heads(network, find_head_layers(network, head))
         self.sizes: dict[str, int] = {}
+        self._structure: nn.Module = getattr(network, "_orig_mod", network)  # without what `torch.compile` puts around
         self.start_again()
 
     def start_again(self) -> None:
         """Forget what earlier outputs showed."""
         self.heads.start_again()
-        self._has_several_heads = False
+        self._has_several_heads = self._is_checked = False
         self._axes: dict[str, int] = {}
 
     @property
@@ -93,8 +95,8 @@ class Reader:
             features = as_vectors(raw, len(images), self.name)
         else:
             logits = self._as_logits(raw, len(images), kept)
-            if self.heads.problem is None:
-                self._choose_head(logits, kept, images)
+            if not self._is_checked:
+                self._check_first(logits, kept, images)
             features = self.heads.features(kept)
         self.sizes = {n: v.shape[1] for n, v in (("logits", logits), ("features", features)) if v is not None}
         return Outputs(logits, features, hidden=hidden or None)
@@ -160,26 +162,25 @@ class Reader:
             return False
         return all(gives(self.network.get_submodule(n), kept.get(n), r) for n, r in zip(layers, raw, strict=True))
 
-    def _choose_head(self, logits: Tensor, kept: Mapping[str, Any], images: Tensor) -> None:
+    def _check_first(self, logits: Tensor, kept: dict[str, Any], images: Tensor) -> None:
+        """Find the head by the first outputs, and refuse probabilities."""
+
         def look_at_all() -> list[Call]:
-            network = getattr(self.network, "_orig_mod", self.network)
-            with torch.no_grad(), survey(network) as calls:
-                network(images.clone())
+            with torch.no_grad(), survey(self._structure) as calls:
+                self._structure(images.clone())
             return calls
 
-        self.heads.choose(logits, kept, look_at_all)
-        if not self.heads.problem:
-            return  # a linear layer ends in no softmax
-        try:
+        heads = copy(self.heads)
+        if heads.problem is None:
+            heads.choose(logits, kept, look_at_all)
+        if heads.problem:  # a linear layer ends in no softmax
             check_no_probabilities(logits, self.name)
-        except OodlitError:
-            self.heads.start_again()
-            raise
+        self.heads, self._is_checked = heads, True
 
     def _check_layers(self, layers: Sequence[str]) -> None:
         if layers and self.hidden_from_hooks:
             raise RequirementError(f"{self.name}: layer {layers[0]!r} is asked for, but {self.hidden_from_hooks}")
-        known = dict(self.network.named_modules())
+        known = dict(self._structure.named_modules())
         for layer in layers:
             if layer not in known:
                 near = UnknownNameError.of("layer", layer, (n for n in known if n))
@@ -187,7 +188,7 @@ class Reader:
 
     def _channels_first(self, layer: str, activation: object) -> Tensor:
         if layer not in self._axes:
-            self._axes[layer] = channel_axis(self.network, layer, activation, self.asked_axes)
+            self._axes[layer] = channel_axis(self._structure, layer, activation, self.asked_axes)
         return channels_first(activation, layer, self._axes[layer])
 
     def _timm_method(self, name: str) -> Callable[[Tensor], Any]:
