@@ -5,10 +5,11 @@ import warnings
 import torch
 from torch import Tensor, nn
 
+from oodlit.backbones.heads import Heads
 from oodlit.backbones.loading import Exported
 from oodlit.errors import InvalidArgumentError
 
-__all__ = ["check_logits", "has_dropout", "hides_layers", "is_headless", "place_of"]
+__all__ = ["check_alone", "check_logits", "has_dropout", "hides_layers", "is_headless", "place_of"]
 
 _CLASSIFIERS = ("fc", "head", "heads", "classifier", "last_linear")
 
@@ -54,8 +55,19 @@ def check_logits(logits: Tensor, name: str) -> None:
         raise InvalidArgumentError(
             f"{name} gives NaN for the first images; look at its weights, the precision, the transform"
         )
-    if bool((logits == logits[:, :1]).all()):
+    if logits.shape[1] > 1 and bool((logits == logits[:, :1]).all()):
         warnings.warn(
             f"{name} gives the same logits for all classes; is it trained, are the right weights loaded?",
+            stacklevel=3,
+        )
+
+
+def check_alone(heads: Heads, name: str, features: Tensor | None) -> None:
+    """Warn where the features are the input of one of several layers that the logits may come from."""
+    if heads.others and features is not None:
+        warnings.warn(
+            f"{name}: the features are the {features.shape[1]} inputs of layer {' + '.join(heads.layers)!r}, which does"
+            f" not give the logits alone; other layers with as many outputs: {', '.join(heads.others)}. If another"
+            " is the head, name it: OODModule(network, head='...')",
             stacklevel=3,
         )

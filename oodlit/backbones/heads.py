@@ -42,6 +42,8 @@ class Heads:
         """Forget what was found out."""
         self.layers = self.candidates[0] if self.candidates else ()
         self.problem = self.known_problem
+        self.others: tuple[str, ...] = ()
+        """Other layers with as many outputs as there are logits, where no head was found."""
         self._masked: Tensor | None = None
         self._widths: dict[str, int] = {}
 
@@ -95,9 +97,12 @@ class Heads:
             if not self._verify(logits, kept):
                 self.problem = ""
                 return
-        self.layers, self.problem = self.candidates[0], problems[0]
         if around and self._has_branches(around[0][0]):  # one branch's input would be less than what the logits need
             self.layers, self.problem = (around[0][0],), f"layer {around[0][0]!r} gives the logits, but is not linear"
+            return
+        used = [n for n in self.wanted if n in kept and self._num_outputs(n) == logits.shape[1]]
+        self.layers, self.problem, self._masked = self.candidates[0], problems[0], None
+        self.others = tuple(n for n in used if n not in self.layers)
 
     def _may_be_head(self, call: Call, logits: Tensor) -> bool:
         """Whether a module gives the logits, from something else, with a weight matrix of its own."""
@@ -108,9 +113,13 @@ class Heads:
         return not torch.equal(given, gave) and any(p.numel() > given.shape[1] for p in matrices)
 
     def _has_branches(self, name: str) -> bool:
-        last = self.network.get_submodule(self.candidates[0][-1])
-        inner = [m for m in self.network.get_submodule(name).modules() if _is_linear(m)]
-        return sum(len(m.weight) == len(last.weight) for m in inner) > 1  # type: ignore[arg-type]  # tensors
+        last = self._num_outputs(self.candidates[0][-1])
+        inner = (n for n, m in self.network.get_submodule(name).named_modules(prefix=name) if _is_linear(m))
+        return sum(self._num_outputs(n) == last for n in inner) > 1
+
+    def _num_outputs(self, name: str) -> int | None:
+        weight = getattr(self.network.get_submodule(name), "weight", None)
+        return len(weight) if isinstance(weight, Tensor) else None
 
     def _verify(self, logits: Tensor, kept: Mapping[str, Any]) -> str:
         """Why head(features) is not the model's logits; empty if it is, up to the precision of the pass."""
@@ -314,5 +323,5 @@ def _classifier_candidates(network: nn.Module) -> list[list[nn.Module]]:
         parts = classifier if isinstance(classifier, tuple | list) else [classifier]
         return _candidates(*(part for part in parts if isinstance(part, nn.Module)))
     linear: list[nn.Module] = [m for m in network.modules() if isinstance(m, nn.Linear)]
-    linear = linear or [m for m in network.modules() if _is_like_linear(m)]
+    linear = linear or [m for m in network.modules() if m is not network and _is_like_linear(m)]
     return [[layer] for layer in linear[: -1 - MAX_CANDIDATES : -1]]

@@ -71,10 +71,7 @@ def channel_axis(network: nn.Module, layer: str, activation: object, asked: Mapp
     module = network if layer == FEATURE_MAP else network.get_submodule(layer)
     if (known := _known_axis(network, layer, module)) is not None:
         return known
-    for widths in _widths(network, layer, module):
-        fits = [axis for axis in (1, -1) if activation.shape[axis] in widths]
-        if fits:
-            break
+    fits = _fitting_axes(network, layer, module, activation)
     if len(fits) != 1:
         why = "either axis can hold its channels" if fits else "where its channels are is not known"
         raise InvalidArgumentError(
@@ -82,6 +79,27 @@ def channel_axis(network: nn.Module, layer: str, activation: object, asked: Mapp
             f" OODModule(..., channel_axis={{{layer!r}: 1}}), or -1 for the last"
         )
     return fits[0]
+
+
+def _fitting_axes(network: nn.Module, layer: str, module: nn.Module, activation: Tensor) -> list[int]:
+    """Axes that may hold the channels, by their size and by the layers of the block."""
+    widths = list(_widths(network, layer, module))
+    fits = next((f for known in widths if (f := [a for a in (1, -1) if activation.shape[a] in known])), [])
+    usual = None if layer == FEATURE_MAP else _usual_axis(module)
+    # Blocks that concatenate have more channels than any of their layers; another axis may then have such a size.
+    return fits if usual is None or usual in fits else [usual, *fits]
+
+
+def _usual_axis(module: nn.Module) -> int | None:
+    """Where channels are in a block with layers of one kind alone; None for others."""
+    kinds = {_axis_of_layer(m) for m in module.modules() if any(True for _ in m.parameters(recurse=False))}
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def _axis_of_layer(module: nn.Module) -> int | None:
+    if isinstance(module, (*_FIRST, *_FIRST_NORMS, *_POOLS)):
+        return 1
+    return -1 if type(module) is nn.LayerNorm or isinstance(module, nn.Linear) else None
 
 
 def _known_axis(network: nn.Module, layer: str, module: nn.Module) -> int | None:
@@ -92,14 +110,10 @@ def _known_axis(network: nn.Module, layer: str, module: nn.Module) -> int | None
     if isinstance(module, nn.Sequential):
         inner = [m for m in module if not isinstance(m, _KEEPS)]
         return _known_axis(network, layer, inner[-1]) if inner else None
-    if isinstance(module, (*_FIRST, *_FIRST_NORMS, *_POOLS)):
-        return 1
-    if type(module) in (nn.Linear, nn.LayerNorm) or isinstance(module, nn.Linear):
-        return -1
     if isinstance(module, _KEEPS):
         before = _leaves_until(network, layer)
-        return next((a for m in reversed(before) if (a := _known_axis(network, "", m)) is not None), None)
-    return None
+        return _axis_of_layer(before[-1]) if before else None
+    return _axis_of_layer(module)
 
 
 def _leaves_until(network: nn.Module, layer: str) -> list[nn.Module]:
@@ -114,15 +128,15 @@ def _leaves_until(network: nn.Module, layer: str) -> list[nn.Module]:
 
 
 def _widths(network: nn.Module, layer: str, module: nn.Module) -> Iterator[set[int | None]]:
-    """Numbers of channels, most trusted first: told by the network, of the last layer with weights, of any layer."""
+    """Numbers of channels, most trusted first: told by the network, of the last layer with weights."""
     if layer == FEATURE_MAP:
         yield {getattr(network, "num_features", None)}
+        return
     info = getattr(network, "feature_info", None)
     if isinstance(info, list):
         yield {entry.get("num_chs") for entry in info if isinstance(entry, Mapping) and entry.get("module") == layer}
     inside = [m for m in module.modules() if _num_outputs(m) is not None] or _leaves_until(network, layer)
     yield {_num_outputs(m) for m in inside[-1:]}
-    yield {_num_outputs(m) for m in inside}
 
 
 def _num_outputs(module: nn.Module) -> int | None:

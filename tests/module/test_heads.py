@@ -133,6 +133,25 @@ def test_a10_the_head_follows_the_weights_of_this_moment():
     torch.testing.assert_close(module.head(module(IMAGES).features), network(IMAGES))
 
 
+class SumOfTwo(nn.Module):
+    """Two layers with inputs of their own make the logits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(192, 5), nn.Linear(96, 5)
+        fill_arithmetic_(self)
+
+    def forward(self, images):
+        x = images.flatten(1)
+        return self.a(x) + self.b(x[:, :96])
+
+
+def test_a10_logits_of_two_layers_are_warned_of_with_width_and_layer():
+    with pytest.warns(UserWarning, match="the 96 inputs of layer 'b', .* other layers with as many outputs: a"):
+        facts = OODModule(SumOfTwo()).probe(IMAGES)
+    assert "not a linear function of the input of layer 'b'" in facts.head_problem
+
+
 class Masks(TinyConvNet):
     """Masks classes after the head."""
 

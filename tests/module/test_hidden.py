@@ -202,3 +202,23 @@ def test_layers_that_give_no_tensor_or_are_not_there():
         hidden(module, "7")
     with pytest.raises(RequirementError, match="no forward_features"):
         hidden(OODModule(TinyConvNet(6)), FEATURE_MAP)
+
+
+class Concatenates(nn.Module):
+    """Has more channels than any of its layers, as dense and inception blocks have."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.more = nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 5, 1)
+
+    def forward(self, images):
+        first = self.conv(images)
+        return torch.cat([first, self.more(first)], dim=1)
+
+
+def test_a9_blocks_that_concatenate():
+    network = nn.Sequential(Concatenates(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(13, 4))
+    assert OODModule(network).probe(IMAGES, layers=("0",)).channels == {"0": 13}
+    wide = arithmetic(2, 3, 6, 5).float()  # its last axis is as large as the last layer has channels
+    with pytest.raises(InvalidArgumentError, match="either axis can hold its channels"):
+        hidden(OODModule(network), "0", images=wide)
