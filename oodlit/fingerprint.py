@@ -17,8 +17,10 @@ from oodlit.errors import FingerprintError
 
 __all__ = ["check_same", "difference", "join", "sketch"]
 
-TOLERANCE, HALF_TOLERANCE = 0.02, 0.15
-"""Numbers of a sketch are about as large as one; half precision is coarser."""
+TOLERANCES = {"pictures": 0.003, "network": 0.005}
+"""Numbers of a sketch are about as large as one; a network also differs by device."""
+HALF_TOLERANCE = 0.15
+"""The same for a network in half precision."""
 NUM_PROJECTIONS = 6
 
 _WHAT = {
@@ -49,15 +51,7 @@ def difference(mine: str, theirs: str) -> str:
         >>> difference("weights=ab transform=cd", "weights=ab"), difference("one", ""), difference("one", "two")
         ('', '', 'the fingerprint')
     """
-    if not mine or not theirs or mine == theirs:
-        return ""
-    one, other = _parts(mine), _parts(theirs)
-    if one is None or other is None:
-        return "the fingerprint"
-    for name, words in _WHAT.items():
-        if name in one and name in other and not _agree(name, one[name], other[name]):
-            return words
-    return ""
+    return _difference(mine, theirs)[0]
 
 
 def check_same(mine: str, theirs: str, *, source: str) -> None:
@@ -71,9 +65,10 @@ def check_same(mine: str, theirs: str, *, source: str) -> None:
     Raises:
         FingerprintError: They differ; says in what.
     """
-    if what := difference(mine, theirs):
+    what, one, other = _difference(mine, theirs)
+    if what:
         raise FingerprintError(
-            f"{source} was fitted on a backbone with fingerprint {mine}, this one has {theirs}: {what} differs;"
+            f"{source} was fitted on a backbone with fingerprint {one}, this one has {other}: {what} differs;"
             " fit again, or load the backbone and transform that the fit was made with"
         )
 
@@ -111,17 +106,30 @@ def _numbers(flat: Tensor) -> list[float]:
     return [float(torch.tensor(size).log()), float(flat.mean()) / size, *sums]
 
 
+def _difference(mine: str, theirs: str) -> tuple[str, str, str]:
+    """What differs first, in words, and that part on both sides, cut short."""
+    if not mine or not theirs or mine == theirs:
+        return "", "", ""
+    one, other = _parts(mine), _parts(theirs)
+    if one is None or other is None:
+        return "the fingerprint", mine, theirs
+    for name, words in _WHAT.items():
+        if name in one and name in other and not _agree(name, one[name], other[name]):
+            return words, f"{name}={one[name]:.32}", f"{name}={other[name]:.32}"
+    return "", "", ""
+
+
 def _parts(text: str) -> dict[str, str] | None:
     found = dict(part.partition("=")[::2] for part in text.split(" "))
     return found if found.keys() <= _WHAT.keys() else None
 
 
 def _agree(name: str, mine: str, theirs: str) -> bool:
-    if name not in ("pictures", "network") or mine == theirs:
+    if name not in TOLERANCES or mine == theirs:
         return mine == theirs
     one, other = mine.split(":"), theirs.split(":")
     if one[0] != other[0] or len(one) != 3 or len(other) != 3:
         return False
     numbers = [array("f", base64.urlsafe_b64decode(part[2])) for part in (one, other)]
-    tolerance = HALF_TOLERANCE if "half" in (one[1], other[1]) else TOLERANCE
+    tolerance = HALF_TOLERANCE if "half" in (one[1], other[1]) else TOLERANCES[name]
     return all(abs(a - b) <= tolerance * max(1.0, abs(a), abs(b)) for a, b in zip(*numbers, strict=True))

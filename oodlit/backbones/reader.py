@@ -178,7 +178,9 @@ class Reader:
         self.heads, self._is_checked = heads, True
 
     def _check_layers(self, layers: Sequence[str]) -> None:
-        if layers and self.hidden_from_hooks:
+        if not layers:
+            return
+        if self.hidden_from_hooks:
             raise RequirementError(f"{self.name}: layer {layers[0]!r} is asked for, but {self.hidden_from_hooks}")
         known = dict(self._structure.named_modules())
         for layer in layers:
