@@ -77,21 +77,22 @@ class Heads:
         return features.clone() if features.untyped_storage().nbytes() > features.nbytes else features
 
     def choose(self, logits: Tensor, kept: dict[str, Any], survey: Callable[[], Sequence[Call]]) -> None:
-        """Take the first candidate that gives the model's logits; else keep the first and the reason why not.
+        """Take the first candidate that gives the model's logits; else keep the likeliest and the reason why not.
 
         Args:
             logits: The model's own.
             kept: Inputs of the `wanted` layers; that of the module that is chosen is added.
             survey: One more forward pass, which tells of all modules; made only where no candidate is right.
         """
-        problems = []
+        problems: dict[tuple[str, ...], str] = {}
         for candidate in self.candidates:
             self.layers = candidate
-            problems.append(self._verify(logits, kept))
-            if not problems[-1]:
+            problems[candidate] = self._verify(logits, kept)
+            if not problems[candidate]:
                 self.problem = ""
                 return
-        around = [call for call in survey() if self._may_be_head(call, logits)]
+        calls = survey()
+        around = [call for call in calls if self._may_be_head(call, logits)]
         for name, given, _ in around:
             self.layers, kept[name] = (name,), given
             if not self._verify(logits, kept):
@@ -100,9 +101,25 @@ class Heads:
         if around and self._has_branches(around[0][0]):  # one branch's input would be less than what the logits need
             self.layers, self.problem = (around[0][0],), f"layer {around[0][0]!r} gives the logits, but is not linear"
             return
-        used = [n for n in self.wanted if n in kept and self._num_outputs(n) == logits.shape[1]]
-        self.layers, self.problem, self._masked = self.candidates[0], problems[0], None
-        self.others = tuple(n for n in used if n not in self.layers)
+        self.layers, self.problem, self._masked = self.candidates[0], problems[self.candidates[0]], None
+        branches = self._branches(calls, logits)
+        if len(branches) > 1:  # the widest says the most of an image, the small side of an adapter next to nothing
+            self.layers = (max(branches, key=lambda n: _width(self.network.get_submodule(n)) or 0),)
+            self.problem = problems[self.layers]
+            self.others = tuple(n for n in branches if n not in self.layers)
+
+    def _branches(self, calls: Sequence[Call], logits: Tensor) -> list[str]:
+        """Single layers whose outputs add up to the logits, each with a factor of its own."""
+        single = {c[0].replace("_orig_mod.", ""): c[0] for c in self.candidates if len(c) == 1}
+        gave = {single[name]: out for name, _, out in calls if name in single and out.shape == logits.shape}
+        if not gave or logits.numel() < 3 * len(gave) or not bool(logits.isfinite().all()):
+            return []
+        parts = torch.stack([out.flatten() for out in gave.values()], dim=1).double().cpu()
+        whole = logits.detach().flatten().double().cpu()
+        factors = torch.linalg.lstsq(parts, whole[:, None], driver="gelsd").solution[:, 0]
+        if not _close((parts @ factors).float(), whole.float(), _tolerance(logits)):
+            return []
+        return [name for name, factor in zip(gave, factors.tolist(), strict=True) if abs(factor) > 1e-3]
 
     def _may_be_head(self, call: Call, logits: Tensor) -> bool:
         """Whether a module gives the logits, from something else, with a weight matrix of its own."""

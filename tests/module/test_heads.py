@@ -147,9 +147,34 @@ class SumOfTwo(nn.Module):
 
 
 def test_a10_logits_of_two_layers_are_warned_of_with_width_and_layer():
-    with pytest.warns(UserWarning, match="the 96 inputs of layer 'b', .* other layers with as many outputs: a"):
+    with pytest.warns(UserWarning, match="the 192 inputs of layer 'a', .* other layers with as many outputs: b"):
         facts = OODModule(SumOfTwo()).probe(IMAGES)
-    assert "not a linear function of the input of layer 'b'" in facts.head_problem
+    assert "not a linear function of the input of layer 'a'" in facts.head_problem
+
+
+class AdapterInTheNetwork(nn.Module):
+    """The adapter has no module of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.lora_a, self.lora_b = nn.Linear(192, 5), nn.Linear(192, 2), nn.Linear(2, 5)
+        fill_arithmetic_(self)
+
+    def forward(self, images):
+        x = images.flatten(1)
+        return self.fc(x) + self.lora_b(self.lora_a(x))
+
+
+def test_a10_an_adapter_without_a_module_of_its_own_is_warned_of_and_its_middle_is_not_taken():
+    with pytest.warns(UserWarning, match="the 192 inputs of layer 'fc', .* other layers with as many outputs: lora_b"):
+        assert OODModule(AdapterInTheNetwork()).probe(IMAGES).width == 192
+
+
+def test_a10_a_hidden_layer_with_as_many_outputs_is_no_part_of_the_head():
+    network = nn.Sequential(nn.Flatten(), nn.Linear(192, 6), nn.ReLU(), nn.Linear(6, 6), nn.Tanh())
+    facts = OODModule(fill_arithmetic_(network)).probe(IMAGES)  # a warning would be an error
+    assert facts.width == 6
+    assert "input of layer '3'" in facts.head_problem
 
 
 class Masks(TinyConvNet):
