@@ -41,8 +41,8 @@ def is_headless(network: nn.Module) -> bool:
     classifier = getattr(network, "get_classifier", None)
     if callable(classifier):
         return getattr(network, "num_classes", None) == 0 or isinstance(classifier(), nn.Identity)
-    placed = [m for name in _CLASSIFIERS if isinstance(m := getattr(network, name, None), nn.Module)]
-    return bool(placed) and all(type(m) is nn.Identity for m in placed)
+    placed = [name for name, part in network.named_children() if name in _CLASSIFIERS or isinstance(part, nn.Linear)]
+    return bool(placed) and all(type(getattr(network, name)) is nn.Identity for name in placed)
 
 
 def check_logits(logits: Tensor, name: str) -> None:

@@ -96,7 +96,7 @@ def check_no_probabilities(logits: Tensor, name: str) -> None:
     if logits.shape[1] < 2 or not len(logits) or bool((logits == logits[:, :1]).all()):
         return
     tolerance = 1e-4 if logits.dtype.itemsize >= 4 else 2e-2
-    values = logits.detach().double()
+    values = logits.detach().cpu().double()  # not every device has float64
     if bool((values >= 0).all()) and bool(((values.sum(dim=1) - 1).abs() < tolerance).all()):
         kind, layer = "probabilities (rows sum to one)", "softmax"
     elif bool((values <= tolerance).all()) and bool((values.logsumexp(dim=1).abs() < tolerance).all()):

@@ -100,3 +100,19 @@ def test_b12_part_of_the_output():
 def test_b12_a_head_and_no_head_contradict():
     with pytest.raises(InvalidArgumentError, match="features_only=True says that there is none"):
         OODModule(TinyConvNet(6), head="head", features_only=True)
+
+
+class LastHasAnotherName(nn.Module):
+    """An Identity has the name of a classifier, and the classifier another."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head, self.output = nn.Identity(), nn.Linear(192, 4)
+
+    def forward(self, images):
+        return self.output(self.head(images.flatten(1)))
+
+
+def test_b12_an_identity_beside_a_linear_layer_is_no_missing_classifier():
+    facts = OODModule(LastHasAnotherName()).probe(IMAGES)
+    assert (facts.num_classes, facts.width, facts.head_problem) == (4, 192, "")
