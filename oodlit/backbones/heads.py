@@ -111,7 +111,8 @@ class Heads:
     def _branches(self, calls: Sequence[Call], logits: Tensor) -> list[str]:
         """Single layers whose outputs add up to the logits, each with a factor of its own."""
         single = {c[0].replace("_orig_mod.", ""): c[0] for c in self.candidates if len(c) == 1}
-        gave = {single[name]: out for name, _, out in calls if name in single and out.shape == logits.shape}
+        outputs = {name: out for name, _, out in calls if out.shape == logits.shape}
+        gave = {layer: outputs[name] for name, layer in single.items() if name in outputs}  # the likeliest first
         if not gave or logits.numel() < 3 * len(gave) or not bool(logits.isfinite().all()):
             return []
         parts = torch.stack([out.flatten() for out in gave.values()], dim=1).double().cpu()

@@ -9,7 +9,7 @@ from torch.nn.utils import parametrizations
 
 from oodlit import OODModule
 from oodlit.detectors import Energy, ViM
-from oodlit.testing.backbones import TinyConvNet, arithmetic, fill_arithmetic_
+from oodlit.testing.backbones import TinyConvNet, TinyDistilledNet, arithmetic, fill_arithmetic_
 
 IMAGES = arithmetic(4, 3, 8, 8).float()
 WIDTH = TinyConvNet.num_features
@@ -168,6 +168,13 @@ class AdapterInTheNetwork(nn.Module):
 def test_a10_an_adapter_without_a_module_of_its_own_is_warned_of_and_its_middle_is_not_taken():
     with pytest.warns(UserWarning, match="the 192 inputs of layer 'fc', .* other layers with as many outputs: lora_b"):
         assert OODModule(AdapterInTheNetwork()).probe(IMAGES).width == 192
+
+
+def test_a10_of_layers_of_one_width_the_last_gives_the_features():
+    with pytest.warns(
+        UserWarning, match="the 16 inputs of layer 'head_dist', .* other layers with as many outputs: head"
+    ):
+        assert OODModule(TinyDistilledNet(6)).probe(IMAGES).width == 16
 
 
 def test_a10_a_hidden_layer_with_as_many_outputs_is_no_part_of_the_head():
