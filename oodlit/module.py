@@ -1,7 +1,8 @@
 """OODModule: any classifier as a LightningModule that gives logits, features and identity of every image."""
 
-import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,18 +10,17 @@ import torch
 from torch import Tensor, nn
 
 from oodlit._lightning import pl, warn_of_two
-from oodlit.backbones.capture import capture
-from oodlit.backbones.fingerprint import fingerprint
-from oodlit.backbones.heads import find_head_layers, join_heads, to_vectors
+from oodlit.backbones.facts import check_alone, check_logits, has_dropout, place_of
+from oodlit.backbones.fingerprint import WeightsHash, describe, hash_of, pattern, try_transform
+from oodlit.backbones.layout import FEATURE_MAP
 from oodlit.backbones.loading import class_name, default_transform, load_network, normalisation_std, unwrapped
+from oodlit.backbones.reader import Reader
 from oodlit.errors import InvalidArgumentError, OodlitError, RequirementError
+from oodlit.fingerprint import join, sketch
 from oodlit.outputs import BackboneFacts, Head, Outputs
 from oodlit.plan import RunPlan, plan_of
 
 __all__ = ["FEATURE_MAP", "OODModule"]
-
-FEATURE_MAP = "feature_map"
-"""Name under which `Outputs.hidden` holds the last block's map of a timm network."""
 
 
 class OODModule(pl.LightningModule):
@@ -28,18 +28,24 @@ class OODModule(pl.LightningModule):
 
     The features are the input of its final linear layer, taken by a hook in the one forward pass. On the first batch it
     is verified that head(features) equals the model's own logits; where it does not, detectors that need the head are
-    refused with the reason while the others run.
+    refused with the reason while the others run. A backbone without classifier gives features alone.
 
     Args:
-        backbone: A timm name, or any nn.Module that maps images to logits.
+        backbone: A timm name, also with "hf-hub:" in front; the dotted path of a class or function that gives a
+            network; or any nn.Module that maps images to logits.
         head: Name of the final linear layer, such as "fc"; found by itself for timm networks and where it is the last.
         transform: From a PIL image to a tensor; timm's own test transform by default.
         weights: A local checkpoint file; or, for a timm name, "hub" (default) or None for random weights. A network
             keeps its own weights unless a file is given.
         name: How results call the backbone; the timm name or the class by default.
+        output: Which part of what the network returns are its logits: a position in a tuple, a key, or the name of an
+            attribute. None (default) = the network returns its logits.
+        features_only: True: the network has no classifier, and what it returns are features. None (default) sees that
+            where timm or an Identity in place of the classifier tells.
+        channel_axis: By name of a hidden layer, the axis of its channels; only needed where an error asks for it.
 
     Raises:
-        UnknownNameError: timm knows no such model; names the nearest.
+        UnknownNameError: There is no such model; names the nearest.
         InvalidArgumentError: The head cannot be found, or the weights cannot be loaded or are not there (meta device).
 
     Example:
@@ -59,34 +65,41 @@ class OODModule(pl.LightningModule):
         *,
         weights: str | Path | None = "hub",
         name: str | None = None,
+        output: int | str | None = None,
+        features_only: bool | None = None,
+        channel_axis: Mapping[str, int] | None = None,
     ) -> None:
         """Load the network, find its head."""
         super().__init__()
         warn_of_two()
         if not isinstance(backbone, str | nn.Module):
-            raise InvalidArgumentError(
-                f"OODModule: backbone is a {type(backbone).__name__}; a timm name or an nn.Module is needed"
-            )
+            raise InvalidArgumentError(f"OODModule: backbone is a {_no_network(backbone)}")
         if isinstance(backbone, nn.Module):
             backbone = unwrapped(backbone)
         self.name = name or (backbone if isinstance(backbone, str) else class_name(backbone))
-        self.network = load_network(backbone, weights)
+        self.network = load_network(backbone, weights, say=pl.utilities.rank_zero_info)
         if empty := [parameter for parameter, value in self.network.named_parameters() if value.is_meta]:
             raise InvalidArgumentError(
                 f"{self.name}: {len(empty)} parameters lie on the meta device and have no values, first {empty[0]!r};"
                 " load the weights first"
             )
         self.transform = default_transform(self.network) if transform is None else transform
-        self._candidates = find_head_layers(self.network, head)
-        self.head_layers = self._candidates[0]
-        """Names of the final linear layers; their logits are averaged where there are several."""
-        self._head_problem: str | None = None
+        self._reader = Reader(
+            self.network, self.name, head=head, output=output, features_only=features_only, channel_axis=channel_axis
+        )
+        self._weights_hash = WeightsHash(self.network)
         self._examined = False
+        self._example: Tensor | None = None
+
+    @property
+    def head_layers(self) -> tuple[str, ...]:
+        """Names of the final linear layers; their logits are averaged where there are several."""
+        return self._reader.heads.layers
 
     @property
     def head_problem(self) -> str:
         """Why the logits do not follow from the features; empty if they do, or before the first batch."""
-        return self._head_problem or ""
+        return self._reader.heads.problem or ""
 
     @property
     def head(self) -> Head:
@@ -95,18 +108,51 @@ class OODModule(pl.LightningModule):
         Raises:
             RequirementError: The logits of the model do not follow from the features; says why.
         """
-        if self._head_problem:
-            raise RequirementError(f"{self.name}: {self._head_problem}")
-        return self._join_heads()
+        if self.head_problem:
+            raise RequirementError(f"{self.name}: {self.head_problem}")
+        return self._reader.heads.head
 
     @property
     def fingerprint(self) -> str:
-        """Hash of weights and transform; what fitted detectors belong to."""
+        """What fitted detectors belong to: weights, head and transform, see `oodlit.fingerprint`."""
         return self.fingerprint_with(self.transform)
 
     def fingerprint_with(self, transform: Callable[..., Any] | None) -> str:
         """The fingerprint with another transform, such as that of the data."""
-        return fingerprint(self.network, transform)
+        pictures, batch = try_transform(transform, self.name)
+        network = self._sketch(self._example if batch is None else batch)
+        described = hash_of(describe(transform))
+        return join(
+            weights=self._weights_hash(),
+            head=self._reader.head_hash,
+            transform=described,
+            pictures=pictures,
+            network=network,
+        )
+
+    def _sketch(self, images: Tensor | None) -> str:
+        """What the network makes of fixed images, as a sketch; empty where it cannot take them."""
+        if images is None:
+            return ""
+        device, dtype = place_of(self.network)
+        inputs = images.to(device, dtype if images.is_floating_point() else None)
+        try:
+            with self._eval_mode(), torch.no_grad():
+                made = self._reader.read(inputs)
+        except Exception:  # networks fail with anything; the probe of a run says it
+            return ""
+        return sketch(*(v.to(dtype) for v in (made.logits, made.features) if v is not None))
+
+    @contextmanager
+    def _eval_mode(self) -> Iterator[None]:
+        was_training = self.network.training
+        if was_training:
+            self.network.eval()
+        try:
+            yield
+        finally:
+            if was_training:
+                self.network.train()
 
     @property
     def std(self) -> Tensor:
@@ -120,34 +166,21 @@ class OODModule(pl.LightningModule):
 
     def logits(self, images: Tensor) -> Tensor:
         """One more forward pass: logits (batch, classes), in float32 at least."""
-        return self._as_logits(self.network(images), len(images))
+        return self._reader.logits(images)
 
     def logits_from_map(self, feature_map: Tensor) -> Tensor:
-        """Logits (batch, classes) from the last block's map of a timm network."""
-        forward_head = self._timm_method("forward_head")
-        return self._as_logits(forward_head(feature_map), len(feature_map))
+        """Logits (batch, classes) from the last block's map (batch, channels, ...) of a timm network."""
+        return self._reader.logits_from_map(feature_map)
 
     def forward(self, images: Tensor) -> Outputs:
         """Logits and features of a batch of transformed images, in one forward pass."""
-        return self._compute(images, ())
+        return replace(self._reader.read(images), backbone=self._backbone())
 
-    def _compute(self, images: Tensor, hidden_layers: tuple[str, ...]) -> Outputs:
-        """Logits, features and, where layers are named, their activations."""
-        layers = tuple(n for n in hidden_layers if n != FEATURE_MAP)
-        hidden: dict[str, Tensor] = {}
-        heads = self.head_layers if self._head_problem is not None else _flatten(self._candidates)
-        with capture(self.network, heads, layers) as kept:
-            if FEATURE_MAP in hidden_layers:
-                hidden[FEATURE_MAP] = self._timm_method("forward_features")(images)
-                raw = self._timm_method("forward_head")(hidden[FEATURE_MAP])
-            else:
-                raw = self.network(images)
-        hidden |= {n: kept[f"output:{n}"] for n in layers}
-        logits = self._as_logits(raw, len(images))
-        if self._head_problem is None:
-            self._choose_head(logits, kept)
-        features = self._features(kept)
-        return Outputs(logits, features, hidden=hidden or None)
+    def _backbone(self) -> str:
+        """Fingerprint of weights and head, for outputs that leave this module; a run checks its own beforehand."""
+        if plan_of(self) is not None:
+            return ""
+        return join(weights=self._weights_hash(), head=self._reader.head_hash)
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         """Refuse weights that come after the backbone was examined, as with `trainer.predict(ckpt_path=...)`."""
@@ -168,8 +201,8 @@ class OODModule(pl.LightningModule):
         """
         fields, plan = _fields(batch), self._plan
         if len(fields["image"]) == 0:  # every sample of the batch was skipped
-            return Outputs(torch.zeros(0, self._join_heads().num_classes, device=self.device), keys=[])
-        made = self._compute(fields["image"], plan.hidden_layers)
+            return self._reader.empty(self.device)
+        made = self._reader.read(fields["image"], plan.hidden_layers)
         return Outputs(
             made.logits,
             made.features,
@@ -179,149 +212,87 @@ class OODModule(pl.LightningModule):
             images=fields["image"] if "images" in plan.extra_outputs else None,
             hidden=made.hidden,
             model=self if "model" in plan.extra_outputs else None,
+            backbone=self._backbone(),
         )
 
     @torch.no_grad()
-    def probe(self, images: Tensor, num_train: int = 0) -> BackboneFacts:
+    def probe(
+        self,
+        images: Tensor,
+        num_train: int = 0,
+        *,
+        layers: Sequence[str] = (),
+        precision: pl.plugins.Precision | None = None,
+    ) -> BackboneFacts:
         """Facts about the backbone from one forward pass over a few images, before a run.
 
         Args:
             images: A few transformed images, shape (batch, channels, height, width).
             num_train: Number of training images of the run.
+            layers: Hidden layers that detectors ask for; a pass over the images for each.
+            precision: Lightning's precision of the run, `trainer.precision_plugin`; images are converted as there.
 
         Raises:
-            InvalidArgumentError: The network cannot take these images, or gives no logits or NaN.
+            InvalidArgumentError: The network cannot take these images, or gives no logits, probabilities or NaN.
         """
-        was_training = self.network.training
-        self.network.eval()
-        self._head_problem, self._examined = None, True
-        try:
-            made = self._first_pass(images.to(next(self.network.parameters()).device))
-            has_map = self._has_feature_map(images, made)
-        finally:
-            self.network.train(was_training)
-        logits, features, problem = made.require("logits"), made.features, self.head_problem
-        if bool(logits.isnan().any()):
-            raise InvalidArgumentError(
-                f"{self.name} gives NaN for the first images; look at its weights, the precision, the transform"
-            )
-        if bool((logits == logits[:, :1]).all()):
-            warnings.warn(
-                f"{self.name} gives the same logits for all classes; is it trained, are the right weights loaded?",
-                stacklevel=2,
-            )
+        device, dtype = place_of(self.network)
+        inputs, context = _as_in_run(images.to(device), dtype, precision)
+        if isinstance(precision, pl.plugins.HalfPrecision | pl.plugins.DoublePrecision):
+            self._weights_hash.expect_conversion(precision.convert_input(torch.zeros(1)).dtype)
+        self._reader.start_again()
+        self._examined = True
+        with self._eval_mode(), context:
+            made = self._first_pass(inputs)
+            if made.logits is not None:
+                check_logits(made.logits, self.name)
+                check_alone(self._reader.heads, self.name, made.features)
+            has_map = made.logits is not None and self._reader.has_feature_map(inputs, made.logits)
+            channels, layer_problems = self._probe_layers(inputs, layers)
+        self._example = pattern(images[:2]) if images.is_floating_point() else None
+        logits, features, problem = made.logits, made.features, self.head_problem
+        given = {n for n, v in (("logits", logits), ("features", features)) if v is not None}
         return BackboneFacts(
             name=self.name,
             width=0 if features is None else features.shape[1],
-            num_classes=logits.shape[1],
+            num_classes=0 if logits is None else logits.shape[1],
             head_problem=problem,
             signed_features=features is not None and bool((features < 0).any()),
-            has_dropout=any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in self.network.modules()),
+            has_dropout=has_dropout(self.network),
             feature_map=has_map,
             num_train=num_train,
-            available=frozenset({"logits", "labels", "images", "hidden", "model"})
-            | ({"features"} if features is not None else set())
-            | (set() if problem else {"head"}),
+            available=frozenset({"labels", "images", "hidden", "model"} | given | (set() if problem else {"head"})),
+            channels=channels,
+            layer_problems=layer_problems,
         )
 
     def _first_pass(self, images: Tensor) -> Outputs:
         try:
-            made: Outputs = self(images)
+            return self._reader.read(images)
         except OodlitError:
             raise
-        except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:  # networks fail with any
-            dtype, reason = next(self.network.parameters()).dtype, (str(error).splitlines() or [repr(error)])[0]
+        except (RuntimeError, ValueError, TypeError, IndexError, AssertionError, AttributeError) as error:
+            dtype, reason = place_of(self.network)[1], (str(error).splitlines() or [repr(error)])[0]
+            way_out = f"; for weights in {dtype}, give the Trainer their precision" if _is_cut(dtype) else ""
             raise InvalidArgumentError(
                 f"{self.name}: the network cannot take a batch of shape {tuple(images.shape)} and dtype {images.dtype}"
                 f" (its weights are {dtype}): {reason};"
                 " the transform must give one float tensor (channels, height, width) per image, as the network needs it"
+                f"{way_out}"
             ) from error
-        return made
 
-    def _join_heads(self) -> Head:
-        return join_heads([self.network.get_submodule(n) for n in self.head_layers])
-
-    def _as_logits(self, raw: object, batch: int) -> Tensor:
-        if isinstance(raw, tuple | list) and raw and all(isinstance(r, Tensor) and r.ndim == 2 for r in raw):
-            # Distilled networks give one tensor per head; their prediction is the mean.
-            raw = torch.stack([r.float() for r in raw]).mean(dim=0)
-        if not isinstance(raw, Tensor) or raw.ndim != 2 or not raw.dtype.is_floating_point:
-            raise InvalidArgumentError(
-                f"{self.name}: the network gives {_kind(raw)} instead of logits (batch, classes);"
-                " wrap it in a module that returns logits, or use a network with a classifier"
-            )
-        if len(raw) != batch:
-            raise InvalidArgumentError(
-                f"{self.name}: the network gives {len(raw)} rows of logits for {batch} images; one per image is needed"
-            )
-        return raw
-
-    def _choose_head(self, logits: Tensor, kept: Mapping[str, Tensor]) -> None:
-        """Take the first candidate that gives the model's logits; else keep the first and the reason why not."""
-        problems = []
-        for candidate in self._candidates:
-            self.head_layers = candidate
-            problems.append(self._verify(logits, kept))
-            if not problems[-1]:
-                break
-        else:
-            self.head_layers = self._candidates[0]
-        self._head_problem = "" if not problems[-1] else problems[0]
-
-    def _features(self, kept: Mapping[str, Tensor]) -> Tensor | None:
-        """Input of the head, one vector per image; None where there is none."""
-        try:
-            parts = [to_vectors(kept[n], self._width(n)) for n in self.head_layers]
-        except (KeyError, OodlitError):
-            return None  # the reason is in the head problem
-        features = torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
-        # A view on the tokens of an image would keep all of them alive in whoever keeps the features.
-        is_view = features.untyped_storage().nbytes() > features.nbytes
-        return features.clone() if is_view else features
-
-    def _width(self, layer: str) -> int:
-        weight = self.network.get_submodule(layer).weight
-        assert isinstance(weight, Tensor)  # Linear or Conv2d
-        return weight.shape[1]
-
-    def _verify(self, logits: Tensor, kept: Mapping[str, Tensor]) -> str:
-        """Why head(features) is not the model's logits; empty if it is, up to the precision of the pass."""
-        head, layer = self._join_heads(), " + ".join(self.head_layers)
-        unused = [n for n in self.head_layers if n not in kept]
-        if unused:
-            return f"its final layer {unused[0]!r} is not used in the forward pass"
-        try:
-            features = torch.cat([to_vectors(kept[n], self._width(n)) for n in self.head_layers], dim=1)
-        except OodlitError as error:
-            return str(error)
-        if head.num_classes != logits.shape[1]:
-            return f"layer {layer!r} has {head.num_classes} outputs but the network gives {logits.shape[1]} logits"
-        rebuilt, given = head(features.detach().float()), logits.detach().float()
-        tolerance = 1e-3 if features.dtype == torch.float32 and logits.dtype == torch.float32 else 0.05
-        scale = max(float(given.abs().max()), float(rebuilt.abs().max()))
-        off = float((rebuilt - given).abs().max())
-        if not off <= tolerance * scale + 1e-12:
-            return (
-                f"the logits are not a linear function of the input of layer {layer!r}"
-                f" (largest difference {off:.3g}, logits up to {scale:.3g})"
-            )
-        return ""
-
-    def _has_feature_map(self, images: Tensor, made: Outputs) -> bool:
-        if not (hasattr(self.network, "forward_features") and hasattr(self.network, "forward_head")):
-            return False
-        device = next(self.network.parameters()).device
-        feature_map = self._timm_method("forward_features")(images.to(device))
-        width = getattr(self.network, "num_features", 0)
-        if not (isinstance(feature_map, Tensor) and feature_map.ndim == 4 and feature_map.shape[1] == width):
-            return False
-        return torch.allclose(self.logits_from_map(feature_map).float(), made.require("logits"), rtol=1e-3, atol=1e-4)
-
-    def _timm_method(self, name: str) -> Callable[[Tensor], Any]:
-        method: Callable[[Tensor], Any] | None = getattr(self.network, name, None)
-        if not callable(method):
-            raise RequirementError(f"{self.name}: the network has no {name}(); only timm networks give a feature map")
-        return method
+    def _probe_layers(self, images: Tensor, layers: Sequence[str]) -> tuple[dict[str, int], dict[str, str]]:
+        """Channels of every layer that can be read, and for the others why they cannot."""
+        channels, problems = {}, {}
+        for layer in layers:
+            try:
+                hidden = self._reader.read(images, (layer,)).hidden
+                assert hidden is not None
+                channels[layer] = hidden[layer].shape[1]
+            except OodlitError as error:
+                problems[layer] = str(error)
+            except KeyError:
+                problems[layer] = f"layer {layer!r} is not used in the forward pass"
+        return channels, problems
 
 
 def _fields(batch: Any) -> Mapping[str, Any]:
@@ -337,20 +308,29 @@ def _fields(batch: Any) -> Mapping[str, Any]:
     )
 
 
+def _no_network(given: object) -> str:
+    kind = type(given).__name__
+    return f"{kind}; " + ("give its module()" if kind == "ExportedProgram" else "a timm name or an nn.Module is needed")
+
+
 def _as_tensor(values: Any, device: torch.device) -> Tensor | None:
     return values if values is None or isinstance(values, Tensor) else torch.as_tensor(values, device=device)
 
 
-def _kind(raw: object) -> str:
-    """What a network gave, in the words of a message."""
-    if isinstance(raw, Tensor):
-        return f"a tensor of shape {tuple(raw.shape)} and dtype {raw.dtype}"
-    if isinstance(raw, Mapping):
-        return f"a {type(raw).__name__} with {', '.join(map(repr, raw))}"
-    if isinstance(raw, tuple | list):
-        return f"a {type(raw).__name__} of {len(raw)} ({', '.join(type(r).__name__ for r in raw[:4])})"
-    return f"a {type(raw).__name__}"
+def _as_in_run(
+    images: Tensor, dtype: torch.dtype, precision: pl.plugins.Precision | None
+) -> tuple[Tensor, AbstractContextManager[Any]]:
+    """Images as the run's precision gives them to a network with weights of `dtype`, and the context of its passes.
+
+    Precisions such as "bf16-true" convert the weights only after the probe; the images then follow the weights.
+    """
+    if precision is None:
+        return images, nullcontext()
+    converted: Tensor = precision.convert_input(images)
+    if converted.dtype == dtype != torch.float32 or _is_cut(dtype):
+        return converted, precision.forward_context()
+    return images.to(dtype) if converted.dtype != images.dtype else images, nullcontext()
 
 
-def _flatten(candidates: tuple[tuple[str, ...], ...]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for candidate in candidates for name in candidate))
+def _is_cut(dtype: torch.dtype) -> bool:
+    return dtype.itemsize < 4

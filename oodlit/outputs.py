@@ -34,6 +34,8 @@ class BackboneFacts:
         feature_map: True if the last block gives a (channels, height, width) map and logits follow from it.
         num_train: Number of training images of the run; 0 if there is no train stream.
         available: Fields of `Outputs` that this backbone can give.
+        channels: Number of channels of every hidden layer that was asked for and can be read, by name.
+        layer_problems: Why the other layers that were asked for cannot be read, by name.
     """
 
     name: str = "backbone"
@@ -45,6 +47,8 @@ class BackboneFacts:
     feature_map: bool = False
     num_train: int = 0
     available: frozenset[str] = NEEDS
+    channels: Mapping[str, int] = field(default_factory=dict)
+    layer_problems: Mapping[str, str] = field(default_factory=dict)
 
 
 @runtime_checkable
@@ -140,8 +144,10 @@ class Outputs:
         groups: Shape (batch,), int64; index of the OOD class, unit test or kind of shift; -1 = none.
         keys: `dataset/key` of every image; the identity of a sample.
         images: Shape (batch, channels, height, width), transformed images; only kept if a detector needs them.
-        hidden: Hidden activations by name, each (batch, ...); only kept if a detector needs them.
+        hidden: Hidden activations by name, each (batch, channels, ...); only kept if a detector needs them.
         model: Access to further forward passes; only given if a detector needs it.
+        backbone: Fingerprint of the weights and the head that gave them; empty for outputs made by hand. Detectors that
+            were fitted on another backbone refuse them.
 
     Raises:
         InvalidArgumentError: Shapes or dtypes do not fit.
@@ -160,6 +166,7 @@ class Outputs:
     images: Tensor | None = None
     hidden: Mapping[str, Tensor] | None = None
     model: Model | None = None
+    backbone: str = field(default="", repr=False)
     _memo: dict[Hashable, object] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -293,7 +300,7 @@ class Outputs:
         shapes = (
             f"{f.name}={tuple(v.shape) if isinstance(v, Tensor) else type(v).__name__}"
             for f in fields(self)
-            if f.init and (v := getattr(self, f.name)) is not None
+            if f.repr and (v := getattr(self, f.name)) is not None
         )
         return f"Outputs({', '.join(shapes)})"
 

@@ -11,7 +11,9 @@ import pytest
 import oodlit
 
 PACKAGE = Path(oodlit.__file__).parent
-BASE = {"_lazy", "_lightning", "_version", "atomic", "errors", "outputs", "plan", "retry", "roles"}
+BASE = {
+    "_lazy", "_lightning", "_version", "atomic", "errors", "fingerprint", "outputs", "plan", "retry", "roles",
+}  # fmt: skip
 ROOMS = BASE | {
     "checks",
     "distributed",

@@ -1,4 +1,4 @@
-"""Inputs and outputs of layers, collected during one forward pass."""
+"""Inputs and outputs of layers, collected during one forward pass, by value."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,27 +7,33 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["capture"]
+__all__ = ["Call", "capture", "survey"]
+
+Call = tuple[str, Tensor, Tensor]
+"""One call of a module: its name, the vectors that went in, the vectors that came out."""
 
 
 @contextmanager
-def capture(network: nn.Module, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Iterator[dict[str, Tensor]]:
-    """Collect, during one forward pass, the inputs and outputs of layers by name; the network is left as it was."""
-    kept: dict[str, Tensor] = {}
+def capture(network: nn.Module, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+    """Collect, during one forward pass, the inputs and outputs of layers by name; the network is left as it was.
+
+    Tensors are copied: an in-place layer further on, such as `ReLU(inplace=True)`, writes to what it is given.
+    """
+    kept: dict[str, Any] = {}
     handles = []
     # A compiled network would freeze the first hook into its graph: the graph is broken where a hook is called.
     is_compiled = any(getattr(network, name, None) is not None for name in ("_orig_mod", "_compiled_call_impl"))
     guard: Callable[[Any], Any] = torch.compiler.disable if is_compiled else _as_it_is
     for name in inputs:
 
-        def keep_input(_m: nn.Module, args: tuple[Tensor, ...], named: dict[str, Tensor], name: str = name) -> None:
-            kept[name] = args[0] if args else next(iter(named.values()))
+        def keep_input(_m: nn.Module, args: tuple[Any, ...], named: dict[str, Any], name: str = name) -> None:
+            kept[name] = _copy(args[0] if args else next(iter(named.values()), None))
 
         handles.append(network.get_submodule(name).register_forward_pre_hook(guard(keep_input), with_kwargs=True))
     for name in outputs:
 
-        def keep_output(_module: nn.Module, _args: object, output: Tensor, name: str = name) -> None:
-            kept[f"output:{name}"] = output
+        def keep_output(_module: nn.Module, _args: object, output: object, name: str = name) -> None:
+            kept[f"output:{name}"] = _copy(output)
 
         handles.append(network.get_submodule(name).register_forward_hook(guard(keep_output)))
     try:
@@ -35,6 +41,51 @@ def capture(network: nn.Module, inputs: tuple[str, ...], outputs: tuple[str, ...
     finally:
         for handle in handles:
             handle.remove()
+
+
+@contextmanager
+def survey(network: nn.Module) -> Iterator[list[Call]]:
+    """Collect, during one forward pass, every call of a submodule from one vector per image to one vector per image.
+
+    Inner modules come before those that they are part of. A 1x1 map counts as a vector.
+    """
+    calls: list[Call] = []
+    pending: dict[str, Tensor] = {}
+    handles = []
+    for name, module in network.named_modules():
+        if not name:
+            continue
+
+        def before(_m: nn.Module, args: tuple[Any, ...], named: dict[str, Any], name: str = name) -> None:
+            value = _vectors(args[0] if args else next(iter(named.values()), None))
+            if value is None:
+                pending.pop(name, None)
+            else:
+                pending[name] = value
+
+        def after(_m: nn.Module, _args: object, output: object, name: str = name) -> None:
+            value = _vectors(output)
+            if value is not None and name in pending:
+                calls.append((name, pending.pop(name), value))
+
+        handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
+        handles.append(module.register_forward_hook(after))
+    try:
+        yield calls
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _vectors(value: object) -> Tensor | None:
+    """A copy as (batch, size); None where it is something else."""
+    if isinstance(value, Tensor) and value.ndim >= 2 and len(value) and value[0].numel() == value.shape[1]:
+        return value.detach().flatten(1).clone()
+    return None
+
+
+def _copy(value: Any) -> Any:
+    return value.clone() if isinstance(value, Tensor) else value
 
 
 def _as_it_is(hook: Any) -> Any:

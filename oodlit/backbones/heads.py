@@ -1,18 +1,207 @@
-"""The final linear layers of a network, found by name or by trying.
+"""The linear head of a network, found by name or by trying.
 
-The features are the input of the head, so that head(features) == logits holds by construction.
+The features are the input of the head, so that head(features) == logits holds by construction. Candidates are linear
+layers; where none of them gives the logits, such as with a low-rank adapter around one, the innermost module that does.
 """
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from oodlit.errors import InvalidArgumentError, RequirementError, UnknownNameError
+from oodlit.backbones.capture import Call
+from oodlit.errors import InvalidArgumentError, OodlitError, RequirementError, UnknownNameError
 from oodlit.outputs import Head
 
-__all__ = ["find_head_layers", "join_heads", "to_vectors"]
+__all__ = ["Heads", "find_head_layers", "gives", "join_heads", "to_vectors"]
 
 MAX_CANDIDATES = 8
 """Linear layers of a plain module that are tried as its head, from the last one on."""
+MASK = -1e4
+"""A logit that is the same for all images and not above this stands for a class that is masked."""
+
+_PLAIN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
+
+
+class Heads:
+    """Which layers of a network are its head; decided by its first outputs.
+
+    Args:
+        network: The classifier.
+        candidates: Sets of layer names, most likely first; empty where the network hides its layers.
+        problem: Why there is no head, where that is known beforehand; None = the first outputs decide.
+    """
+
+    def __init__(self, network: nn.Module, candidates: tuple[tuple[str, ...], ...], problem: str | None = None) -> None:
+        self.network, self.candidates, self.known_problem = network, candidates, problem
+        self.start_again()
+
+    def start_again(self) -> None:
+        """Forget what was found out."""
+        self.layers = self.candidates[0] if self.candidates else ()
+        self.problem = self.known_problem
+        self.others: tuple[str, ...] = ()
+        """Other layers with as many outputs as there are logits, where no head was found."""
+        self._masked: Tensor | None = None
+        self._widths: dict[str, int] = {}
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """Layers whose input is to be captured: all candidates before the head is known, then its own."""
+        if self.problem is not None:
+            return self.layers
+        return tuple(dict.fromkeys(name for candidate in self.candidates for name in candidate))
+
+    @property
+    def head(self) -> Head:
+        """The linear head, with the weights of this moment."""
+        head = join_heads([self.network.get_submodule(name) for name in self.layers], self._widths.get(self.layers[0]))
+        if self._masked is None:
+            return head
+        masked = self._masked.to(head.weight.device)
+        is_masked = masked < 0
+        return Head(head.weight.masked_fill(is_masked[:, None], 0.0), torch.where(is_masked, masked, head.offset))
+
+    def features(self, kept: Mapping[str, Any]) -> Tensor | None:
+        """Input of the head, one vector per image; None where there is none."""
+        if not self.layers:
+            return None
+        try:
+            parts = [to_vectors(kept[n], self.network.get_submodule(n)) for n in self.layers]
+        except (KeyError, OodlitError):
+            return None  # the reason is in the problem
+        features = torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
+        # A view on the tokens of an image would keep all of them alive in whoever keeps the features.
+        return features.clone() if features.untyped_storage().nbytes() > features.nbytes else features
+
+    def choose(self, logits: Tensor, kept: dict[str, Any], survey: Callable[[], Sequence[Call]]) -> None:
+        """Take the first candidate that gives the model's logits; else keep the likeliest and the reason why not.
+
+        Args:
+            logits: The model's own.
+            kept: Inputs of the `wanted` layers; that of the module that is chosen is added.
+            survey: One more forward pass, which tells of all modules; made only where no candidate is right.
+        """
+        problems: dict[tuple[str, ...], str] = {}
+        for candidate in self.candidates:
+            self.layers = candidate
+            problems[candidate] = self._verify(logits, kept)
+            if not problems[candidate]:
+                self.problem = ""
+                return
+        calls = survey()
+        around = [call for call in calls if self._may_be_head(call, logits)]
+        for name, given, _ in around:
+            self.layers, kept[name] = (name,), given
+            if not self._verify(logits, kept):
+                self.problem = ""
+                return
+        if around and self._has_branches(around[0][0]):  # one branch's input would be less than what the logits need
+            self.layers, self.problem = (around[0][0],), f"layer {around[0][0]!r} gives the logits, but is not linear"
+            return
+        self.layers, self.problem, self._masked = self.candidates[0], problems[self.candidates[0]], None
+        branches = self._branches(calls, logits)
+        if len(branches) > 1:  # the widest says the most of an image, the small side of an adapter next to nothing
+            self.layers = (max(branches, key=lambda n: _width(self.network.get_submodule(n)) or 0),)
+            self.problem = problems[self.layers]
+            self.others = tuple(n for n in branches if n not in self.layers)
+
+    def _branches(self, calls: Sequence[Call], logits: Tensor) -> list[str]:
+        """Single layers whose outputs add up to the logits, each with a factor of its own."""
+        single = {c[0].replace("_orig_mod.", ""): c[0] for c in self.candidates if len(c) == 1}
+        outputs = {name: out for name, _, out in calls if out.shape == logits.shape}
+        gave = {layer: outputs[name] for name, layer in single.items() if name in outputs}  # the likeliest first
+        if not gave or logits.numel() < 3 * len(gave) or not bool(logits.isfinite().all()):
+            return []
+        parts = torch.stack([out.flatten() for out in gave.values()], dim=1).double().cpu()
+        whole = logits.detach().flatten().double().cpu()
+        factors = torch.linalg.lstsq(parts, whole[:, None], driver="gelsd").solution[:, 0]
+        if not _close((parts @ factors).float(), whole.float(), _tolerance(logits)):
+            return []
+        return [name for name, factor in zip(gave, factors.tolist(), strict=True) if abs(factor) > 1e-3]
+
+    def _may_be_head(self, call: Call, logits: Tensor) -> bool:
+        """Whether a module gives the logits, from something else, with a weight matrix of its own."""
+        name, given, gave = call
+        if gave.shape != logits.shape or not _close(gave.float(), logits.detach().float(), 1e-6):
+            return False
+        matrices = (p for p in self.network.get_submodule(name).parameters() if p.ndim > 1)
+        return not torch.equal(given, gave) and any(p.numel() > given.shape[1] for p in matrices)
+
+    def _has_branches(self, name: str) -> bool:
+        last = self._num_outputs(self.candidates[0][-1])
+        inner = (n for n, m in self.network.get_submodule(name).named_modules(prefix=name) if _is_linear(m))
+        return sum(self._num_outputs(n) == last for n in inner) > 1
+
+    def _num_outputs(self, name: str) -> int | None:
+        weight = getattr(self.network.get_submodule(name), "weight", None)
+        return len(weight) if isinstance(weight, Tensor) else None
+
+    def _verify(self, logits: Tensor, kept: Mapping[str, Any]) -> str:
+        """Why head(features) is not the model's logits; empty if it is, up to the precision of the pass."""
+        layer = " + ".join(self.layers)
+        self._masked = None
+        unused = [n for n in self.layers if n not in kept]
+        if unused:
+            return f"its final layer {unused[0]!r} is not used in the forward pass"
+        try:
+            features = torch.cat([to_vectors(kept[n], self.network.get_submodule(n)) for n in self.layers], dim=1)
+            self._widths[self.layers[0]] = features.shape[1]
+            head = self.head
+        except (OodlitError, RuntimeError, TypeError) as error:  # a module may take no unit vectors
+            is_ours = isinstance(error, OodlitError)
+            return str(error) if is_ours else f"layer {layer!r} is not linear ({str(error).splitlines()[0]})"
+        if head.num_classes != logits.shape[1]:
+            return f"layer {layer!r} has {head.num_classes} outputs but the network gives {logits.shape[1]} logits"
+        given, rebuilt = logits.detach().float(), head(features.detach().float())
+        self._masked = _masked_classes(given, rebuilt)
+        if self._masked is not None:
+            rebuilt = self.head(features.detach().float())
+        off, scale = _distance(rebuilt, given)
+        if off <= _tolerance(features, logits) * scale + 1e-12:
+            return ""
+        return (
+            f"the logits are not a linear function of the input of layer {layer!r}"
+            f" (largest difference {off:.3g}, logits up to {scale:.3g})"
+        )
+
+
+def gives(layer: nn.Module, taken: object, given: Tensor) -> bool:
+    """Whether a linear layer that took `taken` gives `given`."""
+    try:
+        rebuilt = Head(*linear_map(layer))(to_vectors(taken, layer).detach().float())
+    except OodlitError:
+        return False
+    return rebuilt.shape == given.shape and _close(rebuilt, given.detach().float(), _tolerance(given))
+
+
+def _tolerance(*values: Tensor) -> float:
+    return 1e-3 if all(v.dtype.itemsize >= 4 for v in values) else 0.05
+
+
+def _distance(rebuilt: Tensor, given: Tensor) -> tuple[float, float]:
+    """Largest difference, and the largest absolute value of a class that is not masked."""
+    both = torch.stack([rebuilt, given])
+    usual = both.masked_fill(both <= MASK, 0.0).abs()
+    scale = float(usual.amax()) or float(both.abs().amax())
+    # Equal infinities differ by NaN, not by zero.
+    difference = (rebuilt - given).abs().masked_fill(rebuilt == given, 0.0)
+    return float(difference.nan_to_num(nan=torch.inf, posinf=torch.inf).amax()), scale
+
+
+def _close(one: Tensor, other: Tensor, tolerance: float) -> bool:
+    off, scale = _distance(one, other)
+    return off <= tolerance * scale
+
+
+def _masked_classes(given: Tensor, rebuilt: Tensor) -> Tensor | None:
+    """The logit of every class that the network masks after its head, 0 for the others; None where there is none."""
+    masked = (given == given[:1]).all(dim=0) & (given <= MASK).all(dim=0) & (given != rebuilt).any(dim=0)
+    if not masked.any() or masked.all():
+        return None
+    return torch.where(masked, given[0], torch.zeros_like(given[0]))
 
 
 def find_head_layers(network: nn.Module, head: str | None) -> tuple[tuple[str, ...], ...]:
@@ -34,7 +223,8 @@ def find_head_layers(network: nn.Module, head: str | None) -> tuple[tuple[str, .
         candidates = _classifier_candidates(network)
         if not candidates:
             raise InvalidArgumentError(
-                f"{type(network).__name__}: no final linear layer was found; name it: head='...'."
+                f"{type(network).__name__}: no final linear layer was found; name it: head='...', or say that the"
+                " outputs are features: features_only=True."
                 f" Layers: {', '.join(n for n, _ in list(network.named_modules())[-8:] if n) or 'none'}"
             )
     else:
@@ -45,6 +235,8 @@ def find_head_layers(network: nn.Module, head: str | None) -> tuple[tuple[str, .
             near = UnknownNameError.of("layer", head, linear[-12:])
             raise InvalidArgumentError(f"head={head!r}: the network has no such layer - {near}") from None
         candidates = _candidates(chosen)
+        if not candidates and any(p.ndim > 1 for p in chosen.parameters()) and not isinstance(chosen, _CONVOLUTIONS):
+            candidates = [[chosen]]  # a layer of one's own; whether it is linear shows in the first forward pass
         if not candidates:
             raise InvalidArgumentError(
                 f"head={head!r} is a {type(chosen).__name__}; a Linear or 1x1 Conv2d layer is needed"
@@ -52,39 +244,83 @@ def find_head_layers(network: nn.Module, head: str | None) -> tuple[tuple[str, .
     return tuple(tuple(names[id(layer)] for layer in candidate) for candidate in candidates)
 
 
-def join_heads(layers: list[nn.Module]) -> Head:
+def join_heads(layers: Sequence[nn.Module], width: int | None = None) -> Head:
     """One head for the mean of several linear layers on concatenated features: [W1 W2] / n, mean of the biases."""
-    weights, biases = [], []
-    for layer in layers:
-        weight = layer.weight
-        assert isinstance(weight, Tensor)  # Linear or Conv2d
-        weights.append(weight.detach().flatten(1).float())
-        bias = layer.bias
-        biases.append(bias.detach().float() if isinstance(bias, Tensor) else weights[-1].new_zeros(len(weight)))
-    count = len(layers)
-    return Head(torch.cat(weights, dim=1) / count, torch.stack(biases).sum(dim=0) / count)
+    maps = [linear_map(layer, width) for layer in layers]
+    weight, bias = torch.cat([w for w, _ in maps], dim=1), torch.stack([b for _, b in maps]).sum(dim=0)
+    return Head(weight / len(maps), bias / len(maps))
 
 
-def to_vectors(activation: Tensor, width: int) -> Tensor:
+@torch.no_grad()
+def linear_map(layer: nn.Module, width: int | None = None) -> tuple[Tensor, Tensor]:
+    """Weight and bias of a layer, float32: its own, or, of any other module, what it makes of zero and of unit vectors.
+
+    Whether the module is linear has to be seen by comparing.
+
+    Args:
+        layer: A linear layer, or a module around one, such as a low-rank adapter.
+        width: Numbers that the module takes, where it is no linear layer.
+    """
+    if _is_linear(layer) and _is_plain(layer):
+        weight, bias = layer.weight, layer.bias
+        assert isinstance(weight, Tensor)  # a linear layer
+        flat = weight.detach().flatten(1).float()
+        return flat, bias.detach().float() if isinstance(bias, Tensor) else flat.new_zeros(len(flat))
+    width = _width(layer) or width
+    if width is None:
+        raise RequirementError(f"the width of {type(layer).__name__} is not known")
+    like = next((p for p in layer.parameters() if p.is_floating_point()), torch.zeros(()))
+    bias = layer(torch.zeros(1, width, dtype=like.dtype, device=like.device)).float().flatten()
+    units = torch.split(torch.eye(width, dtype=like.dtype, device=like.device), 1024)
+    return (torch.cat([layer(rows).float().flatten(1) for rows in units]) - bias).T.contiguous(), bias
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """Whether a linear layer does what its weight says: no subclass or hook that adds to it."""
+    kind = type(layer)
+    is_known = kind.forward in {k.forward for k in _PLAIN} or kind.__module__.startswith("timm.layers.")
+    return is_known and not layer._forward_hooks and "forward" not in vars(layer)
+
+
+def to_vectors(activation: object, layer: nn.Module) -> Tensor:
     """Input of a linear layer as (batch, width): 1x1 maps are flattened, maps and tokens averaged over positions.
 
     A linear layer and a mean over positions commute, so the averaged input belongs to the averaged output.
     """
-    if activation.ndim == 4 and activation.shape[1] == width:
-        return activation.mean(dim=(2, 3)) if activation[0, 0].numel() > 1 else activation.flatten(1)
-    if activation.ndim > 2 and activation.shape[-1] == width:
+    if not isinstance(activation, Tensor):
+        raise RequirementError(f"the final layer takes a {type(activation).__name__}; a tensor is needed")
+    width = _width(layer)
+    if width is None and activation.ndim > 1 and activation[0].numel() == activation.shape[1]:
+        return activation.flatten(1)
+    if isinstance(layer, _CONVOLUTIONS):  # a convolution reads the first axis after that of the images
+        if activation.ndim > 2 and activation.shape[1] == width:
+            positions = activation.flatten(2)
+            return positions.mean(dim=2) if positions.shape[2] > 1 else positions.flatten(1)
+    elif activation.ndim > 2 and activation.shape[-1] == width:
         return activation.flatten(1, -2).mean(dim=1)
     if activation.ndim == 2 and activation.shape[1] == width:
         return activation
+    size = "" if width is None else f" of {width}"
     raise RequirementError(
-        f"the final layer takes inputs of shape {tuple(activation.shape)}; one vector of {width} per image is needed"
+        f"the final layer takes inputs of shape {tuple(activation.shape)}; one vector{size} per image is needed"
     )
+
+
+def _width(layer: nn.Module) -> int | None:
+    """Numbers that a linear layer takes; None for other modules."""
+    return int(layer.weight.shape[1]) if _is_linear(layer) else None  # type: ignore[index]  # a tensor
 
 
 def _is_linear(module: nn.Module) -> bool:
     if isinstance(module, nn.Linear):
         return True
-    return isinstance(module, nn.Conv2d) and module.kernel_size == (1, 1) and module.groups == 1
+    return isinstance(module, _CONVOLUTIONS) and set(module.kernel_size) == {1} and module.groups == 1
+
+
+def _is_like_linear(module: nn.Module) -> bool:
+    """Whether a layer that is none of torch's may be linear: it holds a matrix, or says so, as quantised layers do."""
+    name = type(module).__name__
+    return ("Linear" in name and "Packed" not in name) or any(p.ndim == 2 for p in module.parameters(recurse=False))
 
 
 def _candidates(*parts: nn.Module) -> list[list[nn.Module]]:
@@ -105,4 +341,5 @@ def _classifier_candidates(network: nn.Module) -> list[list[nn.Module]]:
         parts = classifier if isinstance(classifier, tuple | list) else [classifier]
         return _candidates(*(part for part in parts if isinstance(part, nn.Module)))
     linear: list[nn.Module] = [m for m in network.modules() if isinstance(m, nn.Linear)]
+    linear = linear or [m for m in network.modules() if m is not network and _is_like_linear(m)]
     return [[layer] for layer in linear[: -1 - MAX_CANDIDATES : -1]]

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 from jaxtyping import Float
@@ -208,7 +208,7 @@ def select(outputs: Outputs, rows: Tensor | slice) -> Outputs:
 
 def join(parts: Sequence[Outputs]) -> Outputs:
     """Batches joined to one; fields that one of them lacks are left out."""
-    fields = {
+    fields: dict[str, Any] = {
         n: torch.cat([getattr(p, n) for p in parts])
         for n in ("logits", "features", "labels", "groups", "images")
         if all(getattr(p, n) is not None for p in parts)

@@ -10,6 +10,7 @@ import pytorch_lightning as pl
 import torch
 
 from oodlit import OODModule, Results, Role
+from oodlit.backbones.fingerprint import SIZES
 from oodlit.callbacks import OODDetection
 from oodlit.callbacks.checks import check_packages
 from oodlit.callbacks.choice import PROBE_IMAGES
@@ -23,6 +24,8 @@ from oodlit.outputs import Outputs
 from oodlit.results import FindingWarning
 from tests.callbacks.support import CountingNet, make_module, make_streams, make_trainer, run
 
+BEFORE = PROBE_IMAGES + len(SIZES)
+"""Images that go through the network before the first batch: the probe, and the pictures of the fingerprint."""
 SEVEN = ("msp", "max_logit", "energy", "mahalanobis", "relative_mahalanobis", "vim", "knn")
 
 
@@ -72,23 +75,23 @@ def test_every_image_is_forwarded_once_whatever_the_number_of_detectors():
     module = OODModule(CountingNet(6))
     run(seven(), module=module, batch_size=7)
     total = sum(len(s) for s in make_streams())
-    assert len(module.network.seen) == total + PROBE_IMAGES
+    assert len(module.network.seen) == total + BEFORE
     # "tests" and "shifted" repeat images of "far" and "val": two or three passes of those, one of all others.
-    assert set(collections.Counter(module.network.seen[PROBE_IMAGES:]).values()) <= {1, 2}
+    assert set(collections.Counter(module.network.seen[BEFORE:]).values()) <= {1, 2}
 
 
 def test_extra_passes_are_made_by_those_who_ask_alone():
     module = OODModule(CountingNet(6), transform=torch.nn.Identity())
     run([MSP(), ODIN()], module=module, streams=make_streams(with_train=False))
     total = sum(len(s) for s in make_streams(with_train=False))
-    assert len(module.network.seen) > total + PROBE_IMAGES
+    assert len(module.network.seen) > total + BEFORE
 
 
 def test_the_train_stream_is_left_out_when_nothing_needs_it():
     module = OODModule(CountingNet(6))
     detection = run([MSP(), Energy()], module=module)
     total = sum(len(s) for s in make_streams() if s.role is not Role.TRAIN)
-    assert len(module.network.seen) == total + PROBE_IMAGES
+    assert len(module.network.seen) == total + BEFORE
     assert "train" not in set(detection.results.scores["dataset"])
 
 

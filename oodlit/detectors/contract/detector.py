@@ -16,6 +16,7 @@ from oodlit.detectors.contract.class_paths import construct, signature
 from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.statistics import Statistic, Statistics
 from oodlit.errors import InvalidArgumentError, NotFittedError, RequirementError, UnknownNameError
+from oodlit.fingerprint import check_same
 from oodlit.outputs import NEEDS, BackboneFacts, Head, Outputs
 
 __all__ = ["Detector", "Requirement", "TrainFreeDetector", "snake_case"]
@@ -72,7 +73,7 @@ class Detector(nn.Module, ABC):
     """What a user should know of the last fit, for example classes without an image. Also logged as warnings."""
 
     fitted_on: str = ""
-    """Fingerprint of the backbone that the fit belongs to; set by a run and by `load`, empty after a fit by hand."""
+    """Fingerprint of the backbone that the fit belongs to; empty after a fit on outputs that were made by hand."""
 
     _fitted: bool = False
     _shapes: Mapping[str, int] = MappingProxyType({})
@@ -264,6 +265,8 @@ class Detector(nn.Module, ABC):
         for layer in self.layers:
             if layer not in (outputs.hidden or {}):
                 raise InvalidArgumentError(f"{self!r} needs the hidden activation {layer!r}, which was not captured")
+        if self.required_statistics or "head" in needs:
+            check_same(self.fitted_on, outputs.backbone, source=repr(self))
         check_finite(self, outputs, needs)
         check_shapes(self, sizes_of(outputs, needs), self._shapes, "outputs have", "the fit was made on")
 

@@ -8,6 +8,7 @@ from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.registry import detector_hint
 from oodlit.detectors.statistics import Statistic, Statistics
 from oodlit.errors import InvalidArgumentError, RequirementError
+from oodlit.fingerprint import check_same
 from oodlit.outputs import BackboneFacts, Head, Outputs
 
 __all__ = ["estimate_bytes", "fit", "make_statistics", "name_detectors"]
@@ -41,12 +42,16 @@ def fit(detectors: Sequence[Detector], batches: Iterable[Outputs], head: Head | 
                 f"{detector!r} needs the linear head of the classifier; pass head=Head(weight, bias)"
             )
     statistics = make_statistics(detectors)
+    backbone = ""
     if statistics:
         for outputs in batches:
             _check_batch(outputs)
+            check_same(backbone, outputs.backbone, source="the first part of the training images")
+            backbone = outputs.backbone or backbone
             statistics.update(outputs)
     for detector in detectors:
         detector.fit(statistics, head)
+        detector.fitted_on = backbone
 
 
 def make_statistics(detectors: Sequence[Detector], extra: Sequence[type[Statistic]] = ()) -> Statistics:

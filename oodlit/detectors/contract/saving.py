@@ -8,7 +8,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from safetensors import SafetensorError
@@ -21,6 +21,7 @@ from oodlit.atomic import write_bytes
 from oodlit.detectors.contract.class_paths import from_config, public_path
 from oodlit.detectors.contract.detector import Detector
 from oodlit.errors import FingerprintError, InvalidArgumentError, NotFittedError, OodlitError
+from oodlit.fingerprint import check_same
 
 __all__ = ["FORMAT", "FitOrigin", "detector_to_config", "load", "save"]
 
@@ -33,7 +34,7 @@ class FitOrigin:
     """What a fit belongs to.
 
     Args:
-        fingerprint: Of the backbone's weights and transform.
+        fingerprint: Of the backbone's weights, head and transform; see `oodlit.fingerprint`.
         width: Number of features.
         num_classes: Number of logits.
         num_train: Number of training images.
@@ -44,19 +45,36 @@ class FitOrigin:
     num_classes: int = 0
     num_train: int = 0
 
-    def check(self, other: "FitOrigin", *, source: str) -> None:
+    def check(self, other: "FitOrigin | Fingerprinted", *, source: str = "the saved fit") -> None:
         """Refuse a backbone that the fit does not belong to.
+
+        Args:
+            other: What is known of the backbone, or the `OODModule` itself.
+            source: How the message calls the fit.
 
         Raises:
             FingerprintError: Fingerprint, width or number of classes differ.
+
+        Example:
+            >>> FitOrigin("weights=a transform=b").check(FitOrigin("weights=a"))
         """
-        for name in ("width", "num_classes", "fingerprint"):
-            mine, theirs = getattr(self, name), getattr(other, name)
+        for name in ("width", "num_classes"):
+            mine, theirs = getattr(self, name), getattr(other, name, 0)
             if mine and theirs and mine != theirs:
                 raise FingerprintError(
                     f"{source} was fitted on a backbone with {name} {mine}, this one has {theirs};"
                     " fit again, or load the backbone and transform that the fit was made with"
                 )
+        check_same(self.fingerprint, other.fingerprint, source=source)
+
+
+@runtime_checkable
+class Fingerprinted(Protocol):
+    """What a fit may belong to, such as an `OODModule`."""
+
+    @property
+    def fingerprint(self) -> str:
+        """Tells it from others."""
 
 
 def save(detectors: Mapping[str, Detector], directory: str | Path, origin: FitOrigin | None = None) -> None:

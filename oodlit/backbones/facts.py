@@ -1,0 +1,73 @@
+"""What can be seen of a network from outside: where it is, what it is made of, whether its logits can be used."""
+
+import warnings
+
+import torch
+from torch import Tensor, nn
+
+from oodlit.backbones.heads import Heads
+from oodlit.backbones.loading import Exported
+from oodlit.errors import InvalidArgumentError
+
+__all__ = ["check_alone", "check_logits", "has_dropout", "hides_layers", "is_headless", "place_of"]
+
+_CLASSIFIERS = ("fc", "head", "heads", "classifier", "last_linear")
+
+
+def place_of(network: nn.Module) -> tuple[torch.device, torch.dtype]:
+    """Device and floating-point type of a network; those of a plain tensor where it has no weights."""
+    for value in (*network.parameters(), *network.buffers()):
+        if value.is_floating_point():
+            return value.device, value.dtype
+    return next((value.device for value in network.parameters()), torch.device("cpu")), torch.float32
+
+
+def has_dropout(network: nn.Module) -> bool:
+    """Whether any dropout layer does something in training mode."""
+    return any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in network.modules())
+
+
+def hides_layers(network: nn.Module) -> str:
+    """Why no hook can look into a network; empty if one can."""
+    if isinstance(network, torch.jit.ScriptModule):
+        return "torch.jit has compiled the network, and its layers cannot be looked into"
+    if isinstance(network, Exported):
+        return "the network is an exported program, and its layers cannot be looked into"
+    return ""
+
+
+def is_headless(network: nn.Module) -> bool:
+    """Whether a network is known to have no classifier: timm's `num_classes=0`, or an Identity in its place."""
+    classifier = getattr(network, "get_classifier", None)
+    if callable(classifier):
+        return getattr(network, "num_classes", None) == 0 or isinstance(classifier(), nn.Identity)
+    placed = [name for name, part in network.named_children() if name in _CLASSIFIERS or isinstance(part, nn.Linear)]
+    return bool(placed) and all(type(getattr(network, name)) is nn.Identity for name in placed)
+
+
+def check_logits(logits: Tensor, name: str) -> None:
+    """Refuse NaN; warn where all classes get the same logit.
+
+    Raises:
+        InvalidArgumentError: A logit is NaN.
+    """
+    if bool(logits.isnan().any()):
+        raise InvalidArgumentError(
+            f"{name} gives NaN for the first images; look at its weights, the precision, the transform"
+        )
+    if logits.shape[1] > 1 and bool((logits == logits[:, :1]).all()):
+        warnings.warn(
+            f"{name} gives the same logits for all classes; is it trained, are the right weights loaded?",
+            stacklevel=3,
+        )
+
+
+def check_alone(heads: Heads, name: str, features: Tensor | None) -> None:
+    """Warn where the features are the input of one of several layers that the logits may come from."""
+    if heads.others and features is not None:
+        warnings.warn(
+            f"{name}: the features are the {features.shape[1]} inputs of layer {' + '.join(heads.layers)!r}, which does"
+            f" not give the logits alone; other layers with as many outputs: {', '.join(heads.others)}. If another"
+            " is the head, name it: OODModule(network, head='...')",
+            stacklevel=3,
+        )

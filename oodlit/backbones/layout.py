@@ -1,0 +1,147 @@
+"""Where the channels of a hidden activation are, and activations with the channels first."""
+
+from collections.abc import Iterator, Mapping
+
+from torch import Tensor, nn
+
+from oodlit.errors import InvalidArgumentError
+
+__all__ = ["FEATURE_MAP", "channel_axis", "channels_first"]
+
+FEATURE_MAP = "feature_map"
+"""Name under which `Outputs.hidden` holds the last block's map of a timm network."""
+
+_FIRST = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_FIRST_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.GroupNorm, nn.SyncBatchNorm)
+_POOLS = (
+    nn.modules.pooling._MaxPoolNd,
+    nn.modules.pooling._AvgPoolNd,
+    nn.modules.pooling._AdaptiveAvgPoolNd,
+    nn.modules.pooling._AdaptiveMaxPoolNd,
+)
+_KEEPS = (nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Identity, nn.Dropout, nn.Hardswish, nn.ELU)
+"""Layers that change values and leave axes where they are."""
+
+
+def channels_first(activation: object, layer: str, axis: int) -> Tensor:
+    """A hidden activation as (batch, channels, ...), by the axis of its channels.
+
+    Raises:
+        InvalidArgumentError: It is no tensor with an axis for the images and one for the channels.
+
+    Example:
+        >>> import torch
+        >>> channels_first(torch.zeros(2, 7, 9, 768), "stage", -1).shape
+        torch.Size([2, 768, 7, 9])
+    """
+    if not isinstance(activation, Tensor) or activation.ndim < 2:
+        kind = tuple(activation.shape) if isinstance(activation, Tensor) else f"a {type(activation).__name__}"
+        raise InvalidArgumentError(
+            f"layer {layer!r} gives {kind}; a tensor (batch, channels, ...) or (batch, ..., channels) is needed -"
+            " name a layer inside it"
+        )
+    return activation.movedim(axis, 1)
+
+
+def channel_axis(network: nn.Module, layer: str, activation: object, asked: Mapping[str, int]) -> int:
+    """The axis of an activation that holds its channels: 1, or -1.
+
+    It is what the caller says; else what the layer is (a convolution puts channels first, a linear layer last); else
+    the axis whose size is the number of channels, which the weights inside the layer, or before it, tell.
+
+    Args:
+        network: The network.
+        layer: Name of a submodule, or "feature_map".
+        activation: What the layer gave.
+        asked: Axes by name of layer, as the user gave them.
+
+    Raises:
+        InvalidArgumentError: Both axes fit, or neither; says what to write.
+    """
+    if not isinstance(activation, Tensor) or activation.ndim < 3:
+        return 1
+    if layer in asked:
+        axis = asked[layer]
+        if axis == 0 or not -activation.ndim < axis < activation.ndim:
+            raise InvalidArgumentError(
+                f"channel_axis={dict(asked)!r}: layer {layer!r} gives shape {tuple(activation.shape)}, whose channels"
+                f" cannot be on axis {axis}"
+            )
+        return axis
+    module = network if layer == FEATURE_MAP else network.get_submodule(layer)
+    if (known := _known_axis(network, layer, module)) is not None:
+        return known
+    fits = _fitting_axes(network, layer, module, activation)
+    if len(fits) != 1:
+        why = "either axis can hold its channels" if fits else "where its channels are is not known"
+        raise InvalidArgumentError(
+            f"layer {layer!r} gives shape {tuple(activation.shape)}, and {why}; say which axis they are on:"
+            f" OODModule(..., channel_axis={{{layer!r}: 1}}), or -1 for the last"
+        )
+    return fits[0]
+
+
+def _fitting_axes(network: nn.Module, layer: str, module: nn.Module, activation: Tensor) -> list[int]:
+    """Axes that may hold the channels, by their size and by the layers of the block."""
+    widths = list(_widths(network, layer, module))
+    fits = next((f for known in widths if (f := [a for a in (1, -1) if activation.shape[a] in known])), [])
+    usual = None if layer == FEATURE_MAP else _usual_axis(module)
+    # Blocks that concatenate have more channels than any of their layers; another axis may then have such a size.
+    return fits if usual is None or usual in fits else [usual, *fits]
+
+
+def _usual_axis(module: nn.Module) -> int | None:
+    """Where channels are in a block with layers of one kind alone; None for others."""
+    kinds = {_axis_of_layer(m) for m in module.modules() if any(True for _ in m.parameters(recurse=False))}
+    return kinds.pop() if len(kinds) == 1 else None
+
+
+def _axis_of_layer(module: nn.Module) -> int | None:
+    if isinstance(module, (*_FIRST, *_FIRST_NORMS, *_POOLS)):
+        return 1
+    return -1 if type(module) is nn.LayerNorm or isinstance(module, nn.Linear) else None
+
+
+def _known_axis(network: nn.Module, layer: str, module: nn.Module) -> int | None:
+    """By what the layer is; None where that does not tell."""
+    if layer == FEATURE_MAP:
+        formats = {"NCHW": 1, "NHWC": -1, "NLC": -1, "NCL": 1}
+        return formats.get(str(getattr(network, "output_fmt", "")).rpartition(".")[2])
+    if isinstance(module, nn.Sequential):
+        inner = [m for m in module if not isinstance(m, _KEEPS)]
+        return _known_axis(network, layer, inner[-1]) if inner else None
+    if isinstance(module, _KEEPS):
+        before = _leaves_until(network, layer)
+        return _axis_of_layer(before[-1]) if before else None
+    return _axis_of_layer(module)
+
+
+def _leaves_until(network: nn.Module, layer: str) -> list[nn.Module]:
+    """Layers with weights that are registered before `layer`, in the same block or before it."""
+    found: list[nn.Module] = []
+    for name, module in network.named_modules():
+        if name == layer:
+            break
+        if any(True for _ in module.parameters(recurse=False)):
+            found.append(module)
+    return found[-1:]
+
+
+def _widths(network: nn.Module, layer: str, module: nn.Module) -> Iterator[set[int | None]]:
+    """Numbers of channels, most trusted first: told by the network, of the last layer with weights."""
+    if layer == FEATURE_MAP:
+        yield {getattr(network, "num_features", None)}
+        return
+    info = getattr(network, "feature_info", None)
+    if isinstance(info, list):
+        yield {entry.get("num_chs") for entry in info if isinstance(entry, Mapping) and entry.get("module") == layer}
+    inside = [m for m in module.modules() if _num_outputs(m) is not None] or _leaves_until(network, layer)
+    yield {_num_outputs(m) for m in inside[-1:]}
+
+
+def _num_outputs(module: nn.Module) -> int | None:
+    for name in ("out_channels", "out_features", "num_features", "num_channels"):
+        if isinstance(value := getattr(module, name, None), int):
+            return value
+    shape = getattr(module, "normalized_shape", None)
+    return int(shape[-1]) if isinstance(shape, tuple | list) and shape else None

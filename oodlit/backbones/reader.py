@@ -1,0 +1,203 @@
+"""One forward pass of a network, read: logits, features, hidden activations."""
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from oodlit.backbones.capture import Call, capture, survey
+from oodlit.backbones.facts import hides_layers, is_headless
+from oodlit.backbones.fingerprint import hash_of
+from oodlit.backbones.heads import Heads, find_head_layers, gives
+from oodlit.backbones.layout import FEATURE_MAP, channel_axis, channels_first
+from oodlit.backbones.returned import Output, all_are_logits, as_logits, as_vectors, check_no_probabilities, pick
+from oodlit.errors import InvalidArgumentError, OodlitError, RequirementError, UnknownNameError
+from oodlit.outputs import Outputs
+
+__all__ = ["Reader"]
+
+
+class Reader:
+    """Reads what a network gives. What is its head is decided by its first outputs.
+
+    Args:
+        network: The network, in eval mode.
+        name: How messages call it.
+        head: Name of its final layer; None to find it.
+        output: Which part of what it returns are its logits, or its features without a classifier.
+        features_only: Whether it has no classifier; None to see by itself.
+        channel_axis: Axis of the channels by hidden layer, where it cannot be seen.
+
+    Raises:
+        InvalidArgumentError: The head cannot be found.
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        name: str,
+        *,
+        head: str | None = None,
+        output: Output = None,
+        features_only: bool | None = None,
+        channel_axis: Mapping[str, int] | None = None,
+    ) -> None:
+        self.network, self.name, self.output, self.asked_axes = network, name, output, dict(channel_axis or {})
+        self.features_only = is_headless(network) if features_only is None and head is None else bool(features_only)
+        if self.features_only and head is not None:
+            raise InvalidArgumentError(f"{name}: head={head!r}, but features_only=True says that there is none")
+        self.hidden_from_hooks = hides_layers(network)
+        if self.hidden_from_hooks and head is not None:
+            raise InvalidArgumentError(f"{name}: head={head!r}, but {self.hidden_from_hooks}; leave head out")
+        if self.features_only:
+            self.heads = Heads(network, (), "the network has no classifier")
+        elif self.hidden_from_hooks:
+            self.heads = Heads(network, (), self.hidden_from_hooks)
+        else:
+            self.heads = Heads(network, find_head_layers(network, head))
+        self.sizes: dict[str, int] = {}
+        self._structure: nn.Module = getattr(network, "_orig_mod", network)  # without what `torch.compile` puts around
+        self.start_again()
+
+    def start_again(self) -> None:
+        """Forget what earlier outputs showed."""
+        self.heads.start_again()
+        self._has_several_heads = self._is_checked = False
+        self._axes: dict[str, int] = {}
+
+    @property
+    def head_hash(self) -> str:
+        """Tells apart what is read of one and the same network; empty before the head is known."""
+        if self.heads.problem is None:
+            return ""
+        layers = [name.replace("_orig_mod.", "") for name in self.heads.layers]
+        return hash_of(f"{layers} {self.output!r} {self.features_only}")[:8]
+
+    def read(self, images: Tensor, hidden_layers: Sequence[str] = ()) -> Outputs:
+        """Logits, features and, where layers are named, their activations as (batch, channels, ...)."""
+        layers = tuple(n for n in hidden_layers if n != FEATURE_MAP)
+        self._check_layers(layers)
+        hidden: dict[str, Tensor] = {}
+        with capture(self.network, self.heads.wanted, layers) as kept:
+            if FEATURE_MAP in hidden_layers:
+                feature_map = self._timm_method("forward_features")(images.clone())
+                hidden[FEATURE_MAP] = self._channels_first(FEATURE_MAP, feature_map).clone()
+                raw = self._timm_method("forward_head")(feature_map)
+            else:
+                raw = self._run(images)
+        hidden |= {n: self._channels_first(n, kept[f"output:{n}"]) for n in layers}
+        raw = pick(raw, self.output, self.name)
+        logits: Tensor | None = None
+        features: Tensor | None = None
+        if self.features_only:
+            features = as_vectors(raw, len(images), self.name)
+        else:
+            logits = self._as_logits(raw, len(images), kept)
+            if not self._is_checked:
+                self._check_first(logits, kept, images)
+            features = self.heads.features(kept)
+        self.sizes = {n: v.shape[1] for n, v in (("logits", logits), ("features", features)) if v is not None}
+        return Outputs(logits, features, hidden=hidden or None)
+
+    def logits(self, images: Tensor) -> Tensor:
+        """One more forward pass: logits (batch, classes), in float32 at least."""
+        if self.features_only:
+            raise RequirementError(f"{self.name} has no classifier and gives no logits")
+        raw = pick(self._run(images), self.output, self.name)
+        if self.output is None and all_are_logits(raw) and not self._has_several_heads:
+            return self.read(images).require("logits")  # sees whose outputs they are
+        return self._as_logits(raw, len(images), {})
+
+    def logits_from_map(self, feature_map: Tensor) -> Tensor:
+        """Logits (batch, classes) from the last block's map (batch, channels, ...) of a timm network."""
+        own = feature_map.movedim(1, self._axes.get(FEATURE_MAP, 1)).clone()
+        raw = pick(self._timm_method("forward_head")(own), self.output, self.name)
+        return self._as_logits(raw, len(feature_map), {})
+
+    def has_feature_map(self, images: Tensor, logits: Tensor) -> bool:
+        """Whether the last block gives a map (batch, channels, height, width) from which the logits follow."""
+        if not (hasattr(self.network, "forward_features") and hasattr(self.network, "forward_head")):
+            return False
+        try:
+            feature_map = self._timm_method("forward_features")(images.clone())
+            if not (isinstance(feature_map, Tensor) and feature_map.ndim == 4):
+                return False
+            feature_map = self._channels_first(FEATURE_MAP, feature_map)
+            if feature_map.shape[1] != getattr(self.network, "num_features", 0):
+                return False
+            rebuilt = self.logits_from_map(feature_map)
+        except OodlitError:
+            return False
+        return torch.allclose(rebuilt.float(), logits, rtol=1e-3, atol=1e-4)
+
+    def empty(self, device: torch.device) -> Outputs:
+        """Outputs of no image, as wide as those of the others."""
+        sizes = self.sizes
+        if not sizes and not self.features_only and self.heads.layers:
+            sizes = {"logits": self.heads.head.num_classes}
+        logits, features = (torch.zeros(0, sizes[n], device=device) if n in sizes else None for n in _FIELDS)
+        if logits is None and features is None:
+            features = torch.zeros(0, getattr(self.network, "num_features", 1), device=device)
+        return Outputs(logits, features, keys=[])
+
+    def _run(self, images: Tensor) -> Any:
+        """One pass over a copy: a network may normalise its input in place."""
+        return self.network(images.clone())
+
+    def _as_logits(self, raw: Any, batch: int, kept: Mapping[str, Any]) -> Tensor:
+        if self.output is None and all_are_logits(raw):
+            # Distilled networks give one tensor per head; their prediction is the mean.
+            self._has_several_heads = self._has_several_heads or self._are_those_of_heads(raw, kept)
+            if self._has_several_heads:
+                raw = torch.stack([r.float() for r in raw]).mean(dim=0)
+        return as_logits(raw, batch, self.name)
+
+    def _are_those_of_heads(self, raw: Sequence[Tensor], kept: Mapping[str, Any]) -> bool:
+        """Whether the network itself names as many heads as it has outputs, and each gives its own of them."""
+        get_classifier = getattr(self.network, "get_classifier", None)
+        layers = self.heads.candidates[0] if self.heads.candidates else ()
+        if not callable(get_classifier) or len(layers) != len(raw) or not kept:
+            return False
+        return all(gives(self.network.get_submodule(n), kept.get(n), r) for n, r in zip(layers, raw, strict=True))
+
+    def _check_first(self, logits: Tensor, kept: dict[str, Any], images: Tensor) -> None:
+        """Find the head by the first outputs, and refuse probabilities."""
+
+        def look_at_all() -> list[Call]:
+            with torch.no_grad(), survey(self._structure) as calls:
+                self._structure(images.clone())
+            return calls
+
+        heads = copy(self.heads)
+        if heads.problem is None:
+            heads.choose(logits, kept, look_at_all)
+        if heads.problem:  # a linear layer ends in no softmax
+            check_no_probabilities(logits, self.name)
+        self.heads, self._is_checked = heads, True
+
+    def _check_layers(self, layers: Sequence[str]) -> None:
+        if not layers:
+            return
+        if self.hidden_from_hooks:
+            raise RequirementError(f"{self.name}: layer {layers[0]!r} is asked for, but {self.hidden_from_hooks}")
+        known = dict(self._structure.named_modules())
+        for layer in layers:
+            if layer not in known:
+                near = UnknownNameError.of("layer", layer, (n for n in known if n))
+                raise InvalidArgumentError(f"{self.name}: the network has no layer {layer!r} - {near}")
+
+    def _channels_first(self, layer: str, activation: object) -> Tensor:
+        if layer not in self._axes:
+            self._axes[layer] = channel_axis(self._structure, layer, activation, self.asked_axes)
+        return channels_first(activation, layer, self._axes[layer])
+
+    def _timm_method(self, name: str) -> Callable[[Tensor], Any]:
+        method: Callable[[Tensor], Any] | None = getattr(self.network, name, None)
+        if not callable(method):
+            raise RequirementError(f"{self.name}: the network has no {name}(); only timm networks give a feature map")
+        return method
+
+
+_FIELDS = ("logits", "features")

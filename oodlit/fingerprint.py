@@ -1,0 +1,135 @@
+"""Fingerprints as text, and how two of them are compared.
+
+A fingerprint has up to five parts, `name=value` with blanks between them. Three are hashes: "weights" (of weights and
+buffers), "head" (which layer or part of the output is used), "transform" (its description). Two are sketches of what
+is *done*, for what no description tells: "pictures" (what the transform makes of fixed pictures) and "network" (what
+the network makes of them). A sketch is compared up to rounding, so that device, threads and batch size do not matter.
+Parts that one side lacks are not compared.
+"""
+
+import base64
+from array import array
+
+import torch
+from torch import Tensor
+
+from oodlit.errors import FingerprintError
+
+__all__ = ["check_same", "difference", "join", "sketch"]
+
+TOLERANCES = {"pictures": 0.003, "network": 0.005}
+"""Numbers of a sketch are about as large as one; a network also differs by device."""
+HALF_TOLERANCE = 0.15
+"""The same for a network in half precision."""
+NUM_PROJECTIONS = 6
+
+_WHAT = {
+    "weights": "the state of the weights",
+    "head": "the layer that the features come from",
+    "transform": "the transform",
+    "pictures": "what the transform makes of fixed pictures",
+    "network": "what the network makes of fixed pictures",
+}
+
+
+def join(**parts: str) -> str:
+    """A fingerprint from its parts; empty ones are left out.
+
+    Example:
+        >>> join(weights="ab", head="", transform="cd")
+        'weights=ab transform=cd'
+    """
+    return " ".join(f"{name}={value}" for name, value in parts.items() if value)
+
+
+def difference(mine: str, theirs: str) -> str:
+    """The first part in which two fingerprints differ, in words; empty if they agree as far as both are known.
+
+    Example:
+        >>> difference("weights=ab transform=cd", "weights=ab transform=ce")
+        'the transform'
+        >>> difference("weights=ab transform=cd", "weights=ab"), difference("one", ""), difference("one", "two")
+        ('', '', 'the fingerprint')
+    """
+    return _difference(mine, theirs)[0]
+
+
+def check_same(mine: str, theirs: str, *, source: str) -> None:
+    """Refuse a backbone that a fit does not belong to.
+
+    Args:
+        mine: Fingerprint of the backbone of the fit; may be empty.
+        theirs: Fingerprint of the backbone in use; may be empty.
+        source: How the message calls the fit.
+
+    Raises:
+        FingerprintError: They differ; says in what.
+    """
+    what, one, other = _difference(mine, theirs)
+    if what:
+        raise FingerprintError(
+            f"{source} was fitted on a backbone with fingerprint {one}, this one has {other}: {what} differs;"
+            " fit again, or load the backbone and transform that the fit was made with"
+        )
+
+
+def sketch(*values: Tensor) -> str:
+    """A few numbers that tell tensors apart: size, mean, and sums with fixed signs, in units of their size.
+
+    Values that differ by rounding have sketches that differ by rounding.
+
+    Example:
+        >>> one = torch.linspace(0, 1, 99)
+        >>> difference("pictures=" + sketch(one), "pictures=" + sketch(one * 1.0001))
+        ''
+        >>> difference("pictures=" + sketch(one), "pictures=" + sketch(one - 0.1))
+        'what the transform makes of fixed pictures'
+    """
+    shapes = ",".join("x".join(map(str, v.shape)) for v in values)
+    is_half = any(v.is_floating_point() and v.dtype.itemsize < 4 for v in values)
+    numbers = [n for v in values for n in _numbers(v.detach().cpu().double().flatten())]
+    packed = base64.urlsafe_b64encode(array("f", numbers).tobytes()).decode()
+    return f"{shapes}:{'half' if is_half else 'full'}:{packed}"
+
+
+def _numbers(flat: Tensor) -> list[float]:
+    size = float(flat.square().mean().sqrt()) if len(flat) else 0.0
+    if not 0 < size < float("inf"):
+        return [0.0] * (NUM_PROJECTIONS + 2)
+    index = torch.arange(len(flat), dtype=torch.int64)
+    sums = []
+    for k in range(NUM_PROJECTIONS):
+        mixed = (index * 1_103_515_245 + (k + 1) * 747_796_405) % 2**31
+        mixed = ((mixed ^ (mixed >> 15)) * 277_803_737) % 2**31
+        signs = ((mixed >> 16) % 2 * 2 - 1).double()
+        sums.append(float(signs @ flat) / size / len(flat) ** 0.5)
+    return [float(torch.tensor(size).log()), float(flat.mean()) / size, *sums]
+
+
+def _difference(mine: str, theirs: str) -> tuple[str, str, str]:
+    """What differs first, in words, and that part on both sides, cut short."""
+    if not mine or not theirs or mine == theirs:
+        return "", "", ""
+    one, other = _parts(mine), _parts(theirs)
+    if one is None or other is None:
+        return "the fingerprint", mine, theirs
+    for name, words in _WHAT.items():
+        if name in one and name in other and not _agree(name, one[name], other[name]):
+            return words, f"{name}={one[name]:.32}", f"{name}={other[name]:.32}"
+    return "", "", ""
+
+
+def _parts(text: str) -> dict[str, str] | None:
+    found = dict(part.partition("=")[::2] for part in text.split(" "))
+    return found if found.keys() <= _WHAT.keys() else None
+
+
+def _agree(name: str, mine: str, theirs: str) -> bool:
+    if name not in TOLERANCES or mine == theirs:
+        return mine == theirs
+    one, other = mine.split(":"), theirs.split(":")
+    if one[0] != other[0] or len(one) != 3 or len(other) != 3:
+        return False
+    numbers = [array("f", base64.urlsafe_b64decode(part[2])) for part in (one, other)]
+    tolerance = HALF_TOLERANCE if "half" in (one[1], other[1]) else TOLERANCES[name]
+    return all(abs(a - b) <= tolerance * max(1.0, abs(a), abs(b)) for a, b in zip(*numbers, strict=True))

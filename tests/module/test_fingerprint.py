@@ -1,0 +1,235 @@
+"""What a fit belongs to: weights, head and transform, by what they are and by what they do."""
+
+import functools
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+from torchvision.transforms import v2
+
+from oodlit import OODModule
+from oodlit.detectors import KNN, MSP, FitOrigin, Mahalanobis, fit, load, save
+from oodlit.errors import FingerprintError
+from oodlit.fingerprint import difference
+from oodlit.outputs import Outputs
+from oodlit.testing.backbones import TinyConvNet, arithmetic, fill_arithmetic_
+
+IMAGES = arithmetic(40, 3, 8, 8).float()
+LABELS = torch.arange(40) % 6
+
+
+def to_tensor(size: int = 8, resample=Image.Resampling.BILINEAR):
+    def transform(image):
+        return torch.from_numpy(np.array(image.resize((size, size), resample))).permute(2, 0, 1).float() / 255
+
+    return transform
+
+
+class My:
+    """A step of one's own, without a repr."""
+
+    def __init__(self, size: int = 8, resample=Image.Resampling.BILINEAR) -> None:
+        self.inner = to_tensor(size, resample)
+
+    def __call__(self, image):
+        return self.inner(image)
+
+
+class Silent(My):
+    """Its settings show nowhere."""
+
+    def __repr__(self) -> str:
+        return "Silent()"
+
+
+def compose(*steps):
+    return v2.Compose(list(steps))
+
+
+def call(shift, image):
+    return to_tensor()(image) + shift
+
+
+SAME = to_tensor()
+PAIRS = {
+    "normalise behind an own step": (compose(My(), v2.Normalize([0], [1])), compose(My(), v2.Normalize([0.5], [0.1]))),
+    "resize before an own step": (compose(v2.CenterCrop(64), My()), compose(v2.CenterCrop(60), My())),
+    "settings of an own step": (My(8), My(8, Image.Resampling.BICUBIC)),
+    "settings that show nowhere": (Silent(8), Silent(8, Image.Resampling.NEAREST)),
+    "size that shows nowhere": (Silent(8), Silent(16)),
+    "lambdas": (lambda image: SAME(image) * 1.0, lambda image: SAME(image) * 1.1),
+    "lambdas in a compose": (compose(lambda i: SAME(i).flip(2)), compose(lambda i: SAME(i).flip(0))),
+    "partial": (functools.partial(call, 0.0), functools.partial(call, 0.2)),
+    "partial of a lambda": (
+        functools.partial(lambda s, i: SAME(i) + s, 0.0),
+        functools.partial(lambda s, i: SAME(i) - s, 0.2),
+    ),
+    "closures": (to_tensor(8), to_tensor(8, Image.Resampling.LANCZOS)),
+    "bound methods": (My(8).__call__, My(8, Image.Resampling.BOX).__call__),
+    "none": (None, to_tensor()),
+}
+
+
+def origin_of(module: OODModule) -> FitOrigin:
+    return FitOrigin(module.fingerprint)
+
+
+@pytest.mark.parametrize(("one", "other"), PAIRS.values(), ids=PAIRS)
+def test_a5_another_transform_is_refused(one, other):
+    """FAULTS2 A5: the fingerprint did not see own classes, partial, lambdas, steps of a Compose with an own step."""
+    first, second = (OODModule(TinyConvNet(6), transform=t) for t in (one, other))
+    origin_of(first).check(OODModule(TinyConvNet(6), transform=one))
+    with pytest.raises(FingerprintError, match=r"transform differs|transform makes of fixed pictures differs"):
+        origin_of(first).check(second)
+
+
+class TwoHeads(nn.Module):
+    """Two heads of equal width, on two poolings."""
+
+    def __init__(self, pool: str = "mean", use: str = "a") -> None:
+        super().__init__()
+        self.a, self.b, self.pool, self.use = nn.Linear(3, 4), nn.Linear(3, 4), pool, use
+        fill_arithmetic_(self)
+
+    def forward(self, images):
+        pooled = images.mean(dim=(2, 3)) if self.pool == "mean" else images.amax(dim=(2, 3))
+        return getattr(self, self.use)(pooled)
+
+
+def with_transform(network: nn.Module, **settings) -> OODModule:
+    return OODModule(network, transform=to_tensor(), **settings)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: with_transform(TwoHeads(pool="max")),
+        lambda: with_transform(TwoHeads(use="b")),
+        lambda: with_transform(TwoHeads(use="b"), head="b"),
+        lambda: with_transform(TwoHeads(), features_only=True),
+    ],
+    ids=["pooling", "head", "named head", "features alone"],
+)
+def test_a5_another_layer_or_pooling_with_equal_weights_is_refused(other):
+    first = with_transform(TwoHeads())
+    origin_of(first).check(with_transform(TwoHeads(), head="a"))
+    with pytest.raises(
+        FingerprintError, match=r"the layer that the features come from|what the network makes of fixed"
+    ):
+        origin_of(first).check(other())
+
+
+def test_a5_without_pictures_the_network_is_tried_with_images_of_the_run():
+    modules = [OODModule(TwoHeads()), OODModule(TwoHeads(pool="max"))]
+    for module in modules:
+        module.probe(IMAGES)
+    assert difference(*(m.fingerprint for m in modules)) == "what the network makes of fixed pictures"
+
+
+def test_a5_random_transforms_are_said_and_leave_no_sketch_and_no_trace():
+    random = compose(My(), v2.RandomErasing(p=0.5))
+    torch.manual_seed(3)
+    np.random.seed(3)
+    state = torch.random.get_rng_state()
+    with pytest.warns(UserWarning, match="TinyConvNet: the transform gives another result each time"):
+        text = OODModule(TinyConvNet(6), transform=random).fingerprint
+    assert "pictures=" not in text
+    assert torch.equal(state, torch.random.get_rng_state())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda module: torch.set_num_threads(2),
+        lambda module: module.network.to(memory_format=torch.channels_last),
+        lambda module: setattr(module, "transform", lambda i: SAME(i) * (1 + 1e-6)),
+    ],
+)
+def test_a5_rounding_does_not_matter(change):
+    def same(image):
+        return SAME(image)
+
+    module = with_transform(TinyConvNet(6))
+    module.transform = same
+    before = module.fingerprint
+    threads = torch.get_num_threads()
+    try:
+        change(module)
+        what = difference(before, module.fingerprint)
+        assert what in ("", "the transform")  # the description of another lambda, not what it does
+    finally:
+        torch.set_num_threads(threads)
+
+
+def test_a5_another_process_has_the_same_fingerprint():
+    code = (
+        "from tests.module.test_fingerprint import *\n"
+        "print(OODModule(TinyConvNet(6), transform=compose(My(), v2.Normalize([0.5], [0.2]))).fingerprint)"
+    )
+    texts = {
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+        for _ in range(2)
+    }
+    here = OODModule(TinyConvNet(6), transform=compose(My(), v2.Normalize([0.5], [0.2]))).fingerprint
+    assert {difference(here, text) for text in texts} == {""}
+    assert len(texts) == 1
+
+
+def _batches(module: OODModule) -> list[Outputs]:
+    from dataclasses import replace
+
+    with torch.no_grad():
+        return [
+            replace(module(part), labels=labels)
+            for part, labels in zip(IMAGES.split(10), LABELS.split(10), strict=True)
+        ]
+
+
+@torch.no_grad()
+def test_a5_outputs_of_another_network_are_refused_by_default(tmp_path):
+    """FAULTS2 A5: load() + score checked nothing."""
+    module = OODModule(TinyConvNet(6))
+    detectors = {"mahalanobis": Mahalanobis(), "knn": KNN(k=3), "msp": MSP()}
+    fit(list(detectors.values()), _batches(module), module.head)
+    save(detectors, tmp_path, FitOrigin(module.fingerprint))
+    loaded, origin = load(tmp_path)
+    other = TinyConvNet(6)
+    other.conv.weight.mul_(1.01)
+    others = OODModule(other)(IMAGES)
+    for detector in (detectors["mahalanobis"], detectors["knn"], loaded["mahalanobis"], loaded["knn"]):
+        detector.score(module(IMAGES))
+        detector.score(module(IMAGES).select(slice(3)).to(dtype=torch.float64))
+        detector.score(OODModule(TinyConvNet(6), transform=to_tensor())(IMAGES))  # weights and head alone are known
+        message = (
+            r"^(Mahalanobis|KNN).* with fingerprint weights=\w+, this one has weights=\w+: the state of the weights"
+        )
+        with pytest.raises(FingerprintError, match=message):
+            detector.score(others)
+        detector.score(Outputs(others.logits, others.features))  # made by hand: nothing is known
+    loaded["msp"].score(others)  # nothing was fitted
+    origin.check(module)
+    with pytest.raises(FingerprintError, match="the saved fit was fitted on a backbone with fingerprint"):
+        origin.check(OODModule(other))
+
+
+@torch.no_grad()
+def test_a5_training_images_of_two_networks_are_refused():
+    first, second = TinyConvNet(6), TinyConvNet(6)
+    second.conv.weight.mul_(1.01)
+    batches = [*_batches(OODModule(first))[:2], *_batches(OODModule(second))[2:]]
+    with pytest.raises(FingerprintError, match="first part of the training images"):
+        fit([Mahalanobis()], batches)
+
+
+@torch.no_grad()
+def test_a5_weights_that_change_are_noticed():
+    module = OODModule(TinyConvNet(6))
+    detector = KNN(k=3)
+    fit([detector], _batches(module))
+    module.network.head.bias.add_(1.0)
+    with pytest.raises(FingerprintError):
+        detector.score(module(IMAGES))

@@ -1,0 +1,236 @@
+"""The head is the whole head: adapters, wrappers, masked classes."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.nn.utils import parametrizations
+
+from oodlit import OODModule
+from oodlit.detectors import Energy, ViM
+from oodlit.testing.backbones import TinyConvNet, TinyDistilledNet, arithmetic, fill_arithmetic_
+
+IMAGES = arithmetic(4, 3, 8, 8).float()
+WIDTH = TinyConvNet.num_features
+
+
+class Adapter(nn.Module):
+    """A low-rank adapter: base(x) + B(A(x))."""
+
+    def __init__(self, base: nn.Linear, *, rank: int = 2, between: nn.Module | None = None) -> None:
+        super().__init__()
+        self.base_layer = base
+        self.lora_A = nn.ModuleDict({"default": nn.Linear(base.in_features, rank, bias=False)})
+        self.lora_B = nn.ModuleDict({"default": nn.Linear(rank, base.out_features, bias=False)})
+        self.between = nn.Identity() if between is None else between
+        fill_arithmetic_(self.lora_A)
+        fill_arithmetic_(self.lora_B)
+
+    def forward(self, x):
+        return self.base_layer(x) + self.lora_B["default"](self.between(self.lora_A["default"](x)))
+
+
+class OneParameter(nn.Module):
+    """A linear layer of one's own."""
+
+    def __init__(self, base: nn.Linear) -> None:
+        super().__init__()
+        self.matrix, self.offset = nn.Parameter(base.weight.detach().clone()), nn.Parameter(base.bias.detach().clone())
+
+    def forward(self, x):
+        return x @ self.matrix.T + self.offset
+
+
+class LoraLinear(nn.Linear):
+    """A linear layer that adds to what its weight says."""
+
+    def forward(self, x):
+        return super().forward(x) + x[:, :1] * arithmetic(self.out_features).float()
+
+
+def lora_linear(base: nn.Linear) -> nn.Module:
+    layer = LoraLinear(base.in_features, base.out_features)
+    layer.load_state_dict(base.state_dict())
+    return layer
+
+
+def hooked(base: nn.Linear) -> nn.Module:
+    base.register_forward_hook(lambda _m, args, output: output + args[0][:, 1:2])
+    return base
+
+
+def normed(base: nn.Linear) -> nn.Module:
+    norm = nn.BatchNorm1d(base.in_features)
+    norm.running_mean = arithmetic(base.in_features).float()
+    return nn.Sequential(norm, nn.Dropout(0.5), Adapter(base))
+
+
+HEADS = {
+    "adapter": Adapter,
+    "adapter in a sequence": lambda base: nn.Sequential(nn.Dropout(0.2), Adapter(base)),
+    "adapter behind a normalisation": normed,
+    "adapter of an adapter": lambda base: Adapter(Adapter(base)),
+    "two layers scaled": lambda base: nn.Sequential(base, nn.Dropout(0.1)),
+    "a layer of one's own": OneParameter,
+    "subclass": lora_linear,
+    "hook": hooked,
+    "weight norm": parametrizations.weight_norm,
+    "spectral norm": parametrizations.spectral_norm,
+}
+Adapter.in_features = property(lambda self: self.base_layer.in_features)
+Adapter.out_features = property(lambda self: self.base_layer.out_features)
+
+
+def with_head(make) -> TinyConvNet:
+    network = copy.deepcopy(TinyConvNet(6))
+    network.head = make(network.head)
+    return network.eval()
+
+
+@pytest.mark.parametrize("make", HEADS.values(), ids=HEADS)
+@pytest.mark.parametrize("named", [True, False])
+@torch.no_grad()
+def test_a10_features_are_the_input_of_the_whole_head(make, named):
+    """FAULTS2 A10: Mahalanobis ran on the two numbers in the middle of an adapter."""
+    network = with_head(make)
+    module = OODModule(network, head="head" if named else None)
+    facts = module.probe(IMAGES)
+    assert (facts.head_problem, facts.width) == ("", WIDTH)
+    made = module(IMAGES)
+    assert torch.equal(OODModule(network, head="head" if named else None)(IMAGES).features, made.features)
+    assert made.features.shape == (4, WIDTH)
+    torch.testing.assert_close(module.head(made.features), made.logits)
+    torch.testing.assert_close(made.logits, network(IMAGES))
+
+
+@torch.no_grad()
+def test_a10_an_adapter_that_is_not_linear_has_features_but_no_head():
+    module = OODModule(with_head(lambda base: Adapter(base, between=nn.ReLU())))
+    facts = module.probe(IMAGES)
+    assert facts.width == WIDTH
+    assert "'head' gives the logits, but is not linear" in facts.head_problem
+    assert "not linear" in ViM().why_not(facts)
+    assert Energy().why_not(facts) == ""
+
+
+@torch.no_grad()
+def test_a10_an_untrained_adapter_adds_nothing():
+    network = with_head(Adapter)
+    network.head.lora_B["default"].weight.zero_()
+    module = OODModule(network)
+    made = module(IMAGES)
+    torch.testing.assert_close(made.features, OODModule(TinyConvNet(6))(IMAGES).features)
+    assert module.head_problem == ""
+
+
+@torch.no_grad()
+def test_a10_the_head_follows_the_weights_of_this_moment():
+    network = with_head(Adapter)
+    module = OODModule(network)
+    module(IMAGES)
+    network.head.base_layer.bias.add_(1.0)
+    torch.testing.assert_close(module.head(module(IMAGES).features), network(IMAGES))
+
+
+class SumOfTwo(nn.Module):
+    """Two layers with inputs of their own make the logits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(192, 5), nn.Linear(96, 5)
+        fill_arithmetic_(self)
+
+    def forward(self, images):
+        x = images.flatten(1)
+        return self.a(x) + self.b(x[:, :96])
+
+
+def test_a10_logits_of_two_layers_are_warned_of_with_width_and_layer():
+    with pytest.warns(UserWarning, match="the 192 inputs of layer 'a', .* other layers with as many outputs: b"):
+        facts = OODModule(SumOfTwo()).probe(IMAGES)
+    assert "not a linear function of the input of layer 'a'" in facts.head_problem
+
+
+class AdapterInTheNetwork(nn.Module):
+    """The adapter has no module of its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc, self.lora_a, self.lora_b = nn.Linear(192, 5), nn.Linear(192, 2), nn.Linear(2, 5)
+        fill_arithmetic_(self)
+
+    def forward(self, images):
+        x = images.flatten(1)
+        return self.fc(x) + self.lora_b(self.lora_a(x))
+
+
+def test_a10_an_adapter_without_a_module_of_its_own_is_warned_of_and_its_middle_is_not_taken():
+    with pytest.warns(UserWarning, match="the 192 inputs of layer 'fc', .* other layers with as many outputs: lora_b"):
+        assert OODModule(AdapterInTheNetwork()).probe(IMAGES).width == 192
+
+
+def test_a10_of_layers_of_one_width_the_last_gives_the_features():
+    with pytest.warns(
+        UserWarning, match="the 16 inputs of layer 'head_dist', .* other layers with as many outputs: head"
+    ):
+        assert OODModule(TinyDistilledNet(6)).probe(IMAGES).width == 16
+
+
+def test_a10_a_hidden_layer_with_as_many_outputs_is_no_part_of_the_head():
+    network = nn.Sequential(nn.Flatten(), nn.Linear(192, 6), nn.ReLU(), nn.Linear(6, 6), nn.Tanh())
+    facts = OODModule(fill_arithmetic_(network)).probe(IMAGES)  # a warning would be an error
+    assert facts.width == 6
+    assert "input of layer '3'" in facts.head_problem
+
+
+class Masks(TinyConvNet):
+    """Masks classes after the head."""
+
+    def __init__(self, mask) -> None:
+        super().__init__(6)
+        self.mask = mask
+
+    def forward(self, images):
+        return self.mask(super().forward(images))
+
+
+def _fill(value):
+    def mask(y):
+        y = y.clone()
+        y[:, [1, 4]] = value
+        return y
+
+    return mask
+
+
+@pytest.mark.parametrize("value", [-float("inf"), -1e9, torch.finfo(torch.float32).min])
+@torch.no_grad()
+def test_b13_masked_classes_keep_the_head(value):
+    """FAULTS2 B13: a bias of minus infinity, or classes that are masked behind the head, and the head was refused."""
+    in_bias = TinyConvNet(6)
+    in_bias.head.bias[[1, 4]] = value
+    for network in (in_bias, Masks(_fill(value)), Masks(lambda y: y + torch.tensor([0, value, 0, 0, value, 0]))):
+        module = OODModule(network)
+        assert module.probe(IMAGES).head_problem == "", network
+        made = module(IMAGES)
+        assert torch.equal(made.features, OODModule(TinyConvNet(6))(IMAGES).features)
+        torch.testing.assert_close(module.head(made.features), made.logits)
+
+
+@torch.no_grad()
+def test_b13_a_mask_hides_no_difference_of_the_other_classes():
+    def mask(y):
+        return _fill(-1e9)(y.tanh())
+
+    assert "not a linear function" in OODModule(Masks(mask)).probe(IMAGES).head_problem
+
+
+@torch.no_grad()
+def test_b13_a_mask_that_differs_by_image_is_no_head():
+    def mask(y):
+        y = y.clone()
+        y[0, 2] = -float("inf")
+        return y
+
+    assert "largest difference inf" in OODModule(Masks(mask)).probe(IMAGES).head_problem
