@@ -11,7 +11,7 @@ import pytest
 import oodlit
 
 PACKAGE = Path(oodlit.__file__).parent
-BASE = {"_lazy", "_version", "atomic", "errors", "outputs", "plan", "retry", "roles"}
+BASE = {"_lazy", "_version", "atomic", "errors", "outputs", "plan", "retry", "roles", "shares"}
 ROOMS = BASE | {
     "checks",
     "distributed",

@@ -137,7 +137,7 @@ class RankingMetric(StreamMetric):
         self.add_stream("id_scores", torch.float64)
         self.add_stream("ood_scores", torch.float64)
 
-    def update(self, scores: Tensor, *, is_ood: Tensor) -> None:
+    def update(self, scores: Tensor, is_ood: Tensor) -> None:
         """Take one batch, of any mixture of ID and OOD images.
 
         Args:
@@ -182,7 +182,7 @@ class SelectiveMetric(StreamMetric):
         self.add_stream("scores", torch.float64)
         self.add_stream("is_correct", torch.bool)
 
-    def update(self, scores: Tensor, *, is_correct: Tensor) -> None:
+    def update(self, scores: Tensor, is_correct: Tensor) -> None:
         """Take one batch.
 
         Args:
