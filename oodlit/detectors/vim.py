@@ -114,7 +114,7 @@ class ViM(Detector):
             scale = space.spread if space.spread > 0 else 1.0
             self.note(
                 f"the training features have no residual (mean norm {mean_norm:.4g}): alpha is formed from their"
-                f" distance to their mean, {scale:.4g}; fit on more images than dimensions, or use a smaller dim"
+                f" spread, {scale:.4g}; fit on more images than dimensions, or use a smaller dim"
             )
         if level / scale < 2 * space.slope:
             self.note(

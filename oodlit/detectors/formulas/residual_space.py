@@ -37,7 +37,7 @@ class ResidualSpace(NamedTuple):
     Args:
         origin: u = -W^+ b.
         basis: R, columns of unit length.
-        spread: Root of the mean squared distance of the training features to their mean.
+        spread: Root of the mean squared distance of the training features to their mean, or to u where all are equal.
         slope: Largest norm of W_c over the directions that no training image uses: so much can a logit grow with a
             residual that training knows nothing of.
         note: What a user should know; empty if there is nothing.
@@ -69,8 +69,7 @@ def residual_space(statistics: Statistics, head: Head, *, dim: int | None, owner
         )
 
     def space_of() -> ResidualSpace:
-        origin, values, vectors = statistics.memo("axes_around_head_origin", lambda: _axes(moments, head))
-        variance = max(0.0, float(values.sum() - (moments.mean - origin).square().sum()))
+        origin, values, vectors, variance = statistics.memo("axes_around_head_origin", lambda: _axes(moments, head))
         used = int((values > max(UNUSED * variance, ROUNDING * float(values[0]))).sum())
         basis = vectors[:, min(size, used) :].contiguous()
         unused = head.weight.double().to(vectors.device) @ vectors[:, used:]
@@ -79,14 +78,16 @@ def residual_space(statistics: Statistics, head: Head, *, dim: int | None, owner
             f"the training features span {used} dimensions: so many has the principal space, not {size};"
             " fit on more images, or on features without units that are always zero"
         )
-        return ResidualSpace(origin, basis, variance**0.5, slope, note if used < size else "")
+        away = float((moments.mean - origin).square().sum())
+        spread = variance if variance > 1e-24 * away else away  # squares of rounding errors are no variance
+        return ResidualSpace(origin, basis, spread**0.5, slope, note if used < size else "")
 
     # One tensor for all detectors with this dimension: `residual_norms` recognises it.
     return statistics.memo(("residual_space", size), space_of)
 
 
-def _axes(moments: ClassMoments, head: Head) -> tuple[Tensor, Tensor, Tensor]:
-    """Origin, and eigenvalues and eigenvectors of the second moment around it, from the largest down."""
+def _axes(moments: ClassMoments, head: Head) -> tuple[Tensor, Tensor, Tensor, float]:
+    """Origin, eigenvalues and eigenvectors of the second moment around it, from the largest down, and the variance."""
     # The shortest of the nearest solutions of W u = -b, as the pseudo-inverse gives it. The CPU allows any rank.
     weight, bias = head.weight.double().cpu(), head.offset.double().cpu()
     unmasked = bias > -float("inf")  # a masked class, with a bias of minus infinity, has no equation
@@ -95,8 +96,9 @@ def _axes(moments: ClassMoments, head: Head) -> tuple[Tensor, Tensor, Tensor]:
     solution = torch.linalg.lstsq(weight, -bias[:, None], driver="gelsd").solution
     origin = solution[:, 0].to(moments.mean.device)
     shift = moments.mean - origin
-    values, vectors = torch.linalg.eigh(moments.total_covariance + torch.outer(shift, shift))
-    return origin, values.flip(0), vectors.flip(1)
+    covariance = moments.total_covariance
+    values, vectors = torch.linalg.eigh(covariance + torch.outer(shift, shift))
+    return origin, values.flip(0), vectors.flip(1), float(covariance.trace())
 
 
 def residual_norms(
