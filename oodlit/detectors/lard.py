@@ -65,6 +65,7 @@ class LaRD(Detector):
     origin: Tensor
     whiten: Tensor
     whitened_means: Tensor
+    class_means: Tensor
     # knn
     bank: Tensor
     norms: Tensor
@@ -123,7 +124,7 @@ class LaRD(Detector):
         reduced = self._reduce(channel_means(outputs, self.layer))
         if self.density == "mahalanobis":
             inner = Outputs(features=reduced)
-            return -class_distances(inner, self.origin, self.whiten, self.whitened_means).amin(dim=1)
+            return -class_distances(inner, self.origin, self.whiten, self.whitened_means, self.class_means).amin(dim=1)
         if self.density == "knn":
             return -kth_distances(reduced, self.bank, self.norms, self.k)
         # log sum_j w_j N(h; m_j, (L_j L_j')^-1)

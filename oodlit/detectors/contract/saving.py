@@ -24,7 +24,7 @@ from oodlit.errors import FingerprintError, InvalidArgumentError, NotFittedError
 
 __all__ = ["FORMAT", "FitOrigin", "detector_to_config", "load", "save"]
 
-FORMAT = 2
+FORMAT = 3
 """Version of the file format; a new number means that older files can no longer be read."""
 
 
