@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, version_of
 
 __all__ = [
     "all_finite",
@@ -158,7 +158,7 @@ def memo_key(*tensors: Tensor) -> Hashable:
 
     The key holds the tensors and so keeps them alive: the address of a freed tensor may belong to another one later.
     """
-    return tuple((t, None if t.is_inference() else t._version) for t in tensors)
+    return tuple((t, version_of(t)) for t in tensors)
 
 
 @contextmanager
