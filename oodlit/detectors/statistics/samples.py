@@ -118,10 +118,9 @@ def _fields(detector: Any) -> frozenset[str]:
 
 
 def channel_means(outputs: Outputs, layer: str) -> Tensor:
-    """Means of a hidden activation over positions, float32 at least, (batch, channels).
+    """Means of a hidden activation (batch, channels, ...) over its positions, float32 at least, (batch, channels).
 
-    A map (batch, channels, height, width) is averaged over height and width, tokens (batch, tokens, channels) over
-    tokens; vectors stay as they are.
+    `OODModule` puts the channels first, also those of tokens and of maps with channels last; vectors stay as they are.
 
     Raises:
         InvalidArgumentError: The layer was not captured, or its activation has another form.
@@ -131,10 +130,10 @@ def channel_means(outputs: Outputs, layer: str) -> Tensor:
         known = ", ".join(hidden) or "none"
         raise InvalidArgumentError(f"Outputs: no hidden activation {layer!r} was captured; captured: {known}")
     value = hidden[layer]
-    if value.ndim not in (2, 3, 4):
+    if value.ndim < 2:
         raise InvalidArgumentError(
             f"hidden activation {layer!r} has shape {tuple(value.shape)}; (batch, channels, height, width),"
-            " (batch, tokens, channels) or (batch, channels) is needed"
+            " (batch, channels, tokens) or (batch, channels) is needed"
         )
     value = value.to(torch.promote_types(value.dtype, torch.float32))
-    return value.mean(dim={2: (), 3: (1,), 4: (2, 3)}[value.ndim]) if value.ndim > 2 else value
+    return value.mean(dim=tuple(range(2, value.ndim))) if value.ndim > 2 else value
