@@ -251,7 +251,9 @@ class Outputs:
         """
         derived = {name: value for name in _DERIVED if isinstance(value := self.__dict__.get(name), Tensor)}
         memo = {("memo", key): value for key, value in self._memo.items() if isinstance(value, Tensor)}
-        found = [name for name, tensor in self._fields() if self._versions[name] != version_of(tensor)]
+        fields = dict(self._fields())
+        found = [name for name, tensor in fields.items() if self._versions[name] != version_of(tensor)]
+        found = found or [name for name in fields if _WRITTEN in self._versions]
         stale = [name for name, tensor in derived.items() if self._versions[name] != version_of(tensor)]
         stale += [str(key[1]) for key, tensor in memo.items() if self._versions[key] != version_of(tensor)]
         if found or stale:
@@ -259,6 +261,10 @@ class Outputs:
             for name in derived:
                 del self.__dict__[name]
         return [*found, *stale]
+
+    def mark_written(self) -> None:
+        """Let `changed` name all fields: one was written to, and those of inference mode do not tell which."""
+        self._versions[_WRITTEN] = 1
 
     def _fields(self) -> list[tuple[str, Tensor]]:
         named = [(name, getattr(self, name)) for name in _TENSORS]
@@ -338,6 +344,7 @@ class Outputs:
 
 _TENSORS = ("logits", "features", "labels", "groups", "images")
 _PER_IMAGE = (*_TENSORS, "keys")
+_WRITTEN = "one of the fields"
 _DERIVED = [name for name, value in vars(Outputs).items() if isinstance(value, _derived)]
 
 

@@ -145,12 +145,7 @@ class Detector(nn.Module, ABC):
         # Out of inference mode: what is derived is then counted when it is written to, and its inputs cannot be.
         with plain_mode(), torch.autocast(outputs.device.type, enabled=False):
             self._check_inputs(outputs)
-            scores = self._score(outputs)
-        if changed := outputs.changed():
-            raise InvalidArgumentError(
-                f"{self!r} wrote to tensors that it shares with other detectors: {', '.join(changed)};"
-                " use operations that are not in place, or copy first"
-            )
+            scores = self._score_unshared(outputs)
         if scores.shape != (len(outputs),):
             raise InvalidArgumentError(
                 f"{self!r} gave scores of shape {tuple(scores.shape)} for {len(outputs)} images; (batch,) is needed"
@@ -275,6 +270,23 @@ class Detector(nn.Module, ABC):
                 f"{self!r} wrote to what other detectors are fitted on as well: {', '.join(changed)};"
                 " use operations that are not in place, or copy first"
             )
+
+    def _score_unshared(self, outputs: Outputs) -> Tensor:
+        """Score, and refuse a detector that writes to what others read."""
+        cause: RuntimeError | None = None
+        try:
+            scores = self._score(outputs)
+        except RuntimeError as error:
+            if "Inplace update to inference tensor" not in str(error):
+                raise
+            cause = error  # torch has written by then
+            outputs.mark_written()
+        if changed := outputs.changed():
+            raise InvalidArgumentError(
+                f"{self!r} wrote to tensors that it shares with other detectors: {', '.join(changed)};"
+                " use operations that are not in place, or copy first"
+            ) from cause
+        return scores
 
     def _check_inputs(self, outputs: Outputs) -> None:
         """Refuse outputs in which a needed field is missing, not finite, or not as wide as in the fit."""
