@@ -81,7 +81,7 @@ class StaysInHalfPrecision(TrainFreeDetector):
 class NeedsAutograd(_Logits):
     def _score(self, outputs):
         with torch.enable_grad():
-            logits = outputs.require("logits").clone().requires_grad_()
+            logits = outputs.require("logits").detach().requires_grad_()
             (gradient,) = torch.autograd.grad(logits.logsumexp(dim=1).sum(), logits)
         return (gradient * logits.detach()).sum(dim=1)
 
@@ -134,7 +134,8 @@ class ReadsMemoryAsItLies(TrainFreeDetector):
 
     def _score(self, outputs):
         value = outputs.hidden["act"].float()
-        return outputs.max_logits + 0.01 * value.view(len(value), value.shape[1], -1).mean(dim=2).amax(dim=1)
+        rows = value.as_strided(value.shape, torch.empty(value.shape).stride())
+        return outputs.max_logits + 0.01 * rows.flatten(2).mean(dim=2).amax(dim=1)
 
 
 class DrawsRandomNumbers(_Logits):
