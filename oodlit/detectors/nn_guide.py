@@ -16,7 +16,7 @@ from oodlit.outputs import Head, Outputs, unit
 
 __all__ = ["NNGuide"]
 
-MOST_NEGATIVE = 0.01
+MOST_NEGATIVE = 0.25
 """Largest share of training images whose energy may be zero or less, which depends on a constant in the bias."""
 
 
@@ -24,8 +24,8 @@ MOST_NEGATIVE = 0.01
 class NNGuide(Detector):
     """S = LSE(z) * mean of the k largest products of the unit feature with the bank, unit features times LSE(z).
 
-    Where more than 1 % of the energies in the bank are not positive, all energies are counted from a standard deviation
-    below the smallest one, and that is noted: zero depends on a constant in the bias, which no softmax sees.
+    Where more than a quarter of the energies in the bank are not positive, all energies are counted from a standard
+    deviation below the smallest one, which is noted: zero depends on a constant in the bias, which no softmax sees.
 
     Args:
         k: Number of neighbours, 1 <= k <= images in the bank; default 10.

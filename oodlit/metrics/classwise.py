@@ -162,5 +162,5 @@ class MeanOverClasses(GroupedMetric):
         return {
             "mean": self._float(mean_of(values)),
             "pooled": self._float(pooled),
-            "per_class": torch.tensor(values, dtype=torch.float64, device=self.device),
+            "per_class": self._float(values),
         }

@@ -11,7 +11,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from oodlit.checks import check_finite, check_head, check_outputs, check_shapes, plain_mode, sizes_of
+from oodlit.checks import (
+    WITHOUT_FLOAT64,
+    check_finite,
+    check_head,
+    check_outputs,
+    check_shapes,
+    plain_mode,
+    sizes_of,
+    where_float64_is,
+)
 from oodlit.detectors.contract.class_paths import construct, signature
 from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.statistics import Statistic, Statistics
@@ -104,6 +113,8 @@ class Detector(nn.Module, ABC):
         missing = [s.__name__ for s in self.required_statistics if s not in given or given[s].num_samples == 0]
         if missing:
             raise RequirementError(f"{self!r} must be fitted on training images; missing: {', '.join(missing)}")
+        if head is not None and head.weight.device.type in WITHOUT_FLOAT64:
+            head = head.to("cpu")
         self._fitted = False
         self.notes, self.fitted_on = (), ""
         needs = self.required_needs
@@ -129,7 +140,7 @@ class Detector(nn.Module, ABC):
             outputs: A batch; every field in `needs` must be there.
 
         Returns:
-            Shape (batch,), float32 or float64, higher = in-distribution.
+            Shape (batch,), float32 or float64, higher = in-distribution; on the CPU where the device has no float64.
 
         Raises:
             NotFittedError: The detector needs a fit and has none.
@@ -141,6 +152,7 @@ class Detector(nn.Module, ABC):
             raise NotFittedError(
                 f"{self!r} is not fitted; call oodlit.detectors.fit([...], batches, head) or load a saved fit first"
             )
+        outputs = where_float64_is(outputs)
         self._follow(outputs.device)
         # Out of inference mode: what is derived is then counted when it is written to, and its inputs cannot be.
         with plain_mode(), torch.autocast(outputs.device.type, enabled=False):

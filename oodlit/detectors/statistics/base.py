@@ -7,7 +7,7 @@ from typing import Any, ClassVar, TypeVar, final
 import torch
 from torchmetrics import Metric
 
-from oodlit.checks import check_finite, check_shapes, plain_mode, sizes_of
+from oodlit.checks import check_finite, check_shapes, plain_mode, sizes_of, where_float64_is
 from oodlit.detectors.statistics.labels import train_labels
 from oodlit.distributed import Group
 from oodlit.errors import InvalidArgumentError
@@ -78,6 +78,7 @@ class Statistic(Metric):
         """
         if len(outputs) == 0:
             return
+        outputs = where_float64_is(outputs)
         with plain_mode(), torch.autocast(outputs.device.type, enabled=False):
             check_finite(self, outputs, self.needs, self.finite_proxy(outputs))
             if "labels" in self.needs:
@@ -88,6 +89,7 @@ class Statistic(Metric):
         """Take in one batch."""
         if len(outputs) == 0:
             return
+        outputs = where_float64_is(outputs)
         self.check(outputs)
         with plain_mode(), torch.autocast(outputs.device.type, enabled=False):
             self._leave_inference_mode()
