@@ -2,14 +2,15 @@
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Model, Outputs, version_of
 
 __all__ = [
     "all_finite",
@@ -23,8 +24,11 @@ __all__ = [
     "name_images",
     "plain_mode",
     "sizes_of",
+    "where_float64_is",
 ]
 
+WITHOUT_FLOAT64 = frozenset({"mps"})
+"""Types of devices that cannot hold float64."""
 _CHECKED = ("logits", "features", "images")
 
 
@@ -158,7 +162,43 @@ def memo_key(*tensors: Tensor) -> Hashable:
 
     The key holds the tensors and so keeps them alive: the address of a freed tensor may belong to another one later.
     """
-    return tuple((t, None if t.is_inference() else t._version) for t in tensors)
+    return tuple((t, version_of(t)) for t in tensors)
+
+
+def where_float64_is(outputs: Outputs) -> Outputs:
+    """The outputs on the CPU, moved once per batch, if their device has no float64; else as they are.
+
+    Further passes of the network still run on its own device.
+    """
+    if outputs.device.type not in WITHOUT_FLOAT64:
+        return outputs
+    return outputs.memo("on the CPU", lambda: _on_cpu(outputs))
+
+
+def _on_cpu(outputs: Outputs) -> Outputs:
+    model = None if outputs.model is None else _ModelElsewhere(outputs.model, outputs.device)
+    return replace(outputs.to("cpu"), model=model)
+
+
+class _ModelElsewhere:
+    """A `Model` on another device, for tensors on the CPU."""
+
+    def __init__(self, model: Model, device: torch.device) -> None:
+        self._model, self._device = model, device
+
+    @property
+    def network(self) -> nn.Module:
+        return self._model.network
+
+    @property
+    def std(self) -> Tensor:
+        return self._model.std.cpu()
+
+    def logits(self, images: Tensor) -> Tensor:
+        return self._model.logits(images.to(self._device)).cpu()
+
+    def logits_from_map(self, feature_map: Tensor) -> Tensor:
+        return self._model.logits_from_map(feature_map.to(self._device)).cpu()
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from oodlit.errors import InvalidArgumentError
 
-__all__ = ["NEEDS", "BackboneFacts", "Head", "Model", "Outputs", "unit"]
+__all__ = ["NEEDS", "BackboneFacts", "Head", "Model", "Outputs", "unit", "version_of"]
 
 T = TypeVar("T")
 
@@ -130,6 +130,17 @@ class Head:
         return Head(self.weight.to(device=device, dtype=dtype), self.offset.to(device=device, dtype=dtype))
 
 
+class _derived(cached_property[T]):  # reads like the decorator that it is
+    """A cached property of `Outputs` that counts how often its value was written to."""
+
+    def __get__(self, instance: "Outputs", owner: type | None = None) -> T:  # type: ignore[override]
+        """Compute the value; called once, as the instance then has an attribute of this name."""
+        value = super().__get__(instance, owner)
+        if isinstance(value, Tensor):
+            instance._versions[str(self.attrname)] = version_of(value)
+        return value
+
+
 @dataclass(frozen=True, eq=False)
 class Outputs:
     """Outputs of a backbone for one batch; row i of every field belongs to the same image.
@@ -168,6 +179,7 @@ class Outputs:
     model: Model | None = None
     backbone: str = field(default="", repr=False)
     _memo: dict[Hashable, object] = field(default_factory=dict, init=False, repr=False)
+    _versions: dict[Hashable, int] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
         """Check that all fields speak of the same number of images; upcast half precision."""
@@ -201,6 +213,8 @@ class Outputs:
             raise InvalidArgumentError("Outputs: neither logits nor features are given; at least one is needed")
         if len(set(sizes.values())) > 1:
             raise InvalidArgumentError(f"Outputs: fields differ in their number of images: {sizes}")
+        for name, tensor in self._fields():
+            self._versions[name] = version_of(tensor)
 
     def __len__(self) -> int:
         """Number of images."""
@@ -231,47 +245,77 @@ class Outputs:
     def memo(self, key: Hashable, compute: Callable[[], T]) -> T:
         """`compute()`, evaluated once per batch for every `key`; shares work between detectors."""
         if key not in self._memo:
-            self._memo[key] = compute()
+            value = self._memo[key] = compute()
+            if isinstance(value, Tensor):
+                self._versions["memo", key] = version_of(value)
         return self._memo[key]  # type: ignore[return-value]  # the key decides the type of the value
 
-    @cached_property
+    def changed(self) -> list[str]:
+        """Which of the tensors that detectors share were written to since they were made; empty if none was.
+
+        What was derived from the fields is then forgotten, and computed anew when it is asked for. Fields that were
+        written to cannot be restored and are named every time. Writes through NumPy are not seen.
+        """
+        derived = {name: value for name in _DERIVED if isinstance(value := self.__dict__.get(name), Tensor)}
+        memo = {("memo", key): value for key, value in self._memo.items() if isinstance(value, Tensor)}
+        fields = dict(self._fields())
+        found = [name for name, tensor in fields.items() if self._versions[name] != version_of(tensor)]
+        found = found or [name for name in fields if _WRITTEN in self._versions]
+        stale = [name for name, tensor in derived.items() if self._versions[name] != version_of(tensor)]
+        stale += [str(key[1]) for key, tensor in memo.items() if self._versions[key] != version_of(tensor)]
+        if found or stale:
+            self._memo.clear()
+            for name in derived:
+                del self.__dict__[name]
+        return [*found, *stale]
+
+    def mark_written(self) -> None:
+        """Let `changed` name all fields: one was written to, and those of inference mode do not tell which."""
+        self._versions[_WRITTEN] = 1
+
+    def _fields(self) -> list[tuple[str, Tensor]]:
+        named = [(name, getattr(self, name)) for name in _TENSORS]
+        named += [(f"hidden[{name!r}]", value) for name, value in (self.hidden or {}).items()]
+        return [(name, value) for name, value in named if value is not None]
+
+    @_derived
     def predictions(self) -> Int[Tensor, " batch"]:
         """Predicted class: argmax of the logits."""
         return self.require("logits").argmax(dim=1)
 
-    @cached_property
+    @_derived
     def max_logits(self) -> Float[Tensor, " batch"]:
         """Largest logit."""
         return self.require("logits").amax(dim=1)
 
-    @cached_property
+    @_derived
     def probabilities(self) -> Float[Tensor, "batch classes"]:
         """Softmax of the logits."""
         return self.require("logits").softmax(dim=1)
 
-    @cached_property
+    @_derived
     def max_probabilities(self) -> Float[Tensor, " batch"]:
         """Largest softmax probability; 1 up to rounding for confident images, see `detectors.MSP` for its logarithm."""
         return self.probabilities.amax(dim=1)
 
-    @cached_property
+    @_derived
     def logsumexp(self) -> Float[Tensor, " batch"]:
         """Log-sum-exp of the logits."""
         # log p_max = z_max - LSE. Since p_max >= 1/classes, this is as exact as a sum of exponentials, and cheaper.
         return self.max_logits - self.max_probabilities.log()
 
-    @cached_property
+    @_derived
     def log_probabilities(self) -> Float[Tensor, "batch classes"]:
         """Log-softmax of the logits."""
         return self.require("logits").log_softmax(dim=1)
 
-    @cached_property
+    @_derived
     def feature_norms(self) -> Float[Tensor, " batch"]:
         """Euclidean norm of the features."""
         norms: Tensor = torch.linalg.vector_norm(self.require("features"), dim=1)
         return norms
 
-    @cached_property
+    @_derived
     def unit_features(self) -> Float[Tensor, "batch features"]:
         """Features divided by their norm; a zero vector stays zero."""
         return unit(self.require("features"))
@@ -307,6 +351,13 @@ class Outputs:
 
 _TENSORS = ("logits", "features", "labels", "groups", "images")
 _PER_IMAGE = (*_TENSORS, "keys")
+_WRITTEN = "one of the fields"
+_DERIVED = [name for name, value in vars(Outputs).items() if isinstance(value, _derived)]
+
+
+def version_of(tensor: Tensor) -> int:
+    """How often a tensor was written to; -1 for one of inference mode, which keeps no count."""
+    return -1 if tensor.is_inference() else tensor._version
 
 
 def unit(vectors: Float[Tensor, "batch features"]) -> Float[Tensor, "batch features"]:

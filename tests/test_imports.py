@@ -12,7 +12,7 @@ import oodlit
 
 PACKAGE = Path(oodlit.__file__).parent
 BASE = {
-    "_lazy", "_lightning", "_version", "atomic", "errors", "fingerprint", "outputs", "plan", "retry", "roles",
+    "_lazy", "_lightning", "_version", "atomic", "errors", "fingerprint", "outputs", "plan", "retry", "roles", "shares",
 }  # fmt: skip
 ROOMS = BASE | {
     "checks",

@@ -66,9 +66,8 @@ class ASH(Shaping):
         super().__init__()
         if variant not in ("s", "p", "b"):
             raise InvalidArgumentError(f"ASH: variant={variant!r}; 's', 'p' or 'b' is needed")
-        check_percentile("ASH", percentile)
         self.variant = variant
-        self.percentile = percentile
+        self.percentile = check_percentile("ASH", percentile)
         self.then = self._check_then(then)
 
     def _prepare(self, statistics: Statistics, head: Head) -> None:

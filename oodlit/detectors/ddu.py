@@ -10,7 +10,13 @@ from torch import Tensor
 from oodlit.checks import check_int
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.reference import Reference
-from oodlit.detectors.formulas.gaussian import RELATIVE_FLOOR, class_distances, class_gaussians
+from oodlit.detectors.formulas.gaussian import (
+    DOUBLE_ERROR,
+    RELATIVE_FLOOR,
+    TOLERANCE,
+    class_distances,
+    class_gaussians,
+)
 from oodlit.detectors.statistics import ClassCovariances, ClassMoments, ClassVariances, Statistic, Statistics
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import BackboneFacts, Head, Outputs
@@ -75,6 +81,7 @@ class DDU(Detector):
     origin: Tensor
     whiten: Tensor
     whitened_means: Tensor
+    class_means: Tensor
     means: Tensor
     factors: Tensor
     log_norms: Tensor
@@ -96,10 +103,10 @@ class DDU(Detector):
             log_norms = torch.linalg.slogdet(state["whiten"]).logabsdet.expand(len(state["whitened_means"]))
         else:
             assert isinstance(moments, (ClassCovariances, ClassVariances))
-            origin = moments.class_means.mean(dim=0)
             factors, log_norms = self._factors(moments)
-            state = {"origin": origin, "means": moments.class_means - origin, "factors": factors}
-        constant = len(state["origin"]) / 2 * math.log(2 * math.pi)
+            means = moments.class_means
+            state = {"origin": means.mean(dim=0), "means": means, "factors": factors}
+        constant = moments.class_means.shape[1] / 2 * math.log(2 * math.pi)
         for name, value in (state | {"log_norms": log_norms - constant}).items():
             self.register_buffer(name, value)
 
@@ -115,9 +122,9 @@ class DDU(Detector):
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
         if self.covariance == "tied":
-            distances = class_distances(outputs, self.origin, self.whiten, self.whitened_means)
+            distances = class_distances(outputs, self.origin, self.whiten, self.whitened_means, self.class_means)
         else:
-            x = outputs.require("features").double() - self.origin
+            x = outputs.require("features").double()
             distances = self._full(x) if self.covariance == "full" else self._diagonal(x)
         return (self.log_norms - distances / 2).logsumexp(dim=1)
 
@@ -126,10 +133,15 @@ class DDU(Detector):
         return torch.stack([((x - mean) @ factor).square().sum(dim=1) for mean, factor in classes], dim=1)
 
     def _diagonal(self, x: Tensor) -> Tensor:
-        precision = self.factors.square()
-        scaled = self.means * precision
-        squares = x.square() @ precision.T + (scaled * self.means).sum(dim=1)
-        return (squares - 2 * x @ scaled.T).clamp(min=0)
+        precision, centred, means = self.factors.square(), x - self.origin, self.means - self.origin
+        scaled = means * precision
+        squares = centred.square() @ precision.T + (scaled * means).sum(dim=1)
+        distances = (squares - 2 * centred @ scaled.T).clamp(min=0)
+        # Where a variance is at its bound, squares and products are larger than the distance by many orders.
+        rows = (DOUBLE_ERROR * squares > TOLERANCE * distances).any(dim=1).nonzero().flatten()
+        for label, (mean, factor) in enumerate(zip(self.means, self.factors, strict=True) if len(rows) else ()):
+            distances[rows, label] = ((x[rows] - mean) * factor).square().sum(dim=1)
+        return distances
 
 
 def _scale(moments: ClassCovariances) -> float:

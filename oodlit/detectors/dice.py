@@ -55,8 +55,7 @@ class DICE(Shaping):
 
     def __init__(self, percentile: float = 70.0, then: Detector | None = None) -> None:
         super().__init__()
-        check_percentile("DICE", percentile)
-        self.percentile = percentile
+        self.percentile = check_percentile("DICE", percentile)
         self.then = self._check_then(then)
 
     def _prepare(self, statistics: Statistics, head: Head) -> None:

@@ -2,13 +2,14 @@
 
 from typing import ClassVar, final
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.checks import check_int
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.reference import Reference
-from oodlit.detectors.formulas.neighbours import kth_distances
+from oodlit.detectors.formulas.neighbours import default_k, kth_distances
 from oodlit.detectors.statistics import FeatureBank, Statistics
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs
@@ -25,7 +26,8 @@ class KNN(Detector):
     its parts are moved to the outputs.
 
     Args:
-        k: Which neighbour, 1 <= k <= images in the bank; default 1000.
+        k: Which neighbour, 1 <= k <= images in the bank. None (default) goes by the size of the bank: 0.1 %, at most
+            1000, as in the paper; below 10 000 images 1 %, at most 10. Which one it was is noted.
         bank_size: Training images kept, chosen by the hash of their keys; None (default) = all.
 
     Raises:
@@ -52,28 +54,34 @@ class KNN(Detector):
         "https://arxiv.org/abs/2204.06507",
         "a sample of the training images is chosen by the hash of their keys",
     )
-    host_buffers = frozenset({"bank", "norms"})
+    host_buffers = frozenset({"bank", "norms", "neighbour"})
     bank: Tensor
     norms: Tensor
+    neighbour: Tensor
 
-    def __init__(self, k: int = 1000, bank_size: int | None = None) -> None:
+    def __init__(self, k: int | None = None, bank_size: int | None = None) -> None:
         super().__init__()
-        check_int("KNN", "k", k)
+        check_int("KNN", "k", k, optional=True)
         check_int("KNN", "bank_size", bank_size, optional=True)
-        if bank_size is not None and k > bank_size:
+        if bank_size is not None and k is not None and k > bank_size:
             raise InvalidArgumentError(f"KNN: k={k} is above bank_size={bank_size}; use k <= {bank_size}")
-        self.k = self.min_train = k
+        self.k = k
+        self.min_train = 1 if k is None else k
         self.bank_size = bank_size
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         bank, norms = statistics[FeatureBank].bank(self.bank_size)
-        if self.k > len(bank):
+        k = default_k(len(bank)) if self.k is None else self.k
+        if self.k is None:
+            self.note(f"k={k}, by the size of the bank, {len(bank)} training images; the presets are the paper's")
+        if k > len(bank):
             raise InvalidArgumentError(
                 f"{self!r}: k={self.k}, but the bank holds {len(bank)} training images;"
                 f" use k <= {len(bank)} or fit on more images"
             )
         self.register_buffer("bank", bank)
         self.register_buffer("norms", norms)
+        self.register_buffer("neighbour", torch.tensor(k))
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
-        return -kth_distances(outputs.require("features"), self.bank, self.norms, self.k)
+        return -kth_distances(outputs.require("features"), self.bank, self.norms, int(self.neighbour))

@@ -10,7 +10,7 @@ from oodlit.checks import check_int
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.formulas.gaussian import class_distances, class_gaussians
-from oodlit.detectors.formulas.neighbours import kth_distances
+from oodlit.detectors.formulas.neighbours import default_k, kth_distances
 from oodlit.detectors.statistics import ClassMoments, HiddenSample, Statistics, channel_means, train_labels
 from oodlit.detectors.statistics.feature_bank import exact_scaling
 from oodlit.errors import InvalidArgumentError
@@ -30,7 +30,7 @@ class LaRD(Detector):
         layer: Name of the layer in `Outputs.hidden`: a submodule of the network, or "feature_map" for the last block.
         density: "mahalanobis" (default), "knn" or "gmm".
         dim: Number of principal components, at least 1; None (default) = all channels as they are.
-        k: Neighbour of "knn", default 50.
+        k: Neighbour of "knn"; None (default) goes by the number of training images as in `KNN`, and is noted.
         components: Gaussians of "gmm", default 10.
         seed: Of the initialisation of "gmm", default 0.
 
@@ -65,9 +65,11 @@ class LaRD(Detector):
     origin: Tensor
     whiten: Tensor
     whitened_means: Tensor
+    class_means: Tensor
     # knn
     bank: Tensor
     norms: Tensor
+    neighbour: Tensor
     # gmm
     factors: Tensor
     shifts: Tensor
@@ -78,7 +80,7 @@ class LaRD(Detector):
         layer: str = "feature_map",
         density: Literal["mahalanobis", "knn", "gmm"] = "mahalanobis",
         dim: int | None = None,
-        k: int = 50,
+        k: int | None = None,
         components: int = 10,
         seed: int = 0,
     ) -> None:
@@ -86,7 +88,7 @@ class LaRD(Detector):
         if density not in ("mahalanobis", "knn", "gmm"):
             raise InvalidArgumentError(f"LaRD: density={density!r}; 'mahalanobis', 'knn' or 'gmm' is needed")
         check_int("LaRD", "dim", dim, optional=True)
-        check_int("LaRD", "k", k)
+        check_int("LaRD", "k", k, optional=True)
         check_int("LaRD", "components", components)
         self.layer = layer
         self.density = density
@@ -94,13 +96,15 @@ class LaRD(Detector):
         self.k = k
         self.components = components
         self.seed = seed
+        self.min_train = {"knn": k or 1, "gmm": components}.get(density, 0)
         self.layers = (layer,)
         self.needs = frozenset({"hidden", "labels"} if density == "mahalanobis" else {"hidden"})
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         sample = statistics[HiddenSample]
         values = sample.column(self.layer).double()
-        needed = {"knn": ("k", self.k), "gmm": ("components", self.components)}.get(self.density, ("", 0))
+        k = default_k(len(values)) if self.k is None else self.k
+        needed = {"knn": ("k", k), "gmm": ("components", self.components)}.get(self.density, ("", 0))
         if needed[1] > len(values):
             raise InvalidArgumentError(
                 f"{self!r}: {needed[0]}={needed[1]}, but there are {len(values)} training images"
@@ -113,7 +117,9 @@ class LaRD(Detector):
             state = _class_gaussians(reduced, labels)
         elif self.density == "knn":
             bank = exact_scaling(reduced)
-            state = {"bank": bank, "norms": torch.linalg.vector_norm(bank, dim=1)}
+            state = {"bank": bank, "norms": torch.linalg.vector_norm(bank, dim=1), "neighbour": torch.tensor(k)}
+            if self.k is None:
+                self.note(f"k={k}, by the number of training images, {len(bank)}")
         else:
             state = _mixture(reduced, self.components, self.seed)
         for name, value in state.items():
@@ -123,9 +129,9 @@ class LaRD(Detector):
         reduced = self._reduce(channel_means(outputs, self.layer))
         if self.density == "mahalanobis":
             inner = Outputs(features=reduced)
-            return -class_distances(inner, self.origin, self.whiten, self.whitened_means).amin(dim=1)
+            return -class_distances(inner, self.origin, self.whiten, self.whitened_means, self.class_means).amin(dim=1)
         if self.density == "knn":
-            return -kth_distances(reduced, self.bank, self.norms, self.k)
+            return -kth_distances(reduced, self.bank, self.norms, int(self.neighbour))
         # log sum_j w_j N(h; m_j, (L_j L_j')^-1)
         white = torch.einsum("bf,jfg->bjg", reduced, self.factors) - self.shifts
         return (self.log_weights - white.square().sum(dim=2) / 2).logsumexp(dim=1)

@@ -45,10 +45,11 @@ class Mahalanobis(Detector):
     origin: Tensor
     whiten: Tensor
     whitened_means: Tensor
+    class_means: Tensor
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         for name, value in class_gaussians(statistics).items():
             self.register_buffer(name, value)
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
-        return -class_distances(outputs, self.origin, self.whiten, self.whitened_means).amin(dim=1)
+        return -class_distances(outputs, self.origin, self.whiten, self.whitened_means, self.class_means).amin(dim=1)

@@ -103,7 +103,7 @@ def _dropout_on(network: nn.Module, seeds: Int[Tensor, " batch"]) -> Iterator[No
         rows = x.reshape(len(seeds), len(x) // len(seeds), *x.shape[1:])
         whole = not isinstance(layer, nn.Dropout)  # Dropout1d, 2d and 3d drop whole channels
         shape = rows.shape[1:3] if whole else rows.shape[1:]
-        kept = _uniform(seeds + calls * 104_729, shape.numel()).view(len(seeds), *shape) >= p
+        kept = _uniform(seeds.to(x.device) + calls * 104_729, shape.numel()).view(len(seeds), *shape) >= p
         kept = kept.view(*kept.shape, *[1] * (rows.ndim - kept.ndim))
         return (rows * kept / (1 - p)).reshape(x.shape).to(x.dtype) if p < 1 else torch.zeros_like(x)
 

@@ -16,10 +16,16 @@ from oodlit.outputs import Head, Outputs, unit
 
 __all__ = ["NNGuide"]
 
+MOST_NEGATIVE = 0.25
+"""Largest share of training images whose energy may be zero or less, which depends on a constant in the bias."""
+
 
 @final
 class NNGuide(Detector):
     """S = LSE(z) * mean of the k largest products of the unit feature with the bank, unit features times LSE(z).
+
+    Where more than a quarter of the energies in the bank are not positive, all energies are counted from a standard
+    deviation below the smallest one, which is noted: zero depends on a constant in the bias, which no softmax sees.
 
     Args:
         k: Number of neighbours, 1 <= k <= images in the bank; default 10.
@@ -54,6 +60,7 @@ class NNGuide(Detector):
         "the 1 % of the training images is chosen by the hash of their keys",
     )
     bank: Tensor
+    offset: Tensor
 
     def __init__(self, k: int = 10, bank_size: int = 12_811) -> None:
         super().__init__()
@@ -75,8 +82,23 @@ class NNGuide(Detector):
                 f" use k <= {len(features)} or fit on more images"
             )
         energies = sample.of_logits("logsumexp")[: self.bank_size]
-        self.register_buffer("bank", unit(features).mul_(energies[:, None]))
+        offset = self._offset(energies)
+        self.register_buffer("offset", energies.new_tensor(offset, dtype=torch.float64))
+        self.register_buffer("bank", unit(features).mul_(energies[:, None] - offset))
+
+    def _offset(self, energies: Tensor) -> float:
+        """Zero as published; below the training energies, where many of them are not positive."""
+        if float((energies <= 0).double().mean()) <= MOST_NEGATIVE:
+            return 0.0
+        energies = energies.double()
+        spread = float(energies.std(correction=0)) or 1.0
+        offset = float(energies.amin()) - spread
+        self.note(
+            "energies of training images are not positive: products of them would turn the order round; they count from"
+            f" {offset:.4g}, a standard deviation below the smallest, instead of zero"
+        )
+        return offset
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
         values, _ = largest_products(outputs.unit_features.to(self.bank.dtype), self.bank, self.k)
-        return outputs.logsumexp.double() * values.mean(dim=1, dtype=torch.float64)
+        return (outputs.logsumexp.double() - self.offset) * values.mean(dim=1, dtype=torch.float64)

@@ -15,6 +15,9 @@ from oodlit.outputs import Head, Outputs
 
 __all__ = ["OpenMax", "weibull_fit"]
 
+LEAST_LEVEL = 0.1
+"""Smallest mean of the largest logits that is no matter of a constant, relative to its excess over the mean logit."""
+
 
 @final
 class OpenMax(Detector):
@@ -23,8 +26,9 @@ class OpenMax(Detector):
     Per class the mean logit vector of the correctly classified training images, and a Weibull distribution of the
     `tail` largest distances to it. The `alpha` largest logits are revised, v_c = z_c (1 - w_c (alpha - rank_c) / alpha)
     with rank 0 for the largest and w_c the Weibull probability of the distance to class c; v_0 sums what they lose.
-    A class without a correctly classified image is never revised, and noted. A masked class, with a logit of minus
-    infinity, adds to no distance and loses nothing.
+    Where the largest logits are not positive on average, all logits are counted from the smallest of training, which is
+    noted. A class without a correctly classified image is never revised, and noted. A masked class, with a logit of
+    minus infinity, adds to no distance and loses nothing.
 
     Args:
         tail: Number of largest distances per class, at least 2, default 20; all of them where there are fewer.
@@ -61,6 +65,7 @@ class OpenMax(Detector):
     shapes: Tensor
     scales: Tensor
     starts: Tensor
+    offset: Tensor
 
     def __init__(self, tail: int = 20, alpha: int = 10) -> None:
         super().__init__()
@@ -75,7 +80,9 @@ class OpenMax(Detector):
         right = sample.predictions == labels
         if not right.any():
             raise RequirementError(f"{self!r}: none of {len(labels)} training images is classified correctly")
-        logits, labels = _unmasked(sample.require("logits")[right].double()), labels[right]
+        offset = self._offset(sample.require("logits")[right].double())
+        self.register_buffer("offset", torch.tensor(offset, dtype=torch.float64))
+        logits, labels = _unmasked(sample.require("logits")[right].double() - offset), labels[right]
         num_classes = logits.shape[1]
         counts = torch.bincount(labels, minlength=num_classes)
         means = logits.new_zeros(num_classes, num_classes).index_add_(0, labels, logits)
@@ -91,8 +98,21 @@ class OpenMax(Detector):
         for name, value in {"means": means, "shapes": shapes, "scales": scales, "starts": starts}.items():
             self.register_buffer(name, value)
 
+    def _offset(self, logits: Float[Tensor, "batch classes"]) -> float:
+        """Zero as published; the smallest logit, where the largest ones are not positive on average."""
+        unmasked = logits[logits > -float("inf")]
+        level = float(logits.amax(dim=1).mean())
+        if level > 0 and level >= LEAST_LEVEL * (level - float(unmasked.mean())):
+            return 0.0
+        offset = float(unmasked.amin())
+        self.note(
+            f"the mean of the largest logits is {level:.4g}: to take away a share of them would raise them;"
+            f" logits are counted from the smallest one, {offset:.4g}, instead of zero"
+        )
+        return offset
+
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
-        logits = outputs.require("logits").double()
+        logits = outputs.require("logits").double() - self.offset
         alpha = min(self.alpha, logits.shape[1])
         top, classes = logits.topk(alpha, dim=1)
         revised, unknown, unmasked = logits, logits.new_zeros(len(logits)), _unmasked(logits)

@@ -42,6 +42,7 @@ class RelativeMahalanobis(Detector):
     origin: Tensor
     whiten: Tensor
     whitened_means: Tensor
+    class_means: Tensor
     whiten_total: Tensor
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
@@ -50,5 +51,5 @@ class RelativeMahalanobis(Detector):
         self.register_buffer("whiten_total", total_whitening(statistics))
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
-        nearest = class_distances(outputs, self.origin, self.whiten, self.whitened_means).amin(dim=1)
+        nearest = class_distances(outputs, self.origin, self.whiten, self.whitened_means, self.class_means).amin(dim=1)
         return squared_norms(outputs, self.origin, self.whiten_total) - nearest

@@ -8,7 +8,7 @@ from torch import Tensor
 from oodlit.checks import check_int
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.reference import Reference
-from oodlit.detectors.formulas.residual_space import residual_basis, residual_norms
+from oodlit.detectors.formulas.residual_space import residual_norms, residual_space
 from oodlit.detectors.statistics import ClassMoments, Statistics
 from oodlit.outputs import Head, Outputs
 
@@ -56,9 +56,11 @@ class Residual(Detector):
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`
-        origin, residual = residual_basis(statistics, head, dim=self.dim, owner=repr(self))
-        self.register_buffer("origin", origin)
-        self.register_buffer("residual", residual)
+        space = residual_space(statistics, head, dim=self.dim, owner=repr(self))
+        if space.note:
+            self.note(space.note)
+        self.register_buffer("origin", space.origin)
+        self.register_buffer("residual", space.basis)
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
         return -residual_norms(outputs, self.origin, self.residual)

@@ -55,8 +55,7 @@ class SCALE(Shaping):
 
     def __init__(self, percentile: float = 85.0, then: Detector | None = None) -> None:
         super().__init__()
-        check_percentile("SCALE", percentile)
-        self.percentile = percentile
+        self.percentile = check_percentile("SCALE", percentile)
         self.then = self._check_then(then)
 
     def _prepare(self, statistics: Statistics, head: Head) -> None:

@@ -9,11 +9,16 @@ from torch import Tensor
 from oodlit.checks import check_int
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.reference import Reference
-from oodlit.detectors.formulas.residual_space import residual_basis, residual_norms
+from oodlit.detectors.formulas.residual_space import ResidualSpace, residual_norms, residual_space
 from oodlit.detectors.statistics import ClassMoments, Statistics, TrainSample
 from oodlit.outputs import Head, Outputs
 
 __all__ = ["ViM"]
+
+LEAST_LEVEL = 0.1
+"""Smallest mean of the largest logits from which alpha is formed, relative to their excess over the mean logit."""
+LEAST_RESIDUAL = 1e-5
+"""Smallest mean residual from which alpha is formed, relative to the spread of the features."""
 
 
 @final
@@ -21,8 +26,16 @@ class ViM(Detector):
     """S = LSE(z) - alpha * |R'(x - u)|, u = -W^+ b: energy minus a virtual logit made of the residual.
 
     R spans what the first `dim` eigenvectors of (1/N) sum (x-u)(x-u)' leave over; alpha = mean(max_c z) /
-    mean(|R'(x-u)|) over a sample of the training images (all of them up to 50 000). Where alpha would be negative (mean
-    of the largest logits below zero) its absolute value is used, so that a larger residual always lowers the score.
+    mean(|R'(x-u)|) over a sample of the training images (all of them up to 50 000).
+
+    Where this alpha says nothing it is replaced, and noted, so that a larger residual always lowers the score:
+
+    - The mean of the largest logits depends on a constant in the bias, which no softmax sees. Below 0.1 of their excess
+      over the mean of all logits, that excess takes its place.
+    - Training images without a residual, below 1e-5 of their root mean squared distance to their mean: that distance
+      takes its place.
+    - Along directions that no training image uses (dead units, fewer images than dimensions) the head may let a logit
+      grow with the residual: alpha is at least twice that slope. Such directions never are part of the principal space.
 
     Args:
         dim: Dimension of the principal space, 1 <= dim < features. None (default) goes by the width D: 1000 if
@@ -68,18 +81,47 @@ class ViM(Detector):
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`
-        origin, residual = residual_basis(statistics, head, dim=self.dim, owner=repr(self))
+        space = residual_space(statistics, head, dim=self.dim, owner=repr(self))
+        if space.note:
+            self.note(space.note)
         sample = statistics[TrainSample]
-        mean_norm = origin.new_zeros(())
+        total = space.origin.new_zeros(())
         for rows in torch.split(sample.column("features", ordered=False), 1024):  # in parts: float64 is twice the size
-            part = Outputs(features=rows.to(origin.device))
-            mean_norm = mean_norm + residual_norms(part, origin, residual).sum()
-        mean_logit = sample.of_logits("max_logits", ordered=False).sum(dtype=torch.float64).to(origin.device)
-        # Training images without any residual leave alpha undefined; 1 then keeps "more residual is worse".
-        alpha = (mean_logit / mean_norm).abs() if mean_norm > 0 else mean_norm.new_ones(())
-        self.register_buffer("origin", origin)
-        self.register_buffer("residual", residual)
-        self.register_buffer("alpha", alpha)
+            part = Outputs(features=rows.to(space.origin.device))
+            total = total + residual_norms(part, space.origin, space.basis).sum()
+        largest = sample.of_logits("max_logits", ordered=False).sum(dtype=torch.float64)
+        alpha = self._alpha(statistics, head, space, float(largest) / sample.num_kept, float(total) / sample.num_kept)
+        self.register_buffer("origin", space.origin)
+        self.register_buffer("residual", space.basis)
+        self.register_buffer("alpha", space.origin.new_tensor(alpha))
+
+    def _alpha(
+        self, statistics: Statistics, head: Head, space: ResidualSpace, mean_logit: float, mean_norm: float
+    ) -> float:
+        """Alpha as published, as far as it is positive and does not come from rounding."""
+        unmasked = head.offset > -float("inf")
+        weight, bias = head.weight[unmasked].double().mean(dim=0), head.offset[unmasked].double().mean()
+        mean = statistics[ClassMoments].mean.to(weight.device)
+        excess = mean_logit - float(weight @ mean + bias)  # over the mean of all logits: no constant is part of it
+        level, scale = mean_logit, mean_norm
+        if level < LEAST_LEVEL * excess or level <= 0:
+            level = excess if excess > 1e-6 * abs(mean_logit) else 1.0
+            self.note(
+                f"the mean of the largest logits is {mean_logit:.4g}, no scale for alpha: it depends on a constant"
+                f" that the softmax does not see; alpha is formed from their excess over the mean logit, {level:.4g}"
+            )
+        if scale <= LEAST_RESIDUAL * space.spread or scale == 0:
+            scale = space.spread if space.spread > 0 else 1.0
+            self.note(
+                f"the training features have no residual (mean norm {mean_norm:.4g}): alpha is formed from their"
+                f" spread, {scale:.4g}; fit on more images than dimensions, or use a smaller dim"
+            )
+        if level / scale < 2 * space.slope:
+            self.note(
+                f"alpha is raised from {level / scale:.4g} to {2 * space.slope:.4g}: along directions that no training"
+                " image uses the logits grow faster than the residual costs"
+            )
+        return max(level / scale, 2 * space.slope)
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
         return outputs.logsumexp - self.alpha * residual_norms(outputs, self.origin, self.residual)

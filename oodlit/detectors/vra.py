@@ -54,12 +54,10 @@ class VRA(Shaping):
 
     def __init__(self, low: float = 1.0, high: float = 99.0, then: Detector | None = None) -> None:
         super().__init__()
-        check_percentile("VRA", low, small=True)
-        check_percentile("VRA", high)
-        if low >= high:
+        self.low = check_percentile("VRA", low, small=True)
+        self.high = check_percentile("VRA", high)
+        if self.low >= self.high:
             raise InvalidArgumentError(f"VRA: low={low} is not below high={high}")
-        self.low = low
-        self.high = high
         self.then = self._check_then(then)
 
     def _prepare(self, statistics: Statistics, head: Head) -> None:

@@ -69,7 +69,7 @@ class Accuracy(StreamMetric):
         self.add_count("correct")
         self.add_count("total")
 
-    def update(self, predictions: Int[Tensor, " batch"], *, labels: Int[Tensor, " batch"]) -> None:
+    def update(self, predictions: Int[Tensor, " batch"], labels: Int[Tensor, " batch"]) -> None:
         """Count one batch.
 
         Args:

@@ -12,11 +12,12 @@ from oodlit.metrics.entry import Entry, ranked
 from oodlit.metrics.ranking import Ranking, ScoreLike, exact_share, rank
 from oodlit.metrics.undefined import undefined
 from oodlit.roles import Role
+from oodlit.shares import ShareLike
 
 __all__ = ["ENTRIES", "AUPRError", "AUPRSuccess", "aupr_error", "aupr_success"]
 
 
-def aupr_success(id_scores: ScoreLike, ood_scores: ScoreLike, *, prior: float | int | Fraction | None = None) -> float:
+def aupr_success(id_scores: ScoreLike, ood_scores: ScoreLike, *, prior: ShareLike | None = None) -> float:
     r"""AUPR-S (AUPR-in): average precision with **ID** as the positive class, found by a high score.
 
     :math:`\sum_t (R_t - R_{t^+}) P_t` over all distinct scores t, descending, with recall
@@ -45,7 +46,7 @@ def aupr_success(id_scores: ScoreLike, ood_scores: ScoreLike, *, prior: float | 
     return aupr_success_of(rank(id_scores, ood_scores), prior=prior)
 
 
-def aupr_error(id_scores: ScoreLike, ood_scores: ScoreLike, *, prior: float | int | Fraction | None = None) -> float:
+def aupr_error(id_scores: ScoreLike, ood_scores: ScoreLike, *, prior: ShareLike | None = None) -> float:
     r"""AUPR-E (AUPR-out): average precision with **OOD** as the positive class, found by a low score.
 
     The definition of `aupr_success` with the groups exchanged and the scores negated; `prior` is still the share of ID
@@ -70,7 +71,7 @@ def aupr_error(id_scores: ScoreLike, ood_scores: ScoreLike, *, prior: float | in
     return aupr_error_of(rank(id_scores, ood_scores), prior=prior)
 
 
-def aupr_success_of(ranking: Ranking, *, prior: float | int | Fraction | None = None) -> float:
+def aupr_success_of(ranking: Ranking, *, prior: ShareLike | None = None) -> float:
     """AUPR-S of a ranking that exists already."""
     odds = _odds(ranking, prior)
     if reason := ranking.missing():
@@ -80,7 +81,7 @@ def aupr_success_of(ranking: Ranking, *, prior: float | int | Fraction | None = 
     return float((true_positives / (true_positives + false_positives / odds)).sum() / ranking.n_id)
 
 
-def aupr_error_of(ranking: Ranking, *, prior: float | int | Fraction | None = None) -> float:
+def aupr_error_of(ranking: Ranking, *, prior: ShareLike | None = None) -> float:
     """AUPR-E of a ranking that exists already."""
     odds = _odds(ranking, prior)
     if reason := ranking.missing():
@@ -90,8 +91,8 @@ def aupr_error_of(ranking: Ranking, *, prior: float | int | Fraction | None = No
     return float((true_positives / (true_positives + false_positives * odds)).sum() / ranking.n_ood)
 
 
-def exact_prior(prior: float | int | Fraction | None) -> Fraction | None:
-    """`prior` as the decimal number that is written, checked to be None or in (0, 1)."""
+def exact_prior(prior: ShareLike | None) -> Fraction | None:
+    """`prior` as the number that was meant, checked to be None or in (0, 1)."""
     message = f"prior={prior!r}: the share of ID images, in (0, 1), or None is needed"
     if prior is None:
         return None
@@ -99,12 +100,14 @@ def exact_prior(prior: float | int | Fraction | None) -> Fraction | None:
         exact = exact_share(prior, "prior")
     except InvalidArgumentError:
         raise InvalidArgumentError(message) from None
-    if exact == 1:
+    if exact == 1:  # within rounding: the odds are those of the number itself
+        exact = Fraction(float(prior))
+    if exact >= 1:
         raise InvalidArgumentError(message)
     return exact
 
 
-def _odds(ranking: Ranking, prior: float | int | Fraction | None) -> float:
+def _odds(ranking: Ranking, prior: ShareLike | None) -> float:
     """Weight of one ID image relative to one OOD image; 1 without a prior."""
     exact = exact_prior(prior)
     if exact is None or ranking.missing():
@@ -116,7 +119,7 @@ def _odds(ranking: Ranking, prior: float | int | Fraction | None) -> float:
 class _AUPR(RankingMetric):
     higher_is_better = True
 
-    def __init__(self, *, prior: float | int | Fraction | None = None, **kwargs: Any) -> None:
+    def __init__(self, prior: ShareLike | None = None, **kwargs: Any) -> None:
         """Check the prior."""
         exact_prior(prior)
         super().__init__(**kwargs)

@@ -51,7 +51,7 @@ class StreamMetric(torchmetrics.Metric):
     def append(self, name: str, values: Tensor) -> None:
         """Append one batch to a stream; no values, no entry."""
         if len(values):
-            getattr(self, name).append(values.detach().to(device=self.device, dtype=self._stream_dtypes[name]))
+            getattr(self, name).append(values.detach().to(self._empty(name).device).to(self._stream_dtypes[name]))
 
     def stream(self, name: str) -> Tensor:
         """All values of a stream, of all processes once they are gathered."""
@@ -119,10 +119,16 @@ class StreamMetric(torchmetrics.Metric):
         return self._plot(val, ax)
 
     def _empty(self, name: str) -> Tensor:
-        return torch.empty(0, dtype=self._stream_dtypes[name], device=self.device)
+        return torch.empty(0, dtype=self._stream_dtypes[name], device="cpu" if self._is_narrow else self.device)
 
-    def _float(self, value: float) -> Tensor:
-        return torch.tensor(value, dtype=torch.float64, device=self.device)
+    @property
+    def _is_narrow(self) -> bool:
+        """Whether the device has no float64: scores then stay on the CPU."""
+        return self.device.type == "mps"
+
+    def _float(self, value: float | list[float]) -> Tensor:
+        dtype = torch.float32 if self._is_narrow else torch.float64
+        return torch.tensor(value, dtype=dtype, device=self.device)
 
 
 class RankingMetric(StreamMetric):
@@ -137,7 +143,7 @@ class RankingMetric(StreamMetric):
         self.add_stream("id_scores", torch.float64)
         self.add_stream("ood_scores", torch.float64)
 
-    def update(self, scores: Tensor, *, is_ood: Tensor) -> None:
+    def update(self, scores: Tensor, is_ood: Tensor) -> None:
         """Take one batch, of any mixture of ID and OOD images.
 
         Args:
@@ -182,7 +188,7 @@ class SelectiveMetric(StreamMetric):
         self.add_stream("scores", torch.float64)
         self.add_stream("is_correct", torch.bool)
 
-    def update(self, scores: Tensor, *, is_correct: Tensor) -> None:
+    def update(self, scores: Tensor, is_correct: Tensor) -> None:
         """Take one batch.
 
         Args:

@@ -10,6 +10,7 @@ from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.intervals import check_confidence
 from oodlit.metrics.ranking import exact_share, smallest_count
 from oodlit.metrics.threshold import check_rule
+from oodlit.shares import ShareLike
 
 __all__ = ["Replicates", "percentile_interval", "stratified_bootstrap"]
 
@@ -45,7 +46,7 @@ def stratified_bootstrap(
     ood_scores: Float[np.ndarray, "detectors m"],
     groups: Int[np.ndarray, " m"],
     *,
-    tpr: float | int | Fraction = 0.95,
+    tpr: ShareLike = 0.95,
     rule: str = "attained",
     repetitions: int = 1000,
     seed: int = 0,
@@ -113,7 +114,7 @@ def stratified_bootstrap(
     return Replicates(fpr, auroc, sizes)
 
 
-def percentile_interval(replicates: np.ndarray, *, confidence: float = 0.95) -> tuple[np.ndarray, np.ndarray]:
+def percentile_interval(replicates: np.ndarray, *, confidence: ShareLike = 0.95) -> tuple[np.ndarray, np.ndarray]:
     """Lower and upper percentile of the repetitions, along the first axis.
 
     Example:
@@ -121,7 +122,7 @@ def percentile_interval(replicates: np.ndarray, *, confidence: float = 0.95) -> 
         >>> round(float(low), 2), round(float(high), 2)
         (0.05, 0.95)
     """
-    check_confidence(confidence)
+    confidence = check_confidence(confidence)
     low, high = np.quantile(replicates, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
     return np.asarray(low), np.asarray(high)
 

@@ -82,7 +82,7 @@ class GroupedMetric(StreamMetric):
         self.add_stream("ood_scores", torch.float64)
         self.add_stream("ood_groups", torch.int64)
 
-    def update(self, scores: Tensor, *, is_ood: Tensor, groups: Int[Tensor, " batch"]) -> None:
+    def update(self, scores: Tensor, is_ood: Tensor, groups: Int[Tensor, " batch"]) -> None:
         """Take one batch, of any mixture of ID and OOD images.
 
         Args:
@@ -162,5 +162,5 @@ class MeanOverClasses(GroupedMetric):
         return {
             "mean": self._float(mean_of(values)),
             "pooled": self._float(pooled),
-            "per_class": torch.tensor(values, dtype=torch.float64, device=self.device),
+            "per_class": self._float(values),
         }

@@ -79,7 +79,7 @@ class DetectionErrorRate(SelectiveMetric):
 
     higher_is_better = False
 
-    def __init__(self, *, threshold: float | int, **kwargs: Any) -> None:
+    def __init__(self, threshold: float | int, **kwargs: Any) -> None:
         """Keep the threshold."""
         _check_threshold(threshold)
         super().__init__(**kwargs)

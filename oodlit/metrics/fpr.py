@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 from oodlit.metrics.base import RankingMetric
@@ -11,13 +10,12 @@ from oodlit.metrics.ranking import Ranking, ScoreLike, exact_share, rank, smalle
 from oodlit.metrics.threshold import acceptance_threshold, check_rule
 from oodlit.metrics.undefined import undefined
 from oodlit.roles import Role
+from oodlit.shares import ShareLike
 
 __all__ = ["ENTRIES", "FPRAtTPR", "fpr_at_tpr", "fpr_at_tprs"]
 
 
-def fpr_at_tpr(
-    id_scores: ScoreLike, ood_scores: ScoreLike, *, tpr: float | int | Fraction = 0.95, rule: str = "attained"
-) -> float:
+def fpr_at_tpr(id_scores: ScoreLike, ood_scores: ScoreLike, *, tpr: ShareLike = 0.95, rule: str = "attained") -> float:
     r"""Share of OOD scores that are accepted: :math:`|\{s \in OOD: s \ge t\}| / m`.
 
     ID is the positive class; t is `acceptance_threshold(id_scores, tpr=tpr, rule=rule)`. A tie group is accepted or
@@ -44,7 +42,7 @@ def fpr_at_tpr(
 
 
 def fpr_at_tprs(
-    id_scores: ScoreLike, ood_scores: ScoreLike, *, tprs: Sequence[float | int | Fraction], rule: str = "attained"
+    id_scores: ScoreLike, ood_scores: ScoreLike, *, tprs: Sequence[ShareLike], rule: str = "attained"
 ) -> list[float]:
     """`fpr_at_tpr` for several values of `tpr`, from one sort.
 
@@ -56,7 +54,7 @@ def fpr_at_tprs(
     return [fpr_of(ranking, tpr=tpr, rule=rule) for tpr in tprs]
 
 
-def fpr_of(ranking: Ranking, *, tpr: float | int | Fraction, rule: str) -> float:
+def fpr_of(ranking: Ranking, *, tpr: ShareLike, rule: str) -> float:
     """FPR of a ranking that exists already."""
     check_rule(rule)
     exact_share(tpr)
@@ -65,7 +63,7 @@ def fpr_of(ranking: Ranking, *, tpr: float | int | Fraction, rule: str) -> float
     return accepted_count(ranking, tpr=tpr, rule=rule) / ranking.n_ood
 
 
-def accepted_count(ranking: Ranking, *, tpr: float | int | Fraction, rule: str) -> int:
+def accepted_count(ranking: Ranking, *, tpr: ShareLike, rule: str) -> int:
     """How many OOD scores are at or above the threshold."""
     if rule == "attained":
         index = ranking.n_id - smallest_count(tpr, ranking.n_id)
@@ -96,7 +94,7 @@ class FPRAtTPR(RankingMetric):
 
     higher_is_better = False
 
-    def __init__(self, *, tpr: float | int | Fraction = 0.95, rule: str = "attained", **kwargs: Any) -> None:
+    def __init__(self, tpr: ShareLike = 0.95, rule: str = "attained", **kwargs: Any) -> None:
         """Check the settings."""
         check_rule(rule)
         exact_share(tpr)

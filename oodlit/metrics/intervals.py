@@ -1,9 +1,10 @@
 """Intervals for shares and AUROC: how far a value can be from the truth."""
 
 from collections.abc import Sequence
+from fractions import Fraction
 from functools import lru_cache
-from numbers import Real
 from operator import index
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,11 +12,12 @@ from scipy.stats import norm
 
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.ranking import ArrayConvertible, Ranking, ScoreLike, as_flags, as_scores, rank
+from oodlit.shares import ShareLike, exact_number
 
 __all__ = ["augrc_interval", "auroc_interval", "wilson_interval"]
 
 
-def wilson_interval(successes: int, total: int, *, confidence: float = 0.95) -> tuple[float, float]:
+def wilson_interval(successes: int, total: int, *, confidence: ShareLike = 0.95) -> tuple[float, float]:
     r"""Wilson score interval for a share k/n.
 
     :math:`\left(\hat p + \frac{z^2}{2n} \pm z \sqrt{\frac{\hat p (1 - \hat p)}{n} + \frac{z^2}{4n^2}}\right)
@@ -40,7 +42,7 @@ def wilson_interval(successes: int, total: int, *, confidence: float = 0.95) -> 
     References:
         Wilson: Probable Inference, the Law of Succession, and Statistical Inference. JASA 1927.
     """
-    check_confidence(confidence)
+    confidence = check_confidence(confidence)
     try:
         successes, total = index(successes), index(total)
     except TypeError:
@@ -52,7 +54,7 @@ def wilson_interval(successes: int, total: int, *, confidence: float = 0.95) -> 
     return _wilson(successes / total, total, confidence)
 
 
-def auroc_interval(id_scores: ScoreLike, ood_scores: ScoreLike, *, confidence: float = 0.95) -> tuple[float, float]:
+def auroc_interval(id_scores: ScoreLike, ood_scores: ScoreLike, *, confidence: ShareLike = 0.95) -> tuple[float, float]:
     r"""Interval for the AUROC of one class: Wilson's formula with an effective number of images.
 
     DeLong's variance V of the AUROC A gives the number of images :math:`n_e = A (1 - A) / V` with which a share would
@@ -80,7 +82,7 @@ def auroc_interval(id_scores: ScoreLike, ood_scores: ScoreLike, *, confidence: f
         DeLong, DeLong, Clarke-Pearson: Comparing the Areas under Two or More Correlated Receiver Operating
         Characteristic Curves. Biometrics 1988.
     """
-    check_confidence(confidence)
+    confidence = check_confidence(confidence)
     return auroc_interval_of(rank(id_scores, ood_scores), confidence)
 
 
@@ -98,7 +100,7 @@ def auroc_interval_of(ranking: Ranking, confidence: float) -> tuple[float, float
 
 
 def augrc_interval(
-    scores: ScoreLike, is_correct: ArrayConvertible | Sequence[bool], *, confidence: float = 0.95
+    scores: ScoreLike, is_correct: ArrayConvertible | Sequence[bool], *, confidence: ShareLike = 0.95
 ) -> tuple[float, float]:
     r"""Interval for the AUGRC: Wilson's formula with an effective number of images.
 
@@ -123,7 +125,7 @@ def augrc_interval(
         >>> [round(end, 3) for end in augrc_interval([0.9, 0.8, 0.7, 0.6], [True, False, True, True])]
         [0.021, 0.411]
     """
-    check_confidence(confidence)
+    confidence = check_confidence(confidence)
     values = as_scores(scores)
     correct = as_flags(is_correct, "is_correct", like=values)
     return augrc_interval_of(rank(values[correct], values[~correct]), confidence)
@@ -144,7 +146,7 @@ def augrc_interval_of(ranking: Ranking, confidence: float) -> tuple[float, float
 
 
 def _wilson(share: float, total: float | int, confidence: float) -> tuple[float, float]:
-    z = _normal_quantile(float(confidence))
+    z = _normal_quantile(confidence)
     total = max(total, 1)
     centre = share + z * z / (2 * total)
     half = z * float(np.sqrt(share * (1 - share) / total + z * z / (4 * total * total)))
@@ -160,7 +162,11 @@ def _normal_quantile(confidence: float) -> float:
     return float(norm.isf((1 - confidence) / 2))
 
 
-def check_confidence(confidence: object) -> None:
-    """Raise unless the confidence is in (0, 1)."""
-    if not (isinstance(confidence, Real) and 0 < float(confidence) < 1):
+def check_confidence(confidence: Any) -> float:
+    """The confidence that was meant; an error unless it is in (0, 1)."""
+    exact = exact_number(confidence)
+    if exact == 1 and float(confidence) < 1:  # within rounding: the number itself is meant
+        exact = Fraction(float(confidence))
+    if exact is None or not 0 < exact < 1:
         raise InvalidArgumentError(f"confidence={confidence!r}: a share in (0, 1) is needed, such as 0.95")
+    return float(exact)

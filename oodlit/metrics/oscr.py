@@ -72,7 +72,7 @@ class OSCR(StreamMetric):
         for name in ("correct_scores", "wrong_scores", "ood_scores"):
             self.add_stream(name, torch.float64)
 
-    def update(self, scores: Tensor, *, is_ood: Tensor, is_correct: Tensor) -> None:
+    def update(self, scores: Tensor, is_ood: Tensor, is_correct: Tensor) -> None:
         """Take one batch.
 
         Args:

@@ -1,11 +1,9 @@
 """Scores in order: what every ranking metric is computed from, sorted once and reused."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from numbers import Rational, Real
 from typing import Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
@@ -14,6 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from oodlit.errors import InvalidArgumentError, NonFiniteScoreError
+from oodlit.shares import ShareLike, exact_number
 
 __all__ = [
     "Ranking",
@@ -228,10 +227,10 @@ def rank(id_scores: ScoreLike, ood_scores: ScoreLike) -> Ranking:
     return Ranking(sorted_id, ood, sorted_id.count_below(ood), sorted_id.count_at_most(ood))
 
 
-def smallest_count(share: float | int | Fraction, total: int) -> int:
+def smallest_count(share: ShareLike, total: int) -> int:
     """The smallest integer k with k >= share * total, decided in integers.
 
-    `share` is read as the decimal number that is written: 0.95 is 95/100, not the float next to it.
+    `share` is read as the number that was meant: 0.95 and 1 - 0.05 are 95/100, not the floats next to it.
 
     Raises:
         InvalidArgumentError: `share` is outside (0, 1].
@@ -245,18 +244,14 @@ def smallest_count(share: float | int | Fraction, total: int) -> int:
 
 
 def exact_share(share: object, name: str = "tpr") -> Fraction:
-    """`share` as the decimal number that is written, checked to be in (0, 1].
+    """`share` as the number that was meant (`shares.exact_number`), checked to be in (0, 1].
 
     Example:
-        >>> exact_share(0.95), exact_share(np.float32(0.07)), exact_share(Fraction(1, 3))
-        (Fraction(19, 20), Fraction(7, 100), Fraction(1, 3))
+        >>> exact_share(0.95), exact_share(1 - 0.05), exact_share(Fraction(1, 3))
+        (Fraction(19, 20), Fraction(19, 20), Fraction(1, 3))
     """
-    exact = Fraction(0)
-    if isinstance(share, Rational):
-        exact = Fraction(share)
-    elif isinstance(share, Real) and math.isfinite(share):
-        exact = Fraction(str(share))  # str, not float: float32's 0.07 is written so, but is another float64
-    if not 0 < exact <= 1:
+    exact = exact_number(share)
+    if exact is None or isinstance(share, bool) or not 0 < exact <= 1:
         raise InvalidArgumentError(f"{name}={share!r}: a share in (0, 1] is needed, such as 0.95")
     return exact
 

@@ -45,10 +45,10 @@ class Settings:
     def __post_init__(self) -> None:
         """Check ranges."""
         check_rule(self.rule)
-        check_confidence(self.confidence)
         plain: dict[str, Any] = {
-            name: float(exact_share(getattr(self, name), name)) for name in ("tpr", "unit_test_limit", "confidence")
+            name: float(exact_share(getattr(self, name), name)) for name in ("tpr", "unit_test_limit")
         }
+        plain["confidence"] = check_confidence(self.confidence)
         der: object = self.der
         if isinstance(der, str) or not isinstance(der, Sequence):
             raise InvalidArgumentError(f"der={self.der!r}: a list of shares is needed, such as (0.95, 0.99)")

@@ -6,13 +6,14 @@ from fractions import Fraction
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.ranking import ScoreLike, SortedScores, as_sorted, exact_share, smallest_count
 from oodlit.metrics.undefined import undefined
+from oodlit.shares import ShareLike
 
 __all__ = ["RULES", "acceptance_threshold", "check_rule"]
 
 RULES = ("attained", "interpolated")
 
 
-def acceptance_threshold(id_scores: ScoreLike, *, tpr: float | int | Fraction = 0.95, rule: str = "attained") -> float:
+def acceptance_threshold(id_scores: ScoreLike, *, tpr: ShareLike = 0.95, rule: str = "attained") -> float:
     r"""Threshold t at which at least a share `tpr` of the ID scores is accepted; an image is accepted if score >= t.
 
     `attained`: :math:`t = \max\{t \in \mathrm{ID} : |\{s \in \mathrm{ID}: s \ge t\}| \ge k\}` with k the smallest

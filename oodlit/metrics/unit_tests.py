@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from fractions import Fraction
 from typing import Any
 
 from torch import Tensor
@@ -14,6 +13,7 @@ from oodlit.metrics.ranking import Ranking, ScoreLike, as_sorted, exact_share, r
 from oodlit.metrics.threshold import check_rule
 from oodlit.metrics.undefined import undefined
 from oodlit.roles import Role
+from oodlit.shares import ShareLike
 
 __all__ = ["ENTRIES", "UnitTestFailures", "unit_test_failures"]
 
@@ -22,8 +22,8 @@ def unit_test_failures(
     id_scores: ScoreLike,
     test_scores: Sequence[ScoreLike],
     *,
-    limit: float | int | Fraction = 0.10,
-    tpr: float | int | Fraction = 0.95,
+    limit: ShareLike = 0.10,
+    tpr: ShareLike = 0.95,
     rule: str = "attained",
 ) -> float:
     r"""Number of unit tests that fail: :math:`|\{i : \mathrm{FPR@TPR}_i > \mathrm{limit}\}|`, decided in integers.
@@ -57,21 +57,19 @@ def unit_test_failures(
     return failures_of([rank(sorted_id, scores) for scores in test_scores], limit=limit, tpr=tpr, rule=rule)
 
 
-def check_unit_test_settings(limit: float | int | Fraction, tpr: float | int | Fraction, rule: str) -> None:
+def check_unit_test_settings(limit: ShareLike, tpr: ShareLike, rule: str) -> None:
     """Raise unless the settings are allowed."""
     check_rule(rule)
     exact_share(tpr)
     exact_share(limit, "limit")
 
 
-def fails(ranking: Ranking, *, limit: float | int | Fraction, tpr: float | int | Fraction, rule: str) -> bool:
+def fails(ranking: Ranking, *, limit: ShareLike, tpr: ShareLike, rule: str) -> bool:
     """Whether a test with at least one image is failed."""
     return accepted_count(ranking, tpr=tpr, rule=rule) > exact_share(limit, "limit") * ranking.n_ood
 
 
-def failures_of(
-    rankings: Sequence[Ranking], *, limit: float | int | Fraction, tpr: float | int | Fraction, rule: str
-) -> float:
+def failures_of(rankings: Sequence[Ranking], *, limit: ShareLike, tpr: ShareLike, rule: str) -> float:
     """Number of failed tests among rankings that exist already."""
     if not rankings:
         return undefined("unit_test_failures", "there is no test")
@@ -110,9 +108,8 @@ class UnitTestFailures(GroupedMetric):
     def __init__(
         self,
         num_tests: int,
-        *,
-        limit: float | int | Fraction = 0.10,
-        tpr: float | int | Fraction = 0.95,
+        limit: ShareLike = 0.10,
+        tpr: ShareLike = 0.95,
         rule: str = "attained",
         **kwargs: Any,
     ) -> None:

@@ -261,7 +261,7 @@ def test_damaged_folders_are_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
     save({"e": Energy()}, tmp_path)
     text = (tmp_path / "detectors.json").read_text()
-    (tmp_path / "detectors.json").write_text(text.replace('"format": 2', '"format": 0'))
+    (tmp_path / "detectors.json").write_text(text.replace('"format": 3', '"format": 0'))
     with pytest.raises(InvalidArgumentError, match="belong to different fits"):
         load(tmp_path)
 

@@ -1,12 +1,13 @@
 """KNN against naive distances in float64, at every scale and closeness."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from oodlit.detectors import KNN, fit
+from oodlit.detectors import KNN, BackboneFacts, LaRD, fit, load, save
 from oodlit.detectors.formulas import neighbours
 from oodlit.detectors.statistics.feature_bank import exact_scaling
 from oodlit.errors import InvalidArgumentError, NotFittedError
@@ -106,3 +107,49 @@ def test_bank_size_takes_the_same_images_beside_a_larger_bank() -> None:
     fit([alone], [train])
     fit([KNN(k=3), beside], [train])
     assert torch.equal(alone.score(query), beside.score(query))
+
+
+@pytest.mark.parametrize(("images", "k"), [(1, 1), (20, 1), (150, 1), (300, 3), (5000, 10), (50_000, 50)])
+def test_c7_the_default_neighbour_goes_by_the_size_of_the_bank(images: int, k: int) -> None:
+    """FAULTS2 C7: small training sets need no setting, the paper's sizes have the paper's values."""
+    train = Outputs(features=torch.randn(images, 3, generator=torch.Generator().manual_seed(0)))
+    default, named = KNN(), KNN(k=k)
+    assert default.why_not(BackboneFacts(num_train=images)) == ""
+    fit([default, named], [train])
+    assert torch.equal(default.score(train), named.score(train))
+    assert f"k={k}, by the size of the bank, {images} training images" in default.notes[0]
+    assert not named.notes
+    assert default.settings == {"k": None, "bank_size": None}
+
+
+def test_c7_a_part_of_the_training_set_counts_as_the_bank() -> None:
+    train = Outputs(features=torch.randn(2000, 3), keys=[f"a/{i}" for i in range(2000)])
+    detector = KNN(bank_size=500)
+    fit([detector], [train])
+    assert int(detector.neighbour) == 5
+
+
+def test_c7_a_saved_fit_keeps_its_neighbour(tmp_path: Path) -> None:
+    train = Outputs(features=torch.randn(300, 3, generator=torch.Generator().manual_seed(0)))
+    detector = KNN()
+    fit([detector], [train])
+    save({"knn": detector}, tmp_path)
+    loaded = load(tmp_path)[0]["knn"]
+    assert torch.equal(loaded.score(train), detector.score(train))
+    assert loaded.notes == detector.notes
+
+
+def test_c7_the_published_settings_are_presets() -> None:
+    assert repr(KNN.preset("full")) == "KNN(k=1000)"
+    assert repr(KNN.preset("1-percent")) == "KNN(k=10, bank_size=12811)"
+    assert "at least 1000 training images" in KNN.preset("full").why_not(BackboneFacts(num_train=150))
+
+
+def test_c7_pooled_maps_follow_the_size_as_well() -> None:
+    maps = torch.randn(300, 3, 2, 2, generator=torch.Generator().manual_seed(0))
+    train = Outputs(features=maps.mean(dim=(2, 3)), hidden={"feature_map": maps})
+    default, named = LaRD(density="knn"), LaRD(density="knn", k=3)
+    fit([default, named], [train])
+    assert torch.equal(default.score(train), named.score(train))
+    assert "k=3" in default.notes[0]
+    assert "at least 10 training images" in LaRD(density="gmm").why_not(BackboneFacts(num_train=9))

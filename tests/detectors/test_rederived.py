@@ -335,7 +335,7 @@ def test_lard(density: Literal["mahalanobis", "knn", "gmm"], dim: int | None) ->
         (MCDropout(), {"passes": 30, "measure": "entropy", "seed": 0}),
         (ODIN(), {"temperature": 1000.0, "epsilon": 0.0014}),
         (ReAct(), {"percentile": 99.0, "threshold": None, "then": None}),
-        (KNN(), {"k": 1000, "bank_size": None}),
+        (KNN.preset("full"), {"k": 1000, "bank_size": None}),
         (KNN.preset("1-percent"), {"k": 10, "bank_size": 12_811}),
         (RelativeCosine(), {"concepts": "means", "temperature": 1.0}),
         (DICE(), {"percentile": 70.0, "then": None}),

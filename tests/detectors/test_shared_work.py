@@ -9,6 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from oodlit.detectors import (
     DDU,
     GEN,
+    KNN,
     MSP,
     Cosine,
     Detector,
@@ -22,10 +23,15 @@ from oodlit.detectors import (
     RelativeCosine,
     RelativeMahalanobis,
     Residual,
+    TrainFreeDetector,
     ViM,
     fit,
 )
-from oodlit.outputs import Outputs
+from oodlit.detectors.contract.fitting import make_statistics
+from oodlit.detectors.formulas.gaussian import class_gaussians
+from oodlit.detectors.statistics import ClassMoments, FeatureBank, Statistics, TrainSample
+from oodlit.errors import InvalidArgumentError
+from oodlit.outputs import Head, Outputs
 
 from .support import small_problem
 
@@ -106,3 +112,121 @@ def test_decompositions_of_a_fit_once() -> None:
     assert counted.everywhere["linalg_cholesky_ex"] <= 2  # within classes, total
     assert counted.everywhere["_linalg_eigh"] <= 1 + 2  # of ViM, and where a Cholesky factor is not exact enough
     assert counted.everywhere["linalg_lstsq"] == 1
+
+
+class Careless(TrainFreeDetector):
+    """A user's detector that writes to what the others read."""
+
+    needs = frozenset({"logits", "features"})
+    reference = MSP.reference
+
+    def __init__(self, write: str = "max_logits") -> None:
+        super().__init__()
+        self.write = write
+
+    def _score(self, outputs: Outputs) -> torch.Tensor:
+        if self.write == "memo":
+            shared = outputs.memo("of mine", lambda: outputs.require("logits") * 1)
+        else:
+            shared = getattr(outputs, self.write)
+        shared -= 1
+        return outputs.require("logits").amax(dim=1)
+
+
+DERIVED = ("max_logits", "logsumexp", "probabilities", "log_probabilities", "feature_norms", "unit_features", "memo")
+
+
+@pytest.mark.parametrize("inference", [False, True])
+@pytest.mark.parametrize("write", DERIVED)
+def test_a7_a_write_to_what_is_shared_is_refused_and_leaves_no_trace(write: str, inference: bool) -> None:
+    """FAULTS2 A7: in a run too, where outputs belong to inference mode."""
+    train, head = small_problem()
+    others = [Energy(), MaxLogit(), MSP(), GradNorm(), Mahalanobis(), Cosine(), ViM(dim=2)]
+    fit(others, [train], head)
+    expected = [detector.score(Outputs(train.logits, train.features)) for detector in others]
+    with torch.inference_mode(mode=inference):
+        outputs = Outputs(train.require("logits") * 1, train.require("features") * 1)
+        with pytest.raises(InvalidArgumentError, match=r"Careless.* shares with other detectors: .*; use operations"):
+            Careless(write).score(outputs)
+        for detector, scores in zip(others, expected, strict=True):
+            assert torch.equal(detector.score(outputs), scores)
+
+
+@pytest.mark.parametrize("write", ["logits", "features"])
+def test_a7_inputs_that_were_written_to_are_refused_from_then_on(write: str) -> None:
+    train, _ = small_problem()
+    outputs = Outputs(train.require("logits").clone(), train.require("features").clone())
+    with pytest.raises(InvalidArgumentError, match=f"shares with other detectors: {write}"):
+        Careless(write).score(outputs)
+    with pytest.raises(InvalidArgumentError, match=f"{write}"):
+        Energy().score(outputs)
+    with torch.inference_mode():
+        outputs = Outputs(train.require("logits") * 1, train.require("features") * 1)
+        with pytest.raises(InvalidArgumentError, match="shares with other detectors: logits, features"):
+            Careless(write).score(outputs)  # torch says that something was written to, not what
+        with pytest.raises(InvalidArgumentError, match="logits, features"):
+            Energy().score(outputs)
+
+
+@pytest.mark.parametrize("kind", [MSP, Energy, MaxLogit, Mahalanobis, Residual, ViM, Cosine, KLMatching])
+def test_a7_a_score_is_never_a_view_of_what_is_shared(kind: type[Detector]) -> None:
+    """FAULTS2 A7: `MaxLogit().score(o).zero_()` changed Energy."""
+    train, head = small_problem()
+    detectors = [kind() if kind is not ViM else ViM(dim=2), Energy(), MaxLogit()]
+    fit(detectors, [train], head)
+    outputs = Outputs(train.logits, train.features)
+    first = [detector.score(outputs).clone() for detector in detectors]
+    for detector in detectors:
+        detector.score(outputs).zero_()
+    for detector, scores in zip(detectors, first, strict=True):
+        assert torch.equal(detector.score(outputs), scores)
+
+
+class Greedy(Detector):
+    """A user's detector that writes to what others are fitted on."""
+
+    needs = frozenset({"features", "head", "labels"})
+    statistics = (ClassMoments, TrainSample, FeatureBank)
+    reference = MSP.reference
+
+    def __init__(self, write: str = "state") -> None:
+        super().__init__()
+        self.write = write
+
+    def _fit(self, statistics: Statistics, head: Head | None) -> None:
+        assert head is not None
+        {
+            "state": lambda: statistics[ClassMoments].counts,
+            "column": lambda: statistics[TrainSample].column("features"),
+            "sample": lambda: statistics[TrainSample].outputs.require("features"),
+            "bank": lambda: statistics[FeatureBank].bank()[0],
+            "memo": lambda: class_gaussians(statistics)["whiten"],
+            "head": lambda: head.weight,
+        }[self.write]().mul_(2)
+
+    def _score(self, outputs: Outputs) -> torch.Tensor:
+        return outputs.feature_norms
+
+
+@pytest.mark.parametrize("write", ["state", "column", "sample", "bank", "memo", "head"])
+@pytest.mark.parametrize("warm", [False, True])
+def test_a7_a_fit_that_writes_to_what_is_shared_is_refused(write: str, warm: bool) -> None:
+    """Others are then fitted as without it, or are refused as well."""
+    train, head = small_problem()
+    head = Head(head.weight.clone(), head.offset.clone())
+    others = [Mahalanobis(), KNN(k=3), NNGuide(k=3)]
+    fit(others, [train], head)
+    expected = [detector.score(train) for detector in others]
+    statistics = make_statistics([Greedy(), *others])
+    statistics.update(train)
+    if warm:
+        Mahalanobis().fit(statistics, head)
+    with pytest.raises(InvalidArgumentError, match=r"Greedy.* other detectors are fitted on as well"):
+        Greedy(write).fit(statistics, head)
+    if write in ("state", "column", "sample", "bank"):
+        with pytest.raises(InvalidArgumentError, match=r"a detector wrote to .*accumulate the statistics anew"):
+            Mahalanobis().fit(statistics, head)
+        return
+    for detector, scores in zip(others, expected, strict=True):
+        detector.fit(statistics, head)
+        assert torch.equal(detector.score(train), scores)

@@ -103,7 +103,7 @@ def hidden_problem(n: int, seed: int) -> Outputs:
 def test_lard_errors() -> None:
     train = hidden_problem(9, 0)
     with pytest.raises(InvalidArgumentError, match="k=50, but there are 9 training images"):
-        fit([LaRD("block", density="knn")], [train])
+        fit([LaRD("block", density="knn", k=50)], [train])
     with pytest.raises(InvalidArgumentError, match="dim=6, but layer 'block' has 5 channels"):
         fit([LaRD("block", dim=6)], [train])
     with pytest.raises(InvalidArgumentError, match="no hidden activation 'stem' was captured; captured: block"):

@@ -13,6 +13,7 @@ import torchmetrics
 import oodlit.metrics as m
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.aupr import exact_prior
+from oodlit.metrics.base import StreamMetric
 from oodlit.metrics.classwise import check_count
 from oodlit.metrics.detection_error_rate import _check_threshold
 from oodlit.metrics.intervals import check_confidence
@@ -104,7 +105,7 @@ def test_groups_are_one_integer_per_score(groups, message):
 def test_shares_are_read_as_written():
     assert exact_share(np.float32(0.07)) == exact_share(np.float16(0.07)) == exact_share(0.07) == Fraction(7, 100)
     assert exact_share(5e-324) > 0
-    for bad in ("0.95", None, [0.95], torch.tensor(0.95), math.nan, math.inf, 0, 1.0000001):
+    for bad in (None, [0.95], torch.tensor([0.95, 0.9]), math.nan, math.inf, 0, 1.0000001):
         with pytest.raises(InvalidArgumentError, match=r"tpr=.*a share in"):
             exact_share(bad)
     for bad in (0, 1, -1, math.nan, True):
@@ -124,7 +125,7 @@ def test_settings_of_a_wrong_kind_are_refused():
         _check_threshold("a")
     with pytest.raises(InvalidArgumentError, match=r"num_tests=2\.5: an integer"):
         check_count(2.5, "num_tests")
-    for bad in (0, 1, 95, "0.9", None):
+    for bad in (0, 1, 95, "x", None):
         with pytest.raises(InvalidArgumentError, match=r"confidence=.*a share in"):
             check_confidence(bad)
     with pytest.raises((InvalidArgumentError, TypeError), match=r"such as FPRAtTPR|Type-check"):
@@ -164,3 +165,41 @@ def test_collections_share_states_and_change_no_value():
         values.append({k: v.tolist() for k, v in last.items()})
     assert values[0] == values[1]
     assert values[0]["auroc"] == m.auroc([3, 4, 1, 2], [1, 2, 3, 4])
+
+
+def test_c6_arguments_may_be_positional_as_in_torchmetrics():
+    """FAULTS2 C6."""
+    groups, is_correct = torch.tensor([-1, -1, 0, 1]), torch.tensor([True, False, False, False])
+    calls = {
+        m.AUROC(): (IS_OOD,),
+        m.FPRAtTPR(0.95): (IS_OOD,),
+        m.FPRAtTPR(0.9, "interpolated"): (IS_OOD,),
+        m.AUPRSuccess(0.5): (IS_OOD,),
+        m.AUPRError(0.5): (IS_OOD,),
+        m.DetectionError(): (IS_OOD,),
+        m.OSCR(): (IS_OOD, is_correct),
+        m.AURC(): (is_correct,),
+        m.AUGRC(): (is_correct,),
+        m.IDAUROC(): (is_correct,),
+        m.DetectionErrorRate(0.5): (is_correct,),
+        m.UnitTestFailures(2, 0.1, 0.95, "attained"): (IS_OOD, groups),
+        m.MeanOverClasses(m.AUROC(), 2): (IS_OOD, groups),
+    }
+    assert {type(metric) for metric in calls} | {m.Accuracy} == {
+        kind for name in m.__all__ if isinstance(kind := getattr(m, name), type) and issubclass(kind, StreamMetric)
+    }
+    for metric, flags in calls.items():
+        metric.update(SCORES, *flags)
+        assert torch.is_tensor(metric.compute()) or metric.compute()["mean"] >= 0
+    accuracy = m.Accuracy()
+    accuracy.update(torch.tensor([0, 1]), torch.tensor([0, 0]))
+    assert accuracy.compute() == 0.5
+    assert m.FPRAtTPR(0.9)(SCORES, IS_OOD) == m.FPRAtTPR(tpr=0.9)(SCORES, is_ood=IS_OOD)  # `forward` too
+    both = torchmetrics.MetricCollection([m.AUROC(), m.FPRAtTPR(0.95)])
+    both.update(SCORES, IS_OOD)
+    assert set(both.compute()) == {"AUROC", "FPRAtTPR"}
+
+
+def test_c6_a_class_index_cannot_pass_for_a_flag():
+    with pytest.raises((InvalidArgumentError, TypeError), match=r"booleans are needed|Type-check"):
+        m.AUROC().update(SCORES, torch.tensor([0, 1, 1, 0]))

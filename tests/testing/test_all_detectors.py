@@ -25,7 +25,7 @@ from oodlit.detectors import (
 from oodlit.testing import parametrize_with_checks
 
 SMALL = {
-    "knn": [partial(KNN, k=5)],  # 1000 neighbours are more than the problem has
+    "knn": [KNN, partial(KNN, k=5)],  # 1000 neighbours, as in the preset, are more than the problem has
     "open_max": [partial(OpenMax, tail=5)],  # 20 outermost of 25 images per class are most of the class
 }
 """Factories of the detectors whose default settings do not fit the kit's 150 training images."""

@@ -81,7 +81,7 @@ class StaysInHalfPrecision(TrainFreeDetector):
 class NeedsAutograd(_Logits):
     def _score(self, outputs):
         with torch.enable_grad():
-            logits = outputs.require("logits").clone().requires_grad_()
+            logits = outputs.require("logits").detach().requires_grad_()
             (gradient,) = torch.autograd.grad(logits.logsumexp(dim=1).sum(), logits)
         return (gradient * logits.detach()).sum(dim=1)
 
@@ -90,8 +90,52 @@ class NeedsAutograd(_Logits):
 
 
 class WritesToTheOutputs(_Logits):
+    """Past the guard of `Detector.score`, which counts writes of torch alone."""
+
     def _score(self, outputs):
-        return outputs.require("logits").mul_(1.0).amax(dim=1)
+        if outputs.groups is not None:
+            outputs.groups.numpy()[...] += 7
+        return outputs.max_logits
+
+
+class WritesToWhatIsShared(_Logits):
+    def _score(self, outputs):
+        outputs.log_probabilities.numpy()[...] = 0
+        return outputs.max_logits
+
+
+class WritesToTheStatistics(_Nearest):
+    """Written anew at every fit: other detectors would be fitted on something else."""
+
+    def means_of(self, moments):
+        return moments.class_means
+
+    def _fit(self, statistics, head):
+        shared = statistics.memo("mean_of_all", lambda: statistics[ClassMoments].mean)
+        shared.numpy()[...] += 1
+        super()._fit(statistics, head)
+
+
+class ReadsMapsAsTheyLie(TrainFreeDetector):
+    """Takes three dimensions for tokens before channels."""
+
+    needs = frozenset({"logits", "hidden"})
+    reference = PAPER
+
+    def _score(self, outputs):
+        value = outputs.hidden["act"].float()
+        pooled = value.mean(dim=(1,)) if value.ndim == 3 else value.flatten(2).mean(dim=2)
+        return outputs.max_logits + 0.01 * pooled.amax(dim=1)
+
+
+class ReadsMemoryAsItLies(TrainFreeDetector):
+    needs = frozenset({"logits", "hidden"})
+    reference = PAPER
+
+    def _score(self, outputs):
+        value = outputs.hidden["act"].float()
+        rows = value.as_strided(value.shape, torch.empty(value.shape).stride())
+        return outputs.max_logits + 0.01 * rows.flatten(2).mean(dim=2).amax(dim=1)
 
 
 class DrawsRandomNumbers(_Logits):
@@ -298,11 +342,31 @@ class LikesLargeResiduals(TrainFreeDetector):
         return outputs.max_logits + 0.001 * outputs.feature_norms
 
 
+class DividesByScatter(_Nearest):
+    """Without a bound: a unit that is dead in training gives infinities."""
+
+    def _fit(self, statistics, head):
+        super()._fit(statistics, head)
+        self.register_buffer("scatter", statistics[ClassMoments].within_covariance.diagonal().sqrt().clamp(min=1e-300))
+
+    def distances(self, features):
+        away = (features[:, None] - self.means) / self.scatter
+        return away.square().sum(dim=2)
+
+
+class TurnsRoundWithTheSign(_Logits):
+    """The product of two energies: where both are negative, the smaller one wins."""
+
+    def _score(self, outputs):
+        return outputs.max_logits * outputs.logsumexp
+
+
 BROKEN = {
     "check_batches_in_fit": CountsBatches,
     "check_batches_in_score": LooksAtTheBatch,
     "check_class_permutation": FavoursClassZero,
     "check_declarations": UnknownInvariance,
+    "check_degenerate_training": DividesByScatter,
     "check_feature_affine": EuclideanOnly,
     "check_feature_rotation": CityBlock,
     "check_feature_scale": HasAnAbsoluteConstant,
@@ -311,6 +375,8 @@ BROKEN = {
     "check_higher_is_id": ReversedSign,
     "check_inference_mode": NeedsAutograd,
     "check_larger_residual_is_worse": LikesLargeResiduals,
+    "check_layouts": ReadsMapsAsTheyLie,
+    "check_logit_constant": TurnsRoundWithTheSign,
     "check_logit_shift": ShiftsWithLogits,
     "check_logit_shift_equivariance": IgnoresLogitShift,
     "check_mean_is_best": PrefersALittleDistance,
@@ -326,10 +392,15 @@ BROKEN = {
     "check_saved": KeepsStateOutsideBuffers,
     "check_score_form": CoarseScore,
     "check_settings_frozen": CanBeRetuned,
+    "check_shared_tensors": WritesToWhatIsShared,
     "check_two_processes": ForgetsTheOtherProcess,
     "check_unfitted": ScoresUnfitted,
 }
-MORE = [("check_missing_class", LosesClassIds)]
+MORE = [
+    ("check_missing_class", LosesClassIds),
+    ("check_layouts", ReadsMemoryAsItLies),
+    ("check_shared_tensors", WritesToTheStatistics),
+]
 """Further faults that a check must find."""
 CASES = [*BROKEN.items(), *MORE]
 EVERYONE = (Sound, *(broken for _, broken in CASES))

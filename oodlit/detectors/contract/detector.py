@@ -11,13 +11,22 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from oodlit.checks import check_finite, check_head, check_outputs, check_shapes, plain_mode, sizes_of
+from oodlit.checks import (
+    WITHOUT_FLOAT64,
+    check_finite,
+    check_head,
+    check_outputs,
+    check_shapes,
+    plain_mode,
+    sizes_of,
+    where_float64_is,
+)
 from oodlit.detectors.contract.class_paths import construct, signature
 from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.statistics import Statistic, Statistics
 from oodlit.errors import InvalidArgumentError, NotFittedError, RequirementError, UnknownNameError
 from oodlit.fingerprint import check_same
-from oodlit.outputs import NEEDS, BackboneFacts, Head, Outputs
+from oodlit.outputs import NEEDS, BackboneFacts, Head, Outputs, version_of
 
 __all__ = ["Detector", "Requirement", "TrainFreeDetector", "snake_case"]
 
@@ -97,6 +106,7 @@ class Detector(nn.Module, ABC):
 
         Raises:
             RequirementError: The head or a statistic is missing, or the settings do not fit the data.
+            InvalidArgumentError: The detector, or an earlier one, writes to what others are fitted on as well.
         """
         if "head" in self.required_needs and head is None:
             raise RequirementError(f"{self!r} needs the linear head of the classifier; pass head=Head(weight, bias)")
@@ -104,6 +114,8 @@ class Detector(nn.Module, ABC):
         missing = [s.__name__ for s in self.required_statistics if s not in given or given[s].num_samples == 0]
         if missing:
             raise RequirementError(f"{self!r} must be fitted on training images; missing: {', '.join(missing)}")
+        if head is not None and head.weight.device.type in WITHOUT_FLOAT64:
+            head = head.to("cpu")
         self._fitted = False
         self.notes, self.fitted_on = (), ""
         needs = self.required_needs
@@ -117,7 +129,7 @@ class Detector(nn.Module, ABC):
             for child in self._children():
                 child.fit(given, head)
                 self.notes += child.notes
-            self._fit(given, head)
+            self._fit_unshared(given, head)
         self._shapes = shapes
         self._fitted = True
 
@@ -129,27 +141,29 @@ class Detector(nn.Module, ABC):
             outputs: A batch; every field in `needs` must be there.
 
         Returns:
-            Shape (batch,), float32 or float64, higher = in-distribution.
+            Shape (batch,), float32 or float64, higher = in-distribution; on the CPU where the device has no float64.
 
         Raises:
             NotFittedError: The detector needs a fit and has none.
             InvalidArgumentError: `outputs` is none of the kind, or a needed field is missing, holds NaN or infinities,
-                or is not as wide as in the fit.
+                or is not as wide as in the fit, or the detector writes to what it shares with others.
         """
         check_outputs(self, outputs)
         if not self.is_fitted:
             raise NotFittedError(
                 f"{self!r} is not fitted; call oodlit.detectors.fit([...], batches, head) or load a saved fit first"
             )
+        outputs = where_float64_is(outputs)
         self._follow(outputs.device)
-        with torch.no_grad(), torch.autocast(outputs.device.type, enabled=False):
+        # Out of inference mode: what is derived is then counted when it is written to, and its inputs cannot be.
+        with plain_mode(), torch.autocast(outputs.device.type, enabled=False):
             self._check_inputs(outputs)
-            scores = self._score(outputs)
+            scores = self._score_unshared(outputs)
         if scores.shape != (len(outputs),):
             raise InvalidArgumentError(
                 f"{self!r} gave scores of shape {tuple(scores.shape)} for {len(outputs)} images; (batch,) is needed"
             )
-        return scores
+        return scores.clone()  # never a view of what other detectors read
 
     @property
     def is_fitted(self) -> bool:
@@ -253,6 +267,39 @@ class Detector(nn.Module, ABC):
         if self._fitted and name in _parameters(type(self)):
             raise AttributeError(f"{self!r} is fitted and its setting {name!r} is frozen; make a new detector")
         super().__setattr__(name, value)
+
+    def _fit_unshared(self, statistics: Statistics, head: Head | None) -> None:
+        """Fit, and refuse a detector that writes to what others are fitted on as well."""
+        of_head = [] if head is None else [("head.weight", head.weight), ("head.bias", head.offset)]
+        before = [version_of(tensor) for _, tensor in of_head]
+        statistics.check_unchanged()
+        self._fit(statistics, head)
+        changed = [
+            name for (name, tensor), version in zip(of_head, before, strict=True) if version_of(tensor) != version
+        ]
+        changed += statistics.changed()
+        if changed:
+            raise InvalidArgumentError(
+                f"{self!r} wrote to what other detectors are fitted on as well: {', '.join(changed)};"
+                " use operations that are not in place, or copy first"
+            )
+
+    def _score_unshared(self, outputs: Outputs) -> Tensor:
+        """Score, and refuse a detector that writes to what others read."""
+        cause: RuntimeError | None = None
+        try:
+            scores = self._score(outputs)
+        except RuntimeError as error:
+            if "Inplace update to inference tensor" not in str(error):
+                raise
+            cause = error  # torch has written by then
+            outputs.mark_written()
+        if changed := outputs.changed():
+            raise InvalidArgumentError(
+                f"{self!r} wrote to tensors that it shares with other detectors: {', '.join(changed)};"
+                " use operations that are not in place, or copy first"
+            ) from cause
+        return scores
 
     def _check_inputs(self, outputs: Outputs) -> None:
         """Refuse outputs in which a needed field is missing, not finite, or not as wide as in the fit."""

@@ -25,7 +25,7 @@ from oodlit.fingerprint import check_same
 
 __all__ = ["FORMAT", "FitOrigin", "detector_to_config", "load", "save"]
 
-FORMAT = 2
+FORMAT = 3
 """Version of the file format; a new number means that older files can no longer be read."""
 
 

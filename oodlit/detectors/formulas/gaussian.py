@@ -15,6 +15,15 @@ RELATIVE_FLOOR = 1e-12
 """Smallest eigenvalue of a covariance relative to its largest. A direction that training never used has variance zero;
 bounding it (not dropping it) makes every deviation along it cost more than along a used one, at any scale."""
 
+TOLERANCE = 1e-9
+"""Relative error that the smallest distance of an image may have."""
+DOUBLE_ERROR = 64 * torch.finfo(torch.float64).eps
+"""Error of a sum of squares and products in float64, relative to its largest terms."""
+ATTEMPTS = 3
+"""How often another class is taken for the nearest."""
+
+NO_SCATTER = 1e-24
+"""Largest variance within classes that may be a square of rounding errors, relative to the variance of all images."""
 SAFE = 1e-8
 """Smallest eigenvalue relative to the largest from which on a Cholesky factor is as exact as eigenvectors."""
 
@@ -26,7 +35,7 @@ def whitening(
 
     Args:
         covariance: Symmetric; may be singular, also all zero.
-        fallback_scale: Stands for the largest eigenvalue where all are zero up to rounding, that is below 1e-12 of it.
+        fallback_scale: Stands for the largest eigenvalue where all are zero up to rounding, that is below 1e-24 of it.
 
     Example:
         >>> whitening(torch.diag(torch.tensor([4.0, 1.0], dtype=torch.float64))).abs().sum(dim=1).tolist()
@@ -46,12 +55,34 @@ def whitening(
         if 1 / float(inverse.square().sum()) > SAFE * float(covariance.diagonal().sum()):
             factor: Tensor = inverse.T.contiguous()
             return factor
+    scaled = _whitening_of_scaled(covariance.double())
+    if scaled is not None:
+        return scaled
     values, vectors = torch.linalg.eigh(covariance.double())
     largest = float(values[-1])
-    scale = largest if largest > RELATIVE_FLOOR * fallback_scale else fallback_scale
+    scale = largest if largest > NO_SCATTER * fallback_scale else fallback_scale
     floor = RELATIVE_FLOOR * (scale if scale > 0 else 1.0)
     whiten: Tensor = (vectors / values.clamp(min=floor).sqrt()).contiguous()  # as it comes back from a file
     return whiten
+
+
+def _whitening_of_scaled(covariance: Tensor) -> Tensor | None:
+    """Whitening by way of the correlations, which keeps the digits of features of very different scale.
+
+    None where the correlations are ill-conditioned as well, or where an eigenvalue may lie below its bound.
+    """
+    scales = covariance.diagonal().sqrt()
+    if not bool((scales > 0).all()):
+        return None
+    lower, failed = torch.linalg.cholesky_ex(covariance / scales / scales[:, None])
+    if failed:
+        return None
+    identity = torch.eye(len(lower), dtype=lower.dtype, device=lower.device)
+    inverse = torch.linalg.solve_triangular(lower, identity, upper=False)
+    factor = (inverse / scales).T.contiguous()
+    exact = 1 / float(inverse.square().sum()) > SAFE * len(scales)
+    unbounded = 1 / float(factor.square().sum()) > RELATIVE_FLOOR * float(covariance.diagonal().sum())
+    return factor if exact and unbounded else None
 
 
 def within_whitening(statistics: Statistics) -> Float[Tensor, "features features"]:
@@ -73,6 +104,7 @@ def class_gaussians(statistics: Statistics) -> dict[str, Tensor]:
         "origin": origin,
         "whiten": whiten,
         "whitened_means": statistics.memo("whitened_means", lambda: (moments.class_means - origin) @ whiten),
+        "class_means": statistics.memo("class_means", lambda: moments.class_means),
     }
 
 
@@ -86,24 +118,54 @@ def class_distances(
     origin: Float[Tensor, " features"],
     whiten: Float[Tensor, "features features"],
     whitened_means: Float[Tensor, "classes features"],
+    class_means: Float[Tensor, "classes features"],
 ) -> Float[Tensor, "batch classes"]:
     """Squared Mahalanobis distances to all class means, computed once per batch for equal parameters.
 
-    One matrix product for all classes: |xL|^2 - 2 (xL)(mu L)' + |mu L|^2, on centred features.
+    One matrix product for all classes: |xL|^2 - 2 (xL)(mu L)' + |mu L|^2, on centred features. Where classes differ in
+    a feature that hardly varies within them, these terms are larger than the distance by many orders, and their
+    rounding is larger than it as well. Images that this concerns are centred on their nearest class and done again:
+    the error is then bounded by the size of the distance.
 
     Args:
         outputs: A batch.
         origin: Global mean that features and means were centred on.
         whiten: L.
         whitened_means: (mu_c - origin) L.
+        class_means: mu_c.
     """
 
     def compute() -> Tensor:
-        white = (outputs.require("features").double() - origin) @ whiten
-        squares = white.square().sum(dim=1, keepdim=True) + whitened_means.square().sum(dim=1)
-        return torch.addmm(squares, white, whitened_means.T, alpha=-2).clamp_(min=0)
+        features = outputs.require("features").double()
+        white = (features - origin) @ whiten
+        own, of_means = white.square().sum(dim=1), whitened_means.square().sum(dim=1)
+        distances = torch.addmm(own[:, None] + of_means, white, whitened_means.T, alpha=-2).clamp_(min=0)
+        if len(distances):
+            error = DOUBLE_ERROR * (own + of_means.amax())
+            rows = (error > TOLERANCE * distances.amin(dim=1)).nonzero().flatten()
+            _centre_on_nearest(distances, rows, features, whiten, whitened_means, class_means)
+        return distances
 
-    return outputs.memo(("class_distances", memo_key(origin, whiten, whitened_means)), compute)
+    return outputs.memo(("class_distances", memo_key(origin, whiten, whitened_means, class_means)), compute)
+
+
+def _centre_on_nearest(
+    distances: Tensor, rows: Tensor, features: Tensor, whiten: Tensor, whitened_means: Tensor, class_means: Tensor
+) -> None:
+    """Form the distances of some rows again, in place, from differences to the class that is nearest so far.
+
+    Its own distance is exact then, and the others lose no more digits than the classes are apart. Another class may
+    turn out to be nearer; then that one is taken.
+    """
+    for _ in range(ATTEMPTS):
+        nearest = distances[rows].argmin(dim=1)
+        for label in torch.unique(nearest).tolist():
+            at = rows[nearest == label]
+            white = (features[at] - class_means[label]) @ whiten
+            away = whitened_means - whitened_means[label]
+            squares = white.square().sum(dim=1, keepdim=True) + away.square().sum(dim=1)
+            distances[at] = torch.addmm(squares, white, away.T, alpha=-2).clamp_(min=0)
+        rows = rows[distances[rows].argmin(dim=1) != nearest]
 
 
 def squared_norms(

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from oodlit.detectors.statistics.feature_bank import exact_scaling
 
-__all__ = ["chunks", "kth_distances", "largest_products"]
+__all__ = ["chunks", "default_k", "kth_distances", "largest_products"]
 
 BUDGET = 2**24
 """Products held at a time (64 MiB in float32), whatever the size of batch and bank."""
@@ -18,6 +18,19 @@ DOUBLE_ERROR = 16 * torch.finfo(torch.float64).eps
 """Error that a product of unit vectors may have even in float64."""
 PROBES = 8
 """Products per query that are formed again in float64, to measure the error of the float32 ones."""
+
+
+def default_k(num_rows: int) -> int:
+    """Which neighbour is taken in a bank of a given size where none is named.
+
+    0.1 % of the bank, at most 1000: the values of the paper, 50 for CIFAR and 1000 for ImageNet. In banks of fewer than
+    10 000 rows 1 %, at most 10, at least 1.
+
+    Example:
+        >>> [default_k(n) for n in (1_281_167, 50_000, 5000, 300, 20)]
+        [1000, 50, 10, 3, 1]
+    """
+    return min(1000, max(1, min(10, num_rows // 100), num_rows // 1000))
 
 
 def chunks(num_queries: int, num_rows: int, *, at_least: int) -> Iterator[slice]:

@@ -4,6 +4,7 @@ import numpy as np
 from torch import Tensor
 
 from oodlit.errors import InvalidArgumentError
+from oodlit.shares import exact_number
 
 __all__ = ["check_percentile", "percentile"]
 
@@ -27,18 +28,19 @@ def percentile(values: Tensor, percent: float) -> float:
         >>> round(percentile(torch.tensor([0.0, 1, 2, 3, 4, 5, 6, 7, 8, 100]), 90.0), 9)
         17.2
     """
-    check_percentile("percentile", percent, small=True)
+    exact = exact_number(check_percentile("percentile", percent, small=True))
+    assert exact is not None  # checked
     flat = values.detach().cpu().numpy().reshape(-1)
     if flat.size == 0:
         raise InvalidArgumentError("percentile: there are no values")
-    position = percent / 100 * (flat.size - 1)
+    position = exact / 100 * (flat.size - 1)
     below = int(position)
     skipped, near = _near(flat, below)
     parted = np.partition(near, below - skipped)
     # The next larger value is the smallest of what lies above: cheaper than to select twice.
     low = float(parted[below - skipped])
     high = float(parted[below - skipped + 1 :].min(initial=np.inf)) if position > below else low
-    return low + (high - low) * (position - below)
+    return low + (high - low) * float(position - below)
 
 
 def _near(flat: np.ndarray, rank: int) -> tuple[int, np.ndarray]:
@@ -60,8 +62,8 @@ def _near(flat: np.ndarray, rank: int) -> tuple[int, np.ndarray]:
     return (skipped, near) if skipped <= rank < skipped + near.size - 1 else (0, flat)
 
 
-def check_percentile(owner: str, percent: object, *, small: bool = False) -> None:
-    """Raise if `percent` is not in [0, 100], or looks like a fraction.
+def check_percentile(owner: str, percent: object, *, small: bool = False) -> float:
+    """The percentile that was meant, 7 for 100 * 0.07; an error if it is not in [0, 100], or looks like a fraction.
 
     Args:
         owner: Named in the error.
@@ -71,7 +73,9 @@ def check_percentile(owner: str, percent: object, *, small: bool = False) -> Non
     Raises:
         InvalidArgumentError: It is out of range.
     """
-    if not isinstance(percent, (int, float)) or isinstance(percent, bool) or not 0 <= percent <= 100:
+    exact = None if isinstance(percent, bool | str) else exact_number(percent)
+    if exact is None or not 0 <= exact <= 100:
         raise InvalidArgumentError(f"{owner}: {percent!r} is no percentile; a number in [0, 100] is needed")
-    if 0 < percent < 1 and not small:
+    if 0 < exact < 1 and not small:
         raise InvalidArgumentError(f"{owner}: {percent} looks like a fraction; percentiles are in percent: 90, not 0.9")
+    return percent if isinstance(percent, int) else float(exact)

@@ -1,5 +1,7 @@
 """The space that the training features hardly use; shared by ViM and Residual."""
 
+from typing import NamedTuple
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -9,7 +11,12 @@ from oodlit.detectors.statistics import ClassMoments, Statistics
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs
 
-__all__ = ["default_dim", "residual_basis", "residual_norms"]
+__all__ = ["ResidualSpace", "default_dim", "residual_norms", "residual_space"]
+
+UNUSED = 1e-12
+"""Largest mean square along a direction that counts as unused, relative to the variance of the features."""
+ROUNDING = 1e-14
+"""The same, relative to the largest eigenvalue: as exact are the others."""
 
 
 def default_dim(width: int) -> int:
@@ -24,10 +31,30 @@ def default_dim(width: int) -> int:
     return 512 if width >= 768 else max(1, width // 2)
 
 
-def residual_basis(
-    statistics: Statistics, head: Head, *, dim: int | None, owner: str
-) -> tuple[Float[Tensor, " features"], Float[Tensor, "features residual"]]:
-    """Origin u = -W^+ b, and the eigenvectors of (1/N) sum (x-u)(x-u)' after the first `dim`, in float64.
+class ResidualSpace(NamedTuple):
+    """The space, and what it is measured by; everything in float64.
+
+    Args:
+        origin: u = -W^+ b.
+        basis: R, columns of unit length.
+        spread: Root of the mean squared distance of the training features to their mean, or to u where all are equal.
+        slope: Largest norm of W_c over the directions that no training image uses: so much can a logit grow with a
+            residual that training knows nothing of.
+        note: What a user should know; empty if there is nothing.
+    """
+
+    origin: Float[Tensor, " features"]
+    basis: Float[Tensor, "features residual"]
+    spread: float
+    slope: float
+    note: str
+
+
+def residual_space(statistics: Statistics, head: Head, *, dim: int | None, owner: str) -> ResidualSpace:
+    """What the first `dim` eigenvectors of (1/N) sum (x-u)(x-u)' leave over.
+
+    Directions that no training image uses, up to rounding, never belong to the principal space: where training spans
+    fewer than `dim` dimensions, which of them came first would be left to rounding.
 
     Raises:
         InvalidArgumentError: `dim` is not below the number of features.
@@ -41,26 +68,37 @@ def residual_basis(
             + (f" use dim <= {width - 1}" if width > 1 else " at least 2 are needed")
         )
 
-    def origin_of() -> Tensor:
-        # The shortest of the nearest solutions of W u = -b, as the pseudo-inverse gives it. The CPU allows any rank.
-        weight, bias = head.weight.double().cpu(), head.offset.double().cpu()
-        unmasked = bias > -float("inf")  # a masked class, with a bias of minus infinity, has no equation
-        weight, bias = weight[unmasked], bias[unmasked]
-        # By singular values: the default of some versions of torch reads unwritten memory where rank is missing.
-        solution = torch.linalg.lstsq(weight, -bias[:, None], driver="gelsd").solution
-        origin: Tensor = solution[:, 0].to(moments.mean.device)
-        return origin
+    def space_of() -> ResidualSpace:
+        origin, values, vectors, variance = statistics.memo("axes_around_head_origin", lambda: _axes(moments, head))
+        used = int((values > max(UNUSED * variance, ROUNDING * float(values[0]))).sum())
+        basis = vectors[:, min(size, used) :].contiguous()
+        unused = head.weight.double().to(vectors.device) @ vectors[:, used:]
+        slope = float(unused.square().sum(dim=1).amax().sqrt())
+        note = (
+            f"the training features span {used} dimensions: so many has the principal space, not {size};"
+            " fit on more images, or on features without units that are always zero"
+        )
+        away = float((moments.mean - origin).square().sum())
+        spread = variance if variance > 1e-24 * away else away  # squares of rounding errors are no variance
+        return ResidualSpace(origin, basis, spread**0.5, slope, note if used < size else "")
 
-    def vectors_of() -> Tensor:
-        shift = moments.mean - origin
-        second = moments.total_covariance + torch.outer(shift, shift)
-        vectors: Tensor = torch.linalg.eigh(second).eigenvectors
-        return vectors.flip(1)
-
-    origin = statistics.memo("head_origin", origin_of)
-    vectors = statistics.memo("vectors_around_head_origin", vectors_of)
     # One tensor for all detectors with this dimension: `residual_norms` recognises it.
-    return origin, statistics.memo(("residual_basis", size), vectors[:, size:].contiguous)
+    return statistics.memo(("residual_space", size), space_of)
+
+
+def _axes(moments: ClassMoments, head: Head) -> tuple[Tensor, Tensor, Tensor, float]:
+    """Origin, eigenvalues and eigenvectors of the second moment around it, from the largest down, and the variance."""
+    # The shortest of the nearest solutions of W u = -b, as the pseudo-inverse gives it. The CPU allows any rank.
+    weight, bias = head.weight.double().cpu(), head.offset.double().cpu()
+    unmasked = bias > -float("inf")  # a masked class, with a bias of minus infinity, has no equation
+    weight, bias = weight[unmasked], bias[unmasked]
+    # By singular values: the default of some versions of torch reads unwritten memory where rank is missing.
+    solution = torch.linalg.lstsq(weight, -bias[:, None], driver="gelsd").solution
+    origin = solution[:, 0].to(moments.mean.device)
+    shift = moments.mean - origin
+    covariance = moments.total_covariance
+    values, vectors = torch.linalg.eigh(covariance + torch.outer(shift, shift))
+    return origin, values.flip(0), vectors.flip(1), float(covariance.trace())
 
 
 def residual_norms(

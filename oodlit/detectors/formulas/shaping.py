@@ -15,6 +15,7 @@ from oodlit.detectors.formulas.softmax import logsumexp_
 from oodlit.detectors.statistics import Statistics
 from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.outputs import BackboneFacts, Head, Outputs
+from oodlit.shares import exact_number
 
 __all__ = ["Shaping", "check_non_negative", "largest_mask", "non_negative_features", "num_kept", "scores_alone"]
 
@@ -120,7 +121,9 @@ def num_kept(width: int, percentile: float) -> int:
         >>> num_kept(2048, 90.0), num_kept(3, 90.0)
         (205, 1)
     """
-    return max(1, width - round(width * percentile / 100))
+    exact = exact_number(percentile)
+    assert exact is not None  # checked by the constructor
+    return max(1, width - round(width * exact / 100))
 
 
 def largest_mask(values: Float[Tensor, "batch features"], k: int) -> Bool[Tensor, "batch features"]:

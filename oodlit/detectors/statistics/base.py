@@ -7,11 +7,11 @@ from typing import Any, ClassVar, TypeVar, final
 import torch
 from torchmetrics import Metric
 
-from oodlit.checks import check_finite, check_shapes, plain_mode, sizes_of
+from oodlit.checks import check_finite, check_shapes, plain_mode, sizes_of, where_float64_is
 from oodlit.detectors.statistics.labels import train_labels
 from oodlit.distributed import Group
 from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Outputs
+from oodlit.outputs import Outputs, version_of
 
 __all__ = ["Statistic", "Statistics", "synchronize"]
 
@@ -62,6 +62,14 @@ class Statistic(Metric):
         """By field: a smaller tensor that is computed anyway and is finite only if the field is; see `check_finite`."""
         return {}
 
+    def shared_tensors(self) -> dict[str, torch.Tensor]:
+        """The states, which properties may hand out themselves."""
+        return {name: state for name in self._defaults if isinstance(state := getattr(self, name), torch.Tensor)}
+
+    def changed_columns(self) -> list[str]:
+        """Which of the columns that were handed out were written to since."""
+        return []
+
     @final
     def check(self, outputs: Outputs) -> None:
         """Refuse a batch with values that are not finite or, where labels are read, without labels.
@@ -70,6 +78,7 @@ class Statistic(Metric):
         """
         if len(outputs) == 0:
             return
+        outputs = where_float64_is(outputs)
         with plain_mode(), torch.autocast(outputs.device.type, enabled=False):
             check_finite(self, outputs, self.needs, self.finite_proxy(outputs))
             if "labels" in self.needs:
@@ -80,6 +89,7 @@ class Statistic(Metric):
         """Take in one batch."""
         if len(outputs) == 0:
             return
+        outputs = where_float64_is(outputs)
         self.check(outputs)
         with plain_mode(), torch.autocast(outputs.device.type, enabled=False):
             self._leave_inference_mode()
@@ -118,6 +128,8 @@ class Statistics(Mapping[type[Statistic], Statistic]):
     def __init__(self, statistics: Iterable[Statistic] = ()) -> None:
         self._by_type = {type(s): s for s in statistics}
         self._memo: dict[Hashable, object] = {}
+        self._versions: dict[Hashable, int] = {}
+        self._spoilt: list[str] = []
         self.shapes: dict[str, int] = {}
         """Number of logits and features of the batches seen so far, where they are read."""
 
@@ -156,8 +168,39 @@ class Statistics(Mapping[type[Statistic], Statistic]):
     def memo(self, key: Hashable, compute: Callable[[], T]) -> T:
         """`compute()`, evaluated once for every `key`; shares decompositions between detectors."""
         if key not in self._memo:
-            self._memo[key] = compute()
+            value = self._memo[key] = compute()
+            for place, tensor in enumerate(_tensors_in(value)):
+                self._versions[key, place] = version_of(tensor)
         return self._memo[key]  # type: ignore[return-value]  # the key decides the type of the value
+
+    def check_unchanged(self) -> None:
+        """Count the writes from here on, for `changed`.
+
+        Raises:
+            InvalidArgumentError: A detector has written to a statistic; a further fit would be on something else.
+        """
+        if self._spoilt:
+            raise InvalidArgumentError(f"a detector wrote to {', '.join(self._spoilt)}; accumulate the statistics anew")
+        for kind, statistic in self.items():
+            self._versions |= {(kind, name): version_of(tensor) for name, tensor in statistic.shared_tensors().items()}
+
+    def changed(self) -> list[str]:
+        """What was written to since `check_unchanged`; what is kept for all detectors is then forgotten."""
+        stale = [
+            str(key)
+            for key, value in self._memo.items()
+            for place, tensor in enumerate(_tensors_in(value))
+            if self._versions[key, place] != version_of(tensor)
+        ]
+        self._spoilt = [
+            f"{kind.__name__}.{name}"
+            for kind, statistic in self.items()
+            for name, tensor in statistic.shared_tensors().items()
+            if self._versions.get((kind, name), version_of(tensor)) != version_of(tensor)
+        ] + [f"{kind.__name__}.{name}" for kind, statistic in self.items() for name in statistic.changed_columns()]
+        if stale or self._spoilt:
+            self._memo.clear()
+        return [*self._spoilt, *stale]
 
     def update(self, outputs: Outputs) -> None:
         """Take in one batch."""
@@ -170,6 +213,11 @@ class Statistics(Mapping[type[Statistic], Statistic]):
             self.shapes |= found
         for statistic in self.values():
             statistic.update(outputs)
+
+
+def _tensors_in(value: object) -> list[torch.Tensor]:
+    parts = value if isinstance(value, tuple) else (value,)
+    return [part for part in parts if isinstance(part, torch.Tensor)]
 
 
 def synchronize(statistics: Iterable[Statistic], group: Group = None) -> None:

@@ -1,5 +1,6 @@
 """Rows of the training images, chosen by the hash of their keys; what the samples and the bank share."""
 
+import weakref
 from abc import abstractmethod
 
 import torch
@@ -11,7 +12,7 @@ from oodlit.detectors.statistics.hashes import hash_rows
 from oodlit.detectors.statistics.row_store import PAGE_BYTES, RowStore
 from oodlit.distributed import Group, all_sum, gather_objects, gather_rows, is_distributed
 from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Outputs
+from oodlit.outputs import Outputs, version_of
 
 __all__ = ["SmallestHashes"]
 
@@ -39,6 +40,7 @@ class SmallestHashes(Statistic):
         self.seen: Tensor
         self.add_state("seen", torch.zeros((), dtype=torch.int64), dist_reduce_fx=None)
         self._store = RowStore()
+        self._handed_out: dict[str, tuple[weakref.ref[Tensor], int]] = {}
 
     def reset(self) -> None:
         """Forget everything."""
@@ -143,4 +145,17 @@ class SmallestHashes(Statistic):
                 f"name them in `sample_fields` or `needs` (kept: {kept})" if kept else "fit on a non-empty training set"
             )
             raise InvalidArgumentError(f"{type(self).__name__}: no {name} were seen or kept; {remedy}")
-        return self._store.blocks[0][name]
+        column = self._store.blocks[0][name]
+        for each, value in self._store.blocks[0].items():  # `outputs` of a sample hands out several
+            if each not in self._handed_out or self._handed_out[each][0]() is not value:
+                self._handed_out[each] = (weakref.ref(value), version_of(value))
+        return column
+
+    def changed_columns(self) -> list[str]:
+        """Which of the columns that were handed out were written to since."""
+        alive = {
+            name: (tensor, version)
+            for name, (ref, version) in self._handed_out.items()
+            if (tensor := ref()) is not None
+        }
+        return [name for name, (tensor, version) in alive.items() if version_of(tensor) != version]

@@ -1,11 +1,20 @@
 """The checks, one file per group. A new one is a function `check_<clause>` there, and a name in its `__all__`."""
 
 from oodlit.testing.clauses import Check
-from oodlit.testing.contract import declarations, fits, invariances, processes, scores, side_effects
+from oodlit.testing.contract import (
+    declarations,
+    degenerate,
+    fits,
+    invariances,
+    processes,
+    scores,
+    sharing,
+    side_effects,
+)
 
 __all__ = ["CHECKS"]
 
-_FILES = (declarations, fits, invariances, processes, scores, side_effects)
+_FILES = (declarations, degenerate, fits, invariances, processes, scores, sharing, side_effects)
 CHECKS: dict[str, Check] = {
     name: getattr(file, name) for file in _FILES for name in file.__all__ if name.startswith("check_")
 }

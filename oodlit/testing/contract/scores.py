@@ -50,6 +50,12 @@ def check_score_form(factory: Factory, problem: ProblemFactory) -> None:
         assert_same_scores(scores, expected, what=f"on {device}", rtol=1e-4)
 
 
+def auroc_of(scores: Tensor, is_id: Tensor) -> float:
+    """Share of pairs in which the in-distribution image scores higher; a tie counts half."""
+    above = (scores[is_id][:, None] > scores[~is_id]).double() + (scores[is_id][:, None] == scores[~is_id]).double() / 2
+    return float(above.mean())
+
+
 def _on(data: Problem, device: str) -> Problem:
     parts = {name: getattr(data, name).to(device) for name in ("train", "id", "ood", "head")}
     return replace(data, **parts)
@@ -60,8 +66,7 @@ def check_higher_is_id(factory: Factory, problem: ProblemFactory) -> None:
     """Score separated data: in-distribution images must rank above the others."""
     data = problem()
     scores, is_id = fitted(factory, data).score(data.tests).double(), data.tests_are_id
-    above = (scores[is_id][:, None] > scores[~is_id]).double() + (scores[is_id][:, None] == scores[~is_id]).double() / 2
-    auroc = float(above.mean())
+    auroc = auroc_of(scores, is_id)
     hint = "; is the sign reversed?" if auroc < 0.5 else ""
     assert auroc >= MIN_AUROC, f"AUROC {auroc:.3f} on separated data, at least {MIN_AUROC} is expected{hint}"
 

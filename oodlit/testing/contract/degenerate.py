@@ -1,0 +1,114 @@
+"""Checks of training sets and heads that leave something undefined."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from oodlit.errors import OodlitError
+from oodlit.outputs import Head, Outputs
+from oodlit.testing.clauses import Factory, clause, fitted_on_training_data
+from oodlit.testing.comparison import fitted
+from oodlit.testing.contract.scores import auroc_of
+from oodlit.testing.problems import Problem, ProblemFactory, select
+
+__all__ = ["check_degenerate_training", "check_logit_constant"]
+
+MIN_AUROC = 0.9
+"""What must be left of the separation of the problem."""
+
+
+@clause(
+    "degenerate-training",
+    "Dead units, a constant feature, fewer images than dimensions, images that are all alike: scores stay finite, far"
+    " from the training images too, or the fit says what is missing; a larger residual still never scores higher.",
+    applies=fitted_on_training_data,
+)
+def check_degenerate_training(factory: Factory, problem: ProblemFactory) -> None:
+    """Fit on training sets with one fault each, and score images that lie ever farther off."""
+    for what, spoil in _FAULTS.items():
+        data = spoil(problem())
+        try:
+            detector = fitted(factory, data)
+        except OodlitError:
+            continue  # said clearly
+        last = None
+        direction = torch.ones(data.head.width) * (data.head.weight.abs().amax(dim=0) == 0)
+        for size in (0.0, 1.0, 1e2, 1e4):
+            tests = data.tests
+            features = tests.require("features") + size * (direction if direction.any() else 1.0)
+            scores = detector.score(replace(tests, features=features))
+            bad = int((~scores.isfinite()).sum())
+            assert not bad, f"{what}: {bad} of {len(scores)} scores are not finite, {size} away from the test images"
+            if last is not None and direction.any() and "larger_residual_is_worse" in detector.invariances:
+                rise = float((scores - last).max())
+                assert rise <= 1e-6 * float(last.abs().max()), f"{what}: the score rose by {rise:.6g} with the residual"
+            last = scores
+
+
+def _without_units(data: Problem) -> Problem:
+    """Units that no class uses are zero in training and have no weight in the head."""
+    used = data.head.weight.amax(dim=0) > 0.5
+    return _changed(data, lambda x: x * used, Head(data.head.weight * used, data.head.offset))
+
+
+def _constant_feature(data: Problem) -> Problem:
+    first = (torch.arange(data.head.width) == 0).float()
+    return _changed(data, lambda x: x * (1 - first) + 3 * first, data.head)
+
+
+def _few_images(data: Problem) -> Problem:
+    return replace(data, train=select(data.train, slice(0, 2 * data.head.num_classes)))
+
+
+def _equal_images(data: Problem) -> Problem:
+    """Every class has one image, many times."""
+    labels = data.train.require("labels")
+    first = torch.stack([(labels == label).nonzero()[0, 0] for label in labels.tolist()])
+    return replace(data, train=replace(select(data.train, first), keys=data.train.keys))
+
+
+_FAULTS: dict[str, Callable[[Problem], Problem]] = {
+    "dead units": _without_units,
+    "a constant feature": _constant_feature,
+    "fewer images than dimensions": _few_images,
+    "images that are all alike": _equal_images,
+}
+
+
+def _changed(data: Problem, change: Callable[[Tensor], Tensor], head: Head) -> Problem:
+    def changed(outputs: Outputs) -> Outputs:
+        x = change(outputs.require("features"))
+        return replace(outputs, features=x, logits=head(x))
+
+    return replace(data, train=changed(data.train), id=changed(data.id), ood=changed(data.ood), head=head)
+
+
+@clause(
+    "logit-constant",
+    "A constant in the bias of all classes, which no softmax sees, does not turn the detector round.",
+)
+def check_logit_constant(factory: Factory, problem: ProblemFactory) -> None:
+    """Bring the largest logits to about zero on average, far below it, and far above."""
+    usual = auroc_of(fitted(factory, problem()).score(problem().tests), problem().tests_are_id)
+    level = float(problem().train.max_logits.mean())
+    for constant in (-level, -2 * level, 2 * level):
+        data = _with_constant(problem(), constant)
+        auroc = auroc_of(fitted(factory, data).score(data.tests), data.tests_are_id)
+        assert auroc >= min(MIN_AUROC, usual), (
+            f"with {constant:.3g} added to the bias of all classes the AUROC on separated data fell from {usual:.3f}"
+            f" to {auroc:.3f}; at least {MIN_AUROC} is expected"
+        )
+
+
+def _with_constant(data: Problem, constant: float) -> Problem:
+    linear = data.model.network.get_submodule(str(data.model.network.head_name))
+    with torch.no_grad():
+        linear.bias.add_(constant)  # type: ignore[operator]  # of a linear layer
+    head = Head(data.head.weight, data.head.offset + constant)
+
+    def shifted(outputs: Outputs) -> Outputs:
+        return replace(outputs, logits=outputs.require("logits") + constant)
+
+    return replace(data, train=shifted(data.train), id=shifted(data.id), ood=shifted(data.ood), head=head)

@@ -1,0 +1,138 @@
+"""Checks of what detectors share with one another, and of how it lies in memory."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oodlit.detectors.contract.fitting import make_statistics
+from oodlit.detectors.statistics import Statistics
+from oodlit.errors import OodlitError
+from oodlit.outputs import Outputs
+from oodlit.testing.clauses import Factory, clause
+from oodlit.testing.comparison import assert_same_scores, fit_on, fitted
+from oodlit.testing.problems import Problem, ProblemFactory, select
+from oodlit.testing.shorten import shorten
+
+__all__ = ["check_layouts", "check_shared_tensors"]
+
+_DERIVED = (
+    "predictions",
+    "max_logits",
+    "probabilities",
+    "max_probabilities",
+    "logsumexp",
+    "log_probabilities",
+    "feature_norms",
+    "unit_features",
+)
+
+
+@clause(
+    "shared-tensors",
+    "Fit and score write to nothing that detectors share: what outputs and statistics have derived, buffers, the head;"
+    " a score is no view of it.",
+)
+def check_shared_tensors(factory: Factory, problem: ProblemFactory) -> None:
+    """Derive everything first; then fit and score, and compare values, also where a write is not counted."""
+    data = problem()
+    head = data.head if "head" in factory().required_needs else None
+    statistics = make_statistics([factory()])
+    statistics.update(data.train)
+    detector = factory()
+    detector.fit(statistics, head)  # what is derived for all detectors is there from now on
+    before = _copies(_memo(statistics))
+    detector.fit(statistics, head)
+    _compare(before, _memo(statistics), "fit")
+    outputs = select(data.tests, slice(None))
+    for name in _DERIVED:
+        getattr(outputs, name)
+
+    def shared() -> dict[str, Tensor]:
+        buffers = {f"buffer {name}": value for name, value in detector.named_buffers()}
+        derived = {name: getattr(outputs, name) for name in _DERIVED}
+        return {**derived, **_memo(outputs), **buffers}
+
+    for _ in range(2):  # what the first score derives is there before the second
+        known = shared()
+        before = _copies(known)
+        scores = detector.score(outputs)
+        _compare(before, shared(), "score")
+    scores.fill_(-1e30)
+    _compare(before, known, "a write to the scores")
+
+
+def _memo(owner: Outputs | Statistics) -> dict[str, Tensor]:
+    """Tensors that are kept for all detectors, by their keys."""
+    parts = {key: value if isinstance(value, tuple) else (value,) for key, value in owner._memo.items()}
+    return {f"{key}, {i}": t for key, value in parts.items() for i, t in enumerate(value) if isinstance(t, Tensor)}
+
+
+def _copies(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.clone() for name, value in tensors.items()}
+
+
+def _compare(before: dict[str, Tensor], after: dict[str, Tensor], step: str) -> None:
+    for name, value in before.items():
+        if name in after:
+            same = torch.equal(after[name].nan_to_num(), value.nan_to_num())
+            assert same, f"{shorten(name)} was written to by {step}"
+
+
+@clause(
+    "layouts",
+    "It makes no difference how tensors lie in memory. Hidden activations are (batch, channels, ...): how their"
+    " positions are arranged makes no difference either, or is refused with a clear error.",
+)
+def check_layouts(factory: Factory, problem: ProblemFactory) -> None:
+    """Score tensors with channels last in memory, and with gaps; then maps with positions in one dimension or three."""
+    data = problem()
+    expected = fitted(factory, data).score(data.tests)
+    for what, lay in {"channels last in memory": _channels_last, "every second row of a tensor": _with_gaps}.items():
+        found = fit_on(factory(), [lay(data.train)], data.head).score(lay(data.tests))
+        assert_same_scores(found, expected, what=what, rtol=1e-4)
+    if "hidden" not in factory().required_needs:
+        return
+    arrangements: dict[str, Callable[[Tensor], Tensor]] = {
+        "(batch, channels, positions)": lambda value: value.flatten(2),
+        "(batch, channels, 1, height, width)": lambda value: value.unsqueeze(2),
+    }
+    for what, arrange in arrangements.items():
+        arranged = _arranged(data, arrange)
+        try:
+            found = fitted(factory, arranged).score(arranged.tests)
+        except OodlitError:
+            continue  # said clearly
+        except Exception as error:
+            raise AssertionError(f"hidden activations {what}: {type(error).__name__}: {error}") from error
+        assert_same_scores(found, expected, what=f"hidden activations {what}", rtol=1e-4)
+
+
+def _channels_last(outputs: Outputs) -> Outputs:
+    def lay(tensor: Tensor) -> Tensor:
+        if tensor.ndim == 4:
+            return tensor.contiguous(memory_format=torch.channels_last)
+        return tensor.T.contiguous().T if tensor.ndim == 2 else tensor
+
+    return _with(outputs, lay)
+
+
+def _with_gaps(outputs: Outputs) -> Outputs:
+    return _with(outputs, lambda tensor: tensor.repeat_interleave(2, dim=0)[::2])
+
+
+def _with(outputs: Outputs, lay: Callable[[Tensor], Tensor]) -> Outputs:
+    fields = {name: getattr(outputs, name) for name in ("logits", "features", "images")}
+    tensors: dict[str, Any] = {name: lay(value) for name, value in fields.items() if value is not None}
+    hidden = {name: lay(value) for name, value in (outputs.hidden or {}).items()}
+    return replace(outputs, hidden=hidden or None, **tensors)
+
+
+def _arranged(data: Problem, arrange: Callable[[Tensor], Tensor]) -> Problem:
+    def arranged(outputs: Outputs) -> Outputs:
+        hidden = {n: arrange(v) if v.ndim == 4 else v for n, v in (outputs.hidden or {}).items()}
+        return replace(outputs, hidden=hidden)
+
+    return replace(data, train=arranged(data.train), id=arranged(data.id), ood=arranged(data.ood))

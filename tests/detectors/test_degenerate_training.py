@@ -1,0 +1,177 @@
+"""Training sets that leave a direction, a class or a scale undefined: scores keep their direction."""
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from oodlit.detectors import DDU, KNN, Detector, Mahalanobis, NNGuide, RelativeMahalanobis, Residual, ViM, fit
+from oodlit.outputs import Head, Outputs
+
+from .support import normal
+
+CLASSES, WIDTH = 5, 16
+
+
+def training_set(kind: str) -> tuple[Outputs, Head]:
+    """A training set with one fault, and its head."""
+    n = {"fewer images than dimensions": 6, "one image": 1}.get(kind, 120)
+    labels = torch.zeros(n).long() if kind == "one class" else torch.arange(n) % CLASSES
+    weight = normal(CLASSES, WIDTH, seed=1)
+    x = 3 * weight[labels] / weight.norm(dim=1, keepdim=True)[labels] + 0.5 * normal(n, WIDTH, seed=2)
+    if kind == "dead units":
+        x[:, -4:] = 0
+    elif kind == "no residual":
+        x = x[:, :4] @ normal(4, WIDTH, seed=3)
+    elif kind == "constant feature":
+        x[:, 3] = 7.0
+    elif kind == "duplicated images":
+        x = x[torch.arange(n) % 3]
+    elif kind == "far from zero":
+        x = x + 1000
+    elif kind == "identical images":
+        x = x[:1].expand(n, -1).clone()
+    bias = torch.full((CLASSES,), {"negative logits": -16.0, "no level": -11.0}.get(kind, 0.0))
+    head = Head(weight, bias)
+    return Outputs(head(x), x, labels, keys=[f"train/{i}" for i in range(n)]), head
+
+
+KINDS = [
+    "plain",
+    "dead units",
+    "no residual",
+    "fewer images than dimensions",
+    "one image",
+    "one class",
+    "constant feature",
+    "duplicated images",
+    "identical images",
+    "far from zero",
+    "negative logits",
+    "no level",
+]
+
+
+def fitted(make: type[Detector] | Detector, kind: str) -> tuple[Detector, Outputs, Head]:
+    train, head = training_set(kind)
+    detector = make() if isinstance(make, type) else make
+    fit([detector], [train], head)
+    return detector, train, head
+
+
+def auroc(id_scores: Tensor, ood_scores: Tensor) -> float:
+    return float((id_scores[:, None] > ood_scores).double().mean())
+
+
+@pytest.mark.parametrize("bias", [0.0, -1.0, -3.0, -5.335, -16.0, 16.0])
+def test_a8_a_constant_in_the_bias_leaves_vim_its_residual(bias: float) -> None:
+    """FAULTS2 A8: the softmax is the same, so the residual must go on counting."""
+    weight = torch.cat([3 * torch.eye(4), torch.zeros(4, 4)], dim=1)
+    labels = torch.arange(200) % 4
+    x = torch.cat([2 * torch.eye(4)[labels] + 0.2 * normal(200, 4, seed=1), 0.1 * normal(200, 4, seed=2)], dim=1)
+    far = x + torch.cat([torch.zeros(200, 4), normal(200, 4, seed=3)], dim=1)
+    head, detector = Head(weight, torch.full((4,), bias)), ViM(dim=4)
+    fit([detector], [Outputs(head(x), x, labels)], head)
+    assert detector.alpha > 1
+    assert auroc(detector.score(Outputs(head(x), x)), detector.score(Outputs(head(far), far))) > 0.95
+    assert bool(detector.notes) == (bias == -16)  # from about -5.5 on
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("make", [ViM, Residual, lambda: ViM(dim=10), lambda: Residual(dim=2)])
+def test_a8_a_larger_residual_never_scores_higher(kind: str, make: type[Detector]) -> None:
+    """Logits kept: what is looked at is the residual alone."""
+    detector, train, _ = fitted(make(), kind)
+    assert isinstance(detector, ViM | Residual)
+    for direction in detector.residual.T[:: max(1, detector.residual.shape[1] // 4)]:
+        scores = [
+            detector.score(Outputs(train.logits, (detector.origin + size * direction).expand(len(train), -1)))
+            for size in (0.0, 1e-3, 0.1, 1.0, 10.0, 1e3, 1e6)
+        ]
+        assert (torch.stack(scores).diff(dim=0) < 0).all()
+        assert torch.stack(scores).isfinite().all()
+
+
+@pytest.mark.parametrize("kind", ["dead units", "no residual", "fewer images than dimensions", "one image"])
+def test_a8_what_training_never_used_makes_no_image_more_in_distribution(kind: str) -> None:
+    """Logits follow from the head, which may read the unused directions."""
+    detector, train, head = fitted(ViM, kind)
+    x = train.require("features").double()
+    unused = torch.linalg.eigh(x.T @ x).eigenvectors[:, 0]
+    if kind == "dead units":
+        unused = torch.eye(WIDTH).double()[-1]
+    for direction in (unused, -unused):
+        probes = torch.stack([x[0] + size * direction for size in (0.0, 10.0, 1e3, 1e6)])
+        scores = detector.score(Outputs(head(probes), probes))
+        assert (scores.diff() < 0).all(), scores
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a8_alpha_has_a_scale(kind: str) -> None:
+    detector, train, _ = fitted(ViM, kind)
+    assert isinstance(detector, ViM)
+    alpha = float(detector.alpha)
+    assert 0 < alpha < 1e4
+    replaced = {"no residual", "fewer images than dimensions", "one image", "duplicated images", "identical images"}
+    assert bool(detector.notes) == (kind in replaced | {"negative logits", "no level"})
+    if not detector.notes:  # the published formula
+        residual = (train.require("features").double() - detector.origin) @ detector.residual
+        published = float(train.max_logits.mean()) / float(residual.norm(dim=1).mean())
+        np.testing.assert_allclose(alpha, published, rtol=1e-6)
+
+
+def test_a8_features_in_another_unit_give_alpha_in_that_unit() -> None:
+    """The floors are relative: the same network with features in other units ranks the same, also where they act."""
+    for kind in ("dead units", "no residual", "fewer images than dimensions", "identical images", "no level"):
+        train, head = training_set(kind)
+        probes = train.require("features") + normal(len(train), WIDTH, seed=9)
+        expected = ViM()
+        fit([expected], [train], head)
+        for scale in (2.0**-20, 2.0**20):
+            scaled = Head(head.weight / scale, head.bias)
+            detector = ViM()
+            x = train.require("features") * scale
+            fit([detector], [Outputs(scaled(x), x, train.labels)], scaled)
+            torch.testing.assert_close(
+                detector.score(Outputs(head(probes), probes * scale)),
+                expected.score(Outputs(head(probes), probes)),
+                rtol=1e-3,
+                atol=1e-3,
+            )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("make", [Mahalanobis, DDU, lambda: DDU("full"), lambda: DDU("diagonal"), RelativeMahalanobis])
+def test_farther_from_every_class_never_scores_higher(kind: str, make: type[Detector]) -> None:
+    """Along a direction that leads away from all class means, also one that training never used."""
+    detector, train, _ = fitted(make(), kind)
+    x, labels = train.require("features").double(), train.require("labels")
+    means = torch.stack([x[labels == c].mean(dim=0) for c in labels.unique()])
+    centre = means.mean(dim=0)
+    for direction in torch.eye(WIDTH).double():
+        scores = detector.score(Outputs(features=centre + torch.logspace(3, 6, 7)[:, None].double() * direction))
+        assert scores.isfinite().all()
+        # The relative distance is a difference: in the directions that training used alike it may stay as it is.
+        slack = 1e-6 * scores.abs() if isinstance(detector, RelativeMahalanobis) else torch.zeros(7)
+        assert (scores.diff() <= slack[1:]).all(), (direction, scores)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_neighbours_of_degenerate_banks_are_finite_and_ordered(kind: str) -> None:
+    train, head = training_set(kind)
+    detectors = [KNN(k=1), NNGuide(k=1)]
+    fit(detectors, [train], head)
+    x = train.require("features")
+    for detector in detectors:
+        assert detector.score(Outputs(train.logits, x)).isfinite().all()
+    at, away = (detectors[0].score(Outputs(features=s * x)) for s in (1.0, -1.0))
+    assert (at >= away).all()
+
+
+def test_a_zero_row_in_the_bank_is_no_neighbour_of_everything() -> None:
+    """Its direction is the zero vector, at distance 1 from all others."""
+    x = torch.tensor([[0.0, 0.0], [3.0, 4.0], [4.0, 3.0]])
+    detector = KNN(k=1)
+    fit([detector], [Outputs(features=x)])
+    scores = detector.score(Outputs(features=torch.tensor([[3.0, 4.0], [-3.0, -4.0], [0.0, 0.0]])))
+    np.testing.assert_allclose(scores, [0.0, -1.0, 0.0], atol=1e-7)

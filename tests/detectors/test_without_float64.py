@@ -1,0 +1,25 @@
+"""Devices without float64: what is computed in it is computed on the CPU."""
+
+import pytest
+import torch
+
+from oodlit import checks
+from oodlit.checks import where_float64_is
+from oodlit.detectors import ODIN, Mahalanobis, MCDropout, RankFeat, ViM, fit
+from oodlit.testing.problems import separated_problem
+
+
+@pytest.mark.parametrize("kind", [Mahalanobis, ViM, ODIN, MCDropout, RankFeat])
+def test_b7_outputs_are_moved_once_and_scores_stay(kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """FAULTS2 B7, with the CPU in the place of such a device: the way is the same."""
+    data = separated_problem()
+    expected = kind()
+    fit([expected], [data.train], data.head)
+    scores = expected.score(data.tests)
+    monkeypatch.setattr(checks, "WITHOUT_FLOAT64", frozenset({"cpu"}))
+    outputs = data.tests
+    moved = where_float64_is(outputs)
+    assert moved is not outputs
+    assert where_float64_is(outputs) is moved
+    monkeypatch.setattr(checks, "WITHOUT_FLOAT64", frozenset({"mps"}))
+    assert torch.equal(expected.score(moved), scores)

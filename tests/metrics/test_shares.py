@@ -1,0 +1,142 @@
+"""Shares that come from arithmetic, other types and text are those that were meant."""
+
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+import oodlit.metrics as m
+from oodlit.detectors import ASH, DICE, SCALE, VRA, ReAct
+from oodlit.detectors.formulas.percentile import percentile
+from oodlit.detectors.formulas.shaping import num_kept
+from oodlit.errors import InvalidArgumentError
+from oodlit.metrics.bootstrap import percentile_interval, stratified_bootstrap
+from oodlit.metrics.intervals import wilson_interval
+from oodlit.metrics.ranking import exact_share, smallest_count
+from oodlit.metrics.settings import Settings, percent
+from oodlit.shares import exact_number
+
+NINETY_FIVE = [
+    0.95,
+    1 - 0.05,
+    0.1 * 9.5,
+    19 * 0.05,
+    sum([0.05] * 19),
+    sum([0.001] * 950),
+    0.7 + 0.25,
+    95 / 100,
+    np.arange(0, 1, 0.05)[19],
+    np.linspace(0, 1, 21)[19],
+    np.float64(0.95),
+    np.float32(0.95),
+    np.float16(0.95),
+    np.array(0.95, dtype=np.float32),
+    float(np.float32(0.95)),
+    np.float32(1) - np.float32(0.05),
+    torch.tensor(0.95),
+    torch.tensor(0.95, dtype=torch.float64),
+    torch.tensor(0.95).item(),
+    1 - torch.tensor(0.05),
+    Fraction(19, 20),
+    Decimal("0.95"),
+    1 - Decimal("0.05"),
+    "0.95",
+    " 95/100 ",
+]
+
+
+@pytest.mark.parametrize("share", NINETY_FIVE, ids=repr)
+def test_a11_a_share_is_the_number_that_was_meant(share):
+    """FAULTS2 A11."""
+    assert exact_share(share) == Fraction(19, 20)
+    assert smallest_count(share, 20) == 19
+    assert m.acceptance_threshold(range(20), tpr=share) == 1.0
+    assert m.fpr_at_tpr(range(20), [0.5, 1.0], tpr=share) == 0.5
+    settings = object.__new__(Settings)  # past the run-time check of annotations
+    for name, value in {**vars(Settings()), "tpr": share, "confidence": share, "der": (share,)}.items():
+        object.__setattr__(settings, name, value)
+    settings.__post_init__()
+    assert (settings.fpr_name, settings.accepted_name, settings.der_names) == ("fpr95", "accepted95", ["der95"])
+    assert settings == Settings(der=(0.95,))
+    assert wilson_interval(3, 31, confidence=share) == wilson_interval(3, 31)
+    replicates = np.arange(101.0)
+    assert percentile_interval(replicates, confidence=share) == percentile_interval(replicates)
+
+
+@pytest.mark.parametrize(
+    ("share", "meant"),
+    [
+        (1 - 0.9, Fraction(1, 10)),
+        (0.7 + 0.2, Fraction(9, 10)),
+        (sum([0.1] * 10), Fraction(1)),
+        (1.0000000000000002, Fraction(1)),
+        (5 / 6, Fraction(5, 6)),
+        (1 - 1 / 6, Fraction(5, 6)),
+        (47_499 / 50_001, Fraction(47_499, 50_001)),
+        (0.9500001, Fraction(9_500_001, 10_000_000)),
+        (0.999999999, 1 - Fraction(1, 10**9)),
+        (np.float32(0.950001), Fraction(950_001, 1_000_000)),
+        (1 - 2**-15, 1 - Fraction(1, 2**15)),
+        (1e-300, Fraction(1, 10**300)),
+    ],
+)
+def test_a11_what_is_meant_is_neither_rounded_nor_guessed_away(share, meant):
+    assert exact_share(share) == meant
+
+
+@given(st.integers(1, 10_000), st.integers(1, 10_000))
+def test_a11_ratios_of_counts_are_exact(a, b):
+    count, total = min(a, b), max(a, b)
+    assert smallest_count(count / total, total) == count
+    assert smallest_count(1 - (total - count) / total, total) == count
+
+
+@given(st.integers(1, 10**6 - 1), st.sampled_from([10**k for k in range(1, 7)]))
+def test_a11_decimals_survive_arithmetic(numerator, scale):
+    share = Fraction(numerator % scale or 1, scale)
+    written = float(share)
+    for found in (written, 1 - (1 - written), written / 100 * 100, (written + 0.3) - 0.3, np.float64(written)):
+        assert exact_number(found) == share
+
+
+def test_a11_unit_test_limits_are_exact():
+    accepted_one_of_ten = [[0] * 9 + [50]]
+    for limit in (0.1, 1 - 0.9, np.float32(0.1), "0.1", 0.3 - 0.2):
+        assert m.unit_test_failures(range(100), accepted_one_of_ten, limit=limit) == 0
+    with_a_little_less = 0.0999999
+    assert m.unit_test_failures(range(100), accepted_one_of_ten, limit=with_a_little_less) == 1
+
+
+def test_a11_the_bootstrap_takes_the_same_threshold():
+    scores, groups = np.arange(20.0)[None], np.zeros(20, dtype=int)
+    expected = stratified_bootstrap(scores, scores - 1, groups, tpr=0.9, repetitions=20)
+    found = stratified_bootstrap(scores, scores - 1, groups, tpr=0.7 + 0.2, repetitions=20)
+    assert np.array_equal(found.fpr, expected.fpr)
+
+
+def test_a11_percentiles_are_those_that_were_meant():
+    assert num_kept(100, 100 * 0.07) == num_kept(100, 7.0) == 93
+    assert num_kept(1000, 0.15 * 100) == num_kept(1000, 15) == 850
+    # A tie goes to the even number, as in the authors' code; 57.5 comes out as 57.49999999999999 in floats.
+    assert [num_kept(1000, p) for p in (5.75, 100 * 0.0575)] == [942] * 2
+    assert percentile(torch.arange(101.0), 100 * 0.07) == 7.0
+    for make in (ASH, SCALE, DICE, ReAct):
+        assert make(percentile=100 * (1 - 0.1)).percentile == 90.0
+        assert repr(make(percentile=np.float64(60))) == f"{make.__name__}(percentile=60.0)"
+    assert VRA(low=100 * 0.07).low == 7.0
+
+
+def test_a11_priors_within_rounding_of_one_keep_their_odds():
+    assert 0 < m.aupr_error([1.0, 2.0], [1.5], prior=1 - 2**-53) < 1e-12
+    assert m.aupr_success([1.0, 2.0], [1.5], prior=1 - 0.9) == m.aupr_success([1.0, 2.0], [1.5], prior=0.1)
+
+
+@pytest.mark.parametrize("bad", ["x", "", "nan", "1/0", "inf", True, None, [0.95], 0, -0.1, 1.0000001, Decimal("NaN")])
+def test_a11_what_is_no_share_is_refused(bad):
+    with pytest.raises(InvalidArgumentError, match=r"tpr=.*a share in"):
+        exact_share(bad)
+    assert percent(0.95) == "95"
