@@ -42,7 +42,7 @@ GOLDENS: dict[str, Callable[[], Detector]] = {
     "mahalanobis": Mahalanobis,
     "relative_mahalanobis": RelativeMahalanobis,
     "vim": ViM,
-    "knn": KNN,
+    "knn": lambda: KNN(k=1000),
     "entropy": Entropy,
     "gen": GEN,
     "kl_matching": KLMatching,
