@@ -10,6 +10,7 @@ from oodlit._lightning import pl
 from oodlit.callbacks.earlier_fit import EarlierFit
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.loader import StreamLoader, Transform
+from oodlit.datamodules.stream import Stream
 from oodlit.detectors import Detector, FitOrigin
 from oodlit.errors import DataError, RequirementError
 from oodlit.module import OODModule
@@ -53,7 +54,7 @@ class Choice:
     def plan(self, *, train_thresholds: bool) -> RunPlan:
         """What module and data module must give."""
         needs = frozenset().union(*(d.required_needs for d in self.detectors.values()))
-        layers = (layer for d in self.detectors.values() for layer in getattr(d, "layers", ()))
+        layers = (layer for d in self.detectors.values() for layer in _layers(d))
         return RunPlan(
             transform=self.transform,
             use_train=self.facts.num_train > 0
@@ -64,6 +65,7 @@ class Choice:
 
 
 def choose(
+    trainer: pl.Trainer,
     module: OODModule,
     datamodule: OODDataModule,
     detectors: Mapping[str, Detector],
@@ -83,8 +85,9 @@ def choose(
     """
     transform = module.transform if datamodule.transform is None else datamodule.transform
     images = _probe_images(datamodule, transform)
-    num_train = sum(len(s) for s in datamodule.streams if s.role is Role.TRAIN)
-    facts = module.probe(images, num_train=num_train)
+    num_train = sum(_size(stream, trainer, datamodule) for stream in datamodule.streams if stream.role is Role.TRAIN)
+    layers = tuple(dict.fromkeys(layer for d in detectors.values() for layer in _layers(d)))
+    facts = module.probe(images, num_train=num_train, layers=layers, precision=trainer.precision_plugin)
     reasons = _reasons_against(detectors, facts, strict=strict)
     for name, reason in reasons.items():
         warnings.warn(f"detector {name!r} is left out: it {reason}", stacklevel=3)
@@ -123,6 +126,20 @@ def _class_lists(datamodule: OODDataModule, facts: BackboneFacts) -> Iterator[Fi
             f"the network gives {facts.num_classes} logits, the data names {names} classes; labels mean something else"
             " to the network unless the first ones are the same - give the network's list as class_names=[...]",
         )
+
+
+def _layers(detector: Detector) -> tuple[str, ...]:
+    """Hidden layers that a detector, or one inside it, reads."""
+    return tuple(layer for part in detector.modules() if isinstance(part, Detector) for layer in part.layers)
+
+
+def _size(stream: Stream, trainer: pl.Trainer, datamodule: OODDataModule) -> int:
+    """Images of a stream that this run reads; fewer than there are where the Trainer limits the batches."""
+    limit = trainer.limit_predict_batches
+    if isinstance(limit, float):  # a share of the batches
+        return min(len(stream), max(1, round(limit * len(stream))))
+    batches = int(limit)
+    return min(len(stream), batches * datamodule.batch_size * trainer.world_size)
 
 
 def _probe_images(datamodule: OODDataModule, transform: Transform | None) -> Tensor:

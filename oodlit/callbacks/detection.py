@@ -118,7 +118,7 @@ class OODDetection(pl.Callback):
                 saved_fit=self._earlier.folder,
             )
         self.results = None
-        chosen = choose(module, datamodule, self.detectors, self._earlier, strict=self.strict)
+        chosen = choose(trainer, module, datamodule, self.detectors, self._earlier, strict=self.strict)
         self.plan = chosen.plan(train_thresholds=self.train_thresholds)
         self._run = run = Run(trainer, module, datamodule, chosen, strict=self.strict, output=self._output)
         run.prepare()

@@ -14,9 +14,19 @@ from oodlit.detectors.formulas.neighbours import default_k, kth_distances
 from oodlit.detectors.statistics import ClassMoments, HiddenSample, Statistics, channel_means, train_labels
 from oodlit.detectors.statistics.feature_bank import exact_scaling
 from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import BackboneFacts, Head, Outputs
 
 __all__ = ["LaRD"]
+
+
+def _settings_fit(detector: "LaRD", facts: BackboneFacts) -> str:
+    channels = facts.channels.get(detector.layer)
+    if channels is not None and detector.dim is not None and detector.dim > channels:
+        return f"has dim={detector.dim}, but layer {detector.layer!r} has {channels} channels"
+    count = {"knn": ("k", detector.k or 1), "gmm": ("components", detector.components)}.get(detector.density, ("", 0))
+    if count[1] > facts.num_train and not detector.is_fitted:
+        return f"has {count[0]}={count[1]}, but there are {facts.num_train} training images"
+    return ""
 
 
 @final
@@ -50,6 +60,7 @@ class LaRD(Detector):
 
     needs = frozenset({"hidden", "labels"})
     statistics = (HiddenSample,)
+    requirements = (_settings_fit,)
     invariances = frozenset({"class_permutation"})
     reference = Reference(
         "Latent Representation Entropy Density for Distribution Shift Detection",

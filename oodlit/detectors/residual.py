@@ -8,7 +8,7 @@ from torch import Tensor
 from oodlit.checks import check_int
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.reference import Reference
-from oodlit.detectors.formulas.residual_space import residual_norms, residual_space
+from oodlit.detectors.formulas.residual_space import below_width, residual_norms, residual_space
 from oodlit.detectors.statistics import ClassMoments, Statistics
 from oodlit.outputs import Head, Outputs
 
@@ -38,6 +38,7 @@ class Residual(Detector):
 
     needs = frozenset({"features", "head"})
     statistics = (ClassMoments,)
+    requirements = (below_width,)
     invariances = frozenset({"class_permutation", "feature_rotation", "larger_residual_is_worse"})
     reference = Reference(
         "ViM: Out-Of-Distribution with Virtual-logit Matching",

@@ -9,7 +9,7 @@ from torch import Tensor
 from oodlit.checks import check_int
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.reference import Reference
-from oodlit.detectors.formulas.residual_space import ResidualSpace, residual_norms, residual_space
+from oodlit.detectors.formulas.residual_space import ResidualSpace, below_width, residual_norms, residual_space
 from oodlit.detectors.statistics import ClassMoments, Statistics, TrainSample
 from oodlit.outputs import Head, Outputs
 
@@ -60,6 +60,7 @@ class ViM(Detector):
 
     needs = frozenset({"logits", "features", "head"})
     statistics = (ClassMoments, TrainSample)
+    requirements = (below_width,)
     sample_fields = frozenset({"features", "max_logits"})
     invariances = frozenset({"class_permutation", "larger_residual_is_worse"})
     reference = Reference(

@@ -248,6 +248,8 @@ class Detector(nn.Module, ABC):
             return "needs a train stream to be fitted on; the data has none"
         if self.min_train > facts.num_train and not self.is_fitted:
             return f"needs at least {self.min_train} training images, the train stream has {facts.num_train}"
+        if unreadable := [layer for layer in self.layers if layer in facts.layer_problems]:
+            return f"needs the layer {unreadable[0]!r}; {facts.layer_problems[unreadable[0]]}"
         reasons = (requirement(self, facts) for requirement in self.requirements)
         nested = (child.why_not(facts) for child in self._children())
         return next((reason for reason in (*reasons, *nested) if reason), "")

@@ -1,6 +1,6 @@
 """The space that the training features hardly use; shared by ViM and Residual."""
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from jaxtyping import Float
@@ -9,9 +9,9 @@ from torch import Tensor
 from oodlit.checks import memo_key
 from oodlit.detectors.statistics import ClassMoments, Statistics
 from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import BackboneFacts, Head, Outputs
 
-__all__ = ["ResidualSpace", "default_dim", "residual_norms", "residual_space"]
+__all__ = ["ResidualSpace", "below_width", "default_dim", "residual_norms", "residual_space"]
 
 UNUSED = 1e-12
 """Largest mean square along a direction that counts as unused, relative to the variance of the features."""
@@ -48,6 +48,15 @@ class ResidualSpace(NamedTuple):
     spread: float
     slope: float
     note: str
+
+
+def below_width(detector: Any, facts: BackboneFacts) -> str:
+    """Requirement of detectors with a principal space: it leaves something over."""
+    size = default_dim(facts.width) if detector.dim is None else detector.dim
+    if size < facts.width or not facts.width:
+        return ""
+    way_out = f"dim <= {facts.width - 1}" if facts.width > 1 else "a wider layer"
+    return f"needs more than the {size} features of its principal space, {facts.name} has {facts.width}; use {way_out}"
 
 
 def residual_space(statistics: Statistics, head: Head, *, dim: int | None, owner: str) -> ResidualSpace:
