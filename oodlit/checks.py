@@ -12,21 +12,6 @@ from torch import Tensor, nn
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Model, Outputs, version_of
 
-__all__ = [
-    "all_finite",
-    "check_finite",
-    "check_head",
-    "check_int",
-    "check_outputs",
-    "check_same_shape",
-    "check_shapes",
-    "memo_key",
-    "name_images",
-    "plain_mode",
-    "sizes_of",
-    "where_float64_is",
-]
-
 WITHOUT_FLOAT64 = frozenset({"mps"})
 """Types of devices that cannot hold float64."""
 _CHECKED = ("logits", "features", "images")

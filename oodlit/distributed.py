@@ -7,8 +7,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["Group", "all_sum", "cpu_group", "gather_objects", "gather_rows", "is_distributed"]
-
 T = TypeVar("T")
 Group: TypeAlias = "dist.ProcessGroup | None"
 

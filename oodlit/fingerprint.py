@@ -15,8 +15,6 @@ from torch import Tensor
 
 from oodlit.errors import FingerprintError
 
-__all__ = ["check_same", "difference", "join", "sketch"]
-
 TOLERANCES = {"pictures": 0.003, "network": 0.005}
 """Numbers of a sketch are about as large as one; a network also differs by device."""
 HALF_TOLERANCE = 0.15

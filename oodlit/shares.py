@@ -9,8 +9,6 @@ from typing import Any, TypeAlias
 import numpy as np
 from torch import Tensor
 
-__all__ = ["ShareLike", "exact_number"]
-
 ShareLike: TypeAlias = float | int | Fraction | Decimal | str | np.generic | np.ndarray | Tensor
 """What is taken as a share; arrays and tensors of a single number."""
 

@@ -7,8 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Call", "capture", "survey"]
-
 Call = tuple[str, Tensor, Tensor]
 """One call of a module: its name, the vectors that went in, the vectors that came out."""
 

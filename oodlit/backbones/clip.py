@@ -16,8 +16,6 @@ from oodlit.backbones.hub import check_hub
 from oodlit.errors import InvalidArgumentError, MissingExtraError
 from oodlit.outputs import unit
 
-__all__ = ["TEMPLATES", "ZeroShotClassifier", "class_prompts", "from_open_clip", "text_concepts"]
-
 TEMPLATES = ("a photo of a {class}",)
 """The prompt of the published CLIP detectors."""
 FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")

@@ -9,8 +9,6 @@ from oodlit.backbones.heads import Heads
 from oodlit.backbones.loading import Exported
 from oodlit.errors import InvalidArgumentError
 
-__all__ = ["check_alone", "check_logits", "has_dropout", "hides_layers", "is_headless", "place_of"]
-
 _CLASSIFIERS = ("fc", "head", "heads", "classifier", "last_linear")
 
 

@@ -16,8 +16,6 @@ from torch import Tensor, nn
 
 from oodlit.fingerprint import sketch
 
-__all__ = ["WeightsHash", "describe", "hash_of", "pattern", "try_transform"]
-
 SIZES = ((97, 131), (300, 200))
 """Width and height of the pictures that a transform is tried with."""
 MAX_DEPTH = 4

@@ -14,8 +14,6 @@ from oodlit.backbones.capture import Call
 from oodlit.errors import InvalidArgumentError, OodlitError, RequirementError, UnknownNameError
 from oodlit.outputs import Head
 
-__all__ = ["Heads", "find_head_layers", "gives", "join_heads", "to_vectors"]
-
 MAX_CANDIDATES = 8
 """Linear layers of a plain module that are tried as its head, from the last one on."""
 MASK = -1e4

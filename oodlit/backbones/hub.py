@@ -9,8 +9,6 @@ from collections.abc import Sequence
 from oodlit.errors import InvalidArgumentError
 from oodlit.retry import retried
 
-__all__ = ["check_hub"]
-
 ATTEMPTS = 2
 PAUSE_S = 1.0
 """A network that is just coming up gets a second chance."""

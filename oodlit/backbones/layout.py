@@ -6,8 +6,6 @@ from torch import Tensor, nn
 
 from oodlit.errors import InvalidArgumentError
 
-__all__ = ["FEATURE_MAP", "channel_axis", "channels_first"]
-
 FEATURE_MAP = "feature_map"
 """Name under which `Outputs.hidden` holds the last block's map of a timm network."""
 

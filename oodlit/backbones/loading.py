@@ -17,8 +17,6 @@ from torch import Tensor, nn
 from oodlit.backbones.hub import check_hub
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 
-__all__ = ["class_name", "default_transform", "load_network", "normalisation_std", "quiet_hub", "unwrapped"]
-
 _log = logging.getLogger(__name__)
 _HUB = ("hf-hub:", "hf_hub:")
 """What stands in front of a repository of the hub; what network it holds says a file in it."""

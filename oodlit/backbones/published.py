@@ -5,8 +5,6 @@ from typing import Any
 
 from torch import nn
 
-__all__ = ["published_as"]
-
 
 def published_as(network: nn.Module, transform: object) -> dict[str, Any] | None:
     """Under which name, size and crop timm publishes what this network does with this transform; None if it does not.

@@ -16,8 +16,6 @@ from oodlit.backbones.returned import Output, all_are_logits, as_logits, as_vect
 from oodlit.errors import InvalidArgumentError, OodlitError, RequirementError, UnknownNameError
 from oodlit.outputs import Outputs
 
-__all__ = ["Reader"]
-
 
 class Reader:
     """Reads what a network gives. What is its head is decided by its first outputs.

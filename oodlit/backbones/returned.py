@@ -7,8 +7,6 @@ from torch import Tensor
 
 from oodlit.errors import InvalidArgumentError
 
-__all__ = ["Output", "all_are_logits", "as_logits", "as_vectors", "check_no_probabilities", "pick"]
-
 Output = int | str | None
 """Which part of what a network returns: a position, a key or the name of an attribute; None = all of it."""
 

@@ -12,8 +12,6 @@ from oodlit.datamodules.stream import Sample, Source, Stream, check_class_names,
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 
-__all__ = ["AlignedSource", "align_streams", "as_class_names"]
-
 IMAGENET = "imagenet"
 """As `class_names`: the 1000 classes of ImageNet-1k in the order of the published classifiers."""
 

@@ -21,8 +21,6 @@ from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.plan import RunPlan, plan_of
 from oodlit.roles import Role
 
-__all__ = ["OODDataModule"]
-
 _ORDER = {Role.TRAIN: 0, Role.ID: 1}
 
 

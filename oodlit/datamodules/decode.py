@@ -10,8 +10,6 @@ from PIL import Image, ImageFile, PngImagePlugin, UnidentifiedImageError
 
 from oodlit.errors import DataError, InvalidArgumentError
 
-__all__ = ["FORMATS", "MAX_PIXELS", "Decode", "decode_image", "image_size", "max_pixels_of"]
-
 FORMATS: tuple[str, ...] = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000")
 """Formats that are read, by Pillow's names. Formats that start a program (EPS) or run code are left out on purpose."""
 

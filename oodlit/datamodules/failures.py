@@ -3,8 +3,6 @@
 import pickle
 import traceback
 
-__all__ = ["Failure", "WorkerTraceback", "describe_error"]
-
 
 def describe_error(error: BaseException) -> str:
     """Class and text of an error.

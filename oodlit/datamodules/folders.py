@@ -9,8 +9,6 @@ from oodlit.datamodules.stream import Stream
 from oodlit.errors import DataError
 from oodlit.roles import Role
 
-__all__ = ["file_source", "folder_stream"]
-
 
 def folder_stream(
     path: str | Path,

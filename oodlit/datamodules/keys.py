@@ -6,8 +6,6 @@ from urllib.parse import quote, unquote_to_bytes
 
 from oodlit.errors import InvalidArgumentError
 
-__all__ = ["escape_key", "key_digest", "printable", "unescape_key"]
-
 _ODD = ("Cc", "Cs", "Zl", "Zp")  # control characters, halves of surrogate pairs, Unicode's own line breaks
 _KEPT = "/ !#$&'()+,;=@[]^{}"  # besides letters, digits and "_.-~"
 

@@ -21,8 +21,6 @@ from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError, InvalidArgumentError, OodlitError, PreprocessingError
 from oodlit.roles import NAMES_OF_LABELS, Role
 
-__all__ = ["Batch", "OnError", "StreamLoader", "Transform", "reader_range"]
-
 OnError = Literal["raise", "skip"]
 Transform = Callable[..., Any]
 """From a decoded image to a tensor. The type is loose: torchvision's transforms carry no annotations, and the parser of

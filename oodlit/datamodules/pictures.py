@@ -9,8 +9,6 @@ from torch import Tensor
 from oodlit.datamodules.failures import describe_error
 from oodlit.datamodules.stream import Sample
 
-__all__ = ["NoPictureError", "NoPictureWarning", "picture"]
-
 
 class NoPictureWarning(UserWarning):
     """Images that cannot be shown are left out."""

@@ -8,8 +8,6 @@ from itertools import groupby
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import InvalidArgumentError
 
-__all__ = ["DuplicateImageWarning", "PooledSource", "pooled_stream"]
-
 
 class DuplicateImageWarning(UserWarning):
     """Sets that are pooled share images."""

@@ -8,8 +8,6 @@ from oodlit.datamodules.failures import describe_error
 from oodlit.datamodules.stream import Stream
 from oodlit.errors import DataError, InvalidArgumentError, OodlitError
 
-__all__ = ["check_movable", "explained"]
-
 _FILES = re.compile(r"(?i)too many open files|ancdata")
 _SHARED = re.compile(r"(?i)bus error|shared memory|\bshm\b|/torch_|no space left|cannot allocate memory")
 _DIED = "DataLoader worker (pid"  # PyTorch has no class of its own for this

@@ -25,9 +25,6 @@ from oodlit.datamodules.stream import Source, Stream
 from oodlit.errors import DataError
 from oodlit.roles import Role
 
-__all__ = ["UnofficialArchiveWarning", "build_set", "list_set", "read_file_list", "set_stream", "verify_set"]
-
-
 AnyListing = Listing | UnitTestListing | CorruptedListing
 
 

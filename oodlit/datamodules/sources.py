@@ -13,8 +13,6 @@ from oodlit.datamodules.keys import escape_key
 from oodlit.datamodules.stream import Sample
 from oodlit.errors import DataError, InvalidArgumentError, PreprocessingError
 
-__all__ = ["DatasetSource", "FileSource", "MemorySource"]
-
 
 class MemorySource:
     """Samples held in memory.

@@ -12,17 +12,6 @@ from oodlit.datamodules.keys import printable
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import NAMES_OF_LABELS, Role
 
-__all__ = [
-    "LookupSource",
-    "Sample",
-    "Source",
-    "Stream",
-    "check_class_names",
-    "check_name",
-    "find_samples",
-    "pick_samples",
-]
-
 
 @dataclass(frozen=True, eq=False)
 class Sample:

@@ -7,8 +7,6 @@ from itertools import pairwise
 from oodlit.datamodules.stream import Sample, Source, Stream, find_samples, pick_samples
 from oodlit.errors import InvalidArgumentError
 
-__all__ = ["ThinnedSource", "spread", "thinned", "whole_size"]
-
 _GOLDEN = 0x9E3779B9  # of 2**32: steps of this share of a circle never repeat a rhythm
 
 

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from oodlit.errors import InvalidArgumentError
 
-__all__ = ["PreparedTransform", "compose", "without_resize"]
-
 _SHAPING = ("Resize", "CenterCrop", "CenterCropOrPad", "ResizeKeepRatio")
 
 

@@ -14,8 +14,6 @@ from oodlit.detectors.statistics import Statistics
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head
 
-__all__ = ["ASH"]
-
 
 @final
 class ASH(Shaping):

@@ -17,8 +17,6 @@ from oodlit.detectors.formulas.concepts import (
 from oodlit.detectors.statistics import Statistics
 from oodlit.outputs import Head, Outputs
 
-__all__ = ["Cosine"]
-
 
 @final
 class Cosine(Detector):

@@ -21,8 +21,6 @@ from oodlit.detectors.statistics import ClassCovariances, ClassMoments, ClassVar
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import BackboneFacts, Head, Outputs
 
-__all__ = ["DDU"]
-
 STATISTICS: dict[str, type[ClassCovariances | ClassVariances | ClassMoments]] = {
     "full": ClassCovariances,
     "tied": ClassMoments,

@@ -12,8 +12,6 @@ from oodlit.detectors.formulas.shaping import Shaping
 from oodlit.detectors.statistics import FeatureMean, Statistics
 from oodlit.outputs import Head
 
-__all__ = ["DICE"]
-
 
 @final
 class DICE(Shaping):

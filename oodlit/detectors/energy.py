@@ -10,8 +10,6 @@ from oodlit.detectors.contract.reference import Reference
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 
-__all__ = ["Energy"]
-
 
 @final
 class Energy(TrainFreeDetector):

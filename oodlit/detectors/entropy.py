@@ -10,8 +10,6 @@ from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.formulas.softmax import negative_entropy
 from oodlit.outputs import Outputs
 
-__all__ = ["Entropy"]
-
 
 @final
 class Entropy(TrainFreeDetector):

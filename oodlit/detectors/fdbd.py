@@ -12,8 +12,6 @@ from oodlit.detectors.formulas.softmax import gaps
 from oodlit.detectors.statistics import FeatureMean, Statistics
 from oodlit.outputs import Head, Outputs
 
-__all__ = ["FDBD"]
-
 
 @final
 class FDBD(Detector):

@@ -12,8 +12,6 @@ from oodlit.detectors.formulas.softmax import log_complements, log_softmax
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 
-__all__ = ["GEN"]
-
 
 @final
 class GEN(TrainFreeDetector):

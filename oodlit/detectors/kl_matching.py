@@ -12,8 +12,6 @@ from oodlit.detectors.formulas.softmax import negative_entropy
 from oodlit.detectors.statistics import ClassProbabilities, Statistics
 from oodlit.outputs import Head, Outputs
 
-__all__ = ["KLMatching"]
-
 
 @final
 class KLMatching(Detector):

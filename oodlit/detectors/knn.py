@@ -14,8 +14,6 @@ from oodlit.detectors.statistics import FeatureBank, Statistics
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs
 
-__all__ = ["KNN"]
-
 
 @final
 class KNN(Detector):

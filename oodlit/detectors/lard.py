@@ -16,8 +16,6 @@ from oodlit.detectors.statistics.feature_bank import exact_scaling
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import BackboneFacts, Head, Outputs
 
-__all__ = ["LaRD"]
-
 
 def _settings_fit(detector: "LaRD", facts: BackboneFacts) -> str:
     channels = facts.channels.get(detector.layer)

@@ -9,8 +9,6 @@ from oodlit.detectors.contract.detector import TrainFreeDetector
 from oodlit.detectors.contract.reference import Reference
 from oodlit.outputs import Outputs
 
-__all__ = ["MaxLogit"]
-
 
 @final
 class MaxLogit(TrainFreeDetector):

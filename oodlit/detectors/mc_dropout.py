@@ -15,8 +15,6 @@ from oodlit.detectors.statistics import hash_strings
 from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.outputs import BackboneFacts, Outputs
 
-__all__ = ["MCDropout"]
-
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 

@@ -10,8 +10,6 @@ from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.formulas.softmax import odds_against
 from oodlit.outputs import Outputs
 
-__all__ = ["MSP"]
-
 
 @final
 class MSP(TrainFreeDetector):

@@ -12,8 +12,6 @@ from oodlit.detectors.statistics import FeatureMean, Statistics
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs
 
-__all__ = ["NCI"]
-
 
 @final
 class NCI(Detector):

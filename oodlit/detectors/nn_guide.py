@@ -14,8 +14,6 @@ from oodlit.detectors.statistics import Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs, unit
 
-__all__ = ["NNGuide"]
-
 MOST_NEGATIVE = 0.25
 """Largest share of training images whose energy may be zero or less, which depends on a constant in the bias."""
 

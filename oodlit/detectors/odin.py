@@ -12,8 +12,6 @@ from oodlit.detectors.formulas.softmax import log_max_probability
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Model, Outputs
 
-__all__ = ["ODIN"]
-
 
 @final
 class ODIN(TrainFreeDetector):

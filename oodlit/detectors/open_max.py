@@ -13,8 +13,6 @@ from oodlit.detectors.statistics import Statistics, TrainSample, train_labels
 from oodlit.errors import RequirementError
 from oodlit.outputs import Head, Outputs
 
-__all__ = ["OpenMax", "weibull_fit"]
-
 LEAST_LEVEL = 0.1
 """Smallest mean of the largest logits that is no matter of a constant, relative to its excess over the mean logit."""
 

@@ -14,8 +14,6 @@ from oodlit.detectors.formulas.shaping import scores_alone
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import BackboneFacts, Outputs
 
-__all__ = ["RankFeat", "without_first_component"]
-
 
 def _has_map(detector: object, facts: BackboneFacts) -> str:
     return "" if facts.feature_map else f"needs the feature map of a convolutional network; {facts.name} has none"

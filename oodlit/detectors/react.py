@@ -15,8 +15,6 @@ from oodlit.detectors.statistics import Statistic, Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head
 
-__all__ = ["ReAct"]
-
 
 @final
 class ReAct(Shaping):

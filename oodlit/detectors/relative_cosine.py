@@ -19,8 +19,6 @@ from oodlit.detectors.statistics import Statistics
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs
 
-__all__ = ["RelativeCosine"]
-
 
 @final
 class RelativeCosine(Detector):

@@ -11,8 +11,6 @@ from oodlit.detectors.formulas.gaussian import class_distances, class_gaussians,
 from oodlit.detectors.statistics import ClassMoments, Statistics
 from oodlit.outputs import Head, Outputs
 
-__all__ = ["RelativeMahalanobis"]
-
 
 @final
 class RelativeMahalanobis(Detector):

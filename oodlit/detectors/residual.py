@@ -12,8 +12,6 @@ from oodlit.detectors.formulas.residual_space import below_width, residual_norms
 from oodlit.detectors.statistics import ClassMoments, Statistics
 from oodlit.outputs import Head, Outputs
 
-__all__ = ["Residual"]
-
 
 @final
 class Residual(Detector):

@@ -13,8 +13,6 @@ from oodlit.detectors.formulas.shaping import Shaping, check_non_negative, non_n
 from oodlit.detectors.statistics import Statistics
 from oodlit.outputs import Head
 
-__all__ = ["SCALE"]
-
 
 @final
 class SCALE(Shaping):

@@ -10,8 +10,6 @@ from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.statistics import CorrectMeans, Statistics
 from oodlit.outputs import Head, Outputs
 
-__all__ = ["SHE"]
-
 
 @final
 class SHE(Detector):

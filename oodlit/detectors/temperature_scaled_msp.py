@@ -12,8 +12,6 @@ from oodlit.detectors.formulas.softmax import log_max_probability
 from oodlit.detectors.statistics import Statistics, TrainSample, train_labels
 from oodlit.outputs import Head, Outputs
 
-__all__ = ["TemperatureScaledMSP", "calibrated_temperature"]
-
 LIMITS = (1e-2, 1e2)
 """Smallest and largest temperature: images that are all classified right, or all wrong, have no finite optimum."""
 

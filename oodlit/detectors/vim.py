@@ -13,8 +13,6 @@ from oodlit.detectors.formulas.residual_space import ResidualSpace, below_width,
 from oodlit.detectors.statistics import ClassMoments, Statistics, TrainSample
 from oodlit.outputs import Head, Outputs
 
-__all__ = ["ViM"]
-
 LEAST_LEVEL = 0.1
 """Smallest mean of the largest logits from which alpha is formed, relative to their excess over the mean logit."""
 LEAST_RESIDUAL = 1e-5

@@ -15,8 +15,6 @@ from oodlit.detectors.statistics import Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head
 
-__all__ = ["VRA"]
-
 
 @final
 class VRA(Shaping):

@@ -13,8 +13,6 @@ from oodlit.metrics.ranking import ArrayConvertible, as_integers
 from oodlit.metrics.undefined import undefined
 from oodlit.roles import Role
 
-__all__ = ["ENTRIES", "Accuracy", "accuracy"]
-
 
 def accuracy(predictions: ArrayConvertible | Sequence[int], labels: ArrayConvertible | Sequence[int]) -> float:
     """Share of images whose prediction equals the label.

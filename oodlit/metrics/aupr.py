@@ -14,8 +14,6 @@ from oodlit.metrics.undefined import undefined
 from oodlit.roles import Role
 from oodlit.shares import ShareLike
 
-__all__ = ["ENTRIES", "AUPRError", "AUPRSuccess", "aupr_error", "aupr_success"]
-
 
 def aupr_success(id_scores: ScoreLike, ood_scores: ScoreLike, *, prior: ShareLike | None = None) -> float:
     r"""AUPR-S (AUPR-in): average precision with **ID** as the positive class, found by a high score.

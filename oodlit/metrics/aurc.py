@@ -13,8 +13,6 @@ from oodlit.metrics.ranking import ArrayConvertible, Ranking, ScoreLike, as_flag
 from oodlit.metrics.undefined import undefined
 from oodlit.roles import Role
 
-__all__ = ["AUGRC", "AURC", "ENTRIES", "augrc", "aurc"]
-
 
 def aurc(scores: ScoreLike, is_correct: ArrayConvertible | Sequence[bool]) -> float:
     r"""Area under the risk-coverage curve.

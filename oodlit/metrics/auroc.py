@@ -7,8 +7,6 @@ from oodlit.metrics.ranking import Ranking, ScoreLike, rank
 from oodlit.metrics.undefined import undefined
 from oodlit.roles import Role
 
-__all__ = ["AUROC", "ENTRIES", "auroc"]
-
 
 def auroc(id_scores: ScoreLike, ood_scores: ScoreLike) -> float:
     r"""Area under the ROC curve, ID positive: :math:`P(s_{ID} > s_{OOD}) + P(s_{ID} = s_{OOD}) / 2`.

@@ -12,8 +12,6 @@ from torch import Tensor
 from oodlit.errors import InvalidArgumentError, OodlitError
 from oodlit.metrics.ranking import ArrayConvertible, Ranking, ScoreLike, as_flags, as_numbers, rank
 
-__all__ = ["RankingMetric", "SelectiveMetric", "StreamMetric"]
-
 
 class StreamMetric(torchmetrics.Metric):
     """A metric over per-image values, gathered from all processes at `compute`.

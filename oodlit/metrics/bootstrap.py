@@ -12,8 +12,6 @@ from oodlit.metrics.ranking import exact_share, smallest_count
 from oodlit.metrics.threshold import check_rule
 from oodlit.shares import ShareLike
 
-__all__ = ["Replicates", "percentile_interval", "stratified_bootstrap"]
-
 
 @dataclass(frozen=True, eq=False)
 class Replicates:

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from oodlit.errors import InvalidArgumentError
 
-__all__ = ["PROTOCOLS", "subset_predictions"]
-
 PROTOCOLS = ("unmasked", "masked")
 """unmasked: the largest of all logits; masked: the largest among the classes of the set, as the sets' authors do."""
 

@@ -14,8 +14,6 @@ from oodlit.metrics.fpr import fpr_at_tpr
 from oodlit.metrics.ranking import Ranking, ScoreLike, SortedScores, as_integers, as_scores, as_sorted, rank
 from oodlit.metrics.undefined import undefined
 
-__all__ = ["MeanOverClasses", "mean_over_classes"]
-
 
 def mean_over_classes(
     id_scores: ScoreLike,

@@ -8,8 +8,6 @@ from oodlit.metrics.ranking import Ranking, ScoreLike, rank
 from oodlit.metrics.undefined import undefined
 from oodlit.roles import Role
 
-__all__ = ["ENTRIES", "DetectionError", "detection_error"]
-
 
 def detection_error(id_scores: ScoreLike, ood_scores: ScoreLike) -> float:
     r"""Minimum detection error: :math:`\min_t \frac12 P(s_{ID} < t) + \frac12 P(s_{OOD} \ge t)`.

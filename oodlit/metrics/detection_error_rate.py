@@ -14,8 +14,6 @@ from oodlit.metrics.ranking import ArrayConvertible, ScoreLike, as_flags, as_sco
 from oodlit.metrics.undefined import undefined
 from oodlit.roles import Role
 
-__all__ = ["ENTRIES", "DetectionErrorRate", "detection_error_rate"]
-
 
 def detection_error_rate(
     scores: ScoreLike, is_correct: ArrayConvertible | Sequence[bool], *, threshold: float | int

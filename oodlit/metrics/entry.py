@@ -17,8 +17,6 @@ from oodlit.metrics.ranking import Ranking, SortedScores, rank
 from oodlit.metrics.settings import Settings
 from oodlit.roles import Role
 
-__all__ = ["Entry", "Images", "Value", "full_spectrum", "ranked", "share"]
-
 
 class Value(NamedTuple):
     """A value of the table.

@@ -12,8 +12,6 @@ from oodlit.metrics.undefined import undefined
 from oodlit.roles import Role
 from oodlit.shares import ShareLike
 
-__all__ = ["ENTRIES", "FPRAtTPR", "fpr_at_tpr", "fpr_at_tprs"]
-
 
 def fpr_at_tpr(id_scores: ScoreLike, ood_scores: ScoreLike, *, tpr: ShareLike = 0.95, rule: str = "attained") -> float:
     r"""Share of OOD scores that are accepted: :math:`|\{s \in OOD: s \ge t\}| / m`.

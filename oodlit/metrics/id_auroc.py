@@ -13,8 +13,6 @@ from oodlit.metrics.ranking import ArrayConvertible, ScoreLike, as_flags, as_sco
 from oodlit.metrics.undefined import undefined
 from oodlit.roles import Role
 
-__all__ = ["ENTRIES", "IDAUROC", "id_auroc"]
-
 
 def id_auroc(scores: ScoreLike, is_correct: ArrayConvertible | Sequence[bool]) -> float:
     r"""ID-AUROC: :math:`P(s_{correct} > s_{wrong}) + P(s_{correct} = s_{wrong}) / 2` on ID images.

@@ -14,8 +14,6 @@ from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.ranking import ArrayConvertible, Ranking, ScoreLike, as_flags, as_scores, rank
 from oodlit.shares import ShareLike, exact_number
 
-__all__ = ["augrc_interval", "auroc_interval", "wilson_interval"]
-
 
 def wilson_interval(successes: int, total: int, *, confidence: ShareLike = 0.95) -> tuple[float, float]:
     r"""Wilson score interval for a share k/n.

@@ -5,8 +5,6 @@ from collections.abc import Mapping, Sequence
 
 from oodlit.errors import InvalidArgumentError
 
-__all__ = ["mean_corruption_error"]
-
 COMMON = (
     "gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur", "motion_blur", "zoom_blur", "snow",
     "frost", "fog", "brightness", "contrast", "elastic_transform", "pixelate", "jpeg_compression",

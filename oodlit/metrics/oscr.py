@@ -13,8 +13,6 @@ from oodlit.metrics.ranking import ArrayConvertible, ScoreLike, as_flags, as_sco
 from oodlit.metrics.undefined import undefined
 from oodlit.roles import Role
 
-__all__ = ["ENTRIES", "OSCR", "oscr"]
-
 
 def oscr(id_scores: ScoreLike, ood_scores: ScoreLike, *, is_correct: ArrayConvertible | Sequence[bool]) -> float:
     r"""Area under the OSCR curve: correct classification rate over the false positive rate.

@@ -14,20 +14,6 @@ from torch import Tensor
 from oodlit.errors import InvalidArgumentError, NonFiniteScoreError
 from oodlit.shares import ShareLike, exact_number
 
-__all__ = [
-    "Ranking",
-    "ScoreLike",
-    "SortedScores",
-    "as_flags",
-    "as_integers",
-    "as_numbers",
-    "as_scores",
-    "as_sorted",
-    "exact_share",
-    "rank",
-    "smallest_count",
-]
-
 _EXACT_UP_TO = 2**53
 """Beyond this, float64 does not hold every integer."""
 

@@ -5,8 +5,6 @@ import sys
 from oodlit import metrics
 from oodlit.metrics.entry import Entry
 
-__all__ = ["entries"]
-
 
 def entries() -> list[Entry]:
     """All entries, in the order of the table.

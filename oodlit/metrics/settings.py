@@ -10,8 +10,6 @@ from oodlit.metrics.intervals import check_confidence
 from oodlit.metrics.ranking import exact_share
 from oodlit.metrics.threshold import check_rule
 
-__all__ = ["Settings", "percent"]
-
 
 @dataclass(frozen=True)
 class Settings:

@@ -8,8 +8,6 @@ from oodlit.metrics.ranking import ScoreLike, SortedScores, as_sorted, exact_sha
 from oodlit.metrics.undefined import undefined
 from oodlit.shares import ShareLike
 
-__all__ = ["RULES", "acceptance_threshold", "check_rule"]
-
 RULES = ("attained", "interpolated")
 
 

@@ -3,8 +3,6 @@
 import math
 import warnings
 
-__all__ = ["UndefinedMetricWarning", "undefined"]
-
 
 class UndefinedMetricWarning(UserWarning):
     """A metric is NaN because its definition has no answer for this input; the message says why."""

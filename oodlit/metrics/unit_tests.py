@@ -15,8 +15,6 @@ from oodlit.metrics.undefined import undefined
 from oodlit.roles import Role
 from oodlit.shares import ShareLike
 
-__all__ = ["ENTRIES", "UnitTestFailures", "unit_test_failures"]
-
 
 def unit_test_failures(
     id_scores: ScoreLike,

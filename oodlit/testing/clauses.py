@@ -15,26 +15,6 @@ from oodlit.testing.extras import import_extra
 from oodlit.testing.problems import ProblemFactory, separated_problem
 from oodlit.testing.shorten import shorten
 
-__all__ = [
-    "Check",
-    "Clause",
-    "ConformanceError",
-    "Factory",
-    "MalformedError",
-    "always",
-    "clause",
-    "clause_of",
-    "declares",
-    "effort",
-    "examples",
-    "fitted_on_training_data",
-    "name_of",
-    "number_of_examples",
-    "peers",
-    "peers_of",
-    "root_of",
-]
-
 Factory: TypeAlias = Callable[[], Detector]
 """Makes a fresh, unfitted detector on every call; a class whose constructor needs no argument is one."""
 

@@ -11,8 +11,6 @@ from oodlit.outputs import Head, Outputs
 from oodlit.testing.clauses import Factory
 from oodlit.testing.problems import Problem
 
-__all__ = ["assert_same_ranking", "assert_same_scores", "fit_on", "fitted"]
-
 RTOL = 1e-5
 """Relative tolerance: scores are float32 at least, and another batch size may add in another order."""
 

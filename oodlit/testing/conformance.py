@@ -13,8 +13,6 @@ from oodlit.testing.contract.declarations import check_declarations, malformed
 from oodlit.testing.problems import ProblemFactory, separated_problem
 from oodlit.testing.report import Report, Row
 
-__all__ = ["check_by_path", "check_detector", "checks", "import_factory"]
-
 
 def checks() -> dict[str, Check]:
     """All checks by name, in alphabetical order.

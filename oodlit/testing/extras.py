@@ -5,8 +5,6 @@ from types import ModuleType
 
 from oodlit.errors import MissingExtraError
 
-__all__ = ["import_extra"]
-
 
 def import_extra(module: str) -> ModuleType:
     """Import a module of the `testing` extra.

@@ -26,8 +26,6 @@ from oodlit.testing.clauses import Factory
 from oodlit.testing.comparison import fit_on, fitted
 from oodlit.testing.problems import Problem, ProblemFactory, select
 
-__all__ = ["LaunchResult", "launch"]
-
 NUM_PROCESSES = 2
 SHARES = {"uneven parts": 0.7, "an empty part": 1.0}
 """Share of the training images that rank 0 sees."""

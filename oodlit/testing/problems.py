@@ -12,8 +12,6 @@ from oodlit.detectors import BackboneFacts
 from oodlit.outputs import Head, Outputs
 from oodlit.testing.backbones import TinyConvNet, arithmetic
 
-__all__ = ["Problem", "ProblemFactory", "TinyModel", "cut", "separated_problem", "signed_problem"]
-
 NUM_CLASSES = 6
 _PER_CLASS = 25
 _PER_CLASS_ID = 5

@@ -12,8 +12,6 @@ from oodlit.testing.contract.declarations import malformed
 from oodlit.testing.extras import import_extra
 from oodlit.testing.problems import ProblemFactory, separated_problem
 
-__all__ = ["parametrize_with_checks"]
-
 
 def parametrize_with_checks(
     factories: Sequence[Factory],

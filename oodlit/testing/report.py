@@ -5,8 +5,6 @@ from typing import Literal, TypeAlias
 
 from oodlit.testing.clauses import ConformanceError
 
-__all__ = ["Report", "Row", "Status"]
-
 Status: TypeAlias = Literal["passed", "failed", "expected failure", "unexpected pass", "not applicable", "not run"]
 
 

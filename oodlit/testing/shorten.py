@@ -5,8 +5,6 @@ from typing import Any
 
 import torch
 
-__all__ = ["shorten"]
-
 _FEW = 4
 _SHOWN = 6
 _LONGEST = 120

@@ -21,8 +21,6 @@ from oodlit.errors import InvalidArgumentError
 from oodlit.testing.launch import SHARES, batches_of, find_object
 from oodlit.testing.problems import Problem, ProblemFactory
 
-__all__ = ["main"]
-
 PATIENCE = timedelta(seconds=60)
 
 

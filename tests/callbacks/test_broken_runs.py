@@ -276,7 +276,19 @@ def test_predictions_that_fill_the_memory_are_announced(monkeypatch):
 def test_kept_predictions_hold_no_intermediate_results():
     detection = OODDetection([MSP(), Energy(), KNN(k=3)])
     kept = make_trainer(detection).predict(make_module(), OODDataModule(make_streams()))
-    fields = {"logits", "features", "labels", "groups", "keys", "images", "hidden", "model", "backbone", "_memo"}
+    fields = {
+        "logits",
+        "features",
+        "labels",
+        "groups",
+        "keys",
+        "images",
+        "hidden",
+        "model",
+        "backbone",
+        "_memo",
+        "_versions",
+    }
     for outputs in (outputs for batches in kept for outputs in batches):
         assert set(vars(outputs)) <= fields
         assert not outputs._memo

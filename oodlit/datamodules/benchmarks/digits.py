@@ -23,8 +23,6 @@ from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 
-__all__ = ["DIGIT_CORRUPTIONS", "DigitsBenchmark", "digits_transform"]
-
 ID_CLASSES = ("zero", "one", "two", "three", "four", "five", "six")
 OOD_CLASSES = ("seven", "eight", "nine")
 VAL_SHARE = 0.4

@@ -17,8 +17,6 @@ from oodlit.datamodules.stream import Stream
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import NAMES_OF_LABELS
 
-__all__ = ["ImageNetBenchmark"]
-
 _TIMM = {"imagenet_train": "imagenet1k-train-*.tar", "imagenet_val": "imagenet1k-validation-*.tar"}
 
 

@@ -15,8 +15,6 @@ from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.stream import Stream
 from oodlit.roles import Role
 
-__all__ = ["SmallSet", "packed_streams", "root_or_temporary"]
-
 
 @dataclass(frozen=True)
 class SmallSet:

@@ -16,8 +16,6 @@ from oodlit.datamodules.stream import Sample
 from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError
 from oodlit.roles import Role
 
-__all__ = ["PhotosBenchmark"]
-
 SIZES = ((500, 375), (500, 333), (375, 500), (500, 500), (500, 334), (333, 500), (400, 300), (640, 480))
 """Frequent sizes of ImageNet images, for the unit tests: width and height in pixels."""
 OTHERS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "mnist": "MNIST", "fashionMNIST": "Fashion-MNIST"}

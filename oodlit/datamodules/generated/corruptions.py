@@ -20,8 +20,6 @@ from oodlit.datamodules.stream import Sample, Source, Stream
 from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError, UnknownNameError
 from oodlit.roles import Role
 
-__all__ = ["CORRUPTIONS", "CorruptedListing", "CorruptedSource", "corrupt", "corrupted_stream"]
-
 CORRUPTIONS: tuple[str, ...] = (
     "gaussian_noise",
     "shot_noise",

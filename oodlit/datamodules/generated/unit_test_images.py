@@ -10,27 +10,6 @@ from jaxtyping import Float64, UInt8
 
 from oodlit.errors import InvalidArgumentError
 
-__all__ = [
-    "black",
-    "blobs",
-    "gaussian",
-    "grey",
-    "horizontal_stripes",
-    "low_freq",
-    "low_freq_channelfullscale",
-    "low_freq_colorrange",
-    "low_freq_pixel_perm",
-    "monochrome",
-    "pixel_perm",
-    "rademacher",
-    "smooth",
-    "tricolour",
-    "tricolour_primary",
-    "uni",
-    "vertical_stripes",
-    "white",
-]
-
 Pixels = Float64[np.ndarray, "height width 3"]
 Limits = Float64[np.ndarray, " channels"] | float
 Rng = np.random.Generator

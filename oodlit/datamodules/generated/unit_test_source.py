@@ -17,8 +17,6 @@ from oodlit.datamodules.stream import Sample, Source, Stream, pick_samples
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.roles import Role
 
-__all__ = ["Template", "UnitTestListing", "UnitTestSource", "unit_test_source", "unit_test_stream"]
-
 _RUN = 4
 
 

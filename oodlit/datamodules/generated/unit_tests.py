@@ -13,8 +13,6 @@ from PIL import Image
 from oodlit.datamodules.generated import unit_test_images as images
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 
-__all__ = ["FORMATS", "UNIT_TESTS", "UnitTest", "draw", "encode"]
-
 
 @dataclass(frozen=True)
 class UnitTest:

@@ -11,15 +11,6 @@ from oodlit.datamodules.shards.listing import is_image
 from oodlit.errors import DataError
 from oodlit.roles import NAMES_OF_LABELS, Role
 
-__all__ = [
-    "DatasetDescription",
-    "Membership",
-    "Placement",
-    "Selection",
-    "differences",
-    "select",
-]
-
 
 @dataclass(frozen=True)
 class Membership:

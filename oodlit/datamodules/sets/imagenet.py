@@ -15,8 +15,6 @@ from oodlit.datamodules.shards.listing import read_text
 from oodlit.errors import DataError
 from oodlit.roles import Role
 
-__all__ = ["IMAGENET_TRAIN", "IMAGENET_VAL", "by_wnid", "flat_val", "read_val_labels"]
-
 _LICENCE = "research use, https://image-net.org/download"
 _SOURCE = "https://image-net.org/challenges/LSVRC/2012/"
 _CITATION = "Russakovsky et al.: ImageNet Large Scale Visual Recognition Challenge, IJCV 2015"

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from oodlit.errors import DataError, InvalidArgumentError
 
-__all__ = ["class_names", "labels_from_ground_truth", "subset_labels", "wnid_labels", "wnids"]
-
 
 @cache
 def wnids() -> tuple[str, ...]:

@@ -8,16 +8,6 @@ from oodlit.datamodules.sets.imagenet import by_wnid
 from oodlit.datamodules.sets.imagenet_classes import subset_labels
 from oodlit.roles import Role
 
-__all__ = [
-    "IMAGENET_A",
-    "IMAGENET_C",
-    "IMAGENET_R",
-    "IMAGENET_SKETCH",
-    "IMAGENET_V2",
-    "by_corruption",
-    "by_number",
-]
-
 _N_VAL = 50_000
 
 

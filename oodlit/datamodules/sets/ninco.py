@@ -8,8 +8,6 @@ from oodlit.datamodules.generated.unit_tests import UNIT_TESTS
 from oodlit.datamodules.sets.description import DatasetDescription, Membership, Placement
 from oodlit.roles import Role
 
-__all__ = ["NINCO", "NINCO_CLASSES", "NINCO_POPULAR", "NINCO_UNIT_TESTS", "UNIT_TEST_SET", "NincoClass"]
-
 
 class NincoClass(NamedTuple):
     """One OOD class of NINCO."""

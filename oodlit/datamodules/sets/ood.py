@@ -5,20 +5,6 @@ from pathlib import PurePosixPath
 from oodlit.datamodules.sets.description import DatasetDescription, Membership
 from oodlit.roles import Role
 
-__all__ = [
-    "IMAGENET_O",
-    "INATURALIST",
-    "OPENIMAGE_O",
-    "PLACES",
-    "SPECIES",
-    "SSB_EASY",
-    "SSB_HARD",
-    "SUN",
-    "TEXTURES",
-    "by_folder",
-    "flat",
-]
-
 _MOS = "Huang, Li: MOS: Towards Scaling Out-of-distribution Detection for Large Semantic Space, CVPR 2021"
 _MOS_SOURCE = "https://github.com/deeplearning-wisc/large_scale_ood"
 _SSB = "Vaze et al.: Open-Set Recognition: a Good Closed-Set Classifier is All You Need?, ICLR 2022"

@@ -26,8 +26,6 @@ from oodlit.datamodules.stream import check_class_names, check_name
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import NAMES_OF_LABELS, Role
 
-__all__ = ["Check", "Progress", "build_shards"]
-
 Check = Literal["none", "header", "decode"]
 Progress = Callable[[int], object]
 ImageCheck = Callable[[bytes], object]

@@ -10,8 +10,6 @@ from functools import lru_cache
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["has_checksum", "hexdigest", "is_whole"]
-
 CHUNK = 2**20
 
 

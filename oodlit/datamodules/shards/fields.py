@@ -15,8 +15,6 @@ from oodlit.datamodules.shards.members import (
 )
 from oodlit.datamodules.stream import Sample
 
-__all__ = ["read_sample"]
-
 _LABEL = re.compile(rb"\s*(-1|[0-9]{1,9})\s*")
 
 

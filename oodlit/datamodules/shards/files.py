@@ -19,8 +19,6 @@ from oodlit.datamodules.shards.members import HEADER_ERRORS, MAX_MEMBER_BYTES, c
 from oodlit.datamodules.shards.streams import Decompress, decompressor
 from oodlit.errors import DataError
 
-__all__ = ["File", "Files", "is_hidden", "open_files"]
-
 
 @dataclass(frozen=True)
 class File:

@@ -17,8 +17,6 @@ from oodlit.datamodules.shards.writer import Entry
 from oodlit.errors import DataError
 from oodlit.roles import KNOWN_CLASSES, Role
 
-__all__ = ["Assignment", "Listing", "class_listing", "is_image", "listed_listing", "map_files", "read_text"]
-
 _ARCHIVE = re.compile(r"(?i)(.*)\.(zip|tar|tgz|tbz2?|txz|tar\.(gz|bz2|xz))")
 _DIGITS = 9  # length of the longest index that a shard holds
 

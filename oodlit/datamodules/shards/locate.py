@@ -20,8 +20,6 @@ from oodlit.datamodules.shards.numbering import check_all_there
 from oodlit.datamodules.shards.remote import Cache, is_url, split_url
 from oodlit.errors import DataError
 
-__all__ = ["check_files", "join", "locate"]
-
 
 def locate(shards: str | Path | Sequence[str | Path], split: str | None, cache: Cache) -> tuple[str, ShardInfo]:
     """Find shards by folder, path, URL, pattern or list.

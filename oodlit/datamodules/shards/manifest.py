@@ -10,18 +10,6 @@ from oodlit.atomic import lock, write_text
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 
-__all__ = [
-    "INFO_NAMES",
-    "WORK_FOLDER",
-    "ShardInfo",
-    "ShardRecord",
-    "check_finished",
-    "parse_info",
-    "read_info",
-    "select_split",
-    "write_info",
-]
-
 INFO_NAMES = ("_info.json", "info.json")
 """File names of a manifest, in the order in which timm looks for them."""
 WORK_FOLDER = ".build"

@@ -14,24 +14,6 @@ from oodlit.datamodules.failures import describe_error
 from oodlit.datamodules.keys import printable
 from oodlit.errors import DataError
 
-__all__ = [
-    "HEADER_ERRORS",
-    "IMAGE_FIELDS",
-    "LABEL_FIELD",
-    "MAX_INDEX",
-    "MAX_MEMBER_BYTES",
-    "META_FIELD",
-    "ONLY_ZEROS",
-    "Member",
-    "RawSample",
-    "ShardDamageError",
-    "check_step",
-    "next_member",
-    "only_zeros",
-    "raw_samples",
-    "tail_fault",
-]
-
 IMAGE_FIELDS = ("jpg", "jpeg", "png", "gif", "webp", "bmp", "tif", "tiff", "ppm", "pgm", "pbm")
 """Extensions of the image field, in any case."""
 LABEL_FIELD = "cls"

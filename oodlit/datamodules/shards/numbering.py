@@ -6,8 +6,6 @@ from collections.abc import Sequence
 
 from oodlit.errors import DataError
 
-__all__ = ["check_all_there"]
-
 _SHARE = 1000
 """Names with more gaps than this per file are no numbering: the numbers mean something else (WordNet ids, dates)."""
 _OTHER = re.compile(r"(?i).*\.(tar|tgz|tbz2?|txz|tar\.(gz|bz2|xz|zst|lz4|z))")

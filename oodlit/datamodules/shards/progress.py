@@ -6,8 +6,6 @@ from contextlib import contextmanager
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-__all__ = ["progress_bar"]
-
 
 @contextmanager
 def progress_bar(title: str, total: int | None = None) -> Iterator[Callable[[int], object]]:

@@ -22,8 +22,6 @@ from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.retry import retried
 from oodlit.roles import Role
 
-__all__ = ["ShardSource", "read_sample", "shard_stream"]
-
 Damaged = Literal["raise", "mark"]
 
 

@@ -17,8 +17,6 @@ from oodlit.datamodules.shards.copies import CHUNK, has_checksum, is_whole
 from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError
 from oodlit.retry import retried
 
-__all__ = ["PROTOCOLS", "Cache", "is_url", "split_url"]
-
 PROTOCOLS = ("http", "https", "s3", "gs", "gcs", "hf", "az", "abfs")
 """URL schemes that are read. There is no "pipe:" and no chaining with "::": nothing in a name starts a program."""
 

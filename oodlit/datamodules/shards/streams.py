@@ -7,8 +7,6 @@ import lzma
 from collections.abc import Callable
 from pathlib import Path
 
-__all__ = ["decompressor"]
-
 _Decompressor = bz2.BZ2Decompressor | lzma.LZMADecompressor
 Decompress = Callable[[Path], io.BufferedIOBase]
 

@@ -13,16 +13,15 @@ from oodlit.datamodules.decode import MAX_PIXELS, decode_image
 from oodlit.datamodules.keys import key_digest
 from oodlit.datamodules.shards.build import Progress
 from oodlit.datamodules.shards.copies import hexdigest
+from oodlit.datamodules.shards.fields import read_sample
 from oodlit.datamodules.shards.locate import locate
 from oodlit.datamodules.shards.manifest import ShardInfo, ShardRecord, check_finished, read_info
 from oodlit.datamodules.shards.members import ONLY_ZEROS, only_zeros, raw_samples
-from oodlit.datamodules.shards.reader import ShardSource, read_sample
+from oodlit.datamodules.shards.reader import ShardSource
 from oodlit.datamodules.shards.remote import Cache
 from oodlit.datamodules.stream import Sample
 from oodlit.errors import DataError
 from oodlit.roles import NAMES_OF_LABELS
-
-__all__ = ["Duplicate", "ShardProblem", "Verification", "find_duplicates", "shard_info", "verify_shards"]
 
 
 @dataclass(frozen=True)

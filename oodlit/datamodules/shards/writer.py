@@ -15,8 +15,6 @@ from oodlit.datamodules.shards.manifest import ShardRecord
 from oodlit.datamodules.shards.members import IMAGE_FIELDS, LABEL_FIELD, MAX_INDEX, MAX_MEMBER_BYTES, META_FIELD
 from oodlit.errors import DataError
 
-__all__ = ["Entry", "image_field", "listing_digest", "write_shard"]
-
 _ALIASES = {"jpeg": "jpg", "tif": "tiff"}  # one field name per format, the one that timm looks for
 
 

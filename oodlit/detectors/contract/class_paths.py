@@ -8,8 +8,6 @@ from typing import Any, TypeVar
 
 from oodlit.errors import InvalidArgumentError
 
-__all__ = ["construct", "from_config", "import_class", "public_path", "signature"]
-
 T = TypeVar("T")
 
 

@@ -28,8 +28,6 @@ from oodlit.errors import InvalidArgumentError, NotFittedError, RequirementError
 from oodlit.fingerprint import check_same
 from oodlit.outputs import NEEDS, BackboneFacts, Head, Outputs, version_of
 
-__all__ = ["Detector", "Requirement", "TrainFreeDetector", "snake_case"]
-
 D = TypeVar("D", bound="Detector")
 _log = logging.getLogger("oodlit.detectors")
 

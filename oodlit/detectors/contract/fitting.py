@@ -11,8 +11,6 @@ from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.fingerprint import check_same
 from oodlit.outputs import BackboneFacts, Head, Outputs
 
-__all__ = ["estimate_bytes", "fit", "make_statistics", "name_detectors"]
-
 
 def fit(detectors: Sequence[Detector], batches: Iterable[Outputs], head: Head | None = None) -> None:
     """Fit detectors on the training set, in one pass whatever their number.

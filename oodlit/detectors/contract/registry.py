@@ -9,8 +9,6 @@ from oodlit.detectors.contract.class_paths import import_class
 from oodlit.detectors.contract.detector import Detector
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 
-__all__ = ["detector_hint", "detectors", "find", "presets"]
-
 
 def detectors() -> dict[str, type[Detector]]:
     """Every detector of the package by its key.

@@ -23,8 +23,6 @@ from oodlit.detectors.contract.detector import Detector
 from oodlit.errors import FingerprintError, InvalidArgumentError, NotFittedError, OodlitError
 from oodlit.fingerprint import check_same
 
-__all__ = ["FORMAT", "FitOrigin", "detector_to_config", "load", "save"]
-
 FORMAT = 3
 """Version of the file format; a new number means that older files can no longer be read."""
 

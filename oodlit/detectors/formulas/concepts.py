@@ -10,8 +10,6 @@ from oodlit.detectors.statistics import ClassMoments, Statistic, Statistics
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs, unit
 
-__all__ = ["Concepts", "class_cosines", "concept_needs", "concept_statistics", "concept_vectors"]
-
 Concepts = Literal["means", "head"]
 """Where the directions come from: mean features of the training classes, or the rows of the head."""
 

@@ -9,8 +9,6 @@ from oodlit.detectors.statistics import ClassMoments, Statistics
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 
-__all__ = ["class_distances", "class_gaussians", "squared_norms", "total_whitening", "whitening", "within_whitening"]
-
 RELATIVE_FLOOR = 1e-12
 """Smallest eigenvalue of a covariance relative to its largest. A direction that training never used has variance zero;
 bounding it (not dropping it) makes every deviation along it cost more than along a used one, at any scale."""

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from oodlit.detectors.statistics.feature_bank import exact_scaling
 
-__all__ = ["chunks", "default_k", "kth_distances", "largest_products"]
-
 BUDGET = 2**24
 """Products held at a time (64 MiB in float32), whatever the size of batch and bank."""
 TOLERANCE = 1e-4

@@ -6,9 +6,6 @@ from torch import Tensor
 from oodlit.errors import InvalidArgumentError
 from oodlit.shares import exact_number
 
-__all__ = ["check_percentile", "percentile"]
-
-
 SAMPLE = 2**16
 """Where there are many values: how many are sorted first, and how many are looked at at a time."""
 

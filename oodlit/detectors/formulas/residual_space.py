@@ -11,8 +11,6 @@ from oodlit.detectors.statistics import ClassMoments, Statistics
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import BackboneFacts, Head, Outputs
 
-__all__ = ["ResidualSpace", "below_width", "default_dim", "residual_norms", "residual_space"]
-
 UNUSED = 1e-12
 """Largest mean square along a direction that counts as unused, relative to the variance of the features."""
 ROUNDING = 1e-14

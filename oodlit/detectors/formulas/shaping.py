@@ -17,8 +17,6 @@ from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.outputs import BackboneFacts, Head, Outputs
 from oodlit.shares import exact_number
 
-__all__ = ["Shaping", "check_non_negative", "largest_mask", "non_negative_features", "num_kept", "scores_alone"]
-
 LARGEST_EXPONENT = 500.0
 """Bound on the exponent of a factor of the features: logits stay finite in float64."""
 

@@ -11,16 +11,6 @@ from torch import Tensor
 
 from oodlit.outputs import Outputs
 
-__all__ = [
-    "gaps",
-    "log_complements",
-    "log_max_probability",
-    "log_softmax",
-    "logsumexp_",
-    "negative_entropy",
-    "odds_against",
-]
-
 
 def log_max_probability(logits: Float[Tensor, "batch classes"]) -> Float[Tensor, " batch"]:
     """Log max_c softmax(z)_c.

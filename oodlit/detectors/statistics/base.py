@@ -13,8 +13,6 @@ from oodlit.distributed import Group
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs, version_of
 
-__all__ = ["Statistic", "Statistics", "synchronize"]
-
 S = TypeVar("S", bound="Statistic")
 T = TypeVar("T")
 

@@ -10,8 +10,6 @@ from oodlit.distributed import Group, all_sum, gather_objects
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 
-__all__ = ["ClassMoments"]
-
 ROWS = 512
 """Images whose products are formed at a time: their float64 copy stays in the cache."""
 PANELS = 8

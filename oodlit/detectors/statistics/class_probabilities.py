@@ -6,8 +6,6 @@ from torch import Tensor
 from oodlit.detectors.statistics.sums import Sums
 from oodlit.outputs import Outputs
 
-__all__ = ["ClassProbabilities"]
-
 
 class ClassProbabilities(Sums):
     """Mean softmax of the training images predicted as class k, in float64.

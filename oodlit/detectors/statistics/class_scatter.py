@@ -14,8 +14,6 @@ from oodlit.distributed import Group, all_sum, gather_objects
 from oodlit.errors import RequirementError
 from oodlit.outputs import Outputs
 
-__all__ = ["ClassCovariances", "ClassVariances"]
-
 
 class _ClassScatter(Statistic):
     """Counts, running means and scatter around them, per class, in float64 (Chan, Golub and LeVeque 1983)."""

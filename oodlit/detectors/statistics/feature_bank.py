@@ -11,8 +11,6 @@ from oodlit.detectors.statistics.smallest_hashes import SmallestHashes
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 
-__all__ = ["FeatureBank", "exact_scaling"]
-
 
 class FeatureBank(SmallestHashes):
     """Features of the training images, for nearest neighbours.

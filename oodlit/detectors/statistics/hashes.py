@@ -9,8 +9,6 @@ from torch import Tensor
 
 from oodlit.outputs import Outputs
 
-__all__ = ["hash_contents", "hash_rows", "hash_strings"]
-
 
 def hash_rows(outputs: Outputs) -> Tensor:
     """A 63-bit hash per image, int64: of its key, or of its features or logits where there are no keys."""

@@ -6,8 +6,6 @@ from oodlit.checks import name_images
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 
-__all__ = ["train_labels"]
-
 MOST_CLASSES = 100_000
 """Statistics have a row per class up to the largest label: numbers such as WordNet offsets would fill the memory."""
 

@@ -9,8 +9,6 @@ from oodlit.detectors.statistics.sums import Sums
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 
-__all__ = ["CorrectMeans", "FeatureMean"]
-
 ROWS = 2048
 """Images added at a time: they stay in the cache."""
 PROBE = 32

@@ -5,8 +5,6 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-__all__ = ["PAGE_BYTES", "RowStore"]
-
 PAGE_BYTES = 2**26
 """Size of a page. Memory of this size goes back to the system when it is freed; smaller pieces may not."""
 

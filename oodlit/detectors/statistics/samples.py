@@ -10,8 +10,6 @@ from oodlit.detectors.statistics.smallest_hashes import SmallestHashes
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 
-__all__ = ["HiddenSample", "TrainSample", "channel_means"]
-
 FIELDS = ("logits", "max_logits", "logsumexp", "features")
 """Of `Outputs`; what `TrainSample` can keep besides labels."""
 OF_LOGITS = frozenset({"max_logits", "logsumexp"})

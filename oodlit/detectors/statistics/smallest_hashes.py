@@ -14,8 +14,6 @@ from oodlit.distributed import Group, all_sum, gather_objects, gather_rows, is_d
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs, version_of
 
-__all__ = ["SmallestHashes"]
-
 ROWS = 512
 """Images taken at a time: few enough that what is computed of them is still in the cache when it is stored."""
 

@@ -10,8 +10,6 @@ from oodlit.checks import check_same_shape
 from oodlit.detectors.statistics.base import Statistic
 from oodlit.distributed import Group, all_sum, gather_objects
 
-__all__ = ["Sums"]
-
 S = TypeVar("S", bound="Sums")
 
 
