@@ -13,6 +13,7 @@ from oodlit.callbacks.loggers import log_to_all
 from oodlit.callbacks.output import OutputFolder
 from oodlit.callbacks.record import Record
 from oodlit.callbacks.run import Run
+from oodlit.checks import check_int
 from oodlit.detectors import Detector, load
 from oodlit.detectors.contract.fitting import name_detectors
 from oodlit.errors import InvalidArgumentError, add_note
@@ -78,8 +79,7 @@ class OODDetection(pl.Callback):
         if (detectors is None) == (fitted is None):
             raise InvalidArgumentError("OODDetection: give either detectors=[...] or fitted=FOLDER of an earlier fit")
         check_is_list(detectors)
-        if num_thumbnails < 0:
-            raise InvalidArgumentError(f"num_thumbnails={num_thumbnails}; at least 0 is needed, 0 for none")
+        check_int("OODDetection", "num_thumbnails", num_thumbnails, at_least=0)
         self._earlier = EarlierFit()
         if fitted is not None:
             self.detectors, origin = load(fitted)
