@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     import pytorch_lightning as pl
 else:
     OTHER, CHOICE = "lightning.pytorch", "OODLIT_LIGHTNING"
-    _is_other = OTHER in sys.modules and "pytorch_lightning" not in sys.modules
-    # Processes that this one starts import in another order: they inherit the choice.
-    pl = import_module(os.environ.setdefault(CHOICE, OTHER if _is_other else "pytorch_lightning"))
+    OURS = "pytorch_lightning"
+    _loaded = next((name for name in (OURS, OTHER) if name in sys.modules), None)
+    # Processes that this one starts may import oodlit first: they inherit the choice.
+    _name = _loaded or os.environ.get(CHOICE, OURS)
+    os.environ[CHOICE] = _name
+    pl = import_module(_name)
 
 
 def warn_of_two() -> None:

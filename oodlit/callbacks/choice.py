@@ -54,7 +54,7 @@ class Choice:
     def plan(self, *, train_thresholds: bool) -> RunPlan:
         """What module and data module must give."""
         needs = frozenset().union(*(d.required_needs for d in self.detectors.values()))
-        layers = (layer for d in self.detectors.values() for layer in _layers(d))
+        layers = (layer for d in self.detectors.values() for layer in d.required_layers)
         return RunPlan(
             transform=self.transform,
             use_train=self.facts.num_train > 0
@@ -86,7 +86,7 @@ def choose(
     transform = module.transform if datamodule.transform is None else datamodule.transform
     images = _probe_images(datamodule, transform)
     num_train = sum(_size(stream, trainer, datamodule) for stream in datamodule.streams if stream.role is Role.TRAIN)
-    layers = tuple(dict.fromkeys(layer for d in detectors.values() for layer in _layers(d)))
+    layers = tuple(dict.fromkeys(layer for d in detectors.values() for layer in d.required_layers))
     facts = module.probe(images, num_train=num_train, layers=layers, precision=trainer.precision_plugin)
     reasons = _reasons_against(detectors, facts, strict=strict)
     for name, reason in reasons.items():
@@ -126,11 +126,6 @@ def _class_lists(datamodule: OODDataModule, facts: BackboneFacts) -> Iterator[Fi
             f"the network gives {facts.num_classes} logits, the data names {names} classes; labels mean something else"
             " to the network unless the first ones are the same - give the network's list as class_names=[...]",
         )
-
-
-def _layers(detector: Detector) -> tuple[str, ...]:
-    """Hidden layers that a detector, or one inside it, reads."""
-    return tuple(layer for part in detector.modules() if isinstance(part, Detector) for layer in part.layers)
 
 
 def _size(stream: Stream, trainer: pl.Trainer, datamodule: OODDataModule) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from oodlit.cli.configuration import check, make
+from oodlit.cli.configuration import make, plan
 from oodlit.datamodules import MemorySource, OODDataModule, Sample, Stream, folder_stream, shard_stream
 from oodlit.datamodules.classes import as_class_names
 from oodlit.datamodules.sets.imagenet_classes import class_names as imagenet_names
@@ -185,7 +185,7 @@ class TestFolders:
                 "max_images": 5,
             },
         }
-        data = make(check(config, OODDataModule, "--data"))
+        data = make(plan(config, OODDataModule, "--data"))
         assert [(stream.name, stream.role, len(stream)) for stream in data.streams] == [
             ("train", Role.TRAIN, 5),
             ("id", Role.ID, 5),

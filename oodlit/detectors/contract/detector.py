@@ -185,6 +185,11 @@ class Detector(nn.Module, ABC):
         return tuple(dict.fromkeys((*self.statistics, *nested)))
 
     @property
+    def required_layers(self) -> tuple[str, ...]:
+        """`layers` of this detector and of those inside it."""
+        return (*self.layers, *(layer for c in self._children() for layer in c.required_layers))
+
+    @property
     def settings(self) -> dict[str, Any]:
         """The arguments of the constructor, as stored.
 
