@@ -9,6 +9,7 @@ NEEDED = (
     "oodlit/py.typed",
     "oodlit/cli/main.py",
     "oodlit/report/template.html",
+    "oodlit/results/published/timm_accuracy.csv",
     "oodlit/testing/__init__.py",
     "oodlit/detectors/__init__.py",
 )

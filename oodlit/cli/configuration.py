@@ -143,7 +143,7 @@ def _plan_object(value: Mapping[str, Any], kinds: tuple[type, ...], where: str) 
     path = _short_names().get(path, path)
     if not callable(maker):
         raise UsageError(f"{where}: {path} is neither a class nor a function")
-    if isinstance(maker, type) and not _fits(maker, kinds):
+    if not _may_make(maker, kinds):
         raise UsageError(f"{where}: {path} is no {_names(kinds)}")
     if not isinstance(arguments, dict):
         raise UsageError(f"{where}: init_args of {path} is {_shown(arguments)}; names with values are needed")
@@ -264,6 +264,18 @@ def _fits(maker: Any, kinds: tuple[type, ...]) -> bool:
     with suppress(TypeError):  # protocols with attributes are looked at once there is an object
         return not kinds or (isinstance(given, type) and issubclass(given, kinds))
     return True
+
+
+def _may_make(maker: Callable[..., Any], kinds: tuple[type, ...]) -> bool:
+    """Whether a class is of one of the kinds, or a function may give one; nothing else is ever called.
+
+    Functions need not say what they return, but those of Python's own library, such as os.system, give no such object.
+    """
+    if isinstance(maker, type):
+        return _fits(maker, kinds)
+    is_of_python = str(getattr(maker, "__module__", "")).partition(".")[0] in sys.stdlib_module_names
+    given = getattr(maker, "__annotations__", {}).get("return")
+    return not kinds or not (is_of_python or (isinstance(given, type) and not _fits(maker, kinds)))
 
 
 def _is_a(made: object, kinds: tuple[type, ...]) -> bool:

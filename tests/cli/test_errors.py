@@ -1,4 +1,4 @@
-"""What is wrong in a configuration is told in one line, wherever it stands: names, types, imports, constructors."""
+"""FAULTS2 C2: what is wrong in a configuration is one line, wherever it stands: names, types, imports, constructors."""
 
 import sys
 from collections.abc import Iterator
@@ -229,3 +229,23 @@ def test_files_that_are_no_configuration(text: str, message: str, capsys: pytest
     error = capsys.readouterr().err
     assert error.startswith(f"oodlit evaluate: error: {message}")
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("option", "path"),
+    [
+        ("--detectors=[{class_path: os.system, init_args: {command: 'touch SEEN'}}]", "os.system"),
+        ("--data={class_path: os.system, init_args: {command: 'touch SEEN'}}", "os.system"),
+        ("--backbone={class_path: subprocess.Popen, init_args: {args: 'touch SEEN', shell: true}}", "subprocess.Popen"),
+        ("--backbone={class_path: os.popen, init_args: {cmd: 'touch SEEN'}}", "os.popen"),
+    ],
+)
+def test_b14_what_is_no_subclass_of_what_is_asked_for_is_never_called(
+    option: str, path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FAULTS2 B14: a configuration is trusted, but only what the place asks for is called where that can be known."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "run.yaml").write_text(FILE)
+    assert main(["evaluate", "--config", "run.yaml", "--out", str(tmp_path / "out"), option]) == 2
+    assert path in capsys.readouterr().err
+    assert not (tmp_path / "SEEN").exists()

@@ -1,11 +1,23 @@
 """What libraries below print during a run is not the user's business."""
 
+import io
 import logging
 
+import pandas as pd
 import pytest
+import pytorch_lightning as pl
+from rich.console import Console
 
+from oodlit import Results, Role
 from oodlit.backbones.loading import quiet_hub
+from oodlit.callbacks import OODDetection
 from oodlit.cli.console import progress
+from oodlit.cli.outcome import print_outcome
+from oodlit.cli.quiet import RunProgress
+from oodlit.datamodules import OODDataModule
+from oodlit.detectors import MSP
+from oodlit.results import DatasetInfo
+from tests.callbacks.support import make_module, make_streams, make_trainer
 
 
 def test_hub_prints_no_line_per_attempt_and_gets_its_level_back(capfd: pytest.CaptureFixture[str]) -> None:
@@ -20,3 +32,38 @@ def test_other_processes_than_the_first_show_no_bars(capfd: pytest.CaptureFixtur
     with progress(shown=False) as bars:
         bars.advance(bars.add_task("streaming", total=1))
     assert capfd.readouterr().err == ""
+
+
+@pytest.mark.filterwarnings("ignore:.*values are undefined")
+def test_c5_a_file_of_standard_error_shows_which_stream_is_read(capfd: pytest.CaptureFixture[str]) -> None:
+    """FAULTS2 C5: a bar is drawn at its end only where standard error is no terminal."""
+    shown: list[str] = []
+
+    class Look(pl.Callback):
+        def on_predict_epoch_end(self, *_: object) -> None:
+            shown.append(capfd.readouterr().err)
+
+    data = OODDataModule(make_streams(with_train=False), batch_size=16)
+    with progress() as bars:
+        trainer = make_trainer(OODDetection([MSP()]), RunProgress(bars), Look())
+        trainer.predict(make_module(), data, return_predictions=False)
+    assert [line for line in shown[0].splitlines() if "images" in line] == [
+        "streaming val: 30 images",
+        "streaming far: 30 images",
+        "streaming tests: 8 images",
+        "streaming shifted: 12 images",
+    ]
+
+
+@pytest.mark.parametrize(("colours", "end"), [("standard", "; the best in green."), (None, "intervals.")])
+def test_c5_green_is_spoken_of_only_where_there_are_colours(colours: str | None, end: str) -> None:
+    frame = pd.DataFrame(
+        {"key": ["val/0", "val/1", "near/0"], "dataset": ["val", "val", "near"], "group": -1, "label": [0, 1, -1]}
+        | {"prediction": [0, 0, 1], "msp": [0.9, 0.5, 0.7]}
+    )
+    results = Results.from_scores(frame, [DatasetInfo("val", Role.ID), DatasetInfo("near", Role.OOD)], ["msp"])
+    written = io.StringIO()
+    console = Console(file=written, color_system=colours, force_terminal=colours is not None, width=200)
+    print_outcome(results, console)
+    (line,) = [line for line in written.getvalue().splitlines() if "Thresholds keep" in line]
+    assert end in line
