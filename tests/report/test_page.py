@@ -329,3 +329,16 @@ def test_keys_are_shown_as_paths(results: Results) -> None:
     titles = [value for tag, name, value in page.attributes if tag == "figure" and name == "title"]
     assert titles
     assert all(title.endswith(".png") and "%" not in title for title in titles)
+
+
+def test_findings_stand_before_every_number_and_costs_beside_the_detectors() -> None:
+    """FAULTS2 A3, C8: hostile text in a finding is text."""
+    findings = [
+        {"kind": "class_lists", "text": "six <b>logits</b>, five names", "is_good": False},
+        {"kind": "class_lists", "text": "the accuracy agrees", "is_good": True},
+    ]
+    text = render({"run": make_results(run={"findings": findings, "ms_per_image": {"msp": 0.01234}})})
+    body = text[text.index("<h1>") :]
+    assert body.index("Six &lt;b&gt;logits&lt;/b&gt;, five names") < body.index("Which detector refuses")
+    assert '<p class="alert good">The accuracy agrees</p>' in body
+    assert '<td class="num">0.0123</td>' in body
