@@ -35,6 +35,7 @@ class Choice:
         not_applicable: The others, with the reason.
         kept: Names of detectors whose earlier fit is used.
         findings: What the class lists of data and network say.
+        earlier: What the kept fits belong to; None where it is unknown.
     """
 
     transform: Transform | None
@@ -45,6 +46,7 @@ class Choice:
     not_applicable: dict[str, str]
     kept: frozenset[str]
     findings: tuple[Finding, ...] = ()
+    earlier: FitOrigin | None = None
 
     @property
     def to_fit(self) -> list[Detector]:
@@ -98,7 +100,7 @@ def choose(
     if cost := cost_text(applicable):
         pl.utilities.rank_zero_info(f"oodlit: {cost}")
     findings = tuple(_class_lists(datamodule, facts))
-    return Choice(transform, fingerprint, facts, images, applicable, reasons, kept, findings)
+    return Choice(transform, fingerprint, facts, images, applicable, reasons, kept, findings, earlier.origin)
 
 
 def cost_text(detectors: Mapping[str, Detector]) -> str:

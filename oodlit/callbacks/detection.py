@@ -164,6 +164,7 @@ class OODDetection(pl.Callback):
             self._earlier.origin = run.origin_after(self._earlier.origin)
             if self._output is not None and (where := self._output.where()):
                 add_note(exception, where)
+        self._close_output()
 
     def _current(self) -> Run:
         assert self._run is not None, "setup runs first"
@@ -177,7 +178,7 @@ class OODDetection(pl.Callback):
         self._earlier.origin = run.origin_after(self._earlier.origin)
         self._run = None
         for finding in results.findings:
-            if not finding.is_good:
+            if not finding.is_good and finding.kind != "failed":  # of failures the log has told already
                 warnings.warn(finding.text, FindingWarning, stacklevel=2)
         if run.trainer.is_global_zero:
             # What cost the most comes first: a picture or a logger that fails loses none of the numbers.
@@ -192,6 +193,12 @@ class OODDetection(pl.Callback):
                 if not_drawn is not None:
                     raise not_drawn
         self.plan = None
+        self._close_output()
+
+    def _close_output(self) -> None:
+        output, self._output = self._output, None
+        if output is not None:
+            output.close()
 
     def _more_record(self) -> dict[str, Any]:
         folder = self._earlier.folder

@@ -4,6 +4,7 @@ Until the end, everything lies in `unfinished` within the folder, and the result
 end one switch replaces them by the new ones, and `unfinished` goes.
 """
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -14,14 +15,13 @@ from typing import Any
 import pandas as pd
 from PIL import Image
 
-from oodlit.atomic import remove
+from oodlit.atomic import lock, remove, temporary_folder
 from oodlit.detectors import Detector, FitOrigin, save
 from oodlit.distributed import Group, gather_objects
 from oodlit.errors import InvalidArgumentError
 from oodlit.report import save_thumbnails, write_report
 from oodlit.results import DatasetInfo, Results, Settings, storage, unfinished
-from oodlit.results.storage import check_replaceable
-from oodlit.results.unfinished import UNFINISHED
+from oodlit.results.storage import UNFINISHED, check_replaceable
 
 FITTED = "fitted"
 
@@ -45,9 +45,14 @@ class OutputFolder:
     ) -> None:
         check_replaceable(path, keep=saved_fit)
         _check_writable(path)
-        self.path, self.saved_fit = path, saved_fit
+        self.path, self._unfinished = path, path / UNFINISHED
+        # What lies in `unfinished` goes with it: such a fit is saved again, as this run's own.
+        is_rescued = saved_fit is not None and self._unfinished.resolve() in saved_fit.resolve().parents
+        self.saved_fit = None if is_rescued or saved_fit is None else saved_fit.resolve()
         self._settings, self._process, self._processes = settings, process, processes
-        self._unfinished = path / UNFINISHED
+        self._held = contextlib.ExitStack()
+        if process == 0:
+            self._hold()
         self._numbers: dict[str, int] = {}
         self._kept: set[str] = set()
 
@@ -62,7 +67,6 @@ class OutputFolder:
         """Keep record and fit, as soon as there is a fit; all processes call it."""
         self._numbers = {info.name: number for number, info in enumerate(datasets)}
         if self._process == 0:
-            remove(self._unfinished)
             run = {
                 **record,
                 "datasets": [info.to_json() for info in datasets],
@@ -70,9 +74,12 @@ class OutputFolder:
                 "settings": self._settings.to_json(),
                 "processes": self._processes,
             }
-            if self.saved_fit is None:
-                save(detectors, self._unfinished / FITTED, origin)
-            unfinished.begin(self._unfinished, run)
+            with temporary_folder(self._unfinished) as folder:  # what an earlier run had finished stays until then
+                if self.saved_fit is None:
+                    save(detectors, folder / FITTED, origin)
+                unfinished.begin(folder, run)
+                remove(self._unfinished)
+                folder.rename(self._unfinished)
         gather_objects(group, None)  # nobody writes scores before the folder is the new one
 
     def keep_scores(self, dataset: str, frame: Callable[..., pd.DataFrame], *, detectors: Sequence[str]) -> None:
@@ -116,6 +123,21 @@ class OutputFolder:
         )
         remove(self._unfinished)
         return failed[0] if failed else None
+
+    def close(self) -> None:
+        """Let other runs write here."""
+        self._held.close()
+
+    def _hold(self) -> None:
+        """Keep other runs away: what two of them finish would be mixed."""
+        lock_file = self.path / ".lock"
+        try:
+            self._held.enter_context(lock(lock_file, wait=False))
+        except BlockingIOError as error:
+            raise InvalidArgumentError(
+                f"output_dir={str(self.path)!r}: another run is writing there; wait for its end, or name another folder"
+            ) from error
+        self._held.callback(lock_file.unlink, missing_ok=True)
 
     def where(self) -> str:
         """What can be done with a run that broke off; empty if it had not finished anything."""

@@ -28,7 +28,7 @@ from oodlit.distributed import Group, cpu_group, gather_objects
 from oodlit.errors import DataError
 from oodlit.module import OODModule
 from oodlit.outputs import Outputs
-from oodlit.results import DatasetInfo, Results, Settings
+from oodlit.results import DatasetInfo, Finding, Results, Settings
 from oodlit.roles import Role
 
 SAMPLE_CHUNK = 1024
@@ -184,7 +184,8 @@ class Run:
         self._lap("fit")
         if self.output is not None:
             fitted = {name: self.detectors[name] for name in self.scoring.active}
-            self.output.begin(self.record(), self._datasets(), fitted, self.origin, self.group)
+            origin = self.choice.earlier if self.choice.kept and self.choice.earlier else self.origin
+            self.output.begin(self.record(), self._datasets(), fitted, origin, self.group)
         self._score_train_sample()
         self._close_streams([stream for stream in self.streams if stream.role is Role.TRAIN])
 
@@ -204,8 +205,14 @@ class Run:
             **run_record(self.trainer, self.module, self.datamodule, self.choice),
             "not_applicable": self.choice.not_applicable | self.scoring.failed,
             "fit_notes": {name: list(d.notes) for name, d in self.detectors.items() if d.notes},
-            "findings": [finding._asdict() for finding in self.choice.findings],
+            "findings": [finding._asdict() for finding in (*self.choice.findings, *self._failures())],
         }
+
+    def _failures(self) -> list[Finding]:
+        reasons = self.scoring.failed.items()
+        return [
+            Finding("failed", f"detector {name!r} is not among the results: it {reason}") for name, reason in reasons
+        ]
 
     def finish(self, evaluation: Settings, *, record: Record) -> Results:
         """The second point where processes meet: join the rows and evaluate.

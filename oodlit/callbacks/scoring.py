@@ -55,7 +55,7 @@ class Scoring:
         if self.strict:
             raise error
         where = "" if outputs is None or not outputs.keys else f", in the batch from {outputs.keys[0]!r} on"
-        self.failed[name] = f"failed on {dataset!r}{where}: {type(error).__name__}: {error}"
+        self.failed[name] = " ".join(f"failed on {dataset!r}{where}: {type(error).__name__}: {error}".split())
         _log.warning("detector %r is left out: it %s", name, self.failed[name])
         _log.debug("%s", "".join(traceback.format_exception(error)))
         if not self.active:

@@ -62,7 +62,9 @@ def print_outcome(results: Results, console: Console) -> None:
     console.print(summary_table(results))
     colours = console.color_system is not None and not console.no_color
     console.print(Text(_counts(results) + ("; the best in green." if colours else "."), style="dim"))
-    for line in not_applicable_lines(results.run.get("not_applicable", {})):
+    reasons = results.run.get("not_applicable", {})
+    failed = {name for name in reasons if any(repr(name) in f.text for f in results.findings if f.kind == "failed")}
+    for line in not_applicable_lines({name: reason for name, reason in reasons.items() if name not in failed}):
         console.print(Text(line, style="dim"))
     for remark in (results.run.get("caveat"), partial_text(results)):
         if remark:

@@ -9,13 +9,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import pandas as pd
 
 from oodlit.metrics.intervals import wilson_interval
 from oodlit.results.finding import Finding
+from oodlit.results.info import DatasetInfo
 from oodlit.results.published.timm import published_accuracy
 from oodlit.results.run_results import RunResults
-from oodlit.roles import Role
+from oodlit.roles import NAMES_OF_LABELS, Role
 
 LOW_KAPPA = 0.1
 """Agreement with the labels beyond chance, as a share of what is possible, below which a classifier is near chance."""
@@ -34,10 +34,7 @@ CAUSES = (
 def find(results: RunResults) -> list[Finding]:
     """All findings: those that the run brought, and those that follow from scores and table."""
     brought = [found for found in results.findings if found.kind not in COMPUTED]
-    inside = next(info.name for info in results.datasets if info.role is Role.ID)
-    images = results.scores[(results.scores["dataset"] == inside) & (results.scores["label"] >= 0)]
-    images = images[images["prediction"] >= 0]
-    found = [*_of_the_classifier(inside, images), *_backwards(results), *_published(results)]
+    found = [*_of_the_classifier(results), *_backwards(results), *_published(results)]
     return list(dict.fromkeys([*brought, *found]))
 
 
@@ -53,33 +50,51 @@ def chance_level(labels: np.ndarray, predictions: np.ndarray) -> float:
     return float(shares[0] @ shares[1])
 
 
-def _of_the_classifier(inside: str, images: pd.DataFrame) -> Iterator[Finding]:
-    labels, predictions = images["label"].to_numpy(), images["prediction"].to_numpy()
+def _of_the_classifier(results: RunResults) -> Iterator[Finding]:
+    """What labels and predictions of the ID images, and of the kept training images, have to do with each other."""
+    for info in results.datasets:
+        if info.role in NAMES_OF_LABELS:
+            rows = results.scores[(results.scores["dataset"] == info.name) & (results.scores["label"] >= 0)]
+            rows = rows[rows["prediction"] >= 0]
+            if len(rows):
+                yield from _of_labels(info, rows["label"].to_numpy(), rows["prediction"].to_numpy())
+
+
+def _of_labels(info: DatasetInfo, labels: np.ndarray, predictions: np.ndarray) -> Iterator[Finding]:
+    dataset = info.name
     classes, counts = np.unique(labels, return_counts=True)
-    if len(classes) < 2 or len(labels) < FEW_IMAGES:
-        return
-    n, accuracy, chance = len(labels), float((labels == predictions).mean()), chance_level(labels, predictions)
-    if len(np.unique(predictions)) == 1:
+    n, correct = len(labels), int((labels == predictions).sum())
+    others = n - int(counts.max())
+    if len(np.unique(predictions)) == 1 and others >= FEW_IMAGES:
         yield Finding(
             "classes",
-            f"all {n} images of {inside!r} are predicted as class {predictions[0]}; weights or transform are not"
-            " those of this network",
+            f"all {n} images of {dataset!r} are predicted as class {_class_name(info, predictions[0])}; weights or"
+            " transform are not those of this network",
         )
         return
+    mostly_wrong = wilson_interval(correct, n, confidence=CONFIDENCE)[1] < 0.5
+    accuracy, chance = correct / n, chance_level(labels, predictions) if len(classes) > 1 else 0.0
     kappa, spread = (accuracy - chance) / (1 - chance), math.sqrt(chance * (1 - chance) / n)
-    if kappa < LOW_KAPPA or accuracy < chance + 3 * spread:
+    is_near = kappa < LOW_KAPPA or (kappa < 0.5 and accuracy < chance + 3 * spread)
+    if is_near and (mostly_wrong or others >= FEW_IMAGES):
         yield Finding(
             "chance",
-            f"the classifier gets {100 * accuracy:.1f} % of the {n} labelled images of {inside!r} right, by chance it"
+            f"the classifier gets {100 * accuracy:.1f} % of the {n} labelled images of {dataset!r} right, by chance it"
             f" would get {100 * chance:.1f} %; look at the order of the labels, the transform and the weights",
         )
-    missed = [int(c) for c in classes[counts >= FEW_IMAGES] if c not in set(predictions.tolist())]
-    if missed:
+    predicted = set(predictions.tolist())
+    missed = [int(c) for c in classes[counts >= FEW_IMAGES] if c not in predicted]
+    if missed and len(classes) > 1:
         yield Finding(
             "classes",
-            f"{len(missed)} of {len(classes)} classes of {inside!r} are never predicted, first {missed[0]};"
-            " look at the order of the labels",
+            f"{len(missed)} of {len(classes)} classes of {dataset!r} are never predicted, first"
+            f" {_class_name(info, missed[0])}; look at the order of the labels",
         )
+
+
+def _class_name(info: DatasetInfo, label: int | np.integer) -> str:
+    """A class by its index, and its name where there is one."""
+    return f"{label} ({info.class_names[label]!r})" if label < len(info.class_names) else str(label)
 
 
 def _backwards(results: RunResults) -> Iterator[Finding]:

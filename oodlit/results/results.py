@@ -22,7 +22,8 @@ from oodlit.results.info import DatasetInfo, check_classes, id_dataset
 from oodlit.results.pooling import pool
 from oodlit.results.run_results import RunResults
 from oodlit.results.score_table import checked, count_notes
-from oodlit.results.unfinished import UNFINISHED, FinishedStreams
+from oodlit.results.storage import UNFINISHED
+from oodlit.results.unfinished import FinishedStreams
 from oodlit.roles import Role
 
 if TYPE_CHECKING:

@@ -18,6 +18,8 @@ from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.results.plain import to_json
 
 TABLE, SCORES, RUN, PENDING = "table.csv", "scores.parquet", "run.json", ".pending"
+UNFINISHED = "unfinished"
+"""Folder within that of the results, for what a run has finished while it goes on."""
 FILES = (RUN, TABLE, SCORES)
 BESIDE = ("report.html", "thumbnails", "fitted")
 """What a run leaves beside its results, from its fit to its page."""
@@ -69,7 +71,7 @@ def write(
         if add is not None:
             add(temporary)
             for name in BESIDE:
-                if not (temporary / name).exists() and target / name != keep:
+                if not (temporary / name).exists() and (keep is None or (target / name).resolve() != keep.resolve()):
                     (temporary / f"{GONE}{name}").touch()
         for path in temporary.rglob("*"):
             fsync(path)
@@ -90,13 +92,13 @@ def check_replaceable(directory: str | os.PathLike[str], *, keep: Path | None = 
         keep: A path within that the run does not replace, such as the fitted detectors that it uses.
 
     Returns:
-        Whether the results of an earlier run lie there; they will be replaced.
+        Whether the results of an earlier run lie there, or what it had finished; they will be replaced.
 
     Raises:
         InvalidArgumentError: Parts of results without `run.json`.
     """
     target = Path(directory)
-    if any((target / place / RUN).is_file() for place in ("", PENDING)):
+    if any((target / place / RUN).is_file() for place in ("", PENDING, UNFINISHED)):
         return True
     kept = None if keep is None else keep.resolve()
     if parts := [
@@ -155,7 +157,10 @@ def _parsed(source: Path, found: dict[str, bytes | None]) -> tuple[pd.DataFrame,
     if not isinstance(run, dict) or (absent := [name for name in _ENTRIES if name not in run]):
         what = f"entries {absent} are missing" if isinstance(run, dict) else "it holds no object"
         raise DataError(f"{source / RUN}: not the description of a run of oodlit, {what}")
-    for name, checksum in run.pop("checksums").items():
+    checksums = run.pop("checksums")
+    if not isinstance(checksums, dict) or not {TABLE, SCORES} <= checksums.keys():
+        raise DataError(f"{source / RUN}: its checksums are damaged; what belongs to it cannot be told")
+    for name, checksum in checksums.items():
         if name in content and hashlib.sha256(content[name]).hexdigest() != checksum:
             raise DataError(f"{source / name}: not the file that {RUN} was written with; it was changed afterwards")
     try:

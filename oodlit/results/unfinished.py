@@ -17,7 +17,6 @@ from oodlit.errors import DataError
 from oodlit.results.info import DatasetInfo
 from oodlit.results.plain import to_json
 
-UNFINISHED = "unfinished"
 RUN, SCORES = "run.json", "scores"
 
 

@@ -339,3 +339,18 @@ def test_run_json_holds_the_command_line(config: Path, tmp_path: Path) -> None:
     assert main(["evaluate", "--config", str(config), "--max_batches", "1", "--out", str(out)]) == 0
     run = json.loads((out / "run.json").read_text(encoding="utf-8"))
     assert {"argv", "versions", "backbone", "config", "counts"} <= set(run)
+
+
+def test_b4_a_run_that_broke_off_does_not_keep_its_folder_from_the_next(config: Path, tmp_path: Path) -> None:
+    """Also where somebody made a page of the finished streams meanwhile."""
+    out = tmp_path / "out"
+    arguments = ["evaluate", "--config", str(config), "--out", str(out), "--max_batches", "1", "--detectors=[MSP]"]
+    assert main(arguments) == 0
+    (out / "unfinished").mkdir()
+    (out / "unfinished" / "run.json").write_text((out / "run.json").read_text())
+    for name in ("run.json", "table.csv", "scores.parquet"):
+        (out / name).unlink()
+    assert (out / "report.html").is_file()
+    assert main(arguments) == 0
+    assert Results.load(out).detectors == ("msp",)
+    assert not (out / "unfinished").exists()

@@ -1,5 +1,6 @@
 """Results on disk: old or new at every instant, whatever is killed or runs at once; damage is named."""
 
+import hashlib
 import json
 import threading
 from pathlib import Path
@@ -158,6 +159,13 @@ def edit(folder, **changes):
     file.write_text(json.dumps(json.loads(file.read_text()) | changes))
 
 
+def forge(folder, name, content):
+    """Another file, with the checksum to it."""
+    (folder / name).write_bytes(content)
+    checksums = json.loads((folder / "run.json").read_text())["checksums"]
+    edit(folder, checksums=checksums | {name: hashlib.sha256(content).hexdigest()})
+
+
 DAMAGE = {
     "no object": (lambda f: (f / "run.json").write_text("[]"), r"run\.json: not the description of a run"),
     "other json": (lambda f: (f / "run.json").write_text("{}"), r"entries \['checksums', 'datasets'"),
@@ -166,11 +174,11 @@ DAMAGE = {
     "cut": (lambda f: (f / "scores.parquet").write_bytes(b"PAR1"), r"scores\.parquet: not the file that"),
     "gone": (lambda f: (f / "scores.parquet").unlink(), r"no complete result, scores\.parquet missing"),
     "bad table": (
-        lambda f: (edit(f, checksums={}), (f / "table.csv").write_text("detector\n")),
+        lambda f: forge(f, "table.csv", b"detector\n"),
         r"table\.csv: not a table of oodlit",
     ),
     "bad parquet": (
-        lambda f: (edit(f, checksums={}), (f / "scores.parquet").write_bytes(b"PAR1")),
+        lambda f: forge(f, "scores.parquet", b"PAR1"),
         r"scores\.parquet: not readable as Parquet",
     ),
     "newer": (lambda f: edit(f, settings={"tpr": 0.9, "der": [], "other": 1}), "other entries than this version"),

@@ -240,3 +240,13 @@ def test_without_id_images_there_is_no_threshold():
 
 def test_what_is_shown_of_results_has_no_values(results):
     assert repr(results) == f"Results(730 images, 2 detectors, 6 data sets, {len(results.table)} values)"
+
+
+def test_unit_tests_of_results_without_any_are_an_empty_table():
+    frame = pd.DataFrame(
+        {"key": ["val/0", "val/1", "near/0"], "dataset": ["val", "val", "near"], "group": -1, "label": [0, 1, -1]}
+        | {"prediction": [0, 0, 1], "msp": [0.9, 0.5, 0.7]}
+    )
+    datasets = [DatasetInfo("val", Role.ID), DatasetInfo("near", Role.OOD)]
+    table = Results.from_scores(frame, datasets, ["msp"], bootstrap=0).unit_tests()
+    assert (table.shape, list(table.columns), table.index.names) == ((0, 1), ["msp"], ["dataset", "test"])
