@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from oodlit.detectors.knn import KNN as KNN
     from oodlit.detectors.lard import LaRD as LaRD
     from oodlit.detectors.mahalanobis import Mahalanobis as Mahalanobis
+    from oodlit.detectors.mahalanobis_plus_plus import MahalanobisPlusPlus as MahalanobisPlusPlus
     from oodlit.detectors.max_logit import MaxLogit as MaxLogit
     from oodlit.detectors.mc_dropout import MCDropout as MCDropout
     from oodlit.detectors.msp import MSP as MSP
@@ -44,6 +45,9 @@ if TYPE_CHECKING:
     from oodlit.detectors.react import ReAct as ReAct
     from oodlit.detectors.relative_cosine import RelativeCosine as RelativeCosine
     from oodlit.detectors.relative_mahalanobis import RelativeMahalanobis as RelativeMahalanobis
+    from oodlit.detectors.relative_mahalanobis_plus_plus import (
+        RelativeMahalanobisPlusPlus as RelativeMahalanobisPlusPlus,
+    )
     from oodlit.detectors.residual import Residual as Residual
     from oodlit.detectors.scale import SCALE as SCALE
     from oodlit.detectors.she import SHE as SHE

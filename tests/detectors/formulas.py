@@ -5,7 +5,7 @@ Nothing here uses the package's mathematics: NumPy and SciPy in float64. Sources
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -235,6 +235,21 @@ def relative_mahalanobis(p: Problem) -> Array:
     """Ren et al., ICML workshop 2021: less the distance to the whole training set."""
     mean, precision = p.x.mean(axis=0), np.linalg.inv(np.cov(p.x.T, bias=True))
     return mahalanobis(p) + each(p.q, lambda x: float((x - mean) @ precision @ (x - mean)))
+
+
+def of_units(p: Problem) -> Problem:
+    """The same problem with features of norm 1; the logits stay."""
+    return replace(p, x=np.array([unit(x) for x in p.x]), q=np.array([unit(x) for x in p.q]))
+
+
+def mahalanobis_plus_plus(p: Problem) -> Array:
+    """Mueller and Hein, ICML 2025: the distance of unit features under the moments of unit features."""
+    return mahalanobis(of_units(p))
+
+
+def relative_mahalanobis_plus_plus(p: Problem) -> Array:
+    """The same, less the distance to the whole training set."""
+    return relative_mahalanobis(of_units(p))
 
 
 def residual_norms(p: Problem, rows: Array, dim: int | None) -> Array:

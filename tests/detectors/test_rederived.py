@@ -33,6 +33,7 @@ from oodlit.detectors import (
     KLMatching,
     LaRD,
     Mahalanobis,
+    MahalanobisPlusPlus,
     MaxLogit,
     MCDropout,
     NNGuide,
@@ -41,6 +42,7 @@ from oodlit.detectors import (
     ReAct,
     RelativeCosine,
     RelativeMahalanobis,
+    RelativeMahalanobisPlusPlus,
     Residual,
     TemperatureScaledMSP,
     ViM,
@@ -71,12 +73,14 @@ from .formulas import (
     log_p,
     lse,
     mahalanobis,
+    mahalanobis_plus_plus,
     msp,
     nci,
     nn_guide,
     open_max,
     problem,
     relative_mahalanobis,
+    relative_mahalanobis_plus_plus,
     rescored,
     residual_norms,
     she,
@@ -101,6 +105,8 @@ CASES: dict[str, tuple[Callable[[], Detector], Callable[[Problem], Array]]] = {
     "open_max-7-3": (lambda: OpenMax(7, 3), lambda p: open_max(p, 7, 3)),
     "mahalanobis": (Mahalanobis, mahalanobis),
     "relative_mahalanobis": (RelativeMahalanobis, relative_mahalanobis),
+    "mahalanobis_plus_plus": (MahalanobisPlusPlus, mahalanobis_plus_plus),
+    "relative_mahalanobis_plus_plus": (RelativeMahalanobisPlusPlus, relative_mahalanobis_plus_plus),
     "vim": (ViM, vim),
     "vim-3": (lambda: ViM(3), lambda p: vim(p, 3)),
     "residual": (Residual, lambda p: -residual_norms(p, p.q, None)),
@@ -160,7 +166,15 @@ CASES: dict[str, tuple[Callable[[], Detector], Callable[[Problem], Array]]] = {
 ELSEWHERE = {"odin", "mc_dropout", "lard", "rank_feat"}
 """Detectors that need a network; their tests are at the end."""
 NON_NEGATIVE = {name for name in CASES if name.startswith(("ash", "scale"))}
-NEED_A_COVARIANCE = {"mahalanobis", "relative_mahalanobis", "ddu", "ddu-full", "ddu-diagonal"}
+NEED_A_COVARIANCE = {
+    "mahalanobis",
+    "relative_mahalanobis",
+    "mahalanobis_plus_plus",
+    "relative_mahalanobis_plus_plus",
+    "ddu",
+    "ddu-full",
+    "ddu-diagonal",
+}
 SINGULAR = {"one-image-per-class", "more-features-than-images"}
 
 
@@ -172,7 +186,7 @@ def defined(name: str, kind: str) -> bool:
 def test_every_detector_is_rederived() -> None:
     keys = {kind.key() for kind in detectors().values()}
     assert {type(make()).key() for make, _ in CASES.values()} | ELSEWHERE == keys
-    assert len(keys) >= 30
+    assert len(keys) >= 32
 
 
 @pytest.mark.parametrize(("name", "kind"), [(n, k) for n in CASES for k in PROBLEMS if defined(n, k)])

@@ -26,6 +26,7 @@ from oodlit.detectors.statistics import (
     Statistic,
     Statistics,
     TrainSample,
+    UnitMoments,
     synchronize,
 )
 from oodlit.detectors.statistics.hashes import hash_contents
@@ -37,6 +38,7 @@ from .support import cut, normal, permutation
 
 KINDS: dict[str, Callable[[], Statistic]] = {
     "ClassMoments": ClassMoments,
+    "UnitMoments": UnitMoments,
     "ClassProbabilities": ClassProbabilities,
     "FeatureMean": FeatureMean,
     "CorrectMeans": CorrectMeans,
@@ -67,6 +69,7 @@ def facts_of(statistic: Statistic) -> dict[str, torch.Tensor]:
         "ClassCovariances": ("class_ids", "counts", "class_means", "covariances"),
         "ClassVariances": ("class_ids", "counts", "class_means", "variances"),
     }
+    names["UnitMoments"] = names["ClassMoments"]
     kind = type(statistic).__name__
     if kind in names:
         found = {n: getattr(statistic, n) for n in names[kind]}

@@ -5,7 +5,7 @@ moved and reset. `synchronize` makes the statistics of all processes equal to th
 """
 
 from oodlit.detectors.statistics.base import Statistic, Statistics, synchronize
-from oodlit.detectors.statistics.class_moments import ClassMoments
+from oodlit.detectors.statistics.class_moments import ClassMoments, Moments, UnitMoments
 from oodlit.detectors.statistics.class_probabilities import ClassProbabilities
 from oodlit.detectors.statistics.class_scatter import ClassCovariances, ClassVariances
 from oodlit.detectors.statistics.feature_bank import FeatureBank
@@ -23,9 +23,11 @@ __all__ = [
     "FeatureBank",
     "FeatureMean",
     "HiddenSample",
+    "Moments",
     "Statistic",
     "Statistics",
     "TrainSample",
+    "UnitMoments",
     "channel_means",
     "hash_rows",
     "hash_strings",
