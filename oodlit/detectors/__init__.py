@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from oodlit.detectors.contract.saving import FitOrigin as FitOrigin
     from oodlit.detectors.contract.saving import load as load
     from oodlit.detectors.contract.saving import save as save
+    from oodlit.detectors.cop import CoP as CoP
+    from oodlit.detectors.corp import CoRP as CoRP
     from oodlit.detectors.cosine import Cosine as Cosine
     from oodlit.detectors.ddu import DDU as DDU
     from oodlit.detectors.dice import DICE as DICE

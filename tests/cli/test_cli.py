@@ -339,3 +339,13 @@ def test_run_json_holds_the_command_line(config: Path, tmp_path: Path) -> None:
     assert main(["evaluate", "--config", str(config), "--max_batches", "1", "--out", str(out)]) == 0
     run = json.loads((out / "run.json").read_text(encoding="utf-8"))
     assert {"argv", "versions", "backbone", "config", "counts"} <= set(run)
+
+
+def test_tuned_presets_are_marked(capsys: pytest.CaptureFixture[str]) -> None:
+    """A setting that was chosen on OOD data makes numbers look better than a new kind of OOD data will have them."""
+    assert main(["list", "detectors", "--verbose"]) == 0
+    text = capsys.readouterr().out
+    assert "imagenet-resnet50 (tuned on OOD data)" in text
+    assert "p90-val (tuned" not in text
+    for kind in detectors().values():
+        assert kind.tuned_presets <= kind.presets.keys()

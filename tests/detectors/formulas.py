@@ -252,6 +252,34 @@ def relative_mahalanobis_plus_plus(p: Problem) -> Array:
     return relative_mahalanobis(of_units(p))
 
 
+def reconstruction_errors(train: Array, test: Array, share: float) -> Array:
+    """Norm of what the fewest principal components that reach a share of the variance leave over, at least one."""
+    mean = train.mean(axis=0)
+    _, sizes, axes = np.linalg.svd(train - mean)
+    sizes, used = sizes**2, 0
+    while math.fsum(sizes[:used]) < share * math.fsum(sizes) and used < len(axes) - 1:
+        used += 1
+    return each(test - mean, lambda f: float(np.linalg.norm(f - axes[:used].T @ (axes[:used] @ f))))
+
+
+def cop(p: Problem, share: float = 0.99) -> Array:
+    """Fang et al., NeurIPS 2024: PCA of unit features."""
+    return -reconstruction_errors(of_units(p).x, of_units(p).q, share)
+
+
+def corp(p: Problem, share: float = 0.5, gamma: float = 3.0, size: int | None = None, seed: int = 0) -> Array:
+    """The same after random Fourier features: A first, then u."""
+    width = p.x.shape[1]
+    size, draws = size or 2 * width, torch.Generator().manual_seed(seed)
+    A = torch.randn(size, width, generator=draws, dtype=torch.float64).numpy() * math.sqrt(2 * gamma)
+    u = torch.rand(size, generator=draws, dtype=torch.float64).numpy() * 2 * math.pi
+
+    def mapped(rows: Array) -> Array:
+        return np.array([math.sqrt(2 / size) * np.cos(A @ x + u) for x in rows])
+
+    return -reconstruction_errors(mapped(of_units(p).x), mapped(of_units(p).q), share)
+
+
 def residual_norms(p: Problem, rows: Array, dim: int | None) -> Array:
     dim = p.x.shape[1] // 2 if dim is None else dim
     origin = -np.linalg.pinv(p.W) @ p.b

@@ -25,6 +25,8 @@ from oodlit.detectors import (
     SCALE,
     SHE,
     VRA,
+    CoP,
+    CoRP,
     Cosine,
     Detector,
     Energy,
@@ -60,6 +62,8 @@ from .formulas import (
     ash,
     class_means,
     clipped,
+    cop,
+    corp,
     cosines,
     cut,
     ddu,
@@ -107,6 +111,10 @@ CASES: dict[str, tuple[Callable[[], Detector], Callable[[Problem], Array]]] = {
     "relative_mahalanobis": (RelativeMahalanobis, relative_mahalanobis),
     "mahalanobis_plus_plus": (MahalanobisPlusPlus, mahalanobis_plus_plus),
     "relative_mahalanobis_plus_plus": (RelativeMahalanobisPlusPlus, relative_mahalanobis_plus_plus),
+    "cop": (CoP, cop),
+    "cop-0.7": (lambda: CoP(0.7), lambda p: cop(p, 0.7)),
+    "corp": (CoRP, corp),
+    "corp-0.9-0.5-7": (lambda: CoRP(0.9, 0.5, 7, seed=3), lambda p: corp(p, 0.9, 0.5, 7, 3)),
     "vim": (ViM, vim),
     "vim-3": (lambda: ViM(3), lambda p: vim(p, 3)),
     "residual": (Residual, lambda p: -residual_norms(p, p.q, None)),
@@ -186,7 +194,7 @@ def defined(name: str, kind: str) -> bool:
 def test_every_detector_is_rederived() -> None:
     keys = {kind.key() for kind in detectors().values()}
     assert {type(make()).key() for make, _ in CASES.values()} | ELSEWHERE == keys
-    assert len(keys) >= 32
+    assert len(keys) >= 34
 
 
 @pytest.mark.parametrize(("name", "kind"), [(n, k) for n in CASES for k in PROBLEMS if defined(n, k)])

@@ -27,6 +27,7 @@ from oodlit.detectors.statistics import (
     Statistics,
     TrainSample,
     UnitMoments,
+    fourier_moments,
     synchronize,
 )
 from oodlit.detectors.statistics.hashes import hash_contents
@@ -39,6 +40,7 @@ from .support import cut, normal, permutation
 KINDS: dict[str, Callable[[], Statistic]] = {
     "ClassMoments": ClassMoments,
     "UnitMoments": UnitMoments,
+    "FourierMoments": fourier_moments(8, 1.0, 0),
     "ClassProbabilities": ClassProbabilities,
     "FeatureMean": FeatureMean,
     "CorrectMeans": CorrectMeans,
@@ -69,7 +71,7 @@ def facts_of(statistic: Statistic) -> dict[str, torch.Tensor]:
         "ClassCovariances": ("class_ids", "counts", "class_means", "covariances"),
         "ClassVariances": ("class_ids", "counts", "class_means", "variances"),
     }
-    names["UnitMoments"] = names["ClassMoments"]
+    names["UnitMoments"] = names["FourierMoments"] = names["ClassMoments"]
     kind = type(statistic).__name__
     if kind in names:
         found = {n: getattr(statistic, n) for n in names[kind]}

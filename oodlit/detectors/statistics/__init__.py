@@ -9,6 +9,7 @@ from oodlit.detectors.statistics.class_moments import ClassMoments, Moments, Uni
 from oodlit.detectors.statistics.class_probabilities import ClassProbabilities
 from oodlit.detectors.statistics.class_scatter import ClassCovariances, ClassVariances
 from oodlit.detectors.statistics.feature_bank import FeatureBank
+from oodlit.detectors.statistics.fourier_moments import fourier_features, fourier_map, fourier_moments
 from oodlit.detectors.statistics.hashes import hash_rows, hash_strings
 from oodlit.detectors.statistics.labels import train_labels
 from oodlit.detectors.statistics.means import CorrectMeans, FeatureMean
@@ -29,6 +30,9 @@ __all__ = [
     "TrainSample",
     "UnitMoments",
     "channel_means",
+    "fourier_features",
+    "fourier_map",
+    "fourier_moments",
     "hash_rows",
     "hash_strings",
     "synchronize",

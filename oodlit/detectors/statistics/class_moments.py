@@ -47,6 +47,11 @@ class Moments(Statistic):
     def rows_of(outputs: Outputs) -> Tensor:
         """What the moments are of, (batch, dimensions); detectors score the same rows."""
 
+    @staticmethod
+    @abstractmethod
+    def dimensions(width: int) -> int:
+        """Length of a row, for features of a given width."""
+
     def accumulate(self, outputs: Outputs) -> None:
         """Take in one batch."""
         features, labels = self.rows_of(outputs), train_labels(outputs)
@@ -95,7 +100,8 @@ class Moments(Statistic):
 
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
         """Memory of the state, and of the matrices that are formed when it is decomposed."""
-        return 8 * width * (7 * width + 2 * num_classes)
+        size = self.dimensions(width)
+        return 8 * size * (7 * size + 2 * num_classes)
 
     @property
     def num_samples(self) -> int:
@@ -183,6 +189,11 @@ class ClassMoments(Moments):
         """The features."""
         return outputs.require("features")
 
+    @staticmethod
+    def dimensions(width: int) -> int:
+        """That of the features."""
+        return width
+
 
 @final
 class UnitMoments(Moments):
@@ -192,6 +203,11 @@ class UnitMoments(Moments):
     def rows_of(outputs: Outputs) -> Tensor:
         """Unit features in float64, once per batch."""
         return outputs.memo("unit_rows", lambda: unit(outputs.require("features").double()))
+
+    @staticmethod
+    def dimensions(width: int) -> int:
+        """That of the features."""
+        return width
 
 
 def _add_products(upper: Tensor, rows: Tensor, *, sign: int = 1) -> Tensor:
