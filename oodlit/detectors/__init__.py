@@ -9,6 +9,7 @@ from oodlit import _lazy
 
 if TYPE_CHECKING:
     from oodlit.detectors.ash import ASH as ASH
+    from oodlit.detectors.bats import BATS as BATS
     from oodlit.detectors.contract.detector import Detector as Detector
     from oodlit.detectors.contract.detector import Requirement as Requirement
     from oodlit.detectors.contract.detector import TrainFreeDetector as TrainFreeDetector
@@ -34,12 +35,14 @@ if TYPE_CHECKING:
     from oodlit.detectors.kl_matching import KLMatching as KLMatching
     from oodlit.detectors.knn import KNN as KNN
     from oodlit.detectors.lard import LaRD as LaRD
+    from oodlit.detectors.lts import LTS as LTS
     from oodlit.detectors.mahalanobis import Mahalanobis as Mahalanobis
     from oodlit.detectors.mahalanobis_plus_plus import MahalanobisPlusPlus as MahalanobisPlusPlus
     from oodlit.detectors.max_logit import MaxLogit as MaxLogit
     from oodlit.detectors.mc_dropout import MCDropout as MCDropout
     from oodlit.detectors.msp import MSP as MSP
     from oodlit.detectors.nci import NCI as NCI
+    from oodlit.detectors.neco import NECO as NECO
     from oodlit.detectors.nn_guide import NNGuide as NNGuide
     from oodlit.detectors.odin import ODIN as ODIN
     from oodlit.detectors.open_max import OpenMax as OpenMax

@@ -280,6 +280,31 @@ def corp(p: Problem, share: float = 0.5, gamma: float = 3.0, size: int | None = 
     return -reconstruction_errors(mapped(of_units(p).x), mapped(of_units(p).q), share)
 
 
+def neco(p: Problem, share: float = 0.7, dim: int | None = None, *, max_logit: bool = True) -> Array:
+    """Ben Ammar et al., ICLR 2024: the share of a standardised feature in the first principal components."""
+    std = p.x.std(axis=0)
+    std[std == 0] = 1
+    train, test = (p.x - p.x.mean(axis=0)) / std, (p.q - p.x.mean(axis=0)) / std
+    _, sizes, axes = np.linalg.svd(train)
+    while dim is None:
+        reached = [k for k in range(len(sizes) + 1) if (sizes[:k] ** 2).sum() >= share * (sizes**2).sum()]
+        dim = min(reached[0], p.x.shape[1] - 1)
+    shares = each(test, lambda h: float(np.linalg.norm(axes[:dim] @ h) / np.linalg.norm(h)))
+    top = p.zq.max(axis=1)
+    return np.where(top < 0, 2 - shares, shares) * top if max_logit else shares
+
+
+def lts(p: Problem, percent: float = 95.0) -> Array:
+    """Djurisic et al., 2025: logits times the squared ratio of sums; the mean bias is not multiplied."""
+    scores, c = [], p.b.mean()
+    for x, z in zip(p.q, p.zq, strict=True):
+        positive = sorted((max(v, 0.0) for v in x), reverse=True)
+        k = max(1, len(x) - round(len(x) * percent / 100))
+        r = sum(positive) / sum(positive[:k]) if positive[0] > 0 else 1.0
+        scores.append(c + lse(r**2 * (z - c)))
+    return np.array(scores)
+
+
 def residual_norms(p: Problem, rows: Array, dim: int | None) -> Array:
     dim = p.x.shape[1] // 2 if dim is None else dim
     origin = -np.linalg.pinv(p.W) @ p.b
@@ -384,6 +409,12 @@ def sparse_head(p: Problem, percent: float) -> Array:
     """Sun and Li, ECCV 2022 (DICE): weights whose contribution on average lies above a percentile."""
     contribution = p.W * p.x.mean(axis=0)
     return np.where(contribution > np.percentile(contribution, percent), p.W, 0.0)
+
+
+def typical(p: Problem, spread: float) -> Array:
+    """Zhu et al., NeurIPS 2022 (BATS): within some standard deviations of the mean, feature by feature."""
+    mean, std = p.x.mean(axis=0), p.x.std(axis=0)
+    return np.array([np.minimum(np.maximum(x, mean - spread * std), mean + spread * std) for x in p.q])
 
 
 def cut(p: Problem, low: float, high: float) -> Array:

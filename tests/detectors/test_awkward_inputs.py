@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from oodlit.detectors import CoP, CoRP, Detector, MahalanobisPlusPlus, RelativeMahalanobisPlusPlus, fit
+from oodlit.detectors import BATS, LTS, NECO, CoP, CoRP, Detector, MahalanobisPlusPlus, RelativeMahalanobisPlusPlus, fit
 from oodlit.outputs import Head, Outputs
 
 from .formulas import problem
@@ -21,6 +21,9 @@ MAKES: dict[str, Callable[[], Detector]] = {
         RelativeMahalanobisPlusPlus,
         partial(CoP, variance=0.9),
         CoRP,
+        LTS,
+        BATS,
+        NECO,
     )
 }
 
@@ -91,6 +94,8 @@ def test_higher_is_in_distribution_whatever_is_wrong_with_the_training_set(
     """The other half of a training set against features that mix all classes alike."""
     if (kind, repr(make())) in {("zero rows", "CoP(variance=0.9)")}:
         pytest.skip("zeros among unit rows take an axis of their own, and most of the variance")
+    if isinstance(make(), LTS):
+        pytest.skip("one of 12 features is no measure of how peaked they are")
     train, head = clusters(kind)
     detector = make()
     fit([detector], [train.select(slice(0, 80))], head)

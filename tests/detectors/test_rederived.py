@@ -14,13 +14,16 @@ from torch import nn
 
 from oodlit.detectors import (
     ASH,
+    BATS,
     DDU,
     DICE,
     FDBD,
     GEN,
     KNN,
+    LTS,
     MSP,
     NCI,
+    NECO,
     ODIN,
     SCALE,
     SHE,
@@ -76,10 +79,12 @@ from .formulas import (
     knn,
     log_p,
     lse,
+    lts,
     mahalanobis,
     mahalanobis_plus_plus,
     msp,
     nci,
+    neco,
     nn_guide,
     open_max,
     problem,
@@ -90,6 +95,7 @@ from .formulas import (
     she,
     sparse_head,
     temperature_scaled,
+    typical,
     unit,
     vim,
 )
@@ -115,6 +121,13 @@ CASES: dict[str, tuple[Callable[[], Detector], Callable[[Problem], Array]]] = {
     "cop-0.7": (lambda: CoP(0.7), lambda p: cop(p, 0.7)),
     "corp": (CoRP, corp),
     "corp-0.9-0.5-7": (lambda: CoRP(0.9, 0.5, 7, seed=3), lambda p: corp(p, 0.9, 0.5, 7, 3)),
+    "neco": (NECO, neco),
+    "neco-3": (lambda: NECO(dim=3), lambda p: neco(p, dim=3)),
+    "neco-resnet": (lambda: NECO.preset("resnet", variance=0.6), lambda p: neco(p, 0.6, max_logit=False)),
+    "lts": (LTS, lts),
+    "lts-40": (lambda: LTS(40.0), lambda p: lts(p, 40.0)),
+    "bats": (BATS, lambda p: rescored(p, typical(p, 1.05))),
+    "bats-msp": (lambda: BATS(0.4, then=MSP()), lambda p: rescored(p, typical(p, 0.4), msp)),
     "vim": (ViM, vim),
     "vim-3": (lambda: ViM(3), lambda p: vim(p, 3)),
     "residual": (Residual, lambda p: -residual_norms(p, p.q, None)),
@@ -194,7 +207,7 @@ def defined(name: str, kind: str) -> bool:
 def test_every_detector_is_rederived() -> None:
     keys = {kind.key() for kind in detectors().values()}
     assert {type(make()).key() for make, _ in CASES.values()} | ELSEWHERE == keys
-    assert len(keys) >= 34
+    assert len(keys) >= 37
 
 
 @pytest.mark.parametrize(("name", "kind"), [(n, k) for n in CASES for k in PROBLEMS if defined(n, k)])

@@ -64,7 +64,15 @@ def train(n: int = 150, *, width: int = 5, classes: int = 6, mean: float = 1000.
 def facts_of(statistic: Statistic) -> dict[str, torch.Tensor]:
     """What detectors read of a statistic."""
     names = {
-        "ClassMoments": ("counts", "class_ids", "class_means", "mean", "total_covariance", "within_covariance"),
+        "ClassMoments": (
+            "counts",
+            "class_ids",
+            "class_means",
+            "mean",
+            "total_covariance",
+            "within_covariance",
+            "variances",
+        ),
         "ClassProbabilities": ("counts", "means"),
         "FeatureMean": ("mean",),
         "CorrectMeans": ("right_counts", "means", "class_means", "mean"),

@@ -76,7 +76,7 @@ SWEPT = unique([*DEFAULTS, *VARIANTS, *PRESETS])
 def test_sweep_is_complete():
     swept = {type(factory()) for factory in SWEPT}
     assert swept == set(detectors().values())
-    assert len(detectors()) >= 34
+    assert len(detectors()) >= 37
     assert len(SWEPT) >= len(detectors()) + len(VARIANTS)
 
 

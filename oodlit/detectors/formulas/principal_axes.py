@@ -39,10 +39,7 @@ def axes_by_share(
         >>> first.shape[1], rest.shape[1]
         (2, 1)
     """
-    if not bool(covariance.isfinite().all()):
-        raise InvalidArgumentError("the features are so large that their squares leave float64; scale them down")
-    values, vectors = torch.linalg.eigh(covariance)
-    values, vectors = values.flip(0).clamp(min=0), vectors.flip(1)
+    values, vectors = _axes(covariance)
     total = float(values.sum())
     if total == 0:
         return vectors[:, :0], vectors
@@ -50,3 +47,20 @@ def axes_by_share(
     size = max(size, int((values >= (1 - EQUAL) * values[min(size, len(values)) - 1]).sum()))
     size = min(size, len(values) - 1)
     return vectors[:, :size].contiguous(), vectors[:, size:].contiguous()
+
+
+def first_axes(covariance: Float[Tensor, "width width"], size: int) -> Float[Tensor, "width axes"]:
+    """The `size` principal axes of largest variance.
+
+    Raises:
+        InvalidArgumentError: `covariance` is not finite.
+    """
+    return _axes(covariance)[1][:, :size].contiguous()
+
+
+def _axes(covariance: Tensor) -> tuple[Tensor, Tensor]:
+    """Eigenvalues, not negative, and eigenvectors, from the largest down."""
+    if not bool(covariance.isfinite().all()):
+        raise InvalidArgumentError("the features are so large that their squares leave float64; scale them down")
+    values, vectors = torch.linalg.eigh(covariance)
+    return values.flip(0).clamp(min=0), vectors.flip(1)

@@ -140,9 +140,14 @@ class Moments(Statistic):
         return _symmetric(self._upper_within() / self.num_samples)
 
     @property
+    def variances(self) -> Tensor:
+        """Diagonal of `total_covariance`, float64, shape (features,)."""
+        return (self._upper_within().diagonal() + self._between().square().sum(dim=0)) / self.num_samples
+
+    @property
     def largest_variance(self) -> float:
         """Largest entry on the diagonal of `total_covariance`."""
-        return float((self._upper_within().diagonal() + self._between().square().sum(dim=0)).max()) / self.num_samples
+        return float(self.variances.max())
 
     def _means(self) -> Tensor:
         """Class means; zeros for classes without an image."""
