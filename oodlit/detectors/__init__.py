@@ -10,6 +10,8 @@ from oodlit import _lazy
 if TYPE_CHECKING:
     from oodlit.detectors.ash import ASH as ASH
     from oodlit.detectors.bats import BATS as BATS
+    from oodlit.detectors.ca_ref import CARef as CARef
+    from oodlit.detectors.cad_ref import CADRef as CADRef
     from oodlit.detectors.contract.detector import Detector as Detector
     from oodlit.detectors.contract.detector import Requirement as Requirement
     from oodlit.detectors.contract.detector import TrainFreeDetector as TrainFreeDetector

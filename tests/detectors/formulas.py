@@ -305,6 +305,38 @@ def lts(p: Problem, percent: float = 95.0) -> Array:
     return np.array(scores)
 
 
+def predicted_mean(p: Problem, z: Array) -> Array:
+    """Of the training images that are predicted as this one; of all where there is none."""
+    same = p.zx.argmax(axis=1) == z.argmax()
+    mean: Array = (p.x[same] if same.any() else p.x).mean(axis=0)
+    return mean
+
+
+def ca_ref(p: Problem) -> Array:
+    """Ling et al., CVPR 2025: relative L1 distance to the mean of the predicted class."""
+    rows = zip(p.q, p.zq, strict=True)
+    return np.array([-np.abs(x - predicted_mean(p, z)).sum() / np.abs(x).sum() for x, z in rows])
+
+
+def cad_ref(p: Problem, confidence: str = "energy") -> Array:
+    """The same, parted by the sign of the weights; counted from the median logit where g is small against it."""
+
+    def median(z: Array) -> float:
+        return float(np.sort(z)[(len(z) - 1) // 2])
+
+    g = {"energy": lse, "max_logit": lambda z: z.max(), "msp": lambda z: math.exp(msp(z))}[confidence]
+    mean = np.mean([g(z) for z in p.zx])
+    excess = mean - median(p.W @ p.x.mean(axis=0) + p.b)
+    apart = confidence != "msp" and not (mean > 0 and mean >= 0.1 * excess)
+    mean, scores = excess if apart else mean, []
+    for x, z in zip(p.q, p.zq, strict=True):
+        e, signs = x - predicted_mean(p, z), np.sign(p.W[z.argmax()])
+        P = sum(max(0.0, v * s) for v, s in zip(e, signs, strict=True)) / np.abs(x).sum()
+        N = sum(max(0.0, -v * s) for v, s in zip(e, signs, strict=True)) / np.abs(x).sum()
+        scores.append(-(P / max(g(z) - apart * median(z), 1e-3 * mean) + N / mean))
+    return np.array(scores)
+
+
 def residual_norms(p: Problem, rows: Array, dim: int | None) -> Array:
     dim = p.x.shape[1] // 2 if dim is None else dim
     origin = -np.linalg.pinv(p.W) @ p.b

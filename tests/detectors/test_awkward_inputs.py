@@ -8,7 +8,19 @@ import numpy as np
 import pytest
 import torch
 
-from oodlit.detectors import BATS, LTS, NECO, CoP, CoRP, Detector, MahalanobisPlusPlus, RelativeMahalanobisPlusPlus, fit
+from oodlit.detectors import (
+    BATS,
+    LTS,
+    NECO,
+    CADRef,
+    CARef,
+    CoP,
+    CoRP,
+    Detector,
+    MahalanobisPlusPlus,
+    RelativeMahalanobisPlusPlus,
+    fit,
+)
 from oodlit.outputs import Head, Outputs
 
 from .formulas import problem
@@ -24,6 +36,10 @@ MAKES: dict[str, Callable[[], Detector]] = {
         LTS,
         BATS,
         NECO,
+        CARef,
+        CADRef,
+        partial(CADRef, confidence="max_logit"),
+        partial(CADRef, confidence="msp"),
     )
 }
 

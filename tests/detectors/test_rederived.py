@@ -28,6 +28,8 @@ from oodlit.detectors import (
     SCALE,
     SHE,
     VRA,
+    CADRef,
+    CARef,
     CoP,
     CoRP,
     Cosine,
@@ -63,6 +65,8 @@ from .formulas import (
     Array,
     Problem,
     ash,
+    ca_ref,
+    cad_ref,
     class_means,
     clipped,
     cop,
@@ -128,6 +132,10 @@ CASES: dict[str, tuple[Callable[[], Detector], Callable[[Problem], Array]]] = {
     "lts-40": (lambda: LTS(40.0), lambda p: lts(p, 40.0)),
     "bats": (BATS, lambda p: rescored(p, typical(p, 1.05))),
     "bats-msp": (lambda: BATS(0.4, then=MSP()), lambda p: rescored(p, typical(p, 0.4), msp)),
+    "ca_ref": (CARef, ca_ref),
+    "cad_ref": (CADRef, cad_ref),
+    "cad_ref-max-logit": (lambda: CADRef("max_logit"), lambda p: cad_ref(p, "max_logit")),
+    "cad_ref-msp": (lambda: CADRef("msp"), lambda p: cad_ref(p, "msp")),
     "vim": (ViM, vim),
     "vim-3": (lambda: ViM(3), lambda p: vim(p, 3)),
     "residual": (Residual, lambda p: -residual_norms(p, p.q, None)),
@@ -207,7 +215,7 @@ def defined(name: str, kind: str) -> bool:
 def test_every_detector_is_rederived() -> None:
     keys = {kind.key() for kind in detectors().values()}
     assert {type(make()).key() for make, _ in CASES.values()} | ELSEWHERE == keys
-    assert len(keys) >= 37
+    assert len(keys) >= 39
 
 
 @pytest.mark.parametrize(("name", "kind"), [(n, k) for n in CASES for k in PROBLEMS if defined(n, k)])
@@ -230,6 +238,8 @@ def test_scores_in_float32_are_those_of_the_formula(name: str) -> None:
 
 
 MASKABLE = {
+    "ca_ref",
+    "cad_ref-msp",
     "msp",
     "energy",
     "entropy",

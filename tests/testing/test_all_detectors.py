@@ -11,6 +11,7 @@ from oodlit.detectors import (
     ODIN,
     SCALE,
     VRA,
+    CADRef,
     CoRP,
     Cosine,
     LaRD,
@@ -33,6 +34,8 @@ SMALL = {
 
 VARIANTS = [
     partial(KNN, k=5, bank_size=100),
+    partial(CADRef, confidence="max_logit"),
+    partial(CADRef, confidence="msp"),
     partial(CoRP, variance=0.8, gamma=1.0, size=24),
     partial(ASH, variant="p"),
     partial(ASH, variant="b"),
@@ -76,7 +79,7 @@ SWEPT = unique([*DEFAULTS, *VARIANTS, *PRESETS])
 def test_sweep_is_complete():
     swept = {type(factory()) for factory in SWEPT}
     assert swept == set(detectors().values())
-    assert len(detectors()) >= 37
+    assert len(detectors()) >= 39
     assert len(SWEPT) >= len(detectors()) + len(VARIANTS)
 
 

@@ -12,7 +12,7 @@ from oodlit.detectors.statistics.feature_bank import FeatureBank
 from oodlit.detectors.statistics.fourier_moments import fourier_features, fourier_map, fourier_moments
 from oodlit.detectors.statistics.hashes import hash_rows, hash_strings
 from oodlit.detectors.statistics.labels import train_labels
-from oodlit.detectors.statistics.means import CorrectMeans, FeatureMean
+from oodlit.detectors.statistics.means import CorrectMeans, FeatureMean, PredictedMeans
 from oodlit.detectors.statistics.samples import HiddenSample, TrainSample, channel_means
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "FeatureMean",
     "HiddenSample",
     "Moments",
+    "PredictedMeans",
     "Statistic",
     "Statistics",
     "TrainSample",
