@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from oodlit.detectors.nn_guide import NNGuide as NNGuide
     from oodlit.detectors.odin import ODIN as ODIN
     from oodlit.detectors.open_max import OpenMax as OpenMax
+    from oodlit.detectors.opt_fs import OptFS as OptFS
     from oodlit.detectors.rank_feat import RankFeat as RankFeat
     from oodlit.detectors.react import ReAct as ReAct
     from oodlit.detectors.relative_cosine import RelativeCosine as RelativeCosine

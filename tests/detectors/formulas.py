@@ -337,6 +337,27 @@ def cad_ref(p: Problem, confidence: str = "energy") -> Array:
     return np.array(scores)
 
 
+def opt_fs(p: Problem, bins: int = 100, form: str = "projection") -> Array:
+    """Zhao et al., ICLR 2024: what entries of a size contribute to the prediction in training weighs them."""
+    low, high = np.percentile(p.x, 0.1), np.percentile(p.x, 99.9)
+
+    def bin_of(v: float) -> int | None:
+        b = math.floor((v - low) / ((high - low) / bins))
+        return b if 0 <= b < bins else None
+
+    theta = np.zeros(bins)
+    for x in p.x:
+        for v, w in zip(x, p.W[(p.W @ x + p.b).argmax()], strict=True):
+            b = bin_of(v)
+            if b is not None:
+                theta[b] += w * v / len(p.x)
+    theta *= (1 if form == "projection" else 1000) / np.linalg.norm(theta)
+    shaped = [np.array([0.0 if bin_of(v) is None else theta[bin_of(v)] * v for v in x]) for x in p.q]
+    if form == "energy":
+        return np.array([lse(p.W @ x + p.b) for x in shaped])
+    return np.array([p.W[z.argmax()] @ x for x, z in zip(shaped, p.zq, strict=True)])
+
+
 def residual_norms(p: Problem, rows: Array, dim: int | None) -> Array:
     dim = p.x.shape[1] // 2 if dim is None else dim
     origin = -np.linalg.pinv(p.W) @ p.b

@@ -18,6 +18,7 @@ from oodlit.detectors import (
     CoRP,
     Detector,
     MahalanobisPlusPlus,
+    OptFS,
     RelativeMahalanobisPlusPlus,
     fit,
 )
@@ -36,6 +37,8 @@ MAKES: dict[str, Callable[[], Detector]] = {
         LTS,
         BATS,
         NECO,
+        OptFS,
+        partial(OptFS, form="energy"),
         CARef,
         CADRef,
         partial(CADRef, confidence="max_logit"),

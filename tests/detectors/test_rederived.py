@@ -45,6 +45,7 @@ from oodlit.detectors import (
     MCDropout,
     NNGuide,
     OpenMax,
+    OptFS,
     RankFeat,
     ReAct,
     RelativeCosine,
@@ -91,6 +92,7 @@ from .formulas import (
     neco,
     nn_guide,
     open_max,
+    opt_fs,
     problem,
     relative_mahalanobis,
     relative_mahalanobis_plus_plus,
@@ -136,6 +138,8 @@ CASES: dict[str, tuple[Callable[[], Detector], Callable[[Problem], Array]]] = {
     "cad_ref": (CADRef, cad_ref),
     "cad_ref-max-logit": (lambda: CADRef("max_logit"), lambda p: cad_ref(p, "max_logit")),
     "cad_ref-msp": (lambda: CADRef("msp"), lambda p: cad_ref(p, "msp")),
+    "opt_fs": (OptFS, opt_fs),
+    "opt_fs-energy-7": (lambda: OptFS(7, "energy"), lambda p: opt_fs(p, 7, "energy")),
     "vim": (ViM, vim),
     "vim-3": (lambda: ViM(3), lambda p: vim(p, 3)),
     "residual": (Residual, lambda p: -residual_norms(p, p.q, None)),
@@ -215,7 +219,7 @@ def defined(name: str, kind: str) -> bool:
 def test_every_detector_is_rederived() -> None:
     keys = {kind.key() for kind in detectors().values()}
     assert {type(make()).key() for make, _ in CASES.values()} | ELSEWHERE == keys
-    assert len(keys) >= 39
+    assert len(keys) >= 40
 
 
 @pytest.mark.parametrize(("name", "kind"), [(n, k) for n in CASES for k in PROBLEMS if defined(n, k)])
