@@ -50,18 +50,9 @@ from .support import small_problem
 KEYS = {
     *("ash", "cosine", "ddu", "dice", "energy", "entropy", "fdbd", "gen", "grad_norm", "kl_matching", "knn", "lard"),
     *("mahalanobis", "max_logit", "mc_dropout", "msp", "nci", "nn_guide", "odin", "open_max", "rank_feat", "react"),
-    *(
-        "mahalanobis_plus_plus",
-        "relative_mahalanobis_plus_plus",
-        "cop",
-        "corp",
-        "lts",
-        "bats",
-        "neco",
-        "ca_ref",
-        "cad_ref",
-    ),
     *("relative_cosine", "relative_mahalanobis", "residual", "scale", "she", "temperature_scaled_msp", "vim", "vra"),
+    *("mahalanobis_plus_plus", "relative_mahalanobis_plus_plus", "cop", "corp", "lts", "bats", "neco"),
+    *("ca_ref", "cad_ref", "opt_fs"),
 }
 
 
