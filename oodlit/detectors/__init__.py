@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from oodlit.detectors.temperature_scaled_msp import TemperatureScaledMSP as TemperatureScaledMSP
     from oodlit.detectors.vim import ViM as ViM
     from oodlit.detectors.vra import VRA as VRA
+    from oodlit.detectors.wei_per import WeiPer as WeiPer
     from oodlit.outputs import BackboneFacts as BackboneFacts
 
 __getattr__, __dir__, __all__ = _lazy.lazy_exports(__name__)

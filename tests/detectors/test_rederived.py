@@ -54,6 +54,7 @@ from oodlit.detectors import (
     Residual,
     TemperatureScaledMSP,
     ViM,
+    WeiPer,
     detectors,
     fit,
 )
@@ -66,12 +67,8 @@ from .formulas import (
     Array,
     Problem,
     ash,
-    ca_ref,
-    cad_ref,
     class_means,
     clipped,
-    cop,
-    corp,
     cosines,
     cut,
     ddu,
@@ -84,18 +81,13 @@ from .formulas import (
     knn,
     log_p,
     lse,
-    lts,
     mahalanobis,
-    mahalanobis_plus_plus,
     msp,
     nci,
-    neco,
     nn_guide,
     open_max,
-    opt_fs,
     problem,
     relative_mahalanobis,
-    relative_mahalanobis_plus_plus,
     rescored,
     residual_norms,
     she,
@@ -106,6 +98,18 @@ from .formulas import (
     vim,
 )
 from .networks import Conv, PlainModel
+from .newer_formulas import (
+    ca_ref,
+    cad_ref,
+    cop,
+    corp,
+    lts,
+    mahalanobis_plus_plus,
+    neco,
+    opt_fs,
+    relative_mahalanobis_plus_plus,
+    wei_per,
+)
 
 CASES: dict[str, tuple[Callable[[], Detector], Callable[[Problem], Array]]] = {
     "msp": (MSP, lambda p: each(p.zq, msp)),
@@ -140,6 +144,11 @@ CASES: dict[str, tuple[Callable[[], Detector], Callable[[Problem], Array]]] = {
     "cad_ref-msp": (lambda: CADRef("msp"), lambda p: cad_ref(p, "msp")),
     "opt_fs": (OptFS, opt_fs),
     "opt_fs-energy-7": (lambda: OptFS(7, "energy"), lambda p: opt_fs(p, 7, "energy")),
+    "wei_per": (lambda: WeiPer(10), lambda p: wei_per(p, 10)),
+    "wei_per-small": (
+        lambda: WeiPer(3, 0.5, 12, 1.0, 2.0, 4, 3, seed=5),
+        lambda p: wei_per(p, 3, 0.5, 12, 1.0, 2.0, (4, 3), 5),
+    ),
     "vim": (ViM, vim),
     "vim-3": (lambda: ViM(3), lambda p: vim(p, 3)),
     "residual": (Residual, lambda p: -residual_norms(p, p.q, None)),
@@ -219,7 +228,7 @@ def defined(name: str, kind: str) -> bool:
 def test_every_detector_is_rederived() -> None:
     keys = {kind.key() for kind in detectors().values()}
     assert {type(make()).key() for make, _ in CASES.values()} | ELSEWHERE == keys
-    assert len(keys) >= 40
+    assert len(keys) >= 41
 
 
 @pytest.mark.parametrize(("name", "kind"), [(n, k) for n in CASES for k in PROBLEMS if defined(n, k)])
@@ -244,6 +253,7 @@ def test_scores_in_float32_are_those_of_the_formula(name: str) -> None:
 MASKABLE = {
     "ca_ref",
     "cad_ref-msp",
+    "neco",
     "msp",
     "energy",
     "entropy",
@@ -393,6 +403,12 @@ def test_lard(density: Literal["mahalanobis", "knn", "gmm"], dim: int | None) ->
         (SCALE(), {"percentile": 85.0, "then": None}),
         (NNGuide(), {"k": 10, "bank_size": 12_811}),
         (NCI(), {"alpha": 1e-4}),
+        (CoP(), {"variance": 0.99}),
+        (CoRP.preset("imagenet-resnet50"), {"variance": 0.5, "gamma": 3.0, "size": 4096, "seed": 0}),
+        (LTS(), {"percentile": 95.0}),
+        (BATS(), {"spread": 1.05, "then": None}),
+        (CADRef(), {"confidence": "energy"}),
+        (OptFS(), {"bins": 100, "form": "projection"}),
         (VRA(), {"low": 1.0, "high": 99.0, "then": None}),
         (VRA.preset("p60-p95"), {"low": 60.0, "high": 95.0, "then": None}),
     ],
