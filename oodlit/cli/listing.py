@@ -48,7 +48,7 @@ def _detectors() -> Iterator[dict[str, str]]:
             "fit": "yes" if kind.statistics else "no",
             "paper": f"{paper.authors}, {paper.venue} {paper.year}",
             "settings": _settings(kind),
-            "presets": ", ".join(kind.presets),
+            "presets": ", ".join(f"{n} (tuned on OOD data)" if n in kind.tuned_presets else n for n in kind.presets),
             "url": paper.url,
             "deviations": paper.deviations,
         }

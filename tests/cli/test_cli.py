@@ -354,3 +354,13 @@ def test_b4_a_run_that_broke_off_does_not_keep_its_folder_from_the_next(config: 
     assert main(arguments) == 0
     assert Results.load(out).detectors == ("msp",)
     assert not (out / "unfinished").exists()
+
+
+def test_tuned_presets_are_marked(capsys: pytest.CaptureFixture[str]) -> None:
+    """A setting that was chosen on OOD data makes numbers look better than a new kind of OOD data will have them."""
+    assert main(["list", "detectors", "--verbose"]) == 0
+    text = capsys.readouterr().out
+    assert "imagenet-resnet50 (tuned on OOD data)" in text
+    assert "p90-val (tuned" not in text
+    for kind in detectors().values():
+        assert kind.tuned_presets <= kind.presets.keys()

@@ -343,6 +343,12 @@ def sparse_head(p: Problem, percent: float) -> Array:
     return np.where(contribution > np.percentile(contribution, percent), p.W, 0.0)
 
 
+def typical(p: Problem, spread: float) -> Array:
+    """Zhu et al., NeurIPS 2022 (BATS): within some standard deviations of the mean, feature by feature."""
+    mean, std = p.x.mean(axis=0), p.x.std(axis=0)
+    return np.array([np.minimum(np.maximum(x, mean - spread * std), mean + spread * std) for x in p.q])
+
+
 def cut(p: Problem, low: float, high: float) -> Array:
     """Xu et al., NeurIPS 2023 (VRA): zero below one percentile, at most another."""
     a, b = np.percentile(p.x, [low, high])

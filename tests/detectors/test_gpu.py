@@ -7,16 +7,23 @@ import torch
 
 from oodlit.detectors import (
     ASH,
+    BATS,
     DDU,
     DICE,
     FDBD,
     GEN,
     KNN,
+    LTS,
     MSP,
     NCI,
+    NECO,
     SCALE,
     SHE,
     VRA,
+    CADRef,
+    CARef,
+    CoP,
+    CoRP,
     Cosine,
     Detector,
     Energy,
@@ -24,15 +31,19 @@ from oodlit.detectors import (
     GradNorm,
     KLMatching,
     Mahalanobis,
+    MahalanobisPlusPlus,
     MaxLogit,
     NNGuide,
     OpenMax,
+    OptFS,
     ReAct,
     RelativeCosine,
     RelativeMahalanobis,
+    RelativeMahalanobisPlusPlus,
     Residual,
     TemperatureScaledMSP,
     ViM,
+    WeiPer,
     fit,
 )
 
@@ -41,6 +52,7 @@ from .support import cut, small_problem
 MAKES: list[Callable[[], Detector]] = [
     *(MSP, MaxLogit, Energy, Entropy, GEN, KLMatching, TemperatureScaledMSP, Mahalanobis, RelativeMahalanobis, ViM),
     *(Residual, ReAct, Cosine, RelativeCosine, GradNorm, DICE, ASH, SCALE, SHE, FDBD, NCI, VRA, DDU),
+    *(MahalanobisPlusPlus, RelativeMahalanobisPlusPlus, CoP, CoRP, LTS, BATS, NECO, CARef, CADRef, OptFS, WeiPer),
     *(lambda: KNN(k=5), lambda: NNGuide(k=5), lambda: OpenMax(tail=5), lambda: DDU("full"), lambda: DDU("diagonal")),
 ]
 

@@ -14,17 +14,24 @@ from torch import nn
 
 from oodlit.detectors import (
     ASH,
+    BATS,
     DDU,
     DICE,
     FDBD,
     GEN,
     KNN,
+    LTS,
     MSP,
     NCI,
+    NECO,
     ODIN,
     SCALE,
     SHE,
     VRA,
+    CADRef,
+    CARef,
+    CoP,
+    CoRP,
     Cosine,
     Detector,
     Energy,
@@ -33,17 +40,21 @@ from oodlit.detectors import (
     KLMatching,
     LaRD,
     Mahalanobis,
+    MahalanobisPlusPlus,
     MaxLogit,
     MCDropout,
     NNGuide,
     OpenMax,
+    OptFS,
     RankFeat,
     ReAct,
     RelativeCosine,
     RelativeMahalanobis,
+    RelativeMahalanobisPlusPlus,
     Residual,
     TemperatureScaledMSP,
     ViM,
+    WeiPer,
     detectors,
     fit,
 )
@@ -82,10 +93,23 @@ from .formulas import (
     she,
     sparse_head,
     temperature_scaled,
+    typical,
     unit,
     vim,
 )
 from .networks import Conv, PlainModel
+from .newer_formulas import (
+    ca_ref,
+    cad_ref,
+    cop,
+    corp,
+    lts,
+    mahalanobis_plus_plus,
+    neco,
+    opt_fs,
+    relative_mahalanobis_plus_plus,
+    wei_per,
+)
 
 CASES: dict[str, tuple[Callable[[], Detector], Callable[[Problem], Array]]] = {
     "msp": (MSP, lambda p: each(p.zq, msp)),
@@ -101,6 +125,30 @@ CASES: dict[str, tuple[Callable[[], Detector], Callable[[Problem], Array]]] = {
     "open_max-7-3": (lambda: OpenMax(7, 3), lambda p: open_max(p, 7, 3)),
     "mahalanobis": (Mahalanobis, mahalanobis),
     "relative_mahalanobis": (RelativeMahalanobis, relative_mahalanobis),
+    "mahalanobis_plus_plus": (MahalanobisPlusPlus, mahalanobis_plus_plus),
+    "relative_mahalanobis_plus_plus": (RelativeMahalanobisPlusPlus, relative_mahalanobis_plus_plus),
+    "cop": (CoP, cop),
+    "cop-0.7": (lambda: CoP(0.7), lambda p: cop(p, 0.7)),
+    "corp": (CoRP, corp),
+    "corp-0.9-0.5-7": (lambda: CoRP(0.9, 0.5, 7, seed=3), lambda p: corp(p, 0.9, 0.5, 7, 3)),
+    "neco": (NECO, neco),
+    "neco-3": (lambda: NECO(dim=3), lambda p: neco(p, dim=3)),
+    "neco-resnet": (lambda: NECO.preset("resnet", variance=0.6), lambda p: neco(p, 0.6, max_logit=False)),
+    "lts": (LTS, lts),
+    "lts-40": (lambda: LTS(40.0), lambda p: lts(p, 40.0)),
+    "bats": (BATS, lambda p: rescored(p, typical(p, 1.05))),
+    "bats-msp": (lambda: BATS(0.4, then=MSP()), lambda p: rescored(p, typical(p, 0.4), msp)),
+    "ca_ref": (CARef, ca_ref),
+    "cad_ref": (CADRef, cad_ref),
+    "cad_ref-max-logit": (lambda: CADRef("max_logit"), lambda p: cad_ref(p, "max_logit")),
+    "cad_ref-msp": (lambda: CADRef("msp"), lambda p: cad_ref(p, "msp")),
+    "opt_fs": (OptFS, opt_fs),
+    "opt_fs-energy-7": (lambda: OptFS(7, "energy"), lambda p: opt_fs(p, 7, "energy")),
+    "wei_per": (lambda: WeiPer(10), lambda p: wei_per(p, 10)),
+    "wei_per-small": (
+        lambda: WeiPer(3, 0.5, 12, 1.0, 2.0, 4, 3, seed=5),
+        lambda p: wei_per(p, 3, 0.5, 12, 1.0, 2.0, (4, 3), 5),
+    ),
     "vim": (ViM, vim),
     "vim-3": (lambda: ViM(3), lambda p: vim(p, 3)),
     "residual": (Residual, lambda p: -residual_norms(p, p.q, None)),
@@ -160,7 +208,15 @@ CASES: dict[str, tuple[Callable[[], Detector], Callable[[Problem], Array]]] = {
 ELSEWHERE = {"odin", "mc_dropout", "lard", "rank_feat"}
 """Detectors that need a network; their tests are at the end."""
 NON_NEGATIVE = {name for name in CASES if name.startswith(("ash", "scale"))}
-NEED_A_COVARIANCE = {"mahalanobis", "relative_mahalanobis", "ddu", "ddu-full", "ddu-diagonal"}
+NEED_A_COVARIANCE = {
+    "mahalanobis",
+    "relative_mahalanobis",
+    "mahalanobis_plus_plus",
+    "relative_mahalanobis_plus_plus",
+    "ddu",
+    "ddu-full",
+    "ddu-diagonal",
+}
 SINGULAR = {"one-image-per-class", "more-features-than-images"}
 
 
@@ -172,7 +228,7 @@ def defined(name: str, kind: str) -> bool:
 def test_every_detector_is_rederived() -> None:
     keys = {kind.key() for kind in detectors().values()}
     assert {type(make()).key() for make, _ in CASES.values()} | ELSEWHERE == keys
-    assert len(keys) >= 30
+    assert len(keys) >= 41
 
 
 @pytest.mark.parametrize(("name", "kind"), [(n, k) for n in CASES for k in PROBLEMS if defined(n, k)])
@@ -195,6 +251,9 @@ def test_scores_in_float32_are_those_of_the_formula(name: str) -> None:
 
 
 MASKABLE = {
+    "ca_ref",
+    "cad_ref-msp",
+    "neco",
     "msp",
     "energy",
     "entropy",
@@ -344,6 +403,12 @@ def test_lard(density: Literal["mahalanobis", "knn", "gmm"], dim: int | None) ->
         (SCALE(), {"percentile": 85.0, "then": None}),
         (NNGuide(), {"k": 10, "bank_size": 12_811}),
         (NCI(), {"alpha": 1e-4}),
+        (CoP(), {"variance": 0.99}),
+        (CoRP.preset("imagenet-resnet50"), {"variance": 0.5, "gamma": 3.0, "size": 4096, "seed": 0}),
+        (LTS(), {"percentile": 95.0}),
+        (BATS(), {"spread": 1.05, "then": None}),
+        (CADRef(), {"confidence": "energy"}),
+        (OptFS(), {"bins": 100, "form": "projection"}),
         (VRA(), {"low": 1.0, "high": 99.0, "then": None}),
         (VRA.preset("p60-p95"), {"low": 60.0, "high": 95.0, "then": None}),
     ],

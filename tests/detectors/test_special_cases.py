@@ -20,9 +20,10 @@ from oodlit.detectors import (
     TemperatureScaledMSP,
     fit,
 )
+from oodlit.detectors.formulas.principal_axes import axes_by_share
 from oodlit.detectors.open_max import weibull_fit
 from oodlit.detectors.rank_feat import without_first_component
-from oodlit.detectors.statistics import TrainSample
+from oodlit.detectors.statistics import TrainSample, fourier_features, fourier_map
 from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.outputs import Head, Outputs
 
@@ -146,3 +147,22 @@ def test_rank_feat_takes_a_map_in_half_precision() -> None:
         for m in (maps, maps.float())
     ]
     np.testing.assert_allclose(scores[0], scores[1], rtol=0.02, atol=0.01)
+
+
+def test_fourier_features_approximate_a_gaussian_kernel() -> None:
+    rows = torch.nn.functional.normalize(torch.randn(8, 5, generator=torch.Generator().manual_seed(0)).double())
+    f = fourier_features(rows, *fourier_map(5, 200_000, 1.5, 0, rows.device))
+    kernel = torch.exp(-1.5 * torch.cdist(rows, rows).square())
+    np.testing.assert_allclose(f @ f.T, kernel, atol=0.01)
+
+
+def test_equal_axes_are_not_parted_and_one_is_left() -> None:
+    """Which of two axes with the same variance comes first would be left to rounding."""
+    for values, share, size in (
+        ([5, 2, 2, 1], 0.6, 3),
+        ([5, 3, 1, 1], 0.95, 3),
+        ([1, 1, 1, 1], 0.1, 3),
+        ([0] * 4, 0.5, 0),
+    ):
+        used, rest = axes_by_share(torch.diag(torch.tensor(values).double()), share)
+        assert (used.shape[1], rest.shape[1]) == (size, 4 - size)

@@ -23,9 +23,12 @@ from oodlit.detectors.statistics import (
     FeatureBank,
     FeatureMean,
     HiddenSample,
+    PredictedMeans,
     Statistic,
     Statistics,
     TrainSample,
+    UnitMoments,
+    fourier_moments,
     synchronize,
 )
 from oodlit.detectors.statistics.hashes import hash_contents
@@ -37,9 +40,12 @@ from .support import cut, normal, permutation
 
 KINDS: dict[str, Callable[[], Statistic]] = {
     "ClassMoments": ClassMoments,
+    "UnitMoments": UnitMoments,
+    "FourierMoments": fourier_moments(8, 1.0, 0),
     "ClassProbabilities": ClassProbabilities,
     "FeatureMean": FeatureMean,
     "CorrectMeans": CorrectMeans,
+    "PredictedMeans": PredictedMeans,
     "ClassCovariances": ClassCovariances,
     "ClassVariances": ClassVariances,
     "TrainSample": lambda: TrainSample(rows=40),
@@ -60,13 +66,23 @@ def train(n: int = 150, *, width: int = 5, classes: int = 6, mean: float = 1000.
 def facts_of(statistic: Statistic) -> dict[str, torch.Tensor]:
     """What detectors read of a statistic."""
     names = {
-        "ClassMoments": ("counts", "class_ids", "class_means", "mean", "total_covariance", "within_covariance"),
+        "ClassMoments": (
+            "counts",
+            "class_ids",
+            "class_means",
+            "mean",
+            "total_covariance",
+            "within_covariance",
+            "variances",
+        ),
         "ClassProbabilities": ("counts", "means"),
         "FeatureMean": ("mean",),
+        "PredictedMeans": ("counts", "means", "mean"),
         "CorrectMeans": ("right_counts", "means", "class_means", "mean"),
         "ClassCovariances": ("class_ids", "counts", "class_means", "covariances"),
         "ClassVariances": ("class_ids", "counts", "class_means", "variances"),
     }
+    names["UnitMoments"] = names["FourierMoments"] = names["ClassMoments"]
     kind = type(statistic).__name__
     if kind in names:
         found = {n: getattr(statistic, n) for n in names[kind]}

@@ -11,6 +11,8 @@ from oodlit.detectors import (
     ODIN,
     SCALE,
     VRA,
+    CADRef,
+    CoRP,
     Cosine,
     LaRD,
     MaxLogit,
@@ -32,6 +34,9 @@ SMALL = {
 
 VARIANTS = [
     partial(KNN, k=5, bank_size=100),
+    partial(CADRef, confidence="max_logit"),
+    partial(CADRef, confidence="msp"),
+    partial(CoRP, variance=0.8, gamma=1.0, size=24),
     partial(ASH, variant="p"),
     partial(ASH, variant="b"),
     partial(DDU, covariance="full"),
@@ -53,8 +58,13 @@ VARIANTS = [
     lambda: RankFeat(then=MSP()),
 ]
 DEFAULTS = [factory for key, kind in detectors().items() for factory in SMALL.get(key, [kind])]
+LARGE = {"corp"}
+"""Detectors whose presets decompose matrices of thousands of rows; their variants are above."""
 PRESETS = [
-    partial(detectors()[key].preset, name) for key, named in presets().items() for name in named if key not in SMALL
+    partial(detectors()[key].preset, name)
+    for key, named in presets().items()
+    for name in named
+    if key not in SMALL.keys() | LARGE
 ]
 
 
@@ -69,7 +79,7 @@ SWEPT = unique([*DEFAULTS, *VARIANTS, *PRESETS])
 def test_sweep_is_complete():
     swept = {type(factory()) for factory in SWEPT}
     assert swept == set(detectors().values())
-    assert len(detectors()) >= 30
+    assert len(detectors()) >= 41
     assert len(SWEPT) >= len(detectors()) + len(VARIANTS)
 
 

@@ -68,6 +68,8 @@ class Detector(nn.Module, ABC):
     """Names of invariances that hold and that the conformance kit tests; see `oodlit.testing`."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Published settings by name, see `preset`; nested detectors as {"class_path": ..., "init_args": ...}."""
+    tuned_presets: ClassVar[frozenset[str]] = frozenset()
+    """Names of the presets that were chosen by search on OOD data; `oodlit list detectors --verbose` says so."""
     host_buffers: ClassVar[frozenset[str]] = frozenset()
     """Buffers too large to follow the device of the outputs; `_score` moves their parts itself."""
     layers: tuple[str, ...] = ()

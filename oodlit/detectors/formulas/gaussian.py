@@ -5,7 +5,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.checks import all_finite, memo_key
-from oodlit.detectors.statistics import ClassMoments, Statistics
+from oodlit.detectors.statistics import ClassMoments, Moments, Statistics
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 
@@ -83,32 +83,33 @@ def _whitening_of_scaled(covariance: Tensor) -> Tensor | None:
     return factor if exact and unbounded else None
 
 
-def within_whitening(statistics: Statistics) -> Float[Tensor, "features features"]:
+def within_whitening(statistics: Statistics, kind: type[Moments] = ClassMoments) -> Float[Tensor, "features features"]:
     """Whitening of the pooled within-class covariance, decomposed once for all detectors of a fit."""
-    moments = statistics[ClassMoments]
+    moments = statistics[kind]
 
     def compute() -> Tensor:
         # One image per class leaves no scatter within classes: the total scatter then sets the scale.
         return whitening(moments.within_covariance, fallback_scale=moments.largest_variance)
 
-    return statistics.memo("within_whitening", compute)
+    return statistics.memo((kind, "within_whitening"), compute)
 
 
-def class_gaussians(statistics: Statistics) -> dict[str, Tensor]:
+def class_gaussians(statistics: Statistics, kind: type[Moments] = ClassMoments) -> dict[str, Tensor]:
     """Parameters of `class_distances` for the pooled covariance; the same tensors for all detectors of a fit."""
-    moments = statistics[ClassMoments]
-    origin, whiten = statistics.memo("feature_mean", lambda: moments.mean), within_whitening(statistics)
+    moments = statistics[kind]
+    origin = statistics.memo((kind, "mean"), lambda: moments.mean)
+    whiten = within_whitening(statistics, kind)
     return {
         "origin": origin,
         "whiten": whiten,
-        "whitened_means": statistics.memo("whitened_means", lambda: (moments.class_means - origin) @ whiten),
-        "class_means": statistics.memo("class_means", lambda: moments.class_means),
+        "whitened_means": statistics.memo((kind, "whitened_means"), lambda: (moments.class_means - origin) @ whiten),
+        "class_means": statistics.memo((kind, "class_means"), lambda: moments.class_means),
     }
 
 
-def total_whitening(statistics: Statistics) -> Float[Tensor, "features features"]:
+def total_whitening(statistics: Statistics, kind: type[Moments] = ClassMoments) -> Float[Tensor, "features features"]:
     """Whitening of the total covariance, decomposed once for all detectors of a fit."""
-    return statistics.memo("total_whitening", lambda: whitening(statistics[ClassMoments].total_covariance))
+    return statistics.memo((kind, "total_whitening"), lambda: whitening(statistics[kind].total_covariance))
 
 
 def class_distances(
@@ -117,6 +118,7 @@ def class_distances(
     whiten: Float[Tensor, "features features"],
     whitened_means: Float[Tensor, "classes features"],
     class_means: Float[Tensor, "classes features"],
+    kind: type[Moments] = ClassMoments,
 ) -> Float[Tensor, "batch classes"]:
     """Squared Mahalanobis distances to all class means, computed once per batch for equal parameters.
 
@@ -131,10 +133,11 @@ def class_distances(
         whiten: L.
         whitened_means: (mu_c - origin) L.
         class_means: mu_c.
+        kind: The moments that the parameters come from; they say which rows of the batch are meant.
     """
 
     def compute() -> Tensor:
-        features = outputs.require("features").double()
+        features = kind.rows_of(outputs).double()
         white = (features - origin) @ whiten
         own, of_means = white.square().sum(dim=1), whitened_means.square().sum(dim=1)
         distances = torch.addmm(own[:, None] + of_means, white, whitened_means.T, alpha=-2).clamp_(min=0)
@@ -144,7 +147,7 @@ def class_distances(
             _centre_on_nearest(distances, rows, features, whiten, whitened_means, class_means)
         return distances
 
-    return outputs.memo(("class_distances", memo_key(origin, whiten, whitened_means, class_means)), compute)
+    return outputs.memo((kind, "class_distances", memo_key(origin, whiten, whitened_means, class_means)), compute)
 
 
 def _centre_on_nearest(
@@ -167,7 +170,10 @@ def _centre_on_nearest(
 
 
 def squared_norms(
-    outputs: Outputs, origin: Float[Tensor, " features"], whiten: Float[Tensor, "features features"]
+    outputs: Outputs,
+    origin: Float[Tensor, " features"],
+    whiten: Float[Tensor, "features features"],
+    kind: type[Moments] = ClassMoments,
 ) -> Float[Tensor, " batch"]:
     """|(x - origin) L|^2 in float64."""
-    return ((outputs.require("features").double() - origin) @ whiten).square().sum(dim=1)
+    return ((kind.rows_of(outputs).double() - origin) @ whiten).square().sum(dim=1)

@@ -5,13 +5,14 @@ moved and reset. `synchronize` makes the statistics of all processes equal to th
 """
 
 from oodlit.detectors.statistics.base import Statistic, Statistics, synchronize
-from oodlit.detectors.statistics.class_moments import ClassMoments
+from oodlit.detectors.statistics.class_moments import ClassMoments, Moments, UnitMoments
 from oodlit.detectors.statistics.class_probabilities import ClassProbabilities
 from oodlit.detectors.statistics.class_scatter import ClassCovariances, ClassVariances
 from oodlit.detectors.statistics.feature_bank import FeatureBank
+from oodlit.detectors.statistics.fourier_moments import fourier_features, fourier_map, fourier_moments
 from oodlit.detectors.statistics.hashes import hash_rows, hash_strings
 from oodlit.detectors.statistics.labels import train_labels
-from oodlit.detectors.statistics.means import CorrectMeans, FeatureMean
+from oodlit.detectors.statistics.means import CorrectMeans, FeatureMean, PredictedMeans
 from oodlit.detectors.statistics.samples import HiddenSample, TrainSample, channel_means
 
 __all__ = [
@@ -23,10 +24,16 @@ __all__ = [
     "FeatureBank",
     "FeatureMean",
     "HiddenSample",
+    "Moments",
+    "PredictedMeans",
     "Statistic",
     "Statistics",
     "TrainSample",
+    "UnitMoments",
     "channel_means",
+    "fourier_features",
+    "fourier_map",
+    "fourier_moments",
     "hash_rows",
     "hash_strings",
     "synchronize",

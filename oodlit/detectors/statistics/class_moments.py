@@ -1,4 +1,7 @@
-"""Counts, means and covariances of the features, per class and pooled."""
+"""Counts, means and covariances of the features, or of a map of them, per class and pooled."""
+
+from abc import abstractmethod
+from typing import final
 
 import torch
 from torch import Tensor
@@ -8,7 +11,7 @@ from oodlit.detectors.statistics.base import Statistic
 from oodlit.detectors.statistics.labels import train_labels
 from oodlit.distributed import Group, all_sum, gather_objects
 from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Outputs
+from oodlit.outputs import Outputs, unit
 
 ROWS = 512
 """Images whose products are formed at a time: their float64 copy stays in the cache."""
@@ -16,10 +19,10 @@ PANELS = 8
 """Strips in which products are formed."""
 
 
-class ClassMoments(Statistic):
-    """Counts, means and scatter of the features, per class and in total, in float64.
+class Moments(Statistic):
+    """Counts, means and scatter of the rows that a subclass makes of the outputs, per class and in total, in float64.
 
-    Every feature counts as its difference to a reference of its class, the first image of the class that was seen. The
+    Every row counts as its difference to a reference of its class, the first image of the class that was seen. The
     products of these differences are of the size of the scatter within classes: neither a mean far from zero nor
     classes far apart cost digits. Memory: D x D + 2 x C x D doubles, whatever the number of images.
 
@@ -39,13 +42,24 @@ class ClassMoments(Statistic):
         for name in ("references", "differences", "scatter"):
             self.add_state(name, torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx=None)
 
+    @staticmethod
+    @abstractmethod
+    def rows_of(outputs: Outputs) -> Tensor:
+        """What the moments are of, (batch, dimensions); detectors score the same rows."""
+
+    @staticmethod
+    @abstractmethod
+    def dimensions(width: int) -> int:
+        """Length of a row, for features of a given width."""
+
     def accumulate(self, outputs: Outputs) -> None:
         """Take in one batch."""
-        features, labels = outputs.require("features"), train_labels(outputs)
+        features, labels = self.rows_of(outputs), train_labels(outputs)
         self._allocate(features.shape[1], int(labels.max()) + 1, features.device)
         if features.shape[1] != self.references.shape[1]:
             raise InvalidArgumentError(
-                f"ClassMoments: a batch has {features.shape[1]} features after batches with {self.references.shape[1]}"
+                f"{type(self).__name__}: a batch has {features.shape[1]} features after batches with"
+                f" {self.references.shape[1]}"
             )
         self._set_references(features, labels)
         self.class_counts += torch.bincount(labels, minlength=len(self.class_counts))
@@ -54,7 +68,7 @@ class ClassMoments(Statistic):
             self.differences.index_add_(0, of_class, centred)
             _add_products(self.scatter, centred)
 
-    def merge(self, other: "ClassMoments") -> None:
+    def merge(self, other: "Moments") -> None:
         """Take in what `other` has seen."""
         if other.num_samples == 0:
             return
@@ -86,7 +100,8 @@ class ClassMoments(Statistic):
 
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
         """Memory of the state, and of the matrices that are formed when it is decomposed."""
-        return 8 * width * (7 * width + 2 * num_classes)
+        size = self.dimensions(width)
+        return 8 * size * (7 * size + 2 * num_classes)
 
     @property
     def num_samples(self) -> int:
@@ -125,9 +140,14 @@ class ClassMoments(Statistic):
         return _symmetric(self._upper_within() / self.num_samples)
 
     @property
+    def variances(self) -> Tensor:
+        """Diagonal of `total_covariance`, float64, shape (features,)."""
+        return (self._upper_within().diagonal() + self._between().square().sum(dim=0)) / self.num_samples
+
+    @property
     def largest_variance(self) -> float:
         """Largest entry on the diagonal of `total_covariance`."""
-        return float((self._upper_within().diagonal() + self._between().square().sum(dim=0)).max()) / self.num_samples
+        return float(self.variances.max())
 
     def _means(self) -> Tensor:
         """Class means; zeros for classes without an image."""
@@ -163,6 +183,36 @@ class ClassMoments(Statistic):
             self.class_counts = pad(self.class_counts, (0, missing))
             self.references = pad(self.references, (0, 0, 0, missing))
             self.differences = pad(self.differences, (0, 0, 0, missing))
+
+
+@final
+class ClassMoments(Moments):
+    """Moments of the features as they are."""
+
+    @staticmethod
+    def rows_of(outputs: Outputs) -> Tensor:
+        """The features."""
+        return outputs.require("features")
+
+    @staticmethod
+    def dimensions(width: int) -> int:
+        """That of the features."""
+        return width
+
+
+@final
+class UnitMoments(Moments):
+    """Moments of the features divided by their norm; a zero row stays zero. They do not follow from `ClassMoments`."""
+
+    @staticmethod
+    def rows_of(outputs: Outputs) -> Tensor:
+        """Unit features in float64, once per batch."""
+        return outputs.memo("unit_rows", lambda: unit(outputs.require("features").double()))
+
+    @staticmethod
+    def dimensions(width: int) -> int:
+        """That of the features."""
+        return width
 
 
 def _add_products(upper: Tensor, rows: Tensor, *, sign: int = 1) -> Tensor:

@@ -1,0 +1,54 @@
+"""CARef: distance to the mean feature of what is predicted as the same class."""
+
+from typing import final
+
+from jaxtyping import Float
+from torch import Tensor
+
+from oodlit.detectors.contract.detector import Detector
+from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.formulas.predicted_means import mean_by_class, relative_errors, smallest_norm
+from oodlit.detectors.statistics import PredictedMeans, Statistics
+from oodlit.outputs import Head, Outputs
+
+
+@final
+class CARef(Detector):
+    """S = -|x - m|_1 / |x|_1: m the mean feature of the training images that are predicted as the same class.
+
+    A class that is never predicted takes the mean of all training images; this is noted. |x|_1 counts as at least 1e-12
+    of the largest |m|_1, so that an image without any activation is the farthest, and not infinitely far.
+
+    Example:
+        >>> import torch
+        >>> from oodlit.detectors import fit
+        >>> x = torch.tensor([[2.0, 0.0], [4.0, 0.0], [0.0, 2.0]])
+        >>> detector = CARef()
+        >>> fit([detector], [Outputs(x, x)])
+        >>> detector.score(Outputs(torch.tensor([[1.0, 0.0]]), torch.tensor([[2.0, 2.0]]))).tolist()  # m = (3, 0)
+        [-0.75]
+    """
+
+    needs = frozenset({"logits", "features"})
+    statistics = (PredictedMeans,)
+    invariances = frozenset({"feature_scale", "class_permutation"})
+    reference = Reference(
+        "CADRef: Robust Out-of-Distribution Detection via Class-Aware Decoupled Relative Feature Leveraging",
+        "Z. Ling",
+        "CVPR",
+        2025,
+        "https://arxiv.org/abs/2503.00325",
+        "a class that is never predicted takes the mean of all training images",
+    )
+    means: Tensor
+    least: Tensor
+
+    def _fit(self, statistics: Statistics, head: Head | None) -> None:
+        means, note = mean_by_class(statistics)
+        if note:
+            self.note(note)
+        self.register_buffer("means", means)
+        self.register_buffer("least", smallest_norm(means))
+
+    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+        return -relative_errors(outputs, self.means, self.least).abs().sum(dim=1)

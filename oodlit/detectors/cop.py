@@ -1,0 +1,75 @@
+"""Kernel PCA with the cosine kernel."""
+
+from typing import ClassVar, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from oodlit.detectors.contract.detector import Detector
+from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.formulas.principal_axes import axes_by_share, check_share
+from oodlit.detectors.statistics import Statistics, UnitMoments
+from oodlit.outputs import Head, Outputs
+
+
+@final
+class CoP(Detector):
+    """S = -|(I - UU')(f - mean)|, f = x / |x|; U the fewest principal axes of f that reach a share of its variance.
+
+    Mean and covariance over the training images; a feature vector of zeros stays zero.
+
+    Args:
+        variance: The share, between 0 and 1. Default 0.99, the authors' for a ResNet-50 on ImageNet; they give another
+            one for every network, and do not say on which data they chose it.
+
+    Raises:
+        InvalidArgumentError: `variance` is out of its range.
+
+    Example:
+        >>> from oodlit.detectors import fit
+        >>> train = torch.tensor([[1.0, 0.0, 0.0], [3.0, 3.0, 0.0], [0.0, 2.0, 0.0]])
+        >>> detector = CoP(variance=0.9)
+        >>> fit([detector], [Outputs(features=train, labels=torch.zeros(3, dtype=torch.int64))])
+        >>> inside, outside = detector.score(Outputs(features=torch.tensor([[1.0, 1.0, 0.0], [1.0, 1.0, 1.0]])))
+        >>> bool(inside > outside)
+        True
+    """
+
+    needs = frozenset({"features"})
+    statistics = (UnitMoments,)
+    invariances = frozenset({"feature_rotation", "feature_scale", "class_permutation"})
+    presets: ClassVar = {
+        "imagenet-resnet50": {"variance": 0.99},
+        "imagenet-resnet50-supcon": {"variance": 0.7},
+        "cifar10-resnet18": {"variance": 0.85},
+    }
+    tuned_presets: ClassVar = frozenset(presets)
+    reference = Reference(
+        "Kernel PCA for Out-of-Distribution Detection",
+        "K. Fang",
+        "NeurIPS",
+        2024,
+        "https://arxiv.org/abs/2402.02949",
+        "the reconstruction error alone, not multiplied with another score; axes of equal variance are not parted,"
+        " and one axis is always left over;"
+        " how the authors chose the shares is not known, they count as tuned on OOD data",
+    )
+    mean: Tensor
+    rest: Tensor
+
+    def __init__(self, variance: float = 0.99) -> None:
+        super().__init__()
+        self.variance = check_share("CoP", "variance", variance)
+
+    def _fit(self, statistics: Statistics, head: Head | None) -> None:
+        moments = statistics[UnitMoments]
+        used, rest = axes_by_share(moments.total_covariance, self.variance)
+        if not used.shape[1]:
+            self.note("the training features have one direction: scores are distances to it")
+        self.register_buffer("mean", moments.mean)
+        self.register_buffer("rest", rest)
+
+    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+        norms: Tensor = torch.linalg.vector_norm((UnitMoments.rows_of(outputs) - self.mean) @ self.rest, dim=1)
+        return -norms

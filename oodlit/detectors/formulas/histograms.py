@@ -1,0 +1,51 @@
+"""Histograms of the values of every single image, and how far they are from a typical one."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+class Bins:
+    """Equal bins between two ends; the upper end belongs to the last one.
+
+    Args:
+        ends: The lower and the upper end, (2,). Where they are equal, the first bin holds that value.
+        size: Number of bins.
+
+    Example:
+        >>> Bins(torch.tensor([0.0, 4.0]), 2).counts(torch.tensor([[0.0, 1.0, 2.0, 4.0, 5.0]])).tolist()
+        [[2.0, 2.0]]
+    """
+
+    def __init__(self, ends: Float[Tensor, " 2"], size: int) -> None:
+        self.low, self.high = ends.unbind()
+        self.size = size
+
+    def counts(self, values: Float[Tensor, "batch values"]) -> Float[Tensor, "batch bins"]:
+        """How many values of each image lie in each bin, float64; those outside in none."""
+        width = self.high - self.low
+        position = (values - self.low) / width.where(width > 0, torch.ones_like(width)) * self.size
+        inside = (values >= self.low) & (values <= self.high)
+        index = position.where(inside, torch.zeros_like(position)).long().clamp_(max=self.size - 1)
+        found = torch.zeros(len(values), self.size, dtype=torch.float64, device=values.device)
+        return found.scatter_add_(1, index, inside.double())
+
+
+def smoothed(histograms: Float[Tensor, "batch bins"], width: int) -> Float[Tensor, "batch bins"]:
+    """Moving average over `width` bins, the first and the last repeated; of an even width one more below than above.
+
+    Example:
+        >>> smoothed(torch.tensor([[0.0, 4.0, 0.0, 0.0]]), 2).tolist()
+        [[0.0, 2.0, 2.0, 0.0]]
+    """
+    padded = torch.nn.functional.pad(histograms[:, None], (width // 2, (width - 1) // 2), mode="replicate")[:, 0]
+    return padded.unfold(1, width, 1).mean(dim=2)
+
+
+def divergence(
+    typical: Float[Tensor, " bins"], histograms: Float[Tensor, "batch bins"], least: float
+) -> Float[Tensor, " batch"]:
+    """KL(p || q) + KL(q || p), after `least` is added to all bins and both are divided by their sums."""
+    p = (typical + least) / (typical + least).sum()
+    q = (histograms + least) / (histograms + least).sum(dim=1, keepdim=True)
+    return ((p - q) * (p.log() - q.log())).sum(dim=1)

@@ -1,0 +1,72 @@
+"""LTS: logits multiplied by how peaked the features are."""
+
+from typing import ClassVar, final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from oodlit.detectors.contract.detector import Detector
+from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.formulas.percentile import check_percentile
+from oodlit.detectors.formulas.shaping import num_kept
+from oodlit.detectors.statistics import Statistics
+from oodlit.outputs import Head, Outputs
+
+
+@final
+class LTS(Detector):
+    """S = c + LSE(r^2 (z - c)), r = s1 / s2: s1 the sum of max(x, 0), s2 that of its largest entries; c the mean bias.
+
+    s2 has D - round(D p / 100) entries, at least one. c is a constant that no softmax sees, about 0 in networks that
+    were trained with weight decay. The authors multiply it like the rest; where it is not 0 it would decide the order,
+    and could turn it round.
+
+    Unlike `SCALE` it multiplies the differences within the bias as well. Without a positive feature r = 1. Negative
+    features count as zero: with features of both signs it is far worse than others (44.8 % AUROC on a Swin-B).
+
+    Args:
+        percentile: p in percent, 0 or from 1 to 100, default 95.
+
+    Raises:
+        InvalidArgumentError: The percentile is out of its range.
+
+    Example:
+        >>> from oodlit.detectors import fit
+        >>> detector = LTS(percentile=50.0)
+        >>> fit([detector], [], Head(torch.eye(2)))
+        >>> x = torch.tensor([[1.0, 1.0]])
+        >>> detector.score(Outputs(torch.tensor([[2.0, -9.0]]), x))  # r = 2
+        tensor([8.], dtype=torch.float64)
+    """
+
+    needs = frozenset({"logits", "features", "head"})
+    invariances = frozenset({"feature_scale", "class_permutation"})
+    presets: ClassVar = {"imagenet": {"percentile": 95.0}}
+    reference = Reference(
+        "Logit Scaling for Out-of-Distribution Detection",
+        "A. Djurisic",
+        "Machine Vision and Applications",
+        2025,
+        "https://arxiv.org/abs/2409.01175",
+        "the mean of the bias is not multiplied; r = 1 where no feature is positive",
+    )
+    constant: Tensor
+
+    def __init__(self, percentile: float = 95.0) -> None:
+        super().__init__()
+        self.percentile = check_percentile("LTS", percentile)
+
+    def _fit(self, statistics: Statistics, head: Head | None) -> None:
+        assert head is not None  # checked by `fit`
+        bias = head.offset.double()
+        unmasked = bias[bias > -float("inf")]  # a masked class has a bias of minus infinity
+        self.register_buffer("constant", unmasked.mean() if len(unmasked) else bias.new_zeros(()))
+
+    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+        positive = outputs.require("features").clamp(min=0)
+        k = num_kept(positive.shape[1], self.percentile)
+        largest = positive.topk(k, dim=1, sorted=False).values.sum(dim=1, dtype=torch.float64)
+        ratio = positive.sum(dim=1, dtype=torch.float64) / largest
+        factor = ratio.where(largest > 0, torch.ones_like(ratio)).square()[:, None]
+        return self.constant + (factor * (outputs.require("logits").double() - self.constant)).logsumexp(dim=1)
