@@ -290,7 +290,12 @@ class Detector(nn.Module, ABC):
             )
 
     def _score_unshared(self, outputs: Outputs) -> Tensor:
-        """Score, and refuse a detector that writes to what others read."""
+        """Score, and refuse a detector that writes to what others read, or outputs that an earlier one wrote to."""
+        if earlier := outputs.changed_fields():
+            raise InvalidArgumentError(
+                f"{self!r}: {', '.join(earlier)} of these outputs were written to after they were made, by a detector"
+                " that scored them before or by other code; make the outputs anew"
+            )
         cause: RuntimeError | None = None
         try:
             scores = self._score(outputs)
