@@ -119,7 +119,7 @@ class Detector(nn.Module, ABC):
         self._fitted = False
         self.notes, self.fitted_on = (), ""
         needs = self.required_needs
-        shapes = {name: size for name, size in given.shapes.items() if name in needs}
+        shapes = {name: size for name, size in given.sizes.items() if name in needs}
         if head is not None and "head" in needs:
             check_head(self, head)
             of_head = {"logits": head.num_classes, "features": head.width}
