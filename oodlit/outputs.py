@@ -254,13 +254,11 @@ class Outputs:
         """Which of the tensors that detectors share were written to since they were made; empty if none was.
 
         What was derived from the fields is then forgotten, and computed anew when it is asked for. Fields that were
-        written to cannot be restored and are named every time. Writes through NumPy are not seen.
+        written to cannot be restored and are named every time. Writes through NumPy or `.data` are not seen.
         """
         derived = {name: value for name in _DERIVED if isinstance(value := self.__dict__.get(name), Tensor)}
         memo = {("memo", key): value for key, value in self._memo.items() if isinstance(value, Tensor)}
-        fields = dict(self._fields())
-        found = [name for name, tensor in fields.items() if self._versions[name] != version_of(tensor)]
-        found = found or [name for name in fields if _WRITTEN in self._versions]
+        found = self.changed_fields()
         stale = [name for name, tensor in derived.items() if self._versions[name] != version_of(tensor)]
         stale += [str(key[1]) for key, tensor in memo.items() if self._versions[key] != version_of(tensor)]
         if found or stale:
@@ -268,6 +266,12 @@ class Outputs:
             for name in derived:
                 del self.__dict__[name]
         return [*found, *stale]
+
+    def changed_fields(self) -> list[str]:
+        """Which of the fields were written to since they were made; empty if none was."""
+        fields = dict(self._fields())
+        found = [name for name, tensor in fields.items() if self._versions[name] != version_of(tensor)]
+        return found or [name for name in fields if _WRITTEN in self._versions]
 
     def mark_written(self) -> None:
         """Let `changed` name all fields: one was written to, and those of inference mode do not tell which."""

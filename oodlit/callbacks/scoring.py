@@ -4,10 +4,12 @@ import logging
 import time
 import traceback
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
+from oodlit.checks import plain_mode
 from oodlit.detectors import Detector
 from oodlit.outputs import Outputs
 
@@ -16,6 +18,9 @@ _log = logging.getLogger("oodlit.callbacks")
 
 class Scoring:
     """Scores batches with many detectors; one that fails is left out from then on, and the others go on.
+
+    A detector that is none of oodlit's own reads a copy of every batch: what it may write, in whatever way, reaches no
+    other, and would be lost for all that follow otherwise.
 
     Args:
         detectors: By name.
@@ -29,6 +34,7 @@ class Scoring:
         self.first_error: Exception | None = None
         self.float64: set[str] = set()
         self._watch = {name: _Stopwatch() for name in detectors}
+        self._foreign = {name for name, detector in detectors.items() if is_foreign(detector)}
 
     @property
     def active(self) -> list[str]:
@@ -40,8 +46,10 @@ class Scoring:
         scores = {}
         for name in self.active if names is None else [n for n in names if n not in self.failed]:
             try:
+                detector = self.detectors[name]
+                given = _copy(outputs, detector.required_needs) if name in self._foreign else outputs
                 with self._watch[name].measure(outputs):
-                    scores[name] = self.detectors[name].score(outputs)
+                    scores[name] = detector.score(given)
             except Exception as error:  # a detector fails in its own way, and takes no other with it
                 self.leave_out(name, error, dataset, outputs)
                 continue
@@ -64,6 +72,26 @@ class Scoring:
     def cost_ms(self) -> dict[str, float]:
         """Milliseconds an image of each detector, where it scored any; further forward passes included."""
         return {name: round(ms, 6) for name, watch in self._watch.items() if (ms := watch.ms_per_image()) is not None}
+
+
+def is_foreign(detector: Detector) -> bool:
+    """Whether a detector, or one inside it, is none of oodlit's own: nobody has tested what it writes to."""
+    kinds = (type(module) for module in detector.modules() if isinstance(module, Detector))
+    return any(kind.__module__.partition(".")[0] != "oodlit" for kind in kinds)
+
+
+def _copy(outputs: Outputs, needs: frozenset[str]) -> Outputs:
+    """The batch in memory of its own; images, hidden activations and the model only where they are needed."""
+    with plain_mode():  # writes to tensors of inference mode are not counted
+        small = {n: v.clone() for n in _SMALL if (v := getattr(outputs, n)) is not None}
+        images = outputs.images.clone() if outputs.images is not None and "images" in needs else None
+        hidden = {n: v.clone() for n, v in (outputs.hidden or {}).items()} if "hidden" in needs else None
+        keys = None if outputs.keys is None else list(outputs.keys)
+        model = outputs.model if "model" in needs else None
+        return replace(outputs, **small, images=images, hidden=hidden or None, keys=keys, model=model)
+
+
+_SMALL = ("logits", "features", "labels", "groups")
 
 
 class _Stopwatch:

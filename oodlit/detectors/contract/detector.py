@@ -119,7 +119,7 @@ class Detector(nn.Module, ABC):
         self._fitted = False
         self.notes, self.fitted_on = (), ""
         needs = self.required_needs
-        shapes = {name: size for name, size in given.shapes.items() if name in needs}
+        shapes = {name: size for name, size in given.sizes.items() if name in needs}
         if head is not None and "head" in needs:
             check_head(self, head)
             of_head = {"logits": head.num_classes, "features": head.width}
@@ -292,7 +292,12 @@ class Detector(nn.Module, ABC):
             )
 
     def _score_unshared(self, outputs: Outputs) -> Tensor:
-        """Score, and refuse a detector that writes to what others read."""
+        """Score, and refuse a detector that writes to what others read, or outputs that an earlier one wrote to."""
+        if earlier := outputs.changed_fields():
+            raise InvalidArgumentError(
+                f"{self!r}: {', '.join(earlier)} of these outputs were written to after they were made, by a detector"
+                " that scored them before or by other code; make the outputs anew"
+            )
         cause: RuntimeError | None = None
         try:
             scores = self._score(outputs)

@@ -129,7 +129,9 @@ class Statistics(Mapping[type[Statistic], Statistic]):
         self._versions: dict[Hashable, int] = {}
         self._spoilt: list[str] = []
         self.shapes: dict[str, int] = {}
-        """Number of logits and features of the batches seen so far; a detector may score what no statistic reads."""
+        """Number of logits and features of the batches seen so far, where they are read."""
+        self.sizes: dict[str, int] = {}
+        """The same, also where none reads them: a detector may score what no statistic reads."""
 
     def __getitem__(self, kind: type[S]) -> S:
         """The statistic of type `kind`."""
@@ -208,7 +210,8 @@ class Statistics(Mapping[type[Statistic], Statistic]):
             check_shapes(self, found, self.shapes, "a training batch has", "the batches before have")
             for statistic in self.values():  # no statistic changes before all have accepted the batch
                 statistic.check(outputs)
-            self.shapes |= sizes_of(outputs, ("logits", "features"))
+            self.shapes |= found
+            self.sizes |= sizes_of(outputs, ("logits", "features"))
         for statistic in self.values():
             statistic.update(outputs)
 
