@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from oodlit.backbones.capture import Call, capture, survey
+from oodlit.backbones.description import hash_of
 from oodlit.backbones.facts import hides_layers, is_headless
-from oodlit.backbones.fingerprint import hash_of
 from oodlit.backbones.heads import Heads, find_head_layers, gives
 from oodlit.backbones.layout import FEATURE_MAP, channel_axis, channels_first
 from oodlit.backbones.returned import Output, all_are_logits, as_logits, as_vectors, check_no_probabilities, pick
