@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from oodlit._lightning import pl, warn_of_two
-from oodlit.backbones.facts import check_alone, check_logits, has_dropout, place_of
+from oodlit.backbones.facts import check_logits, has_dropout, place_of
 from oodlit.backbones.fingerprint import WeightsHash, examine, pattern
 from oodlit.backbones.layout import FEATURE_MAP
 from oodlit.backbones.loading import class_name, default_transform, load_network, normalisation_std, unwrapped
@@ -244,7 +244,6 @@ class OODModule(pl.LightningModule):
             made = self._first_pass(inputs)
             if made.logits is not None:
                 check_logits(made.logits, self.name)
-                check_alone(self._reader.heads, self.name, made.features)
             has_map = made.logits is not None and self._reader.has_feature_map(inputs, made.logits)
             channels, layer_problems = self._probe_layers(inputs, layers)
         self._example = pattern(images[:2]) if images.is_floating_point() else None
