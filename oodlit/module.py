@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from oodlit._lightning import pl, warn_of_two
-from oodlit.backbones.facts import check_alone, check_logits, has_dropout, place_of
-from oodlit.backbones.fingerprint import WeightsHash, describe, hash_of, pattern, try_transform
+from oodlit.backbones.facts import check_logits, has_dropout, place_of
+from oodlit.backbones.fingerprint import WeightsHash, examine, pattern
 from oodlit.backbones.layout import FEATURE_MAP
 from oodlit.backbones.loading import class_name, default_transform, load_network, normalisation_std, unwrapped
 from oodlit.backbones.reader import Reader
@@ -119,11 +119,10 @@ class OODModule(pl.LightningModule):
 
     def fingerprint_with(self, transform: Callable[..., Any] | None) -> str:
         """The fingerprint with another transform, such as that of the data."""
-        pictures, batch = try_transform(transform, self.name)
-        network = self._sketch(self._example if batch is None else batch)
-        described = hash_of(describe(transform))
+        described, pictures, batch = examine(transform, self.name)
+        network = self._sketch(batch) or self._sketch(self._example)
         return join(
-            weights=self._weights_hash(),
+            weights=self._weights_hash(afresh=True),
             head=self._reader.head_hash,
             transform=described,
             pictures=pictures,
@@ -245,7 +244,6 @@ class OODModule(pl.LightningModule):
             made = self._first_pass(inputs)
             if made.logits is not None:
                 check_logits(made.logits, self.name)
-                check_alone(self._reader.heads, self.name, made.features)
             has_map = made.logits is not None and self._reader.has_feature_map(inputs, made.logits)
             channels, layer_problems = self._probe_layers(inputs, layers)
         self._example = pattern(images[:2]) if images.is_floating_point() else None

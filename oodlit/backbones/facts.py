@@ -60,12 +60,13 @@ def check_logits(logits: Tensor, name: str) -> None:
         )
 
 
-def check_alone(heads: Heads, name: str, features: Tensor | None) -> None:
-    """Warn where the features are the input of one of several layers that the logits may come from."""
-    if heads.others and features is not None:
+def check_features(heads: Heads, name: str, features: Tensor | None) -> None:
+    """Warn where the features are the input of a layer from which the logits do not follow."""
+    if heads.problem and features is not None:
+        others = f"; other layers with as many outputs: {', '.join(heads.others)}" if heads.others else ""
         warnings.warn(
-            f"{name}: the features are the {features.shape[1]} inputs of layer {' + '.join(heads.layers)!r}, which does"
-            f" not give the logits alone; other layers with as many outputs: {', '.join(heads.others)}. If another"
-            " is the head, name it: OODModule(network, head='...')",
+            f"{name}: the features are the {features.shape[1]} inputs of layer {' + '.join(heads.layers)!r}, from which"
+            f" the logits do not follow: {heads.problem}{others}. If another layer is the head, name it:"
+            " OODModule(network, head='...')",
             stacklevel=3,
         )

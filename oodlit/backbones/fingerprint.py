@@ -1,12 +1,12 @@
 """What a fit belongs to: weights, head and transform - what they are and, where no description tells, what they do."""
 
+import copy
 import functools
 import hashlib
 import random
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FunctionType, MethodType
 from typing import Any
 
 import numpy as np
@@ -14,15 +14,20 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from oodlit.backbones.description import Description, changed, describe, hash_of, shown
 from oodlit.fingerprint import sketch
 
 SIZES = ((97, 131), (300, 200))
-"""Width and height of the pictures that a transform is tried with."""
-MAX_DEPTH = 4
+"""Width and height of the pictures that transform and network are tried with."""
+LARGE = (1500, 1000)
+"""That of one more for the transform: many only do something, such as smoothing, to pictures larger than its output."""
+_PRIME = 1021
 
 
 class WeightsHash:
-    """Hash of all weights and buffers of a network, kept until one of them changes.
+    """Hash of all weights and buffers of a network, kept until a checksum of their values changes.
+
+    Neither identity nor version of a tensor tells: writes to `.data`, as in an average of weights, raise no version.
 
     Args:
         network: The network.
@@ -30,31 +35,30 @@ class WeightsHash:
 
     def __init__(self, network: nn.Module) -> None:
         self.network = network
-        self._key: object = None
+        self._checksum = b""
         self._hash = ""
         self._before_conversion: dict[str, str] = {}
 
-    def __call__(self) -> str:
-        """The hash; that of the original weights, where a run has converted them to another precision."""
-        key = [(id(v), v.data_ptr(), 0 if v.is_inference() else v._version) for v in self._tensors()]
-        if not self._hash or key != self._key:
-            self._key, self._hash = key, _hash_of_state(self.network)
+    def __call__(self, *, afresh: bool = False) -> str:
+        """The hash; that of the original weights, where a run has converted them to another precision.
+
+        Args:
+            afresh: Hash all weights whatever the checksum says, as every run does at its start.
+        """
+        checksum = b"".join(map(_checksum, self._tensors()))
+        if afresh or not self._hash or checksum != self._checksum:
+            self._checksum, self._hash = checksum, _hash_of_state(self.network)
         return self._before_conversion.get(self._hash, self._hash)
 
     def expect_conversion(self, dtype: torch.dtype) -> None:
         """Recognise the weights after a run has converted them to `dtype`, as Lightning's precisions do in place."""
-        original = self()
+        original = self(afresh=True)
         if any(v.is_floating_point() and v.dtype != dtype for v in self._tensors()):
             self._before_conversion[_hash_of_state(self.network, dtype)] = original
 
     def _tensors(self) -> Iterator[Tensor]:
         yield from self.network.parameters()
         yield from self.network.buffers()
-
-
-def hash_of(text: str) -> str:
-    """A short hash of a text."""
-    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
 
 
 def _hash_of_state(network: nn.Module, dtype: torch.dtype | None = None) -> str:
@@ -67,11 +71,35 @@ def _hash_of_state(network: nn.Module, dtype: torch.dtype | None = None) -> str:
     return digest.hexdigest()
 
 
+def _checksum(value: Tensor) -> bytes:
+    """Sums of the bits of a tensor, by position modulo a prime; far faster than a hash, and enough to see a change."""
+    plain = value.detach()
+    if plain.is_quantized or plain.is_sparse:
+        return _hash_of_values(plain)
+    flat = plain.contiguous().flatten()
+    if flat.is_complex():
+        flat = torch.view_as_real(flat).flatten()
+    bits = flat.view({1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[flat.dtype.itemsize])
+    whole = len(bits) // _PRIME * _PRIME
+    sums = [bits[:whole].view(-1, _PRIME).sum(dim=0, dtype=torch.int64), bits[whole:].to(torch.int64)]
+    return f"{plain.dtype}{tuple(plain.shape)}".encode() + torch.cat(sums).cpu().numpy().tobytes()
+
+
+def _hash_of_values(value: Tensor) -> bytes:
+    digest = hashlib.blake2b(digest_size=16)
+    _add(digest, "", value, None)
+    return digest.digest()
+
+
 def _add(digest: Any, name: str, value: object, dtype: torch.dtype | None) -> None:
     if not isinstance(value, Tensor):  # quantised layers keep settings beside their weights
         digest.update(f"{name}:{describe(value)}".encode())
         return
-    plain = value.detach().dequantize() if value.is_quantized else value.detach()
+    plain = value.detach()
+    if plain.is_quantized:
+        plain = plain.dequantize()
+    if plain.is_sparse:
+        plain = plain.to_dense()
     if dtype is not None and plain.is_floating_point():
         plain = plain.to(dtype)
     digest.update(f"{name}:{plain.dtype}:{tuple(plain.shape)}".encode())
@@ -79,86 +107,81 @@ def _add(digest: Any, name: str, value: object, dtype: torch.dtype | None) -> No
     digest.update(data.view(torch.uint8).numpy() if data.numel() else b"")
 
 
-def describe(value: object, depth: int = 0) -> str:
-    """A transform, or a part of one, as text that stays the same from run to run.
+def examine(transform: Any, name: str) -> tuple[str, str, Tensor | None]:
+    """What a transform is and does: hash of its description, sketch of what it makes of fixed pictures, two as a batch.
 
-    The address in the default repr of objects and functions changes from run to run; their names and values do not.
+    A copy is tried. What it changes of itself on the way, such as a counter, is no part of its description. Sketch and
+    batch are empty where there is no transform, it takes no pictures, or it draws at random: a warning says the last
+    two.
 
-    Example:
-        >>> describe([round, object()])
-        '[<built-in function round>, builtins.object()]'
-    """
-    if isinstance(value, Tensor | np.ndarray):
-        array = torch.as_tensor(value).detach().cpu()
-        return f"array{tuple(array.shape)}:{hash_of(str(array.tolist()))}"
-    text = repr(value)
-    if " at 0x" not in text:
-        return text
-    return _path(value) if depth > MAX_DEPTH else _describe_parts(value, depth + 1)
-
-
-def _describe_parts(value: Any, depth: int) -> str:
-    """Name of a function or class, and what it holds."""
-    if isinstance(value, list | tuple):
-        return f"[{', '.join(describe(v, depth) for v in value)}]"
-    if isinstance(value, functools.partial):
-        parts = [describe(v, depth) for v in (value.func, *value.args)]
-        return f"functools.partial({', '.join(parts + _named(value.keywords, depth))})"
-    if isinstance(value, FunctionType):
-        cells = [c.cell_contents for c in value.__closure__ or () if _is_filled(c)]
-        inner = [describe(v, depth) for v in (*cells, *(value.__defaults__ or ()))]
-        return f"{_path(value)}({', '.join(inner)})"
-    if isinstance(value, MethodType):
-        return f"{describe(value.__self__, depth)}.{value.__name__}"
-    state = value if isinstance(value, Mapping) else getattr(value, "__dict__", {})
-    return f"{_path(value)}({', '.join(_named(state, depth))})"
-
-
-def _named(values: Mapping[Any, Any], depth: int) -> list[str]:
-    shown = ((str(k), v) for k, v in values.items() if not str(k).startswith("_"))
-    return [f"{k}={describe(v, depth)}" for k, v in sorted(shown, key=lambda pair: pair[0])]
-
-
-def _path(value: object) -> str:
-    named = value if hasattr(value, "__qualname__") else type(value)
-    return f"{getattr(named, '__module__', '')}.{getattr(named, '__qualname__', '')}"
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        return cell.cell_contents is not None
-    except ValueError:
-        return False
-
-
-def try_transform(transform: Any, name: str) -> tuple[str, Tensor | None]:
-    """What a transform makes of fixed pictures: a sketch of it, and the outputs as one batch.
-
-    Both are empty where there is no transform, it takes no pictures, or it draws at random; the last is warned of.
+    Args:
+        transform: The transform.
+        name: How warnings call the backbone.
     """
     if transform is None:
+        return hash_of(describe(None)), "", None
+    before, tried = Description(), _copied(transform)
+    before.of(tried)
+    pictures, batch = _try(tried, name)
+    after = Description()
+    after.of(tried)
+    described = Description(changed(before.texts, after.texts)).of(transform)
+    return hash_of(described), pictures, batch
+
+
+def _copied(transform: Any) -> Any:
+    try:
+        return copy.deepcopy(transform)
+    except Exception:  # objects fail with anything; what it changes of itself is left out all the same
+        return transform
+
+
+def _try(transform: Any, name: str) -> tuple[str, Tensor | None]:
+    tries: list[list[Tensor]] = []
+    errors = []
+    with _random_state_kept(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of other inputs; its own pictures come in the run
+        for inputs in _inputs():
+            try:
+                tries = [_outputs(transform, inputs, seed) for seed in range(3)]
+                break
+            except Exception as error:  # a transform for other inputs fails with anything
+                errors.append(error)
+    if not tries:
+        warnings.warn(
+            f"{name}: the transform {shown(transform):.80} takes no picture"
+            f" ({(str(errors[0]).splitlines() or [repr(errors[0])])[0]}) and no tensor;"
+            " whether a saved fit belongs to it is told by its description alone, see docs/backbones.md",
+            stacklevel=5,
+        )
         return "", None
-    pictures = [_picture(*size) for size in SIZES]
-    with _random_state_kept():
-        try:
-            tries = []
-            for seed in range(3):
-                torch.default_generator.manual_seed(seed)
-                np.random.seed(seed)
-                random.seed(seed)
-                tries.append([torch.as_tensor(transform(picture.copy())) for picture in pictures])
-        except Exception:  # a transform for other inputs than pictures fails with anything
-            return "", None
-    first, second = tries[0]
-    if not all(torch.equal(first, other[0]) and torch.equal(second, other[1]) for other in tries[1:]):
+    made = tries[0]
+    if not all(torch.equal(a, b) for other in tries[1:] for a, b in zip(made, other, strict=True)):
         warnings.warn(
             f"{name}: the transform gives another result each time for the same picture; scores depend on chance,"
             " and whether a saved fit belongs to it cannot be checked - use a transform without random steps",
-            stacklevel=4,
+            stacklevel=5,
         )
         return "", None
-    is_one_batch = first.shape == second.shape and first.dtype == second.dtype
-    return sketch(first, second), torch.stack([first, second]) if is_one_batch else first[None]
+    if isinstance(inputs[0], Tensor):  # as large as they come, and no images of the network
+        return sketch(*made), None
+    is_one_batch = made[0].shape == made[1].shape and made[0].dtype == made[1].dtype
+    return sketch(*made), torch.stack(made[: len(SIZES)]) if is_one_batch else made[0][None]
+
+
+def _outputs(transform: Any, inputs: list[Any], seed: int) -> list[Tensor]:
+    torch.default_generator.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+    return [torch.as_tensor(transform(copy.deepcopy(one))) for one in inputs]
+
+
+def _inputs() -> Iterator[list[Any]]:
+    """Fixed pictures, then their other forms, of which a transform may take one alone."""
+    pictures = [*(_picture(*size) for size in SIZES), _large_picture()]
+    yield pictures
+    yield [picture.convert("L") for picture in pictures]
+    yield [torch.from_numpy(np.array(picture)).permute(2, 0, 1).float() / 255 for picture in pictures[:-1]]
 
 
 def pattern(like: Tensor) -> Tensor:
@@ -173,6 +196,17 @@ def _picture(width: int, height: int) -> Image.Image:
     noise = (x * 7919 + y * 104_729 + c * 1_299_709) * 2_654_435_761 % 2**32 >> 24
     slopes = (x * (40 + 30 * c) // width + y * (80 - 20 * c) // height) % 256
     return Image.fromarray(((noise + 2 * slopes) // 3 + 20 * c).clip(0, 255).astype(np.uint8))
+
+
+@functools.cache
+def _large_picture() -> Image.Image:
+    """Noise of the full range with a black and a white corner: pictures that are made smaller, not larger."""
+    width, height = LARGE
+    steps = np.arange(width * height * 3, dtype=np.uint64)
+    noise = (steps * np.uint64(2_654_435_761) % np.uint64(2**32) >> np.uint64(24)).astype(np.uint8)
+    values = noise.reshape(height, width, 3)
+    values[: height // 4, : width // 4], values[-height // 4 :, -width // 4 :] = 0, 255
+    return Image.fromarray(values)
 
 
 @contextmanager

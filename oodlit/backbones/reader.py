@@ -8,11 +8,19 @@ import torch
 from torch import Tensor, nn
 
 from oodlit.backbones.capture import Call, capture, survey
-from oodlit.backbones.facts import hides_layers, is_headless
-from oodlit.backbones.fingerprint import hash_of
+from oodlit.backbones.description import hash_of
+from oodlit.backbones.facts import check_features, hides_layers, is_headless
 from oodlit.backbones.heads import Heads, find_head_layers, gives
 from oodlit.backbones.layout import FEATURE_MAP, channel_axis, channels_first
-from oodlit.backbones.returned import Output, all_are_logits, as_logits, as_vectors, check_no_probabilities, pick
+from oodlit.backbones.returned import (
+    Output,
+    all_are_logits,
+    as_logits,
+    as_vectors,
+    check_no_probabilities,
+    pick,
+    warn_of_probabilities,
+)
 from oodlit.errors import InvalidArgumentError, OodlitError, RequirementError, UnknownNameError
 from oodlit.outputs import Outputs
 
@@ -71,7 +79,8 @@ class Reader:
         if self.heads.problem is None:
             return ""
         layers = [name.replace("_orig_mod.", "") for name in self.heads.layers]
-        return hash_of(f"{layers} {self.output!r} {self.features_only}")[:8]
+        axes = f" {sorted(self.asked_axes.items())}" if self.asked_axes else ""
+        return hash_of(f"{layers} {self.output!r} {self.features_only}{axes}")[:8]
 
     def read(self, images: Tensor, hidden_layers: Sequence[str] = ()) -> Outputs:
         """Logits, features and, where layers are named, their activations as (batch, channels, ...)."""
@@ -93,9 +102,12 @@ class Reader:
             features = as_vectors(raw, len(images), self.name)
         else:
             logits = self._as_logits(raw, len(images), kept)
-            if not self._is_checked:
+            is_first = not self._is_checked
+            if is_first:
                 self._check_first(logits, kept, images)
             features = self.heads.features(kept)
+            if is_first:
+                check_features(self.heads, self.name, features)
         self.sizes = {n: v.shape[1] for n, v in (("logits", logits), ("features", features)) if v is not None}
         return Outputs(logits, features, hidden=hidden or None)
 
@@ -173,6 +185,7 @@ class Reader:
             heads.choose(logits, kept, look_at_all)
         if heads.problem:  # a linear layer ends in no softmax
             check_no_probabilities(logits, self.name)
+            warn_of_probabilities(logits, self.name)
         self.heads, self._is_checked = heads, True
 
     def _check_layers(self, layers: Sequence[str]) -> None:

@@ -1,5 +1,7 @@
 """What a network returns: logits, or something that holds them."""
 
+import math
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -105,6 +107,54 @@ def check_no_probabilities(logits: Tensor, name: str) -> None:
         f"{name} gives {kind} instead of logits: it ends in a {layer}, after which most detectors only rank rounding"
         " errors; hand over the network without it - take the layer out, or give the submodule in front of it"
     )
+
+
+def warn_of_probabilities(logits: Tensor, name: str) -> None:
+    """Warn where outputs look as if they went through a sigmoid, or a softmax and some more steps.
+
+    For networks whose logits are not seen to come out of a linear layer: what they are cannot be known for certain.
+    """
+    values = logits.detach().cpu().double()
+    if not len(values) or not bool(values.isfinite().all()) or bool((values == values[:, :1]).all()):
+        return
+    tolerance = 1e-3 if logits.dtype.itemsize >= 4 else 2e-2
+    likeness = ""
+    if bool(((values >= 0) & (values <= 1)).all()):
+        likeness = "probabilities: all of the first outputs lie between 0 and 1"
+    elif _is_of_one_sign(values) and _is_constant(values.sum(dim=1), values, tolerance):
+        likeness = f"probabilities: each row of the first outputs sums to {float(values[0].sum()):.4g}"
+    elif any(_are_logarithms(sign * values, tolerance) for sign in (1, -1)):
+        likeness = "log-probabilities: all rows of the first outputs have the same log-sum-exp after a scale"
+    if likeness:
+        warnings.warn(
+            f"{name}: its outputs look like {likeness}; detectors need logits. Hand over the network without its last"
+            " step; if they are logits, nothing is wrong",
+            stacklevel=3,
+        )
+
+
+def _is_of_one_sign(values: Tensor) -> bool:
+    return values.shape[1] > 1 and bool((values >= 0).all() | (values <= 0).all())
+
+
+def _is_constant(numbers: Tensor, values: Tensor, tolerance: float) -> bool:
+    """Whether one number per row stays the same while the values of the rows do not."""
+    usual = values.masked_fill(values.abs() >= 1e4, 0.0)  # some networks mask classes by large numbers
+    variation = float((usual.amax(dim=0) - usual.amin(dim=0)).amax())
+    return float(numbers.amax() - numbers.amin()) < tolerance * variation
+
+
+def _are_logarithms(values: Tensor, tolerance: float) -> bool:
+    """Whether exponentials of rows, all of them to one power, sum to a constant."""
+    if values.shape[1] < 2 or _is_constant(values.logsumexp(dim=1), values, tolerance):
+        return values.shape[1] > 1
+    if float(values.amax()) >= 0:
+        return False
+    low, high = 0.0, math.log(values.shape[1]) / -float(values[0].amax())
+    for _ in range(60):  # the sum of the first row falls from the number of classes to one
+        middle = (low + high) / 2
+        low, high = (middle, high) if float((middle * values[0]).logsumexp(dim=0)) > 0 else (low, middle)
+    return _is_constant((high * values).logsumexp(dim=1), high * values, tolerance)
 
 
 def _kind(raw: object) -> str:

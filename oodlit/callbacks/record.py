@@ -11,7 +11,7 @@ import torch
 
 from oodlit._lightning import pl
 from oodlit._version import __version__
-from oodlit.backbones.fingerprint import describe
+from oodlit.backbones.description import shown
 from oodlit.backbones.published import published_as
 from oodlit.callbacks.choice import Choice
 from oodlit.datamodules.datamodule import OODDataModule
@@ -37,7 +37,7 @@ def run_record(trainer: pl.Trainer, module: OODModule, datamodule: OODDataModule
             "num_classes": facts.num_classes,
             "head": " + ".join(module.head_layers),
             "head_problem": facts.head_problem,
-            "transform": describe(choice.transform),
+            "transform": shown(choice.transform),
             "published_as": published_as(module.network, choice.transform),
         },
         "detector_settings": {name: detector_to_config(detector) for name, detector in detectors.items()},

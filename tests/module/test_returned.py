@@ -181,10 +181,12 @@ def test_a2_logits_of_a_linear_layer_that_happen_to_sum_to_one_pass():
 
 
 @pytest.mark.parametrize("network", [TinyHiddenHeadNet(2), TinyHiddenHeadNet(6), TinyConvNet(2)])
+@pytest.mark.filterwarnings("ignore:.*the features are the")
 def test_a2_no_false_alarm(network):
     OODModule(network).probe(IMAGES)
 
 
+@pytest.mark.filterwarnings("ignore:.*the features are the")
 def test_a2_equal_outputs_for_all_classes_are_warned_of_as_before():
     constant = Gives(lambda y, _: torch.full_like(y, 0.25))
     with pytest.warns(UserWarning, match="same logits for all classes"):
