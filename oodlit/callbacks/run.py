@@ -172,14 +172,9 @@ class Run:
         if self.statistics and self.statistics.num_samples == 0:
             self._refuse_without_training()
         head = None if self.facts.head_problem else self.module.head
-        for name, detector in self.detectors.items():
-            if name in self.choice.kept:
-                continue
-            try:
-                detector.fit(self.statistics, head)
-            except Exception as error:  # one that cannot be fitted takes no other with it
-                detector._fitted = False
-                self.scoring.leave_out(name, error, self.train_name or "the head")
+        for name in self.detectors:
+            if name not in self.choice.kept:
+                self.scoring.fit(name, self.statistics, head, self.train_name or "the head")
         self.is_fitted = True
         self._lap("fit")
         if self.output is not None:

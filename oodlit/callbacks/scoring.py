@@ -4,6 +4,7 @@ import logging
 import time
 import traceback
 from collections.abc import Iterable, Mapping
+from copy import deepcopy
 from dataclasses import replace
 
 import torch
@@ -11,7 +12,8 @@ from torch import Tensor
 
 from oodlit.checks import plain_mode
 from oodlit.detectors import Detector
-from oodlit.outputs import Outputs
+from oodlit.detectors.statistics import Statistics
+from oodlit.outputs import Head, Outputs
 
 _log = logging.getLogger("oodlit.callbacks")
 
@@ -19,8 +21,8 @@ _log = logging.getLogger("oodlit.callbacks")
 class Scoring:
     """Scores batches with many detectors; one that fails is left out from then on, and the others go on.
 
-    A detector that is none of oodlit's own reads a copy of every batch: what it may write, in whatever way, reaches no
-    other, and would be lost for all that follow otherwise.
+    A detector that is none of oodlit's own is fitted on copies, and reads a copy of every batch: what it may write, in
+    whatever way, reaches no other. The values from before would be lost for all that follow.
 
     Args:
         detectors: By name.
@@ -34,12 +36,21 @@ class Scoring:
         self.first_error: Exception | None = None
         self.float64: set[str] = set()
         self._watch = {name: _Stopwatch() for name in detectors}
-        self._foreign = {name for name, detector in detectors.items() if is_foreign(detector)}
+        self._foreign = {name for name, detector in detectors.items() if _is_foreign(detector)}
 
     @property
     def active(self) -> list[str]:
         """Names of the detectors that go on."""
         return [name for name in self.detectors if name not in self.failed]
+
+    def fit(self, name: str, statistics: Statistics, head: Head | None, dataset: str) -> None:
+        """Fit a detector; leave it out if it cannot be fitted."""
+        detector = self.detectors[name]
+        try:
+            detector.fit(*(_copies(detector, statistics, head) if name in self._foreign else (statistics, head)))
+        except Exception as error:  # one that cannot be fitted takes no other with it
+            detector._fitted = False
+            self.leave_out(name, error, dataset)
 
     def score(self, outputs: Outputs, dataset: str, names: Iterable[str] | None = None) -> dict[str, Tensor]:
         """Scores, shape (batch,), of the detectors that go on; of some of them, if `names` are given."""
@@ -74,10 +85,18 @@ class Scoring:
         return {name: round(ms, 6) for name, watch in self._watch.items() if (ms := watch.ms_per_image()) is not None}
 
 
-def is_foreign(detector: Detector) -> bool:
+def _is_foreign(detector: Detector) -> bool:
     """Whether a detector, or one inside it, is none of oodlit's own: nobody has tested what it writes to."""
     kinds = (type(module) for module in detector.modules() if isinstance(module, Detector))
     return any(kind.__module__.partition(".")[0] != "oodlit" for kind in kinds)
+
+
+def _copies(detector: Detector, statistics: Statistics, head: Head | None) -> tuple[Statistics, Head | None]:
+    """What a detector is fitted on, in memory of its own."""
+    with plain_mode():
+        own = Statistics(deepcopy(statistics[kind]) for kind in detector.required_statistics if kind in statistics)
+        own.shapes |= statistics.shapes
+        return own, None if head is None else Head(head.weight.clone(), head.offset.clone())
 
 
 def _copy(outputs: Outputs, needs: frozenset[str]) -> Outputs:

@@ -15,6 +15,8 @@ from oodlit.outputs import Head, Outputs
 
 LEAST_LEVEL = 0.1
 """Smallest mean of the largest logits from which alpha is formed, relative to their excess over the mean logit."""
+LARGEST_LEVEL = 2.0
+"""Largest such mean that is not noted, relative to the same excess: above it, most of alpha is a constant."""
 LEAST_RESIDUAL = 1e-5
 """Smallest mean residual from which alpha is formed, relative to the spread of the features."""
 
@@ -26,14 +28,21 @@ class ViM(Detector):
     R spans what the first `dim` eigenvectors of (1/N) sum (x-u)(x-u)' leave over; alpha = mean(max_c z) /
     mean(|R'(x-u)|) over a sample of the training images (all of them up to 50 000).
 
-    Where this alpha says nothing it is replaced, and noted, so that a larger residual always lowers the score:
+    With equal logits, a larger residual lowers the score. Features that move along a unit vector d of the residual
+    space move their logits as well: far out the score falls if alpha is above max_c W_c d, and rises if it is below.
+    Along directions that training images use, alpha is as published, and may be below.
+
+    Where this alpha says nothing it is replaced, and noted:
 
     - The mean of the largest logits depends on a constant in the bias, which no softmax sees. Below 0.1 of their excess
-      over the mean of all logits, that excess takes its place.
+      over the mean of all logits, that excess takes its place. Where most of it is such a constant (above twice the
+      excess), alpha grows with the constant; it is left as published, and noted.
     - Training images without a residual, below 1e-5 of their root mean squared distance to their mean: that distance
       takes its place.
     - Along directions that no training image uses (dead units, fewer images than dimensions) the head may let a logit
-      grow with the residual: alpha is at least twice that slope. Such directions never are part of the principal space.
+      grow with the residual: alpha is at least twice that slope. A training image without residual scores lower
+      wherever it is moved along them, another one from 4/3 of its residual on. Such directions never are part of the
+      principal space.
 
     Args:
         dim: Dimension of the principal space, 1 <= dim < features. None (default) goes by the width D: 1000 if
@@ -108,6 +117,12 @@ class ViM(Detector):
             self.note(
                 f"the mean of the largest logits is {mean_logit:.4g}, no scale for alpha: it depends on a constant"
                 f" that the softmax does not see; alpha is formed from their excess over the mean logit, {level:.4g}"
+            )
+        elif level > LARGEST_LEVEL * excess:
+            self.note(
+                f"the mean of the largest logits is {mean_logit:.4g}, of which {mean_logit - excess:.4g} is the mean of"
+                " all logits: alpha, as published, grows with this constant, which the softmax does not see, and the"
+                " residual outweighs the energy; subtract it from the bias of the head for an alpha without it"
             )
         if scale <= LEAST_RESIDUAL * space.spread or scale == 0:
             scale = space.spread if space.spread > 0 else 1.0

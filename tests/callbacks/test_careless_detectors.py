@@ -4,7 +4,9 @@ import pandas as pd
 import pytest
 import torch
 
-from oodlit.detectors import ASH, MSP, Energy, Mahalanobis, Reference, TrainFreeDetector, ViM
+from oodlit.detectors import ASH, KNN, MSP, Detector, Energy, Mahalanobis, NNGuide, Reference, TrainFreeDetector, ViM
+from oodlit.detectors.formulas.gaussian import class_gaussians
+from oodlit.detectors.statistics import ClassMoments, FeatureBank, TrainSample
 from oodlit.errors import InvalidArgumentError
 from tests.callbacks.support import make_streams, run
 
@@ -61,7 +63,8 @@ class Reads(TrainFreeDetector):
 
 
 def others():
-    return {"energy": Energy(), "msp": MSP(), "mahalanobis": Mahalanobis(), "vim": ViM(), "reads": Reads()}
+    others = (Energy(), MSP(), Mahalanobis(), ViM(), KNN(k=3), NNGuide(k=3), Reads())
+    return {type(detector).__name__.lower(): detector for detector in others}
 
 
 @pytest.fixture(scope="module")
@@ -91,3 +94,45 @@ def test_l4_without_training_images_and_in_strict_runs():
     assert results.detectors == ("energy", "msp")
     with pytest.raises(InvalidArgumentError, match=r"Writes\(\) wrote to .*: logits;"):
         run({"energy": Energy(), "w": Writes()}, streams=without, strict=True)
+
+
+AT_FIT = {
+    "state": lambda statistics, head: statistics[ClassMoments].counts,
+    "column": lambda statistics, head: statistics[TrainSample].column("features"),
+    "sample": lambda statistics, head: statistics[TrainSample].outputs.require("features"),
+    "bank": lambda statistics, head: statistics[FeatureBank].bank()[0],
+    "memo": lambda statistics, head: class_gaussians(statistics)["whiten"],
+    "head": lambda statistics, head: head.weight,
+}
+
+
+class Greedy(Detector):
+    """Writes to what others are fitted on."""
+
+    needs = frozenset({"features", "head", "labels"})
+    statistics = (ClassMoments, TrainSample, FeatureBank)
+    reference = Reference("t", "a", "v", 2024, "https://example.org")
+
+    def __init__(self, write: str, counted: bool) -> None:
+        super().__init__()
+        self.write, self.counted = write, counted
+
+    def _fit(self, statistics, head):
+        shared = AT_FIT[self.write](statistics, head)
+        (shared if self.counted else shared.data).mul_(2)
+
+    def _score(self, outputs):
+        return outputs.feature_norms
+
+
+@pytest.mark.parametrize("counted", [True, False])
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("write", AT_FIT)
+def test_l4_a_fit_that_writes_to_what_is_shared_reaches_no_other(write, first, counted, expected):
+    """Others that were fitted before hold views of what is shared, and so does the network of its head."""
+    greedy = {"greedy": Greedy(write, counted)}
+    results = run(greedy | others() if first else others() | greedy).results
+    if counted:
+        assert "other detectors are fitted on as well" in results.run["not_applicable"]["greedy"]
+        assert results.detectors == tuple(others())
+    pd.testing.assert_frame_equal(results.scores[expected.scores.columns], expected.scores, check_exact=True)

@@ -74,12 +74,12 @@ def test_a8_a_constant_in_the_bias_leaves_vim_its_residual(bias: float) -> None:
     fit([detector], [Outputs(head(x), x, labels)], head)
     assert detector.alpha > 1
     assert auroc(detector.score(Outputs(head(x), x)), detector.score(Outputs(head(far), far))) > 0.95
-    assert bool(detector.notes) == (bias == -16)  # from about -5.5 on
+    assert bool(detector.notes) == (abs(bias) == 16)  # from about -5.5 on, and where most of alpha is the constant
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("make", [ViM, Residual, lambda: ViM(dim=10), lambda: Residual(dim=2)])
-def test_a8_a_larger_residual_never_scores_higher(kind: str, make: type[Detector]) -> None:
+def test_a8_a_larger_residual_with_equal_logits_never_scores_higher(kind: str, make: type[Detector]) -> None:
     """Logits kept: what is looked at is the residual alone."""
     detector, train, _ = fitted(make(), kind)
     assert isinstance(detector, ViM | Residual)
@@ -94,7 +94,7 @@ def test_a8_a_larger_residual_never_scores_higher(kind: str, make: type[Detector
 
 @pytest.mark.parametrize("kind", ["dead units", "no residual", "fewer images than dimensions", "one image"])
 def test_a8_what_training_never_used_makes_no_image_more_in_distribution(kind: str) -> None:
-    """Logits follow from the head, which may read the unused directions."""
+    """Logits follow from the head, which may read the unused directions: far enough out every score falls."""
     detector, train, head = fitted(ViM, kind)
     x = train.require("features").double()
     unused = torch.linalg.eigh(x.T @ x).eigenvectors[:, 0]
@@ -104,6 +104,71 @@ def test_a8_what_training_never_used_makes_no_image_more_in_distribution(kind: s
         probes = torch.stack([x[0] + size * direction for size in (0.0, 10.0, 1e3, 1e6)])
         scores = detector.score(Outputs(head(probes), probes))
         assert (scores.diff() < 0).all(), scores
+
+
+def residual_problem(seed: int) -> tuple[ViM, Tensor, Head]:
+    """Few classes and features, often of missing rank; every direction of the residual space may be used."""
+    g = torch.Generator().manual_seed(seed)
+    width, classes, n, rank = (int(torch.randint(3, top, (1,), generator=g)) for top in (20, 12, 150, 20))
+    x = torch.randn(n, rank, generator=g) @ torch.randn(rank, width, generator=g)
+    head, detector = Head(torch.randn(classes, width, generator=g)), ViM(dim=1 + seed % (width - 1))
+    fit([detector], [Outputs(head(x), x, torch.zeros(n).long())], head)
+    return detector, x, head
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_s7_far_out_the_faster_of_alpha_and_the_logits_decides(seed: int) -> None:
+    """What holds along any direction, used or not, and what does not: scores may rise with the residual."""
+    detector, x, head = residual_problem(seed)
+    steepest = torch.nn.functional.normalize(head.weight.double() @ detector.residual) @ detector.residual.T
+    for d in torch.cat([steepest, -steepest]):
+        slope = float((head.weight.double() @ d).max())
+        far = x[0].double() + torch.tensor([[1e6], [2e6]]).double() * d
+        rise = float(detector.score(Outputs(far @ head.weight.double().T, far)).diff())
+        np.testing.assert_allclose(rise, 1e6 * (slope - float(detector.alpha)), rtol=1e-3, atol=100)
+
+
+def test_s7_a_score_may_rise_along_directions_that_training_uses() -> None:
+    """As published; so says the docstring."""
+    rises = 0
+    for seed in range(40):
+        detector, _, head = residual_problem(seed)
+        rises += bool((head.weight.double() @ detector.residual).norm(dim=1).max() > detector.alpha)
+    assert 0 < rises < 40
+
+
+@pytest.mark.parametrize("kind", ["dead units", "no residual", "fewer images than dimensions", "one image"])
+def test_s7_along_unused_directions_a_score_is_below_its_start_after_four_thirds_of_the_residual(kind: str) -> None:
+    detector, train, head = fitted(ViM, kind)
+    x, weight = train.require("features").double(), head.weight.double()
+    values, vectors = torch.linalg.eigh((x - detector.origin).T @ (x - detector.origin))
+    unused = vectors.T[values < 1e-12 * values[-1]]
+    assert len(unused)
+    for d in torch.nn.functional.normalize(torch.cat([unused, weight @ unused.T @ unused])):
+        residual = ((x - detector.origin) @ detector.residual).norm(dim=1, keepdim=True)
+        before, after = (p @ weight.T + head.offset for p in (x, x + (1.34 * residual + 1e-3) * d))
+        first = detector.score(Outputs(before, x))
+        last = detector.score(Outputs(after, x + (1.34 * residual + 1e-3) * d))
+        assert (last < first).all()
+
+
+@pytest.mark.parametrize("bias", [0.0, 2.0, 8.0, 16.0, 1e4])
+def test_s7_a_large_constant_in_the_bias_is_noted(bias: float) -> None:
+    """FAULTS2 A8 in the other direction: alpha grows with the constant. The published formula stays."""
+    detectors, levels = [], []
+    for constant in (0.0, bias):
+        train, head = training_set("plain")
+        head = Head(head.weight, head.offset + constant)
+        train = Outputs(head(train.require("features")), train.features, train.labels)
+        detectors.append(ViM())
+        fit(detectors[-1:], [train], head)
+        levels.append(float(train.max_logits.mean()))
+    plain, detector = detectors
+    assert not plain.notes
+    noted = any("grows with this constant" in note for note in detector.notes)
+    assert noted == (float(train.require("logits").mean()) > 0.5 * levels[1]) == (bias >= 8)
+    residual = (train.require("features").double() - detector.origin) @ detector.residual
+    np.testing.assert_allclose(float(detector.alpha), levels[1] / float(residual.norm(dim=1).mean()), rtol=1e-6)
 
 
 @pytest.mark.parametrize("kind", KINDS)

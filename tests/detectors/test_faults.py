@@ -134,7 +134,7 @@ def test_fewer_images_than_features_and_no_bias(make: type[ViM]) -> None:
 
 
 @pytest.mark.parametrize("offset", [-100.0, 0.0, 100.0])
-def test_a_larger_residual_lowers_vim(offset: float) -> None:
+def test_a_larger_residual_with_equal_logits_lowers_vim(offset: float) -> None:
     """Also where the largest logits are negative on average."""
     train, head = small_problem()
     head = Head(head.weight, head.offset + offset)

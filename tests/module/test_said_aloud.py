@@ -55,8 +55,7 @@ def test_s4_features_of_a_layer_from_which_the_logits_do_not_follow_are_said_onc
         rf"{type(network).__name__}: the features are the {width} inputs of layer '{layer}', from which the logits"
     )
     with pytest.warns(UserWarning, match=message) as caught:
-        module.probe(IMAGES)
-        module(IMAGES)
+        _ = module.probe(IMAGES), module(IMAGES)
     assert sum("the features are the" in str(w.message) for w in caught) == 1
 
 

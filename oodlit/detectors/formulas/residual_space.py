@@ -37,7 +37,7 @@ class ResidualSpace(NamedTuple):
         basis: R, columns of unit length.
         spread: Root of the mean squared distance of the training features to their mean, or to u where all are equal.
         slope: Largest norm of W_c over the directions that no training image uses: so much can a logit grow with a
-            residual that training knows nothing of.
+            residual that training knows nothing of. Along directions that training uses it can grow faster.
         note: What a user should know; empty if there is nothing.
     """
 

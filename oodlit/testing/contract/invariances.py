@@ -31,7 +31,9 @@ INVARIANCES = {
     "feature_rotation": "A rotation of the features, in fit and score and with the logits kept, keeps the scores.",
     "class_permutation": "Renaming the classes, in head, logits and labels, keeps the scores.",
     "mean_is_best": "Features moved to a mean of the training features of a class never score lower.",
-    "larger_residual_is_worse": "A larger residual outside the space of the training features never scores higher.",
+    "larger_residual_is_worse": (
+        "With equal logits, a larger residual outside the space of the training features never scores higher."
+    ),
 }
 """What a name in `Detector.invariances` promises."""
 
