@@ -13,7 +13,10 @@ ShareLike: TypeAlias = float | int | Fraction | Decimal | str | np.generic | np.
 """What is taken as a share; arrays and tensors of a single number."""
 
 LARGEST_DENOMINATOR = 10**6
-"""Shares such as 5/6 or 47 499/50 001 are counts over counts; there are rarely more images than this."""
+"""Shares such as 5/6 or 47 499/50 001 are counts over counts; up to this many images, also after some arithmetic."""
+
+LARGEST_QUOTIENT = 2 * 10**7
+"""The same for a division and little else: ImageNet has 1 281 167 training images, its larger version 14 million."""
 
 
 def exact_number(value: object) -> Fraction | None:
@@ -21,8 +24,9 @@ def exact_number(value: object) -> Fraction | None:
 
     0.95 is 95/100, not the binary number next to it, and so are 1 - 0.05, 0.1 * 9.5, `np.float32(0.95)`, "0.95" and
     `Decimal("0.95")`. A floating-point number is read as it is written if that takes few digits. Else it comes from
-    arithmetic: it is the shortest decimal, or the ratio of counts, within the rounding of a few operations. Fractions,
-    decimals and text are taken as they are.
+    arithmetic: it is the shortest decimal, or the ratio of counts, within the rounding of a few operations; of single
+    precision where it is a number of that kind, such as `float(1 - np.float32(0.05))`. Fractions, decimals and text are
+    taken as they are.
 
     Example:
         >>> [str(exact_number(x)) for x in (0.95, 1 - 0.05, 1 - 0.9, 5 / 6, np.float32(0.07), "0.95", 0.9500001)]
@@ -52,20 +56,45 @@ def _plain(value: Any) -> object:
 def _meant(value: Any) -> Fraction:
     number = float(value)
     if not isinstance(value, np.floating) and len(_digits(str(number))) > 12 and number == float(np.float32(number)):
-        single = str(np.float32(number))  # a number of single precision in a wider type, such as `tensor.item()`
-        if len(_digits(single)) <= 6:
-            return Fraction(single)
+        single = _meant_in_single_precision(number)
+        if single is not None:
+            return single
     kind = np.finfo(value.dtype if isinstance(value, np.floating) else np.float64)
     # str, not float: float32's 0.07 is written so, but is another float64.
     written = Fraction(str(value))
     # Of half precision every number is short; there is no telling what it came from.
     if kind.bits < 32 or len(_digits(str(value))) <= kind.precision - (1 if kind.bits == 32 else 3):
         return written
-    slack = min(Fraction(float(kind.eps)) * (4 if kind.bits == 32 else 256), abs(written) / 1000)
-    decimals = [Fraction(round(written * 10**places), 10**places) for places in range(kind.precision)]
+    slack = _slack(kind.dtype.type, written)
+    ratio, quotient = (written.limit_denominator(n) for n in (LARGEST_DENOMINATOR, LARGEST_QUOTIENT))
     # Up to nine places: with more, a ratio of counts could pass for a decimal.
-    candidates = [*decimals[:10], written.limit_denominator(LARGEST_DENOMINATOR), *decimals[10:], written]
-    return next(candidate for candidate in candidates if abs(candidate - written) <= slack)
+    short = _short_decimal(written, min(9, kind.precision - 1), slack)
+    if short is None and abs(ratio - written) <= slack:
+        short = ratio
+    if short is None and kind.bits > 32 and abs(quotient - written) <= slack / 64:  # no second ratio is as near
+        short = quotient
+    return short or _short_decimal(written, kind.precision - 1, slack) or written
+
+
+def _meant_in_single_precision(number: float) -> Fraction | None:
+    """A number of single precision in a wider type, such as `tensor.item()`; None if it may be a ratio."""
+    single = str(np.float32(number))
+    short = None
+    if Fraction(number).denominator > LARGEST_DENOMINATOR:  # others may be counts over a power of two
+        short = _short_decimal(Fraction(single), 5, _slack(np.float32, Fraction(single)))
+    return Fraction(single) if short is None and len(_digits(single)) <= 6 else short
+
+
+def _slack(kind: type[np.floating], number: Fraction) -> Fraction:
+    """Rounding of a few operations on numbers around one."""
+    eps = Fraction(float(np.finfo(kind).eps))
+    return min(eps * (4 if kind is np.float32 else 256), abs(number) / 1000)
+
+
+def _short_decimal(number: Fraction, places: int, slack: Fraction) -> Fraction | None:
+    """The shortest decimal with up to so many places that is as near as `slack`."""
+    decimals = (Fraction(round(number * 10**n), 10**n) for n in range(places + 1))
+    return next((decimal for decimal in decimals if abs(decimal - number) <= slack), None)
 
 
 def _digits(text: str) -> str:

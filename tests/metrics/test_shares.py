@@ -6,7 +6,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import oodlit.metrics as m
@@ -41,6 +41,12 @@ NINETY_FIVE = [
     torch.tensor(0.95, dtype=torch.float64),
     torch.tensor(0.95).item(),
     1 - torch.tensor(0.05),
+    float(1 - np.float32(0.05)),
+    float(np.nextafter(np.float32(0.95), np.float32(1))),
+    float(np.nextafter(np.float32(0.95), np.float32(0))),
+    float(np.float32(0.1) * np.float32(9.5)),
+    sum([torch.tensor(0.05)] * 19).item(),
+    0.95 * 1281167 / 1281167,
     Fraction(19, 20),
     Decimal("0.95"),
     1 - Decimal("0.05"),
@@ -82,6 +88,19 @@ def test_a11_a_share_is_the_number_that_was_meant(share):
         (np.float32(0.950001), Fraction(950_001, 1_000_000)),
         (1 - 2**-15, 1 - Fraction(1, 2**15)),
         (1e-300, Fraction(1, 10**300)),
+        (float(1 - np.float32(0.9)), Fraction(1, 10)),
+        (float(1 - np.float32(0.99)), Fraction(1, 100)),
+        (float(np.float32(0.7) + np.float32(0.2)), Fraction(9, 10)),
+        ((1 - torch.tensor(0.995)).item(), Fraction(5, 1000)),
+        (7782 / 8192, Fraction(7782, 8192)),
+        (498_074 / 2**19, Fraction(498_074, 2**19)),
+        (1_217_109 / 1_281_167, Fraction(1_217_109, 1_281_167)),
+        (1 - 64_058 / 1_281_167, Fraction(1_217_109, 1_281_167)),
+        (Fraction(1_217_109, 1_281_167), Fraction(1_217_109, 1_281_167)),
+        (float(Fraction(1_217_109, 1_281_167)), Fraction(1_217_109, 1_281_167)),
+        (13_487_266 / 14_197_122, Fraction(13_487_266, 14_197_122)),
+        (1_281_166 / 1_281_167, Fraction(1_281_166, 1_281_167)),
+        (1 / 1_281_167, Fraction(1, 1_281_167)),
     ],
 )
 def test_a11_what_is_meant_is_neither_rounded_nor_guessed_away(share, meant):
@@ -93,6 +112,25 @@ def test_a11_ratios_of_counts_are_exact(a, b):
     count, total = min(a, b), max(a, b)
     assert smallest_count(count / total, total) == count
     assert smallest_count(1 - (total - count) / total, total) == count
+
+
+@given(st.integers(1, 1_281_167), st.sampled_from([1_281_167, 1_281_168, 2_000_003, 9_999_991, 14_197_122]))
+def test_a11_ratios_of_the_counts_of_large_training_sets_are_exact(count, total):
+    """But for one in ten thousand, which is as near to a decimal of nine places as rounding allows."""
+    assume(count == total or abs(round(count / total, 9) - count / total) > 1e-13)
+    assert smallest_count(count / total, total) == count
+    assert smallest_count(1 - (total - count) / total, total) == count
+    assert Settings(tpr=count / total).tpr == count / total
+
+
+@given(st.integers(1, 999))
+def test_a11_decimals_survive_arithmetic_in_single_precision(thousandths):
+    share, one = Fraction(thousandths, 1000), np.float32(1)
+    written = np.float32(float(share))
+    for found in (written, one - (one - written), (written + one) - one, written / np.float32(3) * np.float32(3)):
+        assert exact_number(found) == share
+        if Fraction(float(found)).denominator > 10**6:  # others may be counts over a power of two
+            assert exact_number(float(found)) == share
 
 
 @given(st.integers(1, 10**6 - 1), st.sampled_from([10**k for k in range(1, 7)]))
