@@ -222,6 +222,7 @@ def test_b13_masked_classes_keep_the_head(value):
 
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore:.*the features are the")
+@pytest.mark.filterwarnings("ignore:.*outputs look like")
 def test_b13_a_mask_hides_no_difference_of_the_other_classes():
     def mask(y):
         return _fill(-1e9)(y.tanh())
