@@ -43,6 +43,7 @@ class Heads:
         self.others: tuple[str, ...] = ()
         """Other layers with as many outputs as there are logits, where no head was found."""
         self._masked: Tensor | None = None
+        self._scale = 1.0
         self._widths: dict[str, int] = {}
 
     @property
@@ -56,6 +57,8 @@ class Heads:
     def head(self) -> Head:
         """The linear head, with the weights of this moment."""
         head = join_heads([self.network.get_submodule(name) for name in self.layers], self._widths.get(self.layers[0]))
+        if self._scale != 1:
+            head = Head(head.weight * self._scale, head.offset * self._scale)
         if self._masked is None:
             return head
         masked = self._masked.to(head.weight.device)
@@ -99,7 +102,13 @@ class Heads:
         if around and self._has_branches(around[0][0]):  # one branch's input would be less than what the logits need
             self.layers, self.problem = (around[0][0],), f"layer {around[0][0]!r} gives the logits, but is not linear"
             return
-        self.layers, self.problem, self._masked = self.candidates[0], problems[self.candidates[0]], None
+        for candidate in self.candidates:
+            self.layers = candidate
+            if not self._verify(logits, kept, may_scale=True):
+                self.problem = ""
+                return
+        self.layers, self.problem = self.candidates[0], problems[self.candidates[0]]
+        self._masked, self._scale = None, 1.0
         branches = self._branches(calls, logits)
         if len(branches) > 1:  # the widest says the most of an image, the small side of an adapter next to nothing
             self.layers = (max(branches, key=lambda n: _width(self.network.get_submodule(n)) or 0),)
@@ -137,10 +146,10 @@ class Heads:
         weight = getattr(self.network.get_submodule(name), "weight", None)
         return len(weight) if isinstance(weight, Tensor) else None
 
-    def _verify(self, logits: Tensor, kept: Mapping[str, Any]) -> str:
+    def _verify(self, logits: Tensor, kept: Mapping[str, Any], *, may_scale: bool = False) -> str:
         """Why head(features) is not the model's logits; empty if it is, up to the precision of the pass."""
         layer = " + ".join(self.layers)
-        self._masked = None
+        self._masked, self._scale = None, 1.0
         unused = [n for n in self.layers if n not in kept]
         if unused:
             return f"its final layer {unused[0]!r} is not used in the forward pass"
@@ -160,6 +169,10 @@ class Heads:
         off, scale = _distance(rebuilt, given)
         if off <= _tolerance(features, logits) * scale + 1e-12:
             return ""
+        factor = _positive_factor(rebuilt, given) if may_scale else 0.0
+        if factor and _close(rebuilt * factor, given, _tolerance(features, logits)):
+            self._scale = factor
+            return ""
         return (
             f"the logits are not a linear function of the input of layer {layer!r}"
             f" (largest difference {off:.3g}, logits up to {scale:.3g})"
@@ -173,6 +186,20 @@ def gives(layer: nn.Module, taken: object, given: Tensor) -> bool:
     except OodlitError:
         return False
     return rebuilt.shape == given.shape and _close(rebuilt, given.detach().float(), _tolerance(given))
+
+
+def _positive_factor(rebuilt: Tensor, given: Tensor) -> float:
+    """The one temperature behind a linear layer that may lead from its outputs to the logits; 0 where none may.
+
+    Only where it shows that all images have the same: there are several, and they are not alike.
+    """
+    one, other = rebuilt.double().cpu(), given.double().cpu()
+    if len(one) < 3 or one.shape[1] < 2 or not bool(one.isfinite().all() and other.isfinite().all()):
+        return 0.0
+    if float((one - one.mean(dim=0)).abs().amax()) <= 0.01 * float(one.abs().amax()):
+        return 0.0
+    size = float(one.square().sum())
+    return max(float((one * other).sum()) / size, 0.0) if size > 0 else 0.0
 
 
 def _tolerance(*values: Tensor) -> float:

@@ -67,9 +67,10 @@ def channel_axis(network: nn.Module, layer: str, activation: object, asked: Mapp
             )
         return axis
     module = network if layer == FEATURE_MAP else network.get_submodule(layer)
-    if (known := _known_axis(network, layer, module)) is not None:
-        return known
-    fits = _fitting_axes(network, layer, module, activation)
+    known = _known_axis(network, layer, module)
+    fits = _fitting_axes(network, layer, module, activation) if known is None else [known]
+    if len(fits) == 1 and layer != FEATURE_MAP and _is_doubtful(network, layer, module, activation, fits[0]):
+        fits = [1, -1]
     if len(fits) != 1:
         why = "either axis can hold its channels" if fits else "where its channels are is not known"
         raise InvalidArgumentError(
@@ -77,6 +78,19 @@ def channel_axis(network: nn.Module, layer: str, activation: object, asked: Mapp
             f" OODModule(..., channel_axis={{{layer!r}: 1}}), or -1 for the last"
         )
     return fits[0]
+
+
+def _is_doubtful(network: nn.Module, layer: str, module: nn.Module, activation: Tensor, axis: int) -> bool:
+    """Whether sizes speak against an axis: the layer before has the width of the other one, or the last are positions.
+
+    A linear layer over positions, as in a mixer, gives (batch, channels, positions): its own width is the last axis.
+    """
+    size, other = activation.shape[axis], activation.shape[-axis]
+    if axis == 1:
+        widths = next((known for known in _widths(network, layer, module) if known), set())
+    else:
+        widths = {_num_outputs(m) for m in network.modules() if isinstance(m, (*_FIRST, *_FIRST_NORMS, nn.LayerNorm))}
+    return size not in widths and other in widths
 
 
 def _fitting_axes(network: nn.Module, layer: str, module: nn.Module, activation: Tensor) -> list[int]:

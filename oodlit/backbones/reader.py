@@ -1,5 +1,6 @@
 """One forward pass of a network, read: logits, features, hidden activations."""
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import Any
@@ -159,7 +160,9 @@ class Reader:
     def _as_logits(self, raw: Any, batch: int, kept: Mapping[str, Any]) -> Tensor:
         if self.output is None and all_are_logits(raw):
             # Distilled networks give one tensor per head; their prediction is the mean.
-            self._has_several_heads = self._has_several_heads or self._are_those_of_heads(raw, kept)
+            if not self._has_several_heads and self._are_those_of_heads(raw, kept):
+                self._has_several_heads = True
+                self._warn_of_mean()
             if self._has_several_heads:
                 raw = torch.stack([r.float() for r in raw]).mean(dim=0)
         return as_logits(raw, batch, self.name)
@@ -171,6 +174,18 @@ class Reader:
         if not callable(get_classifier) or len(layers) != len(raw) or not kept:
             return False
         return all(gives(self.network.get_submodule(n), kept.get(n), r) for n, r in zip(layers, raw, strict=True))
+
+    def _warn_of_mean(self) -> None:
+        """Say that outputs are averaged, where timm does not say that they are those of distilled heads."""
+        if any(kind.__module__.startswith("timm.models.") for kind in type(self._structure).__mro__):
+            return
+        layers = self.heads.candidates[0]
+        warnings.warn(
+            f"{self.name}: get_classifier() gives {len(layers)} heads, {' and '.join(map(repr, layers))}; the mean of"
+            " their outputs is taken for the logits, as with distilled networks. If they are something else, say which"
+            " output are the logits: OODModule(..., output=0)",
+            stacklevel=4,
+        )
 
     def _check_first(self, logits: Tensor, kept: dict[str, Any], images: Tensor) -> None:
         """Find the head by the first outputs, and refuse probabilities."""

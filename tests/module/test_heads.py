@@ -222,6 +222,7 @@ def test_b13_masked_classes_keep_the_head(value):
 
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore:.*the features are the")
+@pytest.mark.filterwarnings("ignore:.*outputs look like")
 def test_b13_a_mask_hides_no_difference_of_the_other_classes():
     def mask(y):
         return _fill(-1e9)(y.tanh())
@@ -238,3 +239,41 @@ def test_b13_a_mask_that_differs_by_image_is_no_head():
         return y
 
     assert "largest difference inf" in OODModule(Masks(mask)).probe(IMAGES).head_problem
+
+
+class Tempered(TinyConvNet):
+    """Something behind the head."""
+
+    def __init__(self, end) -> None:
+        super().__init__(6)
+        self.end = end
+
+    def forward(self, images):
+        return self.end(super().forward(images))
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("end", [lambda y: y / 0.07, lambda y: y * 1e-3, lambda y: y.to(torch.float64) * 30])
+def test_a_positive_scale_behind_the_head_belongs_to_it(end):
+    module = OODModule(Tempered(end))
+    assert module.probe(IMAGES).head_problem == ""
+    made = module(IMAGES)
+    torch.testing.assert_close(module.head(made.features).to(made.logits.dtype), made.logits, rtol=1e-4, atol=1e-4)
+    assert torch.equal(made.features, OODModule(TinyConvNet(6))(IMAGES).features)
+
+
+@torch.no_grad()
+@pytest.mark.filterwarnings("ignore:.*(the features are the|outputs look like)")
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda y: -y,
+        lambda y: y * 3 + 1,
+        lambda y: y / y.norm(dim=1, keepdim=True),
+        lambda y: y * torch.arange(1, 7),
+        lambda y: y * (1 + 0.05 * y),
+    ],
+    ids=["negative", "shift", "by image", "by class", "curved"],
+)
+def test_another_step_behind_the_head_is_none_of_it(end):
+    assert "not a linear function" in OODModule(Tempered(end)).probe(IMAGES).head_problem

@@ -222,3 +222,49 @@ def test_a9_blocks_that_concatenate():
     wide = arithmetic(2, 3, 6, 5).float()  # its last axis is as large as the last layer has channels
     with pytest.raises(InvalidArgumentError, match="either axis can hold its channels"):
         hidden(OODModule(network), "0", images=wide)
+
+
+class Permuted(nn.Sequential):
+    """Layer "1" works on channels last, after a convolution; layer "2" is the classifier."""
+
+    def forward(self, images):
+        return self[2](self[1](self[0](images).permute(0, 2, 3, 1)).mean(dim=(1, 2)))
+
+
+class OverPositions(nn.Sequential):
+    """Layer "1" is linear over the 64 positions of 16 channels, as in a mixer."""
+
+    def forward(self, images):
+        return self[2](self[1](self[0](images).flatten(2)).mean(dim=2))
+
+
+@pytest.mark.parametrize(
+    ("network", "axis", "channels"),
+    [
+        (Permuted(nn.Conv2d(3, 16, 1), nn.GELU(), nn.Linear(16, 4)), -1, 16),
+        (OverPositions(nn.Conv2d(3, 16, 1), nn.Linear(64, 32), nn.Linear(16, 4)), 1, 16),
+        (OverPositions(nn.Conv2d(3, 16, 1), nn.Sequential(nn.Linear(64, 32), nn.GELU()), nn.Linear(16, 4)), 1, 16),
+    ],
+    ids=["activation", "positions", "block over positions"],
+)
+def test_s6_an_axis_that_sizes_speak_against_is_asked_about(network, axis, channels):
+    images = torch.rand(2, 3, 8, 8)
+    facts = OODModule(network).probe(images, layers=("1",))
+    assert facts.channels == {}
+    assert "channel_axis={'1': 1}" in facts.layer_problems["1"]
+    asked = OODModule(network, channel_axis={"1": axis}).probe(images, layers=("1",))
+    assert (asked.channels, asked.layer_problems) == ({"1": channels}, {})
+
+
+@pytest.mark.parametrize(
+    ("name", "layers"),
+    [
+        ("mixer_s32_224", [f"blocks.0.mlp_tokens{part}" for part in ("", ".fc1", ".act", ".fc2")]),
+        ("resmlp_12_224", ["blocks.0.linear_tokens"]),
+    ],
+)
+def test_s6_positions_are_never_taken_for_channels(name, layers):
+    module = random_module(name)
+    facts = module.probe(images_for(name, module.network), layers=layers)
+    assert facts.channels == {}
+    assert all("channel_axis" in facts.layer_problems[layer] for layer in layers)

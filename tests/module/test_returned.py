@@ -123,6 +123,7 @@ class Distilled(TinyDistilledNet):
 
 
 @torch.no_grad()
+@pytest.mark.filterwarnings("ignore:.*gives 2 heads")
 def test_a1_outputs_of_the_heads_that_the_network_names_are_averaged():
     module, expected = OODModule(Distilled()), TinyDistilledNet()(IMAGES)
     torch.testing.assert_close(module.logits(IMAGES), expected)  # also before the first batch
