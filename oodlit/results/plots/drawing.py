@@ -25,7 +25,7 @@ _MAX_BARS = 4
 @singledispatch
 def draw(chart: Chart) -> Figure:
     """A chart as a figure. Nothing is computed here but where ink goes."""
-    raise NotImplementedError(f"there is no drawing of a {type(chart).__name__}")
+    raise TypeError(f"there is no drawing of a {type(chart).__name__}")
 
 
 @draw.register

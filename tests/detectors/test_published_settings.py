@@ -1,0 +1,60 @@
+"""Defaults and presets are the settings that the papers publish."""
+
+import pytest
+
+from oodlit.detectors import (
+    ASH,
+    BATS,
+    DICE,
+    GEN,
+    KNN,
+    LTS,
+    NCI,
+    ODIN,
+    SCALE,
+    VRA,
+    CADRef,
+    CoP,
+    CoRP,
+    Detector,
+    Energy,
+    MCDropout,
+    NNGuide,
+    OpenMax,
+    OptFS,
+    ReAct,
+    RelativeCosine,
+)
+
+
+@pytest.mark.parametrize(
+    ("detector", "published"),
+    [
+        (GEN(), {"gamma": 0.1, "top": 100}),
+        (Energy(), {"temperature": 1.0}),
+        (OpenMax(), {"tail": 20, "alpha": 10}),
+        (MCDropout(), {"passes": 30, "measure": "entropy", "seed": 0}),
+        (ODIN(), {"temperature": 1000.0, "epsilon": 0.0014}),
+        (ReAct(), {"percentile": 99.0, "threshold": None, "then": None}),
+        (KNN.preset("full"), {"k": 1000, "bank_size": None}),
+        (KNN.preset("1-percent"), {"k": 10, "bank_size": 12_811}),
+        (RelativeCosine(), {"concepts": "means", "temperature": 1.0}),
+        (DICE(), {"percentile": 70.0, "then": None}),
+        (DICE.preset("cifar"), {"percentile": 90.0, "then": None}),
+        (ASH(), {"variant": "s", "percentile": 90.0, "then": None}),
+        (SCALE(), {"percentile": 85.0, "then": None}),
+        (NNGuide(), {"k": 10, "bank_size": 12_811}),
+        (NCI(), {"alpha": 1e-4}),
+        (CoP(), {"variance": 0.99}),
+        (CoRP.preset("imagenet-resnet50"), {"variance": 0.5, "gamma": 3.0, "size": 4096, "seed": 0}),
+        (LTS(), {"percentile": 95.0}),
+        (BATS(), {"spread": 1.05, "then": None}),
+        (CADRef(), {"confidence": "energy"}),
+        (OptFS(), {"bins": 100, "form": "projection"}),
+        (VRA(), {"low": 1.0, "high": 99.0, "then": None}),
+        (VRA.preset("p60-p95"), {"low": 60.0, "high": 95.0, "then": None}),
+    ],
+    ids=repr,
+)
+def test_settings_are_the_published_ones(detector: Detector, published: dict[str, object]) -> None:
+    assert detector.settings == published
