@@ -2,6 +2,8 @@
 
 from enum import Enum
 
+from oodlit.errors import InvalidArgumentError
+
 __all__ = ["KNOWN_CLASSES", "NAMES_OF_LABELS", "UNKNOWN_CLASSES", "Role"]
 
 
@@ -18,6 +20,15 @@ class Role(str, Enum):
     """Known classes under input shift (corruptions, renditions); labels are kept. Groups are kinds of shift."""
     UNIT_TEST = "unit_test"
     """Synthetic images that nothing should accept. Groups are the tests. They never enter means."""
+
+    @classmethod
+    def _missing_(cls, value: object) -> "Role":
+        """Refuse what is no role.
+
+        Raises:
+            InvalidArgumentError: Always; enumerations ask here for values that they do not have.
+        """
+        raise InvalidArgumentError(f"role {value!r}: a role is one of {', '.join(map(repr, map(str, cls)))}")
 
     def __str__(self) -> str:
         """The plain value, as in tables and files."""
