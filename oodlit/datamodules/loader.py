@@ -112,11 +112,15 @@ class StreamLoader:
         self.stream, self.batch_size, self.rank, self.world_size = stream, batch_size, rank, world_size
         share = len(reader_range(len(stream), rank, world_size))
         self.num_workers = min(num_workers, share)  # an idle worker costs seconds to start
-        self._batches = _Batches(stream, transform, batch_size, on_error, decode, rank, world_size)
+        self._batches = self._kind()(stream, transform, batch_size, on_error, decode, rank, world_size)
         # a generator of its own leaves the global random state alone
         self._options: dict[str, Any] = {"num_workers": self.num_workers, "generator": torch.Generator()}
         if self.num_workers:
             self._options |= {"multiprocessing_context": multiprocessing_context, "prefetch_factor": prefetch_factor}
+
+    def _kind(self) -> type["StreamBatches"]:
+        """What forms the batches; loaders of other sources have their own."""
+        return StreamBatches
 
     @property
     def num_samples(self) -> int:
@@ -193,12 +197,12 @@ class StreamLoader:
 
 
 def _as_it_is(batch: Any) -> Any:
-    """The batch itself: `_Batches` has collated it."""
+    """The batch itself: `StreamBatches` has collated it."""
     return batch
 
 
 @dataclass(eq=False)
-class _Batches(IterableDataset[Any]):
+class StreamBatches(IterableDataset[Any]):
     """Collated batches of the range of one reader. Pickled to the workers."""
 
     stream: Stream

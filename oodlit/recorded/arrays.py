@@ -1,0 +1,138 @@
+"""From arrays by name, or a file of them, to the stream of one set."""
+
+import difflib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from oodlit.datamodules.stream import Stream
+from oodlit.errors import InvalidArgumentError, OodlitError
+from oodlit.outputs import Head, Outputs
+from oodlit.recorded.files import Arrays, as_tensor, read_arrays
+from oodlit.recorded.rows import MemoryRows, Rows
+from oodlit.roles import UNKNOWN_CLASSES, Role
+
+FIELDS = ("logits", "features", "labels", "groups", "keys", "class_names")
+"""What a set can consist of; one of the first two is needed."""
+
+Given: TypeAlias = Mapping[str, Any] | Outputs | str | Path
+"""What is taken as the outputs of one set."""
+GivenHead: TypeAlias = Head | nn.Linear | Sequence[Any] | Mapping[str, Any] | str | Path
+"""What is taken as a head: weight and bias, in one of these forms."""
+
+
+def stream_of(name: str, role: Role, given: Given, class_names: Sequence[str] = ()) -> Stream:
+    """The stream of one set.
+
+    Args:
+        name: Name of the set.
+        role: What it is for.
+        given: Arrays by the names of `FIELDS`, a file or folder of them, or `Outputs`. Groups may be names.
+        class_names: Names of the labels, for sets of known classes.
+
+    Raises:
+        InvalidArgumentError: The arrays do not fit each other; names the set.
+        DataError: A file cannot be read.
+    """
+    try:
+        arrays = _arrays(given)
+        rows, own_names = _rows(arrays)
+        names = own_names or (() if role in UNKNOWN_CLASSES or role is Role.SHIFT else tuple(class_names))
+        labels = tuple(class_names) if role is Role.SHIFT else ()
+        return Stream(name, role, MemoryRows(rows), names, label_names=labels)
+    except OodlitError as error:
+        raise type(error)(f"{name!r}: {error}") from error
+
+
+def head_of(given: GivenHead) -> Head:
+    """The head from a `Head`, an `nn.Linear`, a pair (weight, bias), or arrays or a file with "weight" and "bias".
+
+    Raises:
+        InvalidArgumentError: There is no weight, or the shapes do not fit.
+
+    Example:
+        >>> head_of((np.eye(2), np.zeros(2))).num_classes
+        2
+    """
+    if isinstance(given, Head):
+        return given
+    if isinstance(given, nn.Linear):
+        return Head(given.weight, given.bias)
+    if isinstance(given, str | Path):
+        given = read_arrays(given)
+    if isinstance(given, Mapping):
+        if "weight" not in given:
+            raise InvalidArgumentError(f"head: 'weight' is needed, and 'bias' is possible; there is {sorted(given)}")
+        given = [given["weight"], given.get("bias")]
+    parts = list(given)
+    if len(parts) != 2:
+        raise InvalidArgumentError(f"head: {len(parts)} parts; a pair (weight, bias) is needed, bias may be None")
+    weight, bias = (None if part is None else as_tensor(part) for part in parts)
+    if weight is None or not weight.is_floating_point():
+        raise InvalidArgumentError("head: the weight must be floating point, shape (classes, features)")
+    return Head(weight, None if bias is None else bias.to(weight.dtype))
+
+
+def _arrays(given: Given) -> Arrays:
+    if isinstance(given, Outputs):
+        return {name: value for name in FIELDS if (value := getattr(given, name, None)) is not None}
+    if isinstance(given, Mapping):
+        return {name: value for name, value in given.items() if value is not None}
+    if isinstance(given, str | Path):
+        return read_arrays(given)
+    raise InvalidArgumentError(
+        f"a {type(given).__name__}; a mapping with {' or '.join(map(repr, FIELDS[:2]))}, Outputs, or a file is needed"
+    )
+
+
+def _rows(arrays: Arrays) -> tuple[Rows, tuple[str, ...]]:
+    """The rows, and the names of their groups."""
+    for name in arrays.keys() - set(FIELDS):  # others, such as paths, may stand beside them
+        if near := difflib.get_close_matches(str(name).lower(), FIELDS, n=1, cutoff=0.7):
+            raise InvalidArgumentError(f"there is {name!r}; is {near[0]!r} meant? Known are {', '.join(FIELDS)}")
+    values = {name: as_tensor(arrays[name]) for name in FIELDS[:2] if name in arrays}
+    if not values:
+        raise InvalidArgumentError(f"neither logits nor features are there, only {sorted(map(str, arrays))}")
+    count = len(next(iter(values.values())))
+    labels = _integers("labels", arrays.get("labels"), count)
+    groups, names = _groups(arrays, count)
+    keys = _keys(arrays.get("keys"), count)
+    sizes = {name: len(value) for name, value in (*values.items(), ("labels", labels), ("groups", groups))}
+    sizes["keys"] = len(keys)
+    if len(set(sizes.values())) > 1:
+        raise InvalidArgumentError(f"the arrays differ in their number of images: {sizes}")
+    return Rows(values.get("logits"), values.get("features"), labels, groups, keys), names
+
+
+def _groups(arrays: Arrays, count: int) -> tuple[Tensor, tuple[str, ...]]:
+    """Groups as numbers, and their names: given, or those that stand in place of numbers."""
+    given, names = arrays.get("groups"), tuple(str(name) for name in np.asarray(arrays.get("class_names", [])))
+    text = np.asarray(given) if given is not None and not isinstance(given, Tensor) else None
+    if text is None or text.dtype.kind not in "UO":
+        return _integers("groups", given, count), names
+    known = names or tuple(sorted(set(map(str, text))))
+    index = {name: number for number, name in enumerate(known)}
+    if unknown := sorted(set(map(str, text)) - index.keys()):
+        raise InvalidArgumentError(f"group {unknown[0]!r} is not among class_names ({len(known)} names)")
+    return torch.tensor([index[str(name)] for name in text], dtype=torch.int64), known
+
+
+def _integers(name: str, given: Any, count: int) -> Tensor:
+    if given is None:
+        return torch.full((count,), -1)
+    values = as_tensor(given)
+    if values.ndim != 1 or values.is_floating_point() or values.dtype == torch.bool:
+        raise InvalidArgumentError(
+            f"{name} have shape {tuple(values.shape)} and dtype {values.dtype}; integers of shape (images,) are needed"
+        )
+    return values.long()
+
+
+def _keys(given: Any, count: int) -> Sequence[str]:
+    if given is None:
+        return [f"{number:08d}" for number in range(count)]
+    return [key.decode() if isinstance(key, bytes) else str(key) for key in given]

@@ -1,0 +1,107 @@
+"""The data of a run whose backbone has been applied already."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from PIL import Image
+
+from oodlit.datamodules.datamodule import OODDataModule
+from oodlit.datamodules.loader import Batch, StreamBatches, StreamLoader
+from oodlit.datamodules.stream import Stream
+from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.recorded.rows import RowSource
+from oodlit.roles import NAMES_OF_LABELS, Role
+
+
+class RecordedData(OODDataModule):
+    """Streams of recorded outputs; they are read in slices, without worker processes.
+
+    Args:
+        streams: Streams whose sources are `RowSource`s.
+        pictures: Where the images of these keys can be had, for the page; None (default) = nowhere.
+        others: As for `OODDataModule`.
+
+    Raises:
+        InvalidArgumentError: The sets have different numbers of features or classes.
+    """
+
+    def __init__(
+        self,
+        streams: Sequence[Stream],
+        *,
+        pictures: OODDataModule | None = None,
+        batch_size: int = 4096,
+        **others: Any,
+    ) -> None:
+        """Check that all sets come from one backbone."""
+        super().__init__(streams, batch_size=batch_size, **others)
+        self.pictures = pictures
+        shapes = {stream.name: _shape(stream) for stream in streams}
+        like = next(iter(shapes))
+        for name, shape in shapes.items():
+            if shape != shapes[like]:
+                raise InvalidArgumentError(
+                    f"{name!r} has {shape[0]} features and {shape[1]} logits an image, {like!r} has {shapes[like][0]} and"
+                    f" {shapes[like][1]}; all sets must come from one backbone (0 = not recorded)"
+                )
+        self.width, self.num_classes = shapes[like]
+
+    def _loader(self, stream: Stream, rank: int, world_size: int) -> StreamLoader:
+        if not isinstance(stream.source, RowSource):  # thinned, or with its labels in another order
+            return super()._loader(stream, rank, world_size)
+        return RowLoader(stream, batch_size=self.batch_size, rank=rank, world_size=world_size)
+
+    def read_images(self, keys: Iterable[str]) -> dict[str, Image.Image]:
+        """Images by key, where the images themselves are at hand; else none."""
+        return {} if self.pictures is None else self.pictures.read_images(keys)
+
+
+@dataclass(eq=False)
+class RowBatches(StreamBatches):
+    """Batches made of slices of rows."""
+
+    def _read(self, positions: range) -> Iterator[Batch]:
+        source = self.stream.source
+        assert isinstance(source, RowSource)
+        for start in range(positions.start, positions.stop, self.batch_size):
+            stop = min(start + self.batch_size, positions.stop)
+            rows = source.rows(start, stop)
+            if len(rows) != stop - start:
+                raise DataError(f"stream {self.stream.name!r}: {len(rows)} rows for positions {start}..{stop - 1}")
+            batch = Batch(
+                image=rows.joined,
+                label=rows.labels.numpy(),  # type: ignore[typeddict-item]  # as StreamBatches gives them
+                group=rows.groups.numpy(),  # type: ignore[typeddict-item]
+                key=[self.stream.full_key(key) for key in rows.keys],
+                skipped=[],
+            )
+            self._check(batch)
+            yield batch
+
+    def _check(self, batch: Batch) -> None:
+        """Refuse labels and groups that the stream cannot have; what is recorded has no bad samples to skip."""
+        by_label = self.stream.role in NAMES_OF_LABELS
+        names = len(self.stream.class_names)
+        index = batch["label"] if by_label else batch["group"]
+        least = 0 if self.stream.role is Role.TRAIN or (names and not by_label) else -1
+        bad = (index < least) | ((index >= names) if names else False)
+        if bad.any():
+            place = int(bad.argmax())
+            what = "label" if by_label else "group"
+            allowed = f"{least}..{names - 1}" if names else f"at least {least}"
+            raise DataError(f"{batch['key'][place]!r}: {what} {int(index[place])}; {allowed} is needed in this set")
+
+
+class RowLoader(StreamLoader):
+    """Batches of slices of rows, in this process's share."""
+
+    def _kind(self) -> type[StreamBatches]:
+        return RowBatches
+
+
+def _shape(stream: Stream) -> tuple[int, int]:
+    source = stream.source
+    if not isinstance(source, RowSource):
+        raise InvalidArgumentError(f"stream {stream.name!r}: {type(source).__name__} holds no recorded outputs")
+    return source.width, source.num_classes

@@ -1,0 +1,144 @@
+"""Recorded outputs in the place of a backbone: nothing is computed that was recorded."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from oodlit._lightning import pl
+from oodlit.backbones.facts import check_logits
+from oodlit.errors import InvalidArgumentError, RequirementError
+from oodlit.module import OODModule
+from oodlit.outputs import BackboneFacts, Head, Outputs
+
+NO_HEAD = "no head was given with the recorded outputs"
+
+
+class RecordedModule(OODModule):
+    """What an `OODModule` gives, taken from a batch that holds it already: features, then logits, side by side.
+
+    Args:
+        width: Number of features; 0 = none.
+        num_classes: Number of logits; 0 = none, they are then computed where there is a head.
+        head: The head that the recorded features lead to; None = unknown.
+        name: How results call the backbone.
+        fingerprint: That of the backbone, where it is known.
+        head_problem: Why there is no head, where that is known.
+
+    Raises:
+        InvalidArgumentError: The head does not fit the outputs.
+
+    Example:
+        >>> module = RecordedModule(width=2, num_classes=0, head=Head(torch.eye(2)))
+        >>> module(torch.tensor([[1.0, 2.0]])).logits
+        tensor([[1., 2.]])
+    """
+
+    def __init__(
+        self,
+        *,
+        width: int,
+        num_classes: int,
+        head: Head | None = None,
+        name: str = "recorded outputs",
+        fingerprint: str = "",
+        head_problem: str = NO_HEAD,
+    ) -> None:
+        """Check that head and outputs fit."""
+        super(OODModule, self).__init__()  # not that of OODModule: there is no network to load or to look into
+        if head is not None and width and (head.width != width or num_classes not in (0, head.num_classes)):
+            raise InvalidArgumentError(
+                f"head: it makes {head.num_classes} logits of {head.width} features; recorded are {width} features and"
+                f" {num_classes} logits an image (0 = none)"
+            )
+        self.name, self.transform = name, None
+        self.network = nn.Module()  # holds the head, so that it moves with the module
+        if head is not None and width:
+            self.network.register_buffer("weight", head.weight)
+            self.network.register_buffer("bias", head.offset)
+        elif head is not None:
+            head_problem = "the features that the head is for were not recorded"
+        self._width, self._classes, self._fingerprint = width, num_classes, fingerprint
+        self._problem = "" if head is not None and width else head_problem
+
+    @property
+    def head_layers(self) -> tuple[str, ...]:
+        """Recorded outputs have no layers."""
+        return ()
+
+    @property
+    def head_problem(self) -> str:
+        """Why the logits do not follow from the features; empty if they do."""
+        return self._problem
+
+    @property
+    def head(self) -> Head:
+        """The linear head.
+
+        Raises:
+            RequirementError: There is none, or the recorded logits are not its.
+        """
+        if self._problem:
+            raise RequirementError(f"{self.name}: {self._problem}")
+        return Head(self.network.get_buffer("weight"), self.network.get_buffer("bias"))
+
+    def fingerprint_with(self, transform: Callable[..., Any] | None) -> str:
+        """That of the backbone which the outputs come from; empty where nobody knows it."""
+        return self._fingerprint
+
+    def forward(self, images: Tensor) -> Outputs:
+        """Features and logits of rows (batch, features + classes)."""
+        features = images[:, : self._width] if self._width else None
+        logits = images[:, self._width :] if self._classes else None
+        if logits is None and not self._problem:
+            assert features is not None  # else there is a problem with the head
+            logits = self.head(features)
+        return Outputs(logits, features)
+
+    def predict_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Outputs:
+        """The outputs of one batch, with labels, groups and keys."""
+        made = self(batch["image"])
+        return Outputs(made.logits, made.features, labels=batch["label"], groups=batch["group"], keys=batch["key"])
+
+    @torch.no_grad()
+    def probe(
+        self,
+        images: Tensor,
+        num_train: int = 0,
+        *,
+        layers: Sequence[str] = (),
+        precision: pl.plugins.Precision | None = None,
+    ) -> BackboneFacts:
+        """Facts about the outputs from a few rows; whether the head gives the recorded logits is seen here."""
+        made = self(images.to(self.device))
+        if made.logits is not None:
+            check_logits(made.logits, self.name)
+        if self._classes and not self._problem:
+            self._problem = _disagreement(self.head, made)
+        given = {name for name in ("logits", "features") if getattr(made, name) is not None}
+        return BackboneFacts(
+            name=self.name,
+            width=self._width,
+            num_classes=0 if made.logits is None else made.logits.shape[1],
+            head_problem=self._problem,
+            signed_features=made.features is not None and bool((made.features < 0).any()),
+            has_dropout=False,
+            feature_map=False,
+            num_train=num_train,
+            available=frozenset({"labels"} | given | (set() if self._problem else {"head"})),
+            layer_problems=dict.fromkeys(layers, "recorded outputs have no hidden layers"),
+        )
+
+
+def _disagreement(head: Head, made: Outputs) -> str:
+    """How recorded logits differ from those of the head; empty if by the rounding of half precision at most."""
+    logits, features = made.require("logits"), made.require("features")
+    rebuilt = head(features).to(logits)
+    scale = float(logits.abs().max())
+    if torch.allclose(rebuilt, logits, rtol=2e-2, atol=2e-2 * scale):
+        return ""
+    return (
+        f"the recorded logits are not those that the head gives for the recorded features (they differ by up to"
+        f" {float((rebuilt - logits).abs().max()):.3g} where the largest is {scale:.3g})"
+    )

@@ -1,0 +1,168 @@
+"""Recorded outputs of a backbone as a source: the rows of one set, from memory or from disk."""
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oodlit.datamodules.stream import Sample
+from oodlit.errors import InvalidArgumentError
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Outputs of some images; row i of every field belongs to the same image.
+
+    Args:
+        logits: Shape (rows, classes), floating point; None where they were not recorded.
+        features: Shape (rows, features), floating point; None where they were not recorded.
+        labels: Shape (rows,), int64; -1 = no label.
+        groups: Shape (rows,), int64; -1 = no group.
+        keys: The identity of every image within its set.
+    """
+
+    logits: Tensor | None
+    features: Tensor | None
+    labels: Tensor
+    groups: Tensor
+    keys: Sequence[str]
+
+    def __len__(self) -> int:
+        """Number of rows."""
+        return len(self.labels)
+
+    @property
+    def joined(self) -> Tensor:
+        """Features and logits side by side in float32 at least, shape (rows, features + classes)."""
+        parts = [part for part in (self.features, self.logits) if part is not None]
+        return torch.cat([part.float() if part.dtype.itemsize < 4 else part for part in parts], dim=1)
+
+
+@runtime_checkable
+class RowSource(Protocol):
+    """A source whose samples can also be had as rows, many at a time."""
+
+    @property
+    def width(self) -> int:
+        """Number of features; 0 = none were recorded."""
+
+    @property
+    def num_classes(self) -> int:
+        """Number of logits; 0 = none were recorded."""
+
+    def __len__(self) -> int:
+        """Number of images."""
+
+    def rows(self, start: int, stop: int) -> Rows:
+        """Rows start, ..., stop - 1."""
+
+
+class RowSamples:
+    """What every `RowSource` gives as a source of samples; the image of a sample is its features and logits."""
+
+    def __len__(self) -> int:
+        """Number of images."""
+        raise NotImplementedError
+
+    def rows(self, start: int, stop: int) -> Rows:
+        """Rows start, ..., stop - 1."""
+        raise NotImplementedError
+
+    def read(self, start: int, stop: int) -> Iterator[Sample]:
+        """Samples start, ..., stop - 1."""
+        return samples_of(self.rows(start, stop))
+
+    def find(self, keys: Collection[str]) -> Iterator[Sample]:
+        """The samples of these keys."""
+        wanted = set(keys)
+        for start in range(0, len(self), _AT_ONCE):
+            rows = self.rows(start, start + _AT_ONCE)
+            found = [place for place, key in enumerate(rows.keys) if key in wanted]
+            for place in found:
+                yield from samples_of(select(rows, slice(place, place + 1)))
+
+
+class MemoryRows(RowSamples):
+    """Rows held in memory, or memory-mapped arrays.
+
+    Args:
+        rows: All rows.
+
+    Raises:
+        InvalidArgumentError: A field has another shape or number of rows, is no floating point, holds NaN or infinite
+            values, or a key occurs twice.
+
+    Example:
+        >>> none = torch.full((2,), -1)
+        >>> source = MemoryRows(Rows(torch.eye(2), None, none, none, ["a", "b"]))
+        >>> len(source), source.num_classes, [sample.key for sample in source.read(1, 2)]
+        (2, 2, ['b'])
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        if rows.logits is None and rows.features is None:
+            raise InvalidArgumentError("recorded outputs: neither logits nor features are given; at least one is needed")
+        for name in ("logits", "features"):
+            if (value := getattr(rows, name)) is not None:
+                _check_values(name, value, rows.keys)
+        if len(set(rows.keys)) < len(rows.keys):
+            values, counts = np.unique(np.asarray(rows.keys), return_counts=True)
+            raise InvalidArgumentError(
+                f"recorded outputs: key {str(values[counts > 1][0])!r} occurs more than once; a key identifies one image"
+            )
+        self.all = rows
+
+    @property
+    def width(self) -> int:
+        """Number of features; 0 = none were recorded."""
+        return 0 if self.all.features is None else self.all.features.shape[1]
+
+    @property
+    def num_classes(self) -> int:
+        """Number of logits; 0 = none were recorded."""
+        return 0 if self.all.logits is None else self.all.logits.shape[1]
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self.all)
+
+    def rows(self, start: int, stop: int) -> Rows:
+        """Rows start, ..., stop - 1."""
+        return select(self.all, slice(max(start, 0), max(stop, 0)))
+
+
+def select(rows: Rows, part: slice) -> Rows:
+    """Some of the rows."""
+    logits, features = (None if value is None else value[part] for value in (rows.logits, rows.features))
+    return Rows(logits, features, rows.labels[part], rows.groups[part], rows.keys[part])
+
+
+def samples_of(rows: Rows) -> Iterator[Sample]:
+    """Rows one by one, as the samples of a source."""
+    for key, values, label, group in zip(
+        rows.keys, rows.joined, rows.labels.tolist(), rows.groups.tolist(), strict=True
+    ):
+        yield Sample(key, values, label, group)
+
+
+_AT_ONCE = 8192
+
+
+def _check_values(name: str, values: Tensor, keys: Sequence[str]) -> None:
+    if values.ndim != 2 or not values.shape[1]:
+        raise InvalidArgumentError(
+            f"recorded {name} have shape {tuple(values.shape)}; (images, {name}) is needed, one vector per image"
+        )
+    if not values.is_floating_point():
+        raise InvalidArgumentError(f"recorded {name} have dtype {values.dtype}; floating point is needed")
+    for start in range(0, len(values), _AT_ONCE):
+        part = values[start : start + _AT_ONCE]
+        if not bool(part.isfinite().all()):
+            row = start + int((~part.isfinite()).any(dim=1).nonzero()[0])
+            raise InvalidArgumentError(
+                f"recorded {name}: NaN or infinite values, first at {keys[row]!r} (row {row}); leave such images out, or"
+                " look at what the backbone made of them"
+            )
