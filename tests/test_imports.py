@@ -37,10 +37,11 @@ ALLOWED = {
     "results": BASE | {"metrics", "results"},
     "report": BASE | {"metrics", "detectors", "results", "report"},
     "callbacks": ROOMS | {"report"},
+    "recorded": ROOMS | {"recorded"},
     "testing": ROOMS | {"testing"},
-    "cli": ROOMS | {"report", "testing", "cli"},
+    "cli": ROOMS | {"report", "recorded", "testing", "cli"},
     "__main__": {"cli"},
-    "__init__": BASE | {"module", "results"},
+    "__init__": BASE | {"module", "recorded", "results"},
 }
 """What each room may import, at the top of a file, inside a function, or for type checkers alone."""
 

@@ -258,7 +258,8 @@ class Run:
     def _subset(self, info: DatasetInfo) -> Tensor | None:
         """Classes of a known set that has images of a part of them only."""
         known = descriptions().get(info.name)
-        return torch.tensor(sorted(known.label_subset)) if known is not None and known.label_subset else None
+        has_both = known is not None and known.label_subset and self.facts.num_classes  # without logits, no prediction
+        return torch.tensor(sorted(known.label_subset)) if known is not None and has_both else None
 
     def _datasets(self) -> list[DatasetInfo]:
         """All streams, training streams as one."""

@@ -17,10 +17,13 @@ def _types() -> dict[str, Any]:
 
 def evaluate(
     *,
-    backbone: Annotated[Any, _types],
-    data: Annotated[Any, _types],
+    backbone: Annotated[Any, _types] = None,
+    data: Annotated[Any, _types] = None,
     detectors: Annotated[Any, _types] = None,
     fitted: Path | None = None,
+    features: Path | None = None,
+    cache: Path | None = None,
+    cache_dtype: Literal["float32", "float16", "bfloat16"] = "float32",
     out: Path = Path("oodlit-results"),
     head: str | None = None,
     weights: str = "hub",
@@ -47,6 +50,10 @@ def evaluate(
         detectors: a list of detectors: names, or class_path and init_args
         fitted: folder with fitted detectors of an earlier run (its out/fitted), in place of detectors (--detectors null
             does without those of the file); no training images are read then
+        features: a YAML file that names files of features and logits, in place of backbone and data; see
+            docs/features.md
+        cache: a folder: features are recorded there, and later runs read them in place of the backbone
+        cache_dtype: how they are recorded
         out: folder for results, scores, fitted detectors and the page; results of an earlier run there are replaced
         head: name of the final linear layer; found by itself for timm's networks
         weights: a checkpoint file; for a timm name also "hub" or "none" (random weights)
@@ -74,9 +81,17 @@ def evaluate(
     if (detectors is None) == (fitted is None):
         both = ", not both; if the detectors stand in the file, add --detectors null"
         raise UsageError("either detectors or --fitted is needed" + (both if fitted is not None else ""))
+    if features is not None and (backbone is not None or data is not None or cache is not None):
+        raise UsageError("--features takes the place of --backbone, --data and --cache; leave these out")
+    lacking = [name for name, value in (("backbone", backbone), ("data", data)) if value is None]
+    if features is None and lacking:
+        raise UsageError(f"needed but not given: {', '.join(lacking)}")
     from oodlit.cli.console import console, say
     from oodlit.cli.run import run_evaluation
+    from oodlit.recorded.description import read_description
 
+    if features is not None:
+        backbone, data = read_description(features)
     page = run_evaluation(
         backbone,
         data,
@@ -91,6 +106,8 @@ def evaluate(
         },
         loading={"batch_size": batch_size, "num_workers": num_workers},
         max_batches=max_batches,
+        cache=cache,
+        cache_dtype=cache_dtype,
         evaluation={"tpr": tpr, "rule": rule, "strict": strict, "fitted": fitted},
         seed=seed,
         config=resolved_config,

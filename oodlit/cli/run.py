@@ -19,6 +19,7 @@ from oodlit.datamodules import OODDataModule
 from oodlit.detectors import Detector
 from oodlit.errors import InvalidArgumentError
 from oodlit.module import OODModule
+from oodlit.recorded.cache import FeatureCache, has_cache, open_cache
 
 
 def predict_and_print(
@@ -31,6 +32,7 @@ def predict_and_print(
     seed: int = 0,
     record: Mapping[str, Any] | None = None,
     console: Console | None = None,
+    callbacks: Sequence[pl.Callback] = (),
     **evaluation: Any,
 ) -> Path | None:
     """`Trainer.predict` with one progress bar, and the table of its results.
@@ -44,6 +46,7 @@ def predict_and_print(
         seed: Of everything random during the prediction; the caller's random state is left as it was.
         record: Further entries of `run.json`.
         console: Where the table is printed. None = nowhere.
+        callbacks: Further ones.
         evaluation: Arguments of `OODDetection`.
 
     Returns:
@@ -61,8 +64,8 @@ def predict_and_print(
         if console is not None and is_first_process() and (cost := cost_text(detection.detectors)):
             console.print(Text(f"Before the start: {cost}", style="dim"), soft_wrap=True)
         with progress(shown=is_first_process()) as bars:
-            callbacks = [detection, RunProgress(bars)]
-            runner = pl.Trainer(callbacks=callbacks, logger=False, enable_progress_bar=False, **dict(trainer))
+            together = [detection, RunProgress(bars), *callbacks]
+            runner = pl.Trainer(callbacks=together, logger=False, enable_progress_bar=False, **dict(trainer))
             runner.predict(module, data, return_predictions=False)
     assert detection.results is not None  # predict came to its end
     if not runner.is_global_zero:
@@ -83,6 +86,8 @@ def run_evaluation(
     trainer: Mapping[str, Any],
     loading: Mapping[str, int | None],
     max_batches: int | None = None,
+    cache: Path | None = None,
+    cache_dtype: str = "float32",
     evaluation: Mapping[str, Any],
     seed: int = 0,
     config: str = "",
@@ -100,6 +105,8 @@ def run_evaluation(
         trainer: Arguments of Lightning's Trainer.
         loading: "batch_size" and "num_workers" in place of the data's own; None keeps those.
         max_batches: Of each stream, as many images as fill so many batches of every device, spread over it; None = all.
+        cache: Folder of features: recorded there by this run, or read from there in place of the network.
+        cache_dtype: How features are recorded.
         evaluation: Arguments of `OODDetection`.
         seed: Of everything random.
         config: The resolved configuration, kept in the record of the run.
@@ -112,13 +119,22 @@ def run_evaluation(
         InvalidArgumentError: `head` is given for an OODModule, or `out` holds something that no run wrote.
     """
     replaced = check_folder(out, fitted=evaluation.get("fitted"))
-    if replaced and console is not None and is_first_process():
-        console.print(Text(f"{out}: the results of an earlier run are replaced", style="dim"), soft_wrap=True)
+    if replaced:
+        _say(console, f"{out}: the results of an earlier run are replaced")
     data = data.with_loading(**loading)
     if max_batches is not None:
         data = data.with_loading(max_images=max_batches * data.batch_size * int(trainer.get("devices", 1)))
+    module, more = _module(backbone, head=head, weights=weights, seed=seed), dict(evaluation)
+    callbacks: list[pl.Callback] = []
+    if cache is not None and has_cache(cache):
+        module, data = open_cache(cache, module, data)
+        trainer = {**trainer, "precision": "32-true"}  # nothing is computed that half precision would speed up
+        _say(console, f"--cache {cache}: features are read from there, no image goes through the network")
+    elif cache is not None:
+        callbacks, more["train_thresholds"] = [FeatureCache(cache, dtype=cache_dtype)], True  # of all images
+        _say(console, f"--cache {cache}: features are recorded there; runs with the same option will read them")
     return predict_and_print(
-        _module(backbone, head=head, weights=weights, seed=seed),
+        module,
         data,
         detectors,
         out=out,
@@ -126,8 +142,14 @@ def run_evaluation(
         seed=seed,
         record={"config": config} if config else None,
         console=console,
-        **evaluation,
+        callbacks=callbacks,
+        **more,
     )
+
+
+def _say(console: Console | None, text: str) -> None:
+    if console is not None and is_first_process():
+        console.print(Text(text, style="dim"), soft_wrap=True)
 
 
 def _module(backbone: str | nn.Module, *, head: str | None, weights: str | None, seed: int) -> OODModule:

@@ -225,6 +225,7 @@ class StreamBatches(IterableDataset[Any]):
         return whole[part.start : part.stop]
 
     def __iter__(self) -> Iterator[Any]:
+        """The batches of this worker, or the error that ended them."""
         info = get_worker_info()
         positions = self.positions(info.id, info.num_workers) if info else self.positions(0, 1)
         try:

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING
 from oodlit import _lazy
 
 if TYPE_CHECKING:
+    from oodlit.recorded.cache import FeatureCache as FeatureCache
+    from oodlit.recorded.cache import open_cache as open_cache
     from oodlit.recorded.data import RecordedData as RecordedData
     from oodlit.recorded.evaluate import evaluate_arrays as evaluate_arrays
     from oodlit.recorded.module import RecordedModule as RecordedModule

@@ -9,8 +9,7 @@ from oodlit._lightning import pl
 from oodlit.callbacks import OODDetection
 from oodlit.datamodules.classes import as_class_names
 from oodlit.detectors import Detector
-from oodlit.detectors.contract.class_paths import signature
-from oodlit.detectors.contract.registry import detectors as registered
+from oodlit.detectors.contract.every import every_detector
 from oodlit.errors import InvalidArgumentError
 from oodlit.recorded.arrays import Given, GivenHead, head_of, stream_of
 from oodlit.recorded.data import RecordedData
@@ -23,7 +22,7 @@ Detectors = Sequence[Detector] | Mapping[str, Detector]
 
 def evaluate_arrays(
     *,
-    id: Given,  # noqa: A002 - the field's name for it, as in Role.ID
+    id: Given,
     ood: Mapping[str, Given] | Given | None = None,
     train: Given | None = None,
     shift: Mapping[str, Given] | None = None,
@@ -38,11 +37,11 @@ def evaluate_arrays(
 ) -> Results:
     """Fit, score and evaluate detectors on recorded outputs of a backbone; no image and no network is needed.
 
-    A set is a mapping of arrays or tensors, `Outputs`, or a file: `.npz`, `.safetensors`, Parquet, or a folder of `.npy`
-    files, which are memory-mapped. Its parts are "features" (images, features) and "logits" (images, classes), of which
-    one is needed, and, where there are some, "labels" (int, -1 = none), "groups" (number or name of the OOD class),
-    "class_names" (of the groups) and "keys" (identity of the image; else they are numbered). Detectors that do not
-    apply, such as those that need images, are left out with the reason in `results.run["not_applicable"]`.
+    A set is a mapping of arrays or tensors, `Outputs`, or a file: `.npz`, `.safetensors`, Parquet, or a folder of
+    `.npy` files, which are memory-mapped. Its parts are "features" (images, features) and "logits" (images, classes),
+    of which one is needed, and, where there are some, "labels" (int, -1 = none), "groups" (number or name of the OOD
+    class), "class_names" (of the groups) and "keys" (identity of the image; else they are numbered). Detectors that do
+    not apply, such as those that need images, are left out with the reason in `results.run["not_applicable"]`.
 
     Args:
         id: The ID validation images: the positive class of every metric.
@@ -75,6 +74,33 @@ def evaluate_arrays(
         >>> results.value("mean_auroc", dataset="near", detector="msp") > 0.7
         True
     """
+    module, data = recorded_parts(
+        id=id,
+        ood=ood,
+        train=train,
+        shift=shift,
+        unit_tests=unit_tests,
+        head=head,
+        class_names=class_names,
+        name=name,
+        batch_size=batch_size,
+    )
+    return run_recorded(module, data, detectors, out=out, **evaluation)
+
+
+def recorded_parts(
+    *,
+    id: Given,
+    ood: Mapping[str, Given] | Given | None = None,
+    train: Given | None = None,
+    shift: Mapping[str, Given] | None = None,
+    unit_tests: Mapping[str, Given] | None = None,
+    head: GivenHead | None = None,
+    class_names: str | Path | Sequence[str] | None = None,
+    name: str = "recorded outputs",
+    batch_size: int = 4096,
+) -> tuple[RecordedModule, RecordedData]:
+    """Module and data for `trainer.predict`, from what `evaluate_arrays` takes."""
     names = as_class_names(class_names)
     sets: list[tuple[str, Role, Given]] = [("id", Role.ID, id)]
     sets += [] if train is None else [("train", Role.TRAIN, train)]
@@ -85,7 +111,7 @@ def evaluate_arrays(
     module = RecordedModule(
         width=data.width, num_classes=data.num_classes, head=None if head is None else head_of(head), name=name
     )
-    return run_recorded(module, data, detectors, out=out, **evaluation)
+    return module, data
 
 
 def run_recorded(
@@ -107,7 +133,7 @@ def run_recorded(
     """
     with warnings.catch_warnings():
         if detectors is None:  # nobody asked for those that do not apply; the record has the reasons
-            detectors = every_detector()
+            detectors, _ = every_detector()
             warnings.filterwarnings("ignore", message="detector .* is left out", category=UserWarning)
         detection = OODDetection(detectors, output_dir=out, **evaluation)
         trainer = pl.Trainer(
@@ -124,22 +150,13 @@ def run_recorded(
     return detection.results
 
 
-def every_detector() -> dict[str, Detector]:
-    """One instance of every detector that has a default for all its settings, by key."""
-    return {
-        key: kind()
-        for key, kind in registered().items()
-        if all(p.default is not p.empty for p in signature(kind).parameters.values())
-    }
-
-
 def _by_name(role: str, given: Mapping[str, Given] | Given | None) -> dict[str, Given]:
     """Sets by name; one that stands alone takes the name of its role."""
     if given is None:
         return {}
     is_named = isinstance(given, Mapping) and not {"logits", "features"} & given.keys()
     if not is_named:
-        return {role: given}  # type: ignore[dict-item]  # a set, as it has arrays or is a file
+        return {role: given}
     if not given:
         raise InvalidArgumentError(f"{role}: an empty mapping; sets by name are needed")
     return dict(given)  # type: ignore[arg-type]  # names with sets

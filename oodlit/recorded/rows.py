@@ -104,14 +104,14 @@ class MemoryRows(RowSamples):
 
     def __init__(self, rows: Rows) -> None:
         if rows.logits is None and rows.features is None:
-            raise InvalidArgumentError("recorded outputs: neither logits nor features are given; at least one is needed")
+            raise InvalidArgumentError("recorded outputs: neither logits nor features are given; one is needed")
         for name in ("logits", "features"):
             if (value := getattr(rows, name)) is not None:
                 _check_values(name, value, rows.keys)
         if len(set(rows.keys)) < len(rows.keys):
             values, counts = np.unique(np.asarray(rows.keys), return_counts=True)
             raise InvalidArgumentError(
-                f"recorded outputs: key {str(values[counts > 1][0])!r} occurs more than once; a key identifies one image"
+                f"recorded outputs: key {str(values[counts > 1][0])!r} occurs twice; a key identifies one image"
             )
         self.all = rows
 
@@ -163,6 +163,6 @@ def _check_values(name: str, values: Tensor, keys: Sequence[str]) -> None:
         if not bool(part.isfinite().all()):
             row = start + int((~part.isfinite()).any(dim=1).nonzero()[0])
             raise InvalidArgumentError(
-                f"recorded {name}: NaN or infinite values, first at {keys[row]!r} (row {row}); leave such images out, or"
-                " look at what the backbone made of them"
+                f"recorded {name}: NaN or infinite values, first at {keys[row]!r} (row {row}); leave such images out,"
+                " or look at what the backbone made of them"
             )

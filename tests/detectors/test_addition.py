@@ -41,7 +41,7 @@ LINE = "    from oodlit.detectors.logit_gap import LogitGap as LogitGap\n"
 
 PROBE = """
 import oodlit.detectors as d
-from oodlit.cli.demos.detectors import every_detector
+from oodlit.detectors.contract.every import every_detector
 from oodlit.cli.main import main
 from oodlit.testing import check_detector
 from tests.testing.test_all_detectors import SWEPT

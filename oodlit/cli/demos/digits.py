@@ -7,12 +7,12 @@ from rich.console import Console
 
 from oodlit._lightning import pl
 from oodlit.cli.console import progress, status
-from oodlit.cli.demos.detectors import every_detector
 from oodlit.cli.demos.network import DigitsTraining, SmallNetwork
 from oodlit.cli.outcome import check_folder
 from oodlit.cli.quiet import RunProgress, one_thread, quiet
 from oodlit.cli.run import predict_and_print
 from oodlit.datamodules.benchmarks.digits import DigitsBenchmark
+from oodlit.detectors.contract.every import every_detector
 from oodlit.module import OODModule
 
 SETTINGS = {"knn": {"k": 10}}

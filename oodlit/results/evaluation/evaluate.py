@@ -43,7 +43,9 @@ def evaluate(
     notes = _add_values_of_the_classifier(sets, rows, metrics)
     of_training = [metric.name for metric in metrics if "training" in metric.entry.needs]
     if of_training and not sets.train:
-        notes.append(f"{', '.join(of_training)}: not computed, no training images were scored (role 'train')")
+        has_some = any(map(len, sets.of(Role.TRAIN)))
+        why = "the training images have no predictions" if has_some else "no training images were scored (role 'train')"
+        notes.append(f"{', '.join(of_training)}: not computed, {why}")
     thresholds = {}
     for detector in detectors:
         run = _DetectorEvaluation(detector, sets, rows, metrics, notes)
@@ -72,7 +74,7 @@ def _add_values_of_the_classifier(sets: ScoredSets, rows: TableRows, metrics: It
         chosen = [m for m in metrics if m.entry.of_classifier and scored.info.role in m.entry.of]
         if chosen and len(scored) and not scored.is_labelled.any():
             names = ", ".join(metric.name for metric in chosen)
-            notes.append(f"{names} of {scored.info.name!r}: not computed, its images have no labels")
+            notes.append(f"{names} of {scored.info.name!r}: not computed, its images have no {_missing(scored)}s")
             continue
         for name, members in {"": np.arange(len(scored)), **scored.members}.items():
             is_correct = torch.from_numpy(scored.is_correct[members[scored.is_labelled[members]]])
@@ -81,6 +83,11 @@ def _add_values_of_the_classifier(sets: ScoredSets, rows: TableRows, metrics: It
                 value = metric.entry.compute(images)
                 rows.add(Address(MODEL, scored.info.name, name), metric.name, value, n_id=len(images), n_ood=0)
     return notes
+
+
+def _missing(scored: ScoredSet) -> str:
+    """What metrics of right and wrong predictions lack."""
+    return "label" if scored.has_predictions else "prediction"
 
 
 class _DetectorEvaluation:
@@ -153,7 +160,7 @@ class _DetectorEvaluation:
             *names, last = dict.fromkeys(entry.name for entry in lost)
             self.notes.append(
                 f"{self.detector}: {' and '.join(filter(None, (', '.join(names), last)))} of {name!r} not computed,"
-                f" {int((~scored.is_labelled).sum())} of {len(scored)} images have no label"
+                f" {int((~scored.is_labelled).sum())} of {len(scored)} images have no {_missing(scored)}"
             )
         if not self.thresholds.keys() & set(self.settings.der_names):
             missing.add("training")

@@ -22,7 +22,9 @@ class ScoredSet:
         rows: Positions in the per-image table.
         members: Positions within the set of the images of every group to report, by its name.
         is_correct: Whether the prediction is the label; False without label.
-        is_labelled: Whether there is a label; never for what the classifier does not know.
+        is_labelled: Whether there is a label, and a prediction to compare with it; never for what the classifier does
+            not know.
+        has_predictions: Whether any image has a prediction; not where the backbone gives no logits.
     """
 
     info: DatasetInfo
@@ -30,6 +32,7 @@ class ScoredSet:
     members: Mapping[str, np.ndarray]
     is_correct: np.ndarray
     is_labelled: np.ndarray
+    has_predictions: bool = True
 
     def __len__(self) -> int:
         """Number of images."""
@@ -49,17 +52,21 @@ class ScoredSets:
         """Find the rows of every data set."""
         self.scores, self.settings = scores, settings
         names, labels, groups = (scores[name].to_numpy() for name in ("dataset", "label", "group"))
-        is_correct = labels == scores["prediction"].to_numpy()
+        predictions = scores["prediction"].to_numpy()
+        is_correct = labels == predictions
         self.sets: dict[str, ScoredSet] = {}
         for info in datasets:
             rows = np.flatnonzero(names == info.name)
-            labelled = (labels[rows] >= 0) & (info.role in KNOWN_CLASSES)
+            predicted = predictions[rows] >= 0  # -1 where the backbone gives no logits
+            labelled = (labels[rows] >= 0) & predicted & (info.role in KNOWN_CLASSES)
             chosen = () if info.role in NAMES_OF_LABELS else settings.classes.get(info.name, info.class_names)
             members = {n: np.flatnonzero(groups[rows] == i) for i, n in enumerate(info.class_names) if n in chosen}
-            self.sets[info.name] = ScoredSet(info, rows, members, is_correct[rows] & labelled, labelled)
+            self.sets[info.name] = ScoredSet(
+                info, rows, members, is_correct[rows] & labelled, labelled, bool(predicted.any())
+            )
         self.id = self.sets[id_dataset(datasets).name]
         self.tested = [scored for scored in self.sets.values() if scored.info.role is not Role.TRAIN]
-        self.train = [scored for scored in self.of(Role.TRAIN) if len(scored)]
+        self.train = [scored for scored in self.of(Role.TRAIN) if len(scored) and scored.has_predictions]
         self.shifted = [scored for scored in self.of(Role.SHIFT) if len(scored)]
 
     def of(self, role: Role) -> list[ScoredSet]:

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from oodlit.cli.demos.detectors import every_detector
 from oodlit.cli.demos.digits import run_digits
 from oodlit.cli.main import main
 from oodlit.detectors import detectors
+from oodlit.detectors.contract.every import every_detector
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.results import Results
 

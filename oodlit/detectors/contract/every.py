@@ -1,11 +1,11 @@
-"""Every exported detector, as a demo uses it."""
+"""One of every exported detector, for whoever has no choice to make."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from oodlit import detectors
-from oodlit.detectors import Detector
 from oodlit.detectors.contract.class_paths import construct, signature
+from oodlit.detectors.contract.detector import Detector
+from oodlit.detectors.contract.registry import detectors
 from oodlit.errors import UnknownNameError
 
 
@@ -25,7 +25,7 @@ def every_detector(
         UnknownNameError: `settings` names a detector that is not there.
         InvalidArgumentError: A detector has no such argument.
     """
-    known = detectors.detectors()
+    known = detectors()
     for key in settings or {}:
         if key not in known:
             raise UnknownNameError.of("detector", key, known)
@@ -35,11 +35,11 @@ def every_detector(
         given = dict((settings or {}).get(key, {}))
         needed = [p.name for p in signature(kind).parameters.values() if p.default is p.empty and p.name not in given]
         if needed:
-            left_out[key] = f"has no default for {', '.join(needed)}; this demo gives none"
+            left_out[key] = f"has no default for {', '.join(needed)}; none is given here"
             continue
         detector = construct(kind, given, Detector)
         if train_free and detector.required_statistics:
-            left_out[key] = "must be fitted on training images; this demo has none"
+            left_out[key] = "must be fitted on training images; there are none"
             continue
         chosen[key] = detector
     return chosen, left_out

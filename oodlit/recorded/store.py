@@ -1,0 +1,217 @@
+"""Recorded outputs on disk: parts in safetensors, which are memory-mapped, and a manifest in JSON.
+
+A folder holds `cache.json`, `head.safetensors` where the network has a linear head, and one file for some tens of
+megabytes of rows: `features`, `logits` (float32, float16 or bfloat16), `labels`, `groups` (int64), and the keys as
+UTF-8 text one after the other (`keys`, uint8) with the end of each (`key_ends`, int64).
+"""
+
+import json
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from oodlit.atomic import fsync, write_text
+from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.outputs import Head
+from oodlit.recorded.rows import Rows, RowSamples
+from oodlit.results.plain import to_json
+
+MANIFEST, HEAD = "cache.json", "head.safetensors"
+FORMAT = 1
+"""Version of the format; a new number means that older caches can no longer be read."""
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+_ENTRIES = {"backbone", "class_names", "fingerprint", "head_problem", "rows", "streams"}
+PART_BYTES = 64_000_000
+"""Rows are kept in memory until they fill a file of about this size."""
+
+
+@dataclass
+class PartWriter:
+    """Writes the rows of one stream that one process sees, in parts.
+
+    Args:
+        folder: Where to.
+        prefix: Begins the name of every file.
+        dtype: Of features and logits.
+    """
+
+    folder: Path
+    prefix: str
+    dtype: torch.dtype = torch.float32
+    parts: list[tuple[str, int]] = field(default_factory=list)
+    """Files and their rows."""
+    loss: dict[str, float] = field(default_factory=dict)
+    """Largest difference between what came and what is kept, by field; in its own units."""
+    _waiting: list[Rows] = field(default_factory=list)
+    _bytes: int = 0
+
+    def add(self, rows: Rows) -> None:
+        """Keep some rows.
+
+        Raises:
+            InvalidArgumentError: A value is too large for the dtype.
+        """
+        logits, features = (self._converted(name, getattr(rows, name), rows.keys) for name in ("logits", "features"))
+        labels, groups = rows.labels.cpu(), rows.groups.cpu()
+        self._waiting.append(Rows(logits, features, labels, groups, list(rows.keys)))
+        self._bytes += sum(0 if part is None else part.nbytes for part in (logits, features)) + 16 * len(rows)
+        if self._bytes >= PART_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write what is waiting."""
+        waiting = [rows for rows in self._waiting if len(rows)]
+        self._waiting, self._bytes = [], 0
+        if not waiting:
+            return
+        tensors = {
+            name: torch.cat([getattr(rows, name) for rows in waiting]).contiguous()
+            for name in ("logits", "features", "labels", "groups")
+            if getattr(waiting[0], name) is not None
+        }
+        keys = [key.encode(errors="surrogatepass") for rows in waiting for key in rows.keys]
+        tensors["keys"] = torch.from_numpy(np.frombuffer(b"".join(keys) or b"\0", dtype=np.uint8).copy())
+        tensors["key_ends"] = torch.tensor(list(accumulate(map(len, keys))), dtype=torch.int64)
+        name = f"{self.prefix}-{len(self.parts):05d}.safetensors"
+        save_file(tensors, self.folder / name)
+        fsync(self.folder / name)
+        self.parts.append((name, len(keys)))
+
+    def _converted(self, name: str, values: Tensor | None, keys: Sequence[str]) -> Tensor | None:
+        if values is None:
+            return None
+        kept = values.to("cpu", self.dtype)
+        if self.dtype is not torch.float32:
+            lost = (kept.float() - values.cpu()).abs()
+            if bool((kept.isinf() & ~values.cpu().isinf()).any()):
+                row = int((kept.isinf().any(dim=1)).nonzero()[0])
+                raise InvalidArgumentError(
+                    f"cache: {name} of {keys[row]!r} reach {float(values[row].abs().max()):.3g}, which {self.dtype}"
+                    " cannot hold; keep bfloat16 or float32"
+                )
+            self.loss[name] = max(self.loss.get(name, 0.0), float(lost.nan_to_num(0.0).amax()) if len(lost) else 0.0)
+        return kept.clone() if kept.data_ptr() == values.data_ptr() else kept
+
+
+class StoredRows(RowSamples):
+    """The rows of one stream on disk; slices are read when they are asked for.
+
+    Args:
+        folder: Where the parts lie.
+        parts: Files and their rows.
+
+    Raises:
+        DataError: A part is missing, damaged, or does not hold its rows.
+    """
+
+    def __init__(self, folder: Path, parts: Sequence[Sequence[Any]]) -> None:
+        self.folder, self.parts = folder, tuple((str(file), int(rows)) for file, rows in parts)
+        self._ends = list(accumulate(rows for _, rows in self.parts))
+        self._open: dict[str, Any] = {}
+        shapes = {self._check(file, rows) for file, rows in self.parts}
+        if len(shapes) > 1:
+            raise DataError(f"{folder}: its parts have features and logits of different sizes, {sorted(shapes)}")
+        self.width, self.num_classes = shapes.pop() if shapes else (0, 0)
+
+    def _check(self, file: str, rows: int) -> tuple[int, int]:
+        try:
+            part = self._part(file)
+            sizes = {name: part.get_slice(name).get_shape() for name in part.keys()}  # noqa: SIM118 - no mapping
+        except (OSError, SafetensorError) as error:
+            raise DataError(f"{self.folder / file}: missing or damaged ({error}); record anew") from error
+        counts = {size[0] for name, size in sizes.items() if name != "keys"}
+        if counts != {rows} or not {"labels", "groups", "keys", "key_ends"} <= sizes.keys():
+            raise DataError(f"{self.folder / file}: it holds {sizes}; {rows} rows are announced; record anew")
+        return sizes.get("features", [0, 0])[1], sizes.get("logits", [0, 0])[1]
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return self._ends[-1] if self._ends else 0
+
+    def rows(self, start: int, stop: int) -> Rows:
+        """Rows start, ..., stop - 1."""
+        position, stop = max(start, 0), min(stop, len(self))
+        found = []
+        while position < stop:
+            index = bisect_right(self._ends, position)
+            file, rows = self.parts[index]
+            first = self._ends[index] - rows
+            last = min(stop, self._ends[index])
+            found.append(self._slice(file, position - first, last - first))
+            position = last
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            none = torch.zeros(0, dtype=torch.int64)
+            return Rows(torch.zeros(0, self.num_classes), torch.zeros(0, self.width), none, none, [])
+        logits, features = (
+            None if getattr(found[0], name) is None else torch.cat([getattr(part, name) for part in found])
+            for name in ("logits", "features")
+        )
+        labels, groups = (torch.cat([getattr(part, name) for part in found]) for name in ("labels", "groups"))
+        return Rows(logits, features, labels, groups, [key for part in found for key in part.keys])
+
+    def _slice(self, file: str, start: int, stop: int) -> Rows:
+        part = self._part(file)
+        names = set(part.keys())
+        logits, features = (part.get_slice(n)[start:stop] if n in names else None for n in ("logits", "features"))
+        ends = part.get_slice("key_ends")[max(start - 1, 0) : stop].tolist()
+        begins = ends[:-1] if start else [0, *ends[:-1]]
+        ends = ends[1:] if start else ends
+        text = part.get_slice("keys")[begins[0] : ends[-1]].numpy().tobytes()
+        keys = [
+            text[a - begins[0] : b - begins[0]].decode(errors="surrogatepass")
+            for a, b in zip(begins, ends, strict=True)
+        ]
+        return Rows(logits, features, part.get_slice("labels")[start:stop], part.get_slice("groups")[start:stop], keys)
+
+    def _part(self, file: str) -> Any:
+        if file not in self._open:
+            self._open[file] = safe_open(self.folder / file, framework="pt")
+        return self._open[file]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Other processes open the files themselves."""
+        return {**self.__dict__, "_open": {}}
+
+
+def write_manifest(folder: Path, manifest: Mapping[str, Any], head: Head | None) -> None:
+    """Write what makes the parts a whole; the last thing that is written."""
+    if head is not None:
+        save_file({"weight": head.weight.cpu().contiguous(), "bias": head.offset.cpu().contiguous()}, folder / HEAD)
+        fsync(folder / HEAD)
+    write_text(folder / MANIFEST, to_json({"format": FORMAT, **manifest}))
+
+
+def read_manifest(folder: Path) -> tuple[dict[str, Any], Head | None]:
+    """The manifest and the head.
+
+    Raises:
+        DataError: There is none, or it is damaged or of another version.
+    """
+    try:
+        manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        found = manifest.pop("format")
+        lacking = sorted(_ENTRIES - manifest.keys()) if found == FORMAT else []
+    except FileNotFoundError:
+        raise DataError(f"{folder}: no {MANIFEST}, so no whole cache; record it first") from None
+    except (OSError, ValueError, KeyError, AttributeError) as error:
+        raise DataError(f"{folder / MANIFEST}: damaged ({error}); record anew") from error
+    if found != FORMAT:
+        raise DataError(f"{folder}: format {found} of the cache, this version of oodlit reads {FORMAT}; record anew")
+    if lacking:
+        raise DataError(f"{folder / MANIFEST}: damaged, it has no {', '.join(lacking)}; record anew")
+    try:
+        head = load_file(folder / HEAD) if (folder / HEAD).exists() else None
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"{folder / HEAD}: damaged ({error}); record anew") from error
+    return manifest, None if head is None else Head(head["weight"], head["bias"])
