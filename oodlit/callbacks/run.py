@@ -18,6 +18,7 @@ from oodlit.callbacks.record import Record, joined, run_record
 from oodlit.callbacks.rows import ImageRows, check_labels, gather
 from oodlit.callbacks.scoring import Scoring
 from oodlit.datamodules.datamodule import OODDataModule
+from oodlit.datamodules.pipelines.loader import check_complete
 from oodlit.datamodules.sets import descriptions
 from oodlit.datamodules.stream import Stream
 from oodlit.datamodules.thinning import whole_size
@@ -168,6 +169,8 @@ class Run:
         if self.statistics:
             self._lap("training_images")
         self.group = cpu_group()
+        for stream in (s for s in self.streams if s.role is Role.TRAIN):
+            check_complete(stream, self.group)
         synchronize(self.statistics.values(), self.group)
         if self.statistics and self.statistics.num_samples == 0:
             self._refuse_without_training()
@@ -218,6 +221,8 @@ class Run:
         """
         self.finish_fit()
         self._close_streams(self.streams)
+        for stream in (s for s in self.streams if s.role is not Role.TRAIN):
+            check_complete(stream, self.group)
         self._lap("test_images")
         for failed in gather_objects(self.group, self.scoring.failed):
             self.scoring.failed |= failed

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from oodlit.datamodules.generated.unit_test_source import unit_test_stream as unit_test_stream
     from oodlit.datamodules.generated.unit_tests import UNIT_TESTS as UNIT_TESTS
     from oodlit.datamodules.loader import StreamLoader as StreamLoader
+    from oodlit.datamodules.pipelines.shards import shard_pipeline as shard_pipeline
+    from oodlit.datamodules.pipelines.source import PipelineSource as PipelineSource
+    from oodlit.datamodules.pipelines.source import pipeline_stream as pipeline_stream
     from oodlit.datamodules.pool import pooled_stream as pooled_stream
     from oodlit.datamodules.published import build_set as build_set
     from oodlit.datamodules.published import set_stream as set_stream

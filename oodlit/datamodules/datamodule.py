@@ -14,6 +14,8 @@ from oodlit.datamodules.classes import align_streams, as_class_names
 from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.loader import OnError, StreamLoader, Transform
 from oodlit.datamodules.pictures import NoPictureError, NoPictureWarning, picture
+from oodlit.datamodules.pipelines.loader import PipelineLoader
+from oodlit.datamodules.pipelines.source import PipelineSource
 from oodlit.datamodules.stream import Stream, find_samples
 from oodlit.datamodules.thinning import thinned
 from oodlit.datamodules.transforms import without_resize
@@ -142,7 +144,8 @@ class OODDataModule(pl.LightningDataModule):
 
     def _loader(self, stream: Stream, rank: int, world_size: int) -> StreamLoader:
         transform = self._plan.transform
-        return StreamLoader(
+        kind = PipelineLoader if isinstance(stream.source, PipelineSource) else StreamLoader
+        return kind(
             stream,
             without_resize(transform) if stream.prepared and transform is not None else transform,
             batch_size=self.batch_size,

@@ -145,29 +145,34 @@ class StreamLoader:
         """
         if not self.num_samples:
             return
+        digests = array("Q")  # 8 bytes per sample
+        yield from self._counted(digests)
+        if len(digests) != self.num_samples:
+            raise DataError(
+                f"stream {self.stream.name!r}: {len(digests)} samples arrived, {self.num_samples} were announced"
+            )
+        self._check_unique(np.frombuffer(digests, dtype=np.uint64))
+
+    def _counted(self, digests: "array[int]") -> Iterator[Batch]:
+        """The batches as they arrive; `digests` takes those of the keys."""
         if self.num_workers:
             check_movable(self.stream, self._options["multiprocessing_context"], **self._batches.code)
         pin = torch.cuda.is_available()
         loader: DataLoader[Batch] = DataLoader(
             self._batches, batch_size=None, collate_fn=_as_it_is, pin_memory=pin, **self._options
         )
-        digests = array("Q")  # 8 bytes per sample
-        count, largest_group = 0, -1
+        largest_group = -1
         for batch in self._received(loader):
             if isinstance(batch, Failure):
                 raise explained(batch.error, self.stream.name)
             keys = batch["key"] + [key for key, _ in batch["skipped"]]
             digests.extend(key_digest(key) for key in keys)
-            count += len(keys)
             batch["skipped"] = [
                 (key, reason) for key, reason in batch["skipped"]
             ]  # pinning memory turns tuples into lists
             largest_group = max(largest_group, *batch["group"].tolist(), -1)
             batch["label"], batch["group"] = torch.from_numpy(batch["label"]), torch.from_numpy(batch["group"])
             yield batch
-        if count != self.num_samples:
-            raise DataError(f"stream {self.stream.name!r}: {count} samples arrived, {self.num_samples} were announced")
-        self._check_unique(np.frombuffer(digests, dtype=np.uint64))
         if largest_group > 0 and not self.stream.class_names and self.stream.role not in NAMES_OF_LABELS:
             warnings.warn(
                 f"stream {self.stream.name!r}: its images have groups (up to {largest_group}), but the groups have no"
@@ -239,18 +244,8 @@ class StreamBatches(IterableDataset[Any]):
         count = 0
         for sample in self._samples(positions):
             count += 1
-            reason, image = self._image(sample)
-            if image is not None:
-                rows.add(sample, image)
+            if (image := self._add(rows, sample)) is not None:
                 like = image
-            elif self.on_error == "skip":
-                rows.skipped.append((self.stream.full_key(sample.key), reason))
-            else:
-                place = f"{sample.origin}, " if sample.origin else ""
-                raise DataError(
-                    f"stream {self.stream.name!r}: {place}key {sample.key!r}: {reason}"
-                    " - repair the data, or set on_error='skip' to go on and have such samples listed"
-                )
             if count % self.batch_size == 0 or count == len(positions):
                 yield self._batch(rows, like)
                 rows = self._rows(len(positions) - count)
@@ -259,6 +254,21 @@ class StreamBatches(IterableDataset[Any]):
                 f"stream {self.stream.name!r}: the source gave {count} samples for positions"
                 f" {positions.start}..{positions.stop - 1}; {len(positions)} are needed"
             )
+
+    def _add(self, rows: "_Rows", sample: Sample) -> Tensor | None:
+        """Put a sample into its batch; None where it cannot be used and is skipped."""
+        reason, image = self._image(sample)
+        if image is not None:
+            rows.add(sample, image)
+        elif self.on_error == "skip":
+            rows.skipped.append((self.stream.full_key(sample.key), reason))
+        else:
+            place = f"{sample.origin}, " if sample.origin else ""
+            raise DataError(
+                f"stream {self.stream.name!r}: {place}key {sample.key!r}: {reason}"
+                " - repair the data, or set on_error='skip' to go on and have such samples listed"
+            )
+        return image
 
     def _samples(self, positions: range) -> Iterator[Sample]:
         """The samples of the source; where its code fails, the stream and the place are named."""
