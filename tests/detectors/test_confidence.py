@@ -5,7 +5,7 @@ import torch
 
 from oodlit import detectors
 from oodlit.detectors import ASH, BATS, DICE, MSP, ODIN, SCALE, VRA, MCDropout, RankFeat, ReAct, TemperatureScaledMSP
-from oodlit.detectors.contract.registry import detector_classes
+from oodlit.detectors.contract import registry
 from oodlit.outputs import Outputs
 from oodlit.testing.comparison import fitted
 from oodlit.testing.problems import separated_problem
@@ -15,7 +15,7 @@ LOGARITHMS = {"msp", "odin", "relative_cosine", "temperature_scaled_msp"}
 
 def test_which_detectors_score_logarithms_of_probabilities():
     """By their formulas; all others give what their papers average: energies, distances, entropies, probabilities."""
-    kinds = detector_classes()
+    kinds = registry.detectors()
     assert len(kinds) >= 41
     assert {name for name, kind in kinds.items() if kind().log_probability} == LOGARITHMS
 
