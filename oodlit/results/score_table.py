@@ -97,12 +97,12 @@ def checked_estimates(
     for info in pools[1:]:
         needed = needed.append(pd.MultiIndex.from_product([[info.name], detectors, info.class_names]))
     index = pd.MultiIndex.from_arrays([estimates[n] for n in ("dataset", "detector", "ood_class")])
-    places = index.get_indexer(needed) if index.is_unique else None
-    if places is None or (places < 0).any():
-        where = (
-            "a row occurs twice" if places is None else f"no row of {' / '.join(needed[int((places < 0).argmax())])}"
-        )
-        raise InvalidArgumentError(f"estimates: {where}; one for every pool, detector and class is needed")
+    if not index.is_unique:
+        raise InvalidArgumentError("estimates: a row occurs twice; one for every pool, detector and class is needed")
+    places = index.get_indexer(needed)
+    if (places < 0).any():
+        first = " / ".join(map(str, needed[int((places < 0).argmax())]))
+        raise InvalidArgumentError(f"estimates: no row of {first}; one for every pool, detector and class is needed")
     return estimates.iloc[places][list(ESTIMATES)].reset_index(drop=True)
 
 
