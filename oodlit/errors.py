@@ -10,6 +10,7 @@ OodlitError
  ├── NonFiniteScoreError    (ValueError)       NaN where a ranking is formed
  ├── DataError              (RuntimeError)     a shard, sample or label is missing or unreadable
  ├── PreprocessingError     (RuntimeError)     a transform, decoder or data set of the user's fails on a sample
+ ├── RunIsCompleteError     (RuntimeError)     the results of this very run are there already
  ├── LoggingError           (RuntimeError)     loggers failed; every other logger has its values
  └── MissingExtraError      (ImportError)      an optional dependency is not installed
 """
@@ -73,6 +74,10 @@ class PreprocessingError(OodlitError, RuntimeError):
 
     A fault of code, not of data: it is never skipped.
     """
+
+
+class RunIsCompleteError(OodlitError, RuntimeError):
+    """The run that is asked for has come to its end before; its results are there."""
 
 
 class LoggingError(OodlitError, RuntimeError):

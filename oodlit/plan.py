@@ -1,7 +1,7 @@
 """What one run asks of its module and its data module. They read it while the run lasts; nothing is set in them."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 
@@ -14,12 +14,16 @@ class RunPlan:
         use_train: Whether the training streams are read.
         extra_outputs: What the module adds to logits and features: of "images", "hidden", "model".
         hidden_layers: Names in `Outputs.hidden`: submodules, or "feature_map".
+        finished: Names of streams that are not read any more, as an earlier run has read them.
+        done: Batches of other streams that an earlier run has read in this process, by name.
     """
 
     transform: Callable[..., Any] | None = None
     use_train: bool = True
     extra_outputs: frozenset[str] = frozenset()
     hidden_layers: tuple[str, ...] = ()
+    finished: frozenset[str] = frozenset()
+    done: Mapping[str, int] = field(default_factory=dict)
 
 
 def plan_of(part: Any) -> RunPlan | None:

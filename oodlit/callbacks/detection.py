@@ -7,20 +7,25 @@ from typing import Any
 
 from oodlit._lightning import pl, warn_of_two
 from oodlit.callbacks.checks import check_alone, check_is_list, check_packages, check_strategy, warn_of_many_predictions
-from oodlit.callbacks.choice import choose
+from oodlit.callbacks.choice import Choice, choose
 from oodlit.callbacks.earlier_fit import EarlierFit
 from oodlit.callbacks.loggers import log_to_all
 from oodlit.callbacks.output import OutputFolder
+from oodlit.callbacks.progress import Progress, run_key
 from oodlit.callbacks.record import Record
+from oodlit.callbacks.resumed import Resumed, resume
 from oodlit.callbacks.run import Run
 from oodlit.checks import check_int
+from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import Detector, load
 from oodlit.detectors.contract.fitting import name_detectors
-from oodlit.errors import InvalidArgumentError, add_note
+from oodlit.distributed import cpu_group
+from oodlit.errors import InvalidArgumentError, RunIsCompleteError, add_note
 from oodlit.outputs import Outputs
 from oodlit.plan import RunPlan
 from oodlit.results import FindingWarning, Results, Settings
 from oodlit.results.score_table import check_detector_names
+from oodlit.results.storage import is_complete
 
 
 class OODDetection(pl.Callback):
@@ -45,6 +50,11 @@ class OODDetection(pl.Callback):
         unit_test_limit: FPR above which a unit test has failed; default 0.10.
         num_thumbnails: Accepted OOD images kept per detector for the report; default 12.
         record: Gives further entries of `results.run` (and of `run.json`); called once, when all images are scored.
+        resume: True goes on with a run that was killed, from the last point that it had written to `output_dir`, if it
+            is the same: network, transform, data, detectors with their settings and code, precision. Without one it
+            starts anew, and raises `RunIsCompleteError` where the same run has come to its end there.
+        keep_every_s: Least time between two writings of how far the run has come, in seconds; default 60. Writing
+            takes a twentieth of the time at most. 0 = after every batch.
 
     Attributes:
         results: The `Results` of the last run, on every process of the run. Processes that a notebook starts take it
@@ -73,6 +83,8 @@ class OODDetection(pl.Callback):
         unit_test_limit: float = 0.10,
         num_thumbnails: int = 12,
         record: Record = dict,
+        resume: bool = False,
+        keep_every_s: float = 60.0,
     ) -> None:
         super().__init__()
         warn_of_two()
@@ -97,6 +109,7 @@ class OODDetection(pl.Callback):
         self.results: Results | None = None
         self.plan: RunPlan | None = None
         self._record = record
+        self.resume, self.keep_every_s = resume, keep_every_s
         self._run: Run | None = None
         self._output: OutputFolder | None = None
 
@@ -120,10 +133,51 @@ class OODDetection(pl.Callback):
         self.results = None
         chosen = choose(trainer, module, datamodule, self.detectors, self._earlier, strict=self.strict)
         self.plan = chosen.plan(train_thresholds=self.train_thresholds)
-        self._run = run = Run(trainer, module, datamodule, chosen, strict=self.strict, output=self._output)
+        resumed = None
+        if self._output is not None:
+            resumed, chosen, self.plan = self._start(trainer, datamodule, chosen, self.plan, self._output)
+        self._run = run = Run(
+            trainer, module, datamodule, chosen, strict=self.strict, output=self._output, resumed=resumed
+        )
         run.prepare()
         if trainer.predict_loop.return_predictions:
             warn_of_many_predictions(run.num_images, run.facts, processes=trainer.world_size)
+
+    def _start(
+        self,
+        trainer: pl.Trainer,
+        datamodule: OODDataModule,
+        chosen: Choice,
+        plan: RunPlan,
+        output: OutputFolder,
+    ) -> tuple[Resumed, Choice, RunPlan]:
+        """Find what an earlier start of this run has left; choice and plan of the rest of it."""
+        streams = datamodule.planned_streams
+        output.progress = progress = Progress(
+            output.path,
+            key=run_key(chosen, datamodule, trainer, streams),
+            cut={
+                "processes": trainer.world_size,
+                "num_workers": datamodule.num_workers,
+                "batch_size": datamodule.batch_size,
+            },
+            process=trainer.global_rank,
+            every_s=self.keep_every_s,
+        )
+        if self.resume and is_complete(output.path) and Results.load(output.path).run.get("key") == progress.digest:
+            raise RunIsCompleteError(
+                f"{output.path}: this run has come to its end there; load it by Results.load, or repeat it without"
+                " resume=True"
+            )
+        group = cpu_group()
+        kept = progress.start(group, resume=self.resume)
+        within = trainer.limit_predict_batches == 1.0  # else the limit counts from where the run goes on
+        found, chosen, plan = resume(kept, chosen, plan, streams, output, group, within=within)
+        if found.has_fit:
+            self._earlier.origin = chosen.earlier
+        if found.text:
+            pl.utilities.rank_zero_info(f"oodlit: going on after {found.text}")
+        return found, chosen, plan
 
     def on_predict_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0

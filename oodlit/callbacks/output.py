@@ -5,10 +5,11 @@ end one switch replaces them by the new ones, and `unfinished` goes.
 """
 
 import contextlib
+import json
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import pandas as pd
 from PIL import Image
 
 from oodlit.atomic import lock, remove, temporary_folder
+from oodlit.callbacks.progress import Progress
 from oodlit.detectors import Detector, FitOrigin, save
 from oodlit.distributed import Group, gather_objects
 from oodlit.errors import InvalidArgumentError
@@ -36,6 +38,9 @@ class OutputFolder:
         processes: How many there are.
         saved_fit: Folder of fitted detectors that the run uses and must keep; it may lie within `path`.
 
+    Attributes:
+        progress: How far the run has come; set once it is known what run it is.
+
     Raises:
         InvalidArgumentError: Parts of results lie there without the record they belong to, or nothing can be written.
     """
@@ -55,6 +60,20 @@ class OutputFolder:
             self._hold()
         self._numbers: dict[str, int] = {}
         self._kept: set[str] = set()
+        self.progress: Progress
+
+    @property
+    def kept_fit(self) -> Path | None:
+        """The fit of an earlier run that did not come to its end."""
+        folder = self._unfinished / FITTED
+        return folder if folder.is_dir() else None
+
+    def kept_record(self) -> dict[str, Any]:
+        """The record of an earlier run that did not come to its end; empty without one."""
+        try:
+            return dict(json.loads((self._unfinished / unfinished.RUN).read_text(encoding="utf-8")))
+        except (OSError, ValueError):
+            return {}
 
     def begin(
         self,
@@ -81,6 +100,11 @@ class OutputFolder:
                 remove(self._unfinished)
                 folder.rename(self._unfinished)
         gather_objects(group, None)  # nobody writes scores before the folder is the new one
+
+    def go_on(self, datasets: Sequence[DatasetInfo], over: Collection[str]) -> None:
+        """Go on with record and fit of an earlier run; the shares of this process in `over` lie there already."""
+        self._numbers = {info.name: number for number, info in enumerate(datasets)}
+        self._kept |= set(over)
 
     def keep_scores(
         self,
@@ -138,6 +162,7 @@ class OutputFolder:
             keep=self.saved_fit,
         )
         remove(self._unfinished)
+        self.progress.clear()
         return failed[0] if failed else None
 
     def close(self) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -34,6 +35,16 @@ class PoolRows(ImageRows):
         """Make room for the classes."""
         assert self.stream is not None
         self.sums = ClassSums(self.detectors, len(self.stream.class_names))
+
+    def state(self) -> dict[str, Any]:
+        """All that was taken in, as plain values and tensors."""
+        return {**super().state(), "unused": self.unused, "sums": self.sums.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take in what `state` gave, in place of what is here."""
+        super().restore(state)
+        self.unused = list(state["unused"])
+        self.sums.restore(state["sums"])
 
     def add(self, outputs: Outputs, scores: Mapping[str, Tensor]) -> dict[str, NonFiniteScoreError]:
         """Take in one batch; see `ImageRows.add`."""

@@ -47,7 +47,7 @@ def run_record(trainer: pl.Trainer, module: OODModule, datamodule: OODDataModule
             "batch_size": datamodule.batch_size,
             "num_workers": datamodule.num_workers,
             "on_error": datamodule.on_error,
-            "streams": [{"name": s.name, "role": str(s.role), "images": len(s)} for s in datamodule.active_streams],
+            "streams": [{"name": s.name, "role": str(s.role), "images": len(s)} for s in datamodule.planned_streams],
         },
         "trainer": {
             "accelerator": type(trainer.accelerator).__name__,

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -78,6 +79,20 @@ class ImageRows:
             f" first keys: {', '.join(keys[i] for i in rows[:3])};"
             " look at these images and at the logits and features of the backbone for them"
         )
+
+    def state(self) -> dict[str, Any]:
+        """All that was taken in, as plain values and tensors."""
+        return {
+            "keys": self.keys,
+            "integers": torch.cat([torch.zeros(0, 3, dtype=torch.int64), *self.integers]),
+            "scores": torch.cat([torch.zeros(0, len(self.detectors), dtype=torch.float64), *self.scores]),
+            "masked_correct": self.masked_correct,
+        }
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take in what `state` gave, in place of what is here."""
+        self.keys, self.masked_correct = list(state["keys"]), state["masked_correct"]
+        self.integers, self.scores = [state["integers"]], [state["scores"]]
 
     def frame(self, *, detectors: Sequence[str], float32: Collection[str] = ()) -> pd.DataFrame:
         """The rows of this process in the order of arrival.

@@ -15,7 +15,9 @@ from oodlit.callbacks.checks import check_memory, check_train_size
 from oodlit.callbacks.choice import Choice
 from oodlit.callbacks.output import OutputFolder
 from oodlit.callbacks.pool_rows import PoolRows
+from oodlit.callbacks.progress import TRAINING, Kept, can_be_kept, of_statistics, to_statistics
 from oodlit.callbacks.record import Record, joined, run_record
+from oodlit.callbacks.resumed import Resumed
 from oodlit.callbacks.rows import ImageRows, check_labels, gather
 from oodlit.callbacks.scoring import Scoring
 from oodlit.datamodules.datamodule import OODDataModule
@@ -50,11 +52,13 @@ class Run:
         *,
         strict: bool = False,
         output: OutputFolder | None = None,
+        resumed: Resumed | None = None,
     ) -> None:
         self.trainer, self.module, self.datamodule, self.choice = trainer, module, datamodule, choice
         self.facts, self.detectors, self.to_fit = choice.facts, choice.detectors, choice.to_fit
         self.scoring = Scoring(choice.detectors, strict=strict)
         self.output = output
+        self.resumed = resumed or Resumed()
         self.statistics = Statistics()
         self.fitting_done = self.is_fitted = False
         self.group: Group = None
@@ -62,6 +66,9 @@ class Run:
         self.seconds: dict[str, float] = {}
         self.clock = time.perf_counter()
         self.streams: tuple[Stream, ...] = ()
+        """All streams of the results."""
+        self.reading: tuple[Stream, ...] = ()
+        """Those that are read: an earlier run may have read some already."""
         self.rows: dict[str, ImageRows] = {}
         """Of every data set of the results, in their order; training images, which are a sample, as one set."""
 
@@ -72,7 +79,7 @@ class Run:
             RequirementError: There are too few training images, or too little memory.
             InvalidArgumentError: A pool has fewer classes than the network.
         """
-        self.streams = self.datamodule.active_streams
+        self.streams, self.reading = self.datamodule.planned_streams, self.datamodule.active_streams
         names = list(self.detectors)
         for info in self._datasets():
             able = names if info.role is not Role.TRAIN else self._able_to_score_samples()
@@ -82,7 +89,13 @@ class Run:
                 self.rows[info.name] = PoolRows(info.name, able, stream=stream, confidences=of_scores)
             else:
                 self.rows[info.name] = ImageRows(info.name, able, self._subset(info))
+        self.scoring.restore(self.resumed.failed, self.resumed.float64)
+        for name, kept in self.resumed.rows.items():
+            self.rows[name].restore(kept.state["rows"])
+            self.skipped += map(tuple, kept.state["skipped"])
         self._lap("preparation")
+        if self.resumed.has_fit:
+            return
         if any(s.role is Role.TRAIN for s in self.streams):
             check_train_size(self.to_fit, self.facts.num_train)
             self.statistics = make_statistics(self.to_fit, extra=(TrainSample,))
@@ -91,6 +104,9 @@ class Run:
                 f"oodlit: statistics of {self.facts.num_train} training images take up to {needed / 1e6:.1f} MB"
                 " per process"
             )
+            if self.resumed.training is not None:
+                to_statistics(self.resumed.training.state, self.statistics)
+                self.skipped += map(tuple, self.resumed.training.state["skipped"])
 
     @property
     def num_images(self) -> int:
@@ -133,21 +149,45 @@ class Run:
         kinds = [(i.ndim, tuple(i.shape[1:-2]), i.is_floating_point()) for i in (images, like)]
         if len(images) and kinds[0] != kinds[1]:
             raise DataError(
-                f"stream {self.streams[index].name!r}: the images from {batch['key'][0]!r} on have shape"
+                f"stream {self.reading[index].name!r}: the images from {batch['key'][0]!r} on have shape"
                 f" {tuple(images.shape[1:])} and dtype {images.dtype}, those of the ID stream {tuple(like.shape[1:])}"
                 f" and {like.dtype}; all streams must go through the same transform"
             )
 
     def take(self, outputs: Outputs, batch: Any, index: int, *, is_last: bool) -> None:
         """One batch of stream number `index`; the last one of this process, or not."""
-        stream = self.streams[index]
+        stream = self.reading[index]
         self.skipped += batch.get("skipped", [])
         if len(outputs):
             self._take(outputs, stream)
-        if is_last and stream.role is Role.TRAIN and self.streams[index + 1].role is not Role.TRAIN:
+        self.resumed.count(stream.name)
+        # The statistics may be large, and the fit, which is kept, is near when the last training image is in.
+        is_over = is_last and stream.role is not Role.TRAIN
+        if self.output is not None and (is_over or self.output.progress.is_due()):
+            self._keep_progress(stream, is_last=is_last)
+        if is_last and stream.role is Role.TRAIN and self.reading[index + 1].role is not Role.TRAIN:
             self.finish_fit()  # not later: the fit is kept before anything can happen to a test image
         if is_last:
-            self._close_streams(self.streams[: index + 1])
+            self._close_streams(self.reading[: index + 1])
+
+    def _keep_progress(self, stream: Stream, *, is_last: bool) -> None:
+        """Write how far this process has come, so that a run after a kill can go on from here."""
+        assert self.output is not None
+        done = self.resumed.done[stream.name]
+        if stream.role is not Role.TRAIN:
+            self.output.progress.keep(stream.name, Kept(done, is_last, self._state(stream.name)))
+        elif can_be_kept(self.statistics):
+            batches = {s.name: self.resumed.done.get(s.name, 0) for s in self.streams if s.role is Role.TRAIN}
+            state = {**of_statistics(self.statistics), "batches": batches, "skipped": self.skipped}
+            self.output.progress.keep(TRAINING, Kept(done, is_last, state))
+
+    def _state(self, dataset: str) -> dict[str, Any]:
+        return {
+            "rows": self.rows[dataset].state(),
+            "skipped": [(key, reason) for key, reason in self.skipped if key.startswith(f"{dataset}/")],
+            "failed": self.scoring.failed,
+            "float64": sorted(self.scoring.float64),
+        }
 
     def _take(self, outputs: Outputs, stream: Stream) -> None:
         check_labels(outputs, stream)
@@ -178,6 +218,11 @@ class Run:
         if self.statistics:
             self._lap("training_images")
         self.group = cpu_group()
+        if self.resumed.has_fit:
+            self.is_fitted = True
+            if self.output is not None:
+                self.output.go_on(self._datasets(), self.resumed.over)
+            return
         for stream in (s for s in self.streams if s.role is Role.TRAIN):
             check_complete(stream, self.group)
         synchronize(self.statistics.values(), self.group)
@@ -194,6 +239,9 @@ class Run:
             origin = self.choice.earlier if self.choice.kept and self.choice.earlier else self.origin
             self.output.begin(self.record(), self._datasets(), fitted, origin, self.group)
         self._score_train_sample()
+        if self.output is not None and self.train_name:
+            self.output.progress.keep(self.train_name, Kept(0, True, self._state(self.train_name)))
+            self.output.progress.drop(TRAINING)
         self._close_streams([stream for stream in self.streams if stream.role is Role.TRAIN])
 
     def _refuse_without_training(self) -> None:
@@ -210,6 +258,8 @@ class Run:
         """What is known of this run before its results."""
         return {
             **run_record(self.trainer, self.module, self.datamodule, self.choice),
+            **({"key": self.output.progress.digest} if self.output is not None else {}),
+            **({"resumed": self.resumed.text} if self.resumed.text else {}),
             "not_applicable": self.choice.not_applicable | self.scoring.failed,
             "fit_notes": {name: list(d.notes) for name, d in self.detectors.items() if d.notes},
             "confidences": self._confidences() if self._pools() else {},
@@ -238,7 +288,7 @@ class Run:
         """
         self.finish_fit()
         self._close_streams(self.streams)
-        for stream in (s for s in self.streams if s.role is not Role.TRAIN):
+        for stream in (s for s in self.reading if s.role is not Role.TRAIN):
             check_complete(stream, self.group)
         self._lap("test_images")
         for failed in gather_objects(self.group, self.scoring.failed):

@@ -43,6 +43,11 @@ class Scoring:
         """Names of the detectors that go on."""
         return [name for name in self.detectors if name not in self.failed]
 
+    def restore(self, failed: Mapping[str, str], float64: Iterable[str]) -> None:
+        """Leave out what an earlier part of the same run has left out already."""
+        self.failed |= {name: reason for name, reason in failed.items() if name in self.detectors}
+        self.float64 |= set(float64) & self.detectors.keys()
+
     def fit(self, name: str, statistics: Statistics, head: Head | None, dataset: str) -> None:
         """Fit a detector; leave it out if it cannot be fitted."""
         detector = self.detectors[name]

@@ -106,6 +106,11 @@ class OODDataModule(pl.LightningDataModule):
 
         The training streams are left out of a run in which nothing needs them.
         """
+        return tuple(stream for stream in self.planned_streams if stream.name not in self._plan.finished)
+
+    @property
+    def planned_streams(self) -> tuple[Stream, ...]:
+        """What the results of the run are of; some may have been read by an earlier run that this one goes on with."""
         use_train = self._plan.use_train
         return tuple(stream for stream in self.streams if use_train or stream.role is not Role.TRAIN)
 
@@ -156,6 +161,7 @@ class OODDataModule(pl.LightningDataModule):
             world_size=world_size,
             multiprocessing_context=self.multiprocessing_context,
             prefetch_factor=self.prefetch_factor,
+            start=self._plan.done.get(stream.name, 0),
         )
 
     def read_images(self, keys: Iterable[str]) -> dict[str, Image.Image]:

@@ -33,6 +33,7 @@ def identity(stream: Stream) -> dict[str, str | int]:
         "classes": _digest(stream.class_names),
         "labels": _digest(stream.label_names),
         "prepared": stream.prepared,
+        "split": str(stream.split),
         "content": _content(stream.source),
     }
 

@@ -3,7 +3,7 @@
 import math
 import warnings
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
@@ -75,6 +75,7 @@ class StreamLoader:
         world_size: Number of processes that share the stream.
         multiprocessing_context: "fork", "spawn" or "forkserver"; None (default) = the platform's.
         prefetch_factor: Batches that each worker prepares ahead; None (default) = PyTorch's 2.
+        start: Batches of this process's share that are left out, because they were read before. Default 0.
 
     Raises:
         InvalidArgumentError: A number is out of its range.
@@ -100,6 +101,7 @@ class StreamLoader:
         world_size: int = 1,
         multiprocessing_context: str | None = None,
         prefetch_factor: int | None = None,
+        start: int = 0,
     ) -> None:
         if batch_size < 1 or num_workers < 0 or not 0 <= rank < world_size:
             raise InvalidArgumentError(
@@ -112,7 +114,7 @@ class StreamLoader:
         self.stream, self.batch_size, self.rank, self.world_size = stream, batch_size, rank, world_size
         share = len(reader_range(len(stream), rank, world_size))
         self.num_workers = min(num_workers, share)  # an idle worker costs seconds to start
-        self._batches = self._kind()(stream, transform, batch_size, on_error, decode, rank, world_size)
+        self._batches = self._kind()(stream, transform, batch_size, on_error, decode, rank, world_size, start)
         # a generator of its own leaves the global random state alone
         self._options: dict[str, Any] = {"num_workers": self.num_workers, "generator": torch.Generator()}
         if self.num_workers:
@@ -128,8 +130,7 @@ class StreamLoader:
         return sum(map(len, self._ranges()))
 
     def _ranges(self) -> list[range]:
-        workers = max(1, self.num_workers)
-        return [self._batches.positions(worker, workers) for worker in range(workers)]
+        return self._batches.ranges(max(1, self.num_workers))
 
     def __len__(self) -> int:
         """Exact number of batches in this process."""
@@ -217,22 +218,33 @@ class StreamBatches(IterableDataset[Any]):
     decode: Decode
     rank: int
     world_size: int
+    start: int = 0
 
     @property
     def code(self) -> dict[str, object]:
         """What the user brings, by name."""
         return {"transform": self.transform, "decode": self.decode}
 
-    def positions(self, worker: int, workers: int) -> range:
-        """The range of one worker of this rank: the rank's range, cut again."""
+    def ranges(self, workers: int) -> list[range]:
+        """The ranges of the workers of this rank: the rank's range cut again, without what was read before."""
         whole = reader_range(len(self.stream), self.rank, self.world_size)
-        part = reader_range(len(whole), worker, workers)
-        return whole[part.start : part.stop]
+        parts = [reader_range(len(whole), worker, workers) for worker in range(workers)]
+        ranges = [whole[part.start : part.stop] for part in parts]
+        return [part[n * self.batch_size :] for part, n in zip(ranges, self._read_before(ranges), strict=True)]
+
+    def _read_before(self, ranges: Sequence[range]) -> list[int]:
+        """How many batches of each worker are among the first `start`: they come in turns until one has no more."""
+        left, done = [-(-len(part) // self.batch_size) for part in ranges], [0] * len(ranges)
+        for _ in range(min(self.start, sum(left))):
+            fewest = min(n for n, rest in zip(done, left, strict=True) if n < rest)
+            turn = next(w for w, n in enumerate(done) if n == fewest and n < left[w])
+            done[turn] += 1
+        return done
 
     def __iter__(self) -> Iterator[Any]:
         """The batches of this worker, or the error that ended them."""
         info = get_worker_info()
-        positions = self.positions(info.id, info.num_workers) if info else self.positions(0, 1)
+        positions = self.ranges(info.num_workers)[info.id] if info else self.ranges(1)[0]
         try:
             yield from self._read(positions)
         except Exception as error:  # sent as an item: PyTorch replaces errors of workers by its own

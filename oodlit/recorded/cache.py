@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -196,7 +197,16 @@ def open_cache(
         _check_network(folder, manifest, module, data)
     if data is not None:
         stored = {stream.name: _checked(folder, stored, stream) for stream in data.streams}
-    streams = [_stream(folder / manifest["rows"], entry) for entry in stored.values()]
+    elif pools := [name for name, entry in stored.items() if entry["role"] == Role.POOL]:
+        raise InvalidArgumentError(
+            f"{folder}: stream {pools[0]!r} is a pool, and its split belongs to the data; pass data=..."
+        )
+    parts = {name: StoredRows(folder / manifest["rows"], entry["parts"]) for name, entry in stored.items()}
+    streams = (
+        [_stream(entry, parts[name]) for name, entry in stored.items()]
+        if data is None
+        else [replace(stream, source=parts[stream.name]) for stream in data.streams]
+    )
     if lost := [s.name for s in streams if len(s) + len(stored[s.name]["skipped"]) != stored[s.name]["images"]]:
         raise DataError(f"{folder}: not all images of stream {lost[0]!r} are in the cache; record anew")
     recorded = RecordedData(streams, pictures=data, class_names=manifest["class_names"] or None)
@@ -236,15 +246,9 @@ def _checked(folder: Path, stored: Mapping[str, Any], stream: Stream) -> dict[st
     return entry
 
 
-def _stream(folder: Path, entry: Mapping[str, Any]) -> Stream:
-    source = StoredRows(folder, entry["parts"])
-    return Stream(
-        entry["name"],
-        Role(entry["role"]),
-        source,
-        tuple(entry["class_names"]),
-        label_names=tuple(entry["label_names"]),
-    )
+def _stream(entry: Mapping[str, Any], source: StoredRows) -> Stream:
+    names, labels = tuple(entry["class_names"]), tuple(entry["label_names"])
+    return Stream(entry["name"], Role(entry["role"]), source, names, label_names=labels)
 
 
 def _rows_of(outputs: Outputs, stream: Stream) -> Rows:

@@ -50,7 +50,8 @@ class RecordedData(OODDataModule):
     def _loader(self, stream: Stream, rank: int, world_size: int) -> StreamLoader:
         if not isinstance(stream.source, RowSource):  # thinned, or with its labels in another order
             return super()._loader(stream, rank, world_size)
-        return RowLoader(stream, batch_size=self.batch_size, rank=rank, world_size=world_size)
+        start = self._plan.done.get(stream.name, 0)
+        return RowLoader(stream, batch_size=self.batch_size, rank=rank, world_size=world_size, start=start)
 
     def read_images(self, keys: Iterable[str]) -> dict[str, Image.Image]:
         """Images by key, where the images themselves are at hand; else none."""

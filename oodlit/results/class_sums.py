@@ -1,6 +1,7 @@
 """What the estimation images of a pool leave: exact sums of their confidences, by detector and class."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -57,6 +58,20 @@ class ClassSums:
         """Add 64-bit digests of images, estimation or test, to their classes: the order leaves no trace in a sum."""
         signed = np.array([digest % 2**64 for digest in digests], dtype=np.uint64).view(np.int64)
         self._digests.index_add_(0, groups, torch.from_numpy(signed))
+
+    def state(self) -> dict[str, Any]:
+        """All sums, as plain tensors."""
+        sums, squares = (
+            {n: torch.from_numpy(v) for n, v in s.to_columns().items()} for s in (self._sums, self._squares)
+        )
+        return {"sums": sums, "squares": squares, "digests": self._digests}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take in what `state` gave, in place of what is here."""
+        self._sums, self._squares = (
+            ExactSums.from_columns({n: v.numpy() for n, v in state[kind].items()}) for kind in ("sums", "squares")
+        )
+        self._digests = state["digests"]
 
     def frame(self, *, detectors: Sequence[str]) -> pd.DataFrame:
         """One row per detector and class, integers all: those of several processes add up, see `estimates`."""

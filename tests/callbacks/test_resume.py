@@ -1,0 +1,234 @@
+"""A run that was killed goes on where it was, and ends as if nothing had happened."""
+
+import json
+import signal
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from oodlit import Results
+from oodlit.callbacks import OODDetection
+from oodlit.datamodules.datamodule import OODDataModule
+from oodlit.datamodules.loader import StreamLoader
+from oodlit.datamodules.thinning import thinned
+from oodlit.detectors import KNN, MSP, Energy, Mahalanobis, ReAct, RelativeMahalanobis, ViM
+from oodlit.errors import DataError, RunIsCompleteError
+from tests.callbacks.support import make_module, make_streams, make_trainer
+from tests.callbacks.test_processes import start
+
+BATCHES = {"train": 38, "val": 8, "far": 8, "tests": 2, "shifted": 3}
+"""Of 4 images each."""
+
+
+def some_detectors() -> list:
+    return [MSP(), Energy(), Mahalanobis(), RelativeMahalanobis(), ViM(), KNN(k=5), ReAct()]
+
+
+class KillAt:
+    """Counts forward passes of a network, and ends the run at one of them."""
+
+    def __init__(self, number: int | None) -> None:
+        self.number, self.seen = number, 0
+
+    def __call__(self, module, inputs) -> None:
+        self.seen += 1
+        if self.seen == self.number:
+            raise DataError("killed")
+
+
+def run(out: Path, *, kill_at: int | None = None, resume: bool = True, every: float = 0.0, **options):
+    """One start of the run: its results, and the number of forward passes after the probe."""
+    module, counter = make_module(), KillAt(None)
+    detectors = options.pop("detectors", None) or some_detectors()
+    detection = OODDetection(detectors, output_dir=out, resume=resume, keep_every_s=every, num_thumbnails=0)
+    data = OODDataModule(options.pop("streams", None) or make_streams(), **({"batch_size": 4} | options))
+
+    original = module.predict_step
+
+    def predict_step(*arguments, **named):
+        counter(None, None)
+        return original(*arguments, **named)
+
+    module.predict_step = predict_step
+    counter.number = kill_at
+    if kill_at is None:
+        make_trainer(detection).predict(module, data, return_predictions=False)
+    else:
+        with pytest.raises(DataError, match="killed"):
+            make_trainer(detection).predict(module, data, return_predictions=False)
+    return detection.results, counter.seen
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    out = tmp_path_factory.mktemp("whole")
+    run(out)
+    return Results.load(out)
+
+
+def check_same(results: Results, whole: Results) -> None:
+    pd.testing.assert_frame_equal(results.scores, whole.scores)
+    pd.testing.assert_frame_equal(results.table, whole.table)
+    for entry in ("datasets", "detectors", "settings", "thresholds", "counts", "data", "fit_notes", "skipped"):
+        assert results.run[entry] == whole.run[entry], entry
+
+
+@given(kill_at=st.integers(1, sum(BATCHES.values())), workers=st.sampled_from([0, 0, 2]))
+@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_killed_anywhere_it_ends_the_same(whole, tmp_path_factory, kill_at, workers):
+    out = tmp_path_factory.mktemp("killed")
+    run(out, kill_at=kill_at, num_workers=workers)
+    results, passes = run(out, num_workers=workers)
+    check_same(Results.load(out), whole)
+    check_same(results, whole)
+    assert passes <= sum(BATCHES.values()) - kill_at + 1 + (BATCHES["shifted"] if kill_at > 56 else 0)
+    assert not (out / ".progress").exists()
+    assert not (out / "unfinished").exists()
+
+
+def test_killed_again_and_again(whole, tmp_path):
+    passes = 0
+    for kill_at in (3, 20, 18, 9, 2, 5):
+        _, seen = run(tmp_path, kill_at=kill_at)
+        passes += seen - 1
+    results, seen = run(tmp_path)
+    check_same(results, whole)
+    assert passes + seen == sum(BATCHES.values())
+
+
+def test_what_was_not_written_in_time_is_read_again(whole, tmp_path):
+    run(tmp_path, kill_at=45, every=1000.0)  # within the ID stream
+    results, seen = run(tmp_path, every=1000.0)
+    check_same(results, whole)
+    assert seen == sum(BATCHES.values()) - BATCHES["train"]
+
+
+def test_without_resume_everything_is_read_again(whole, tmp_path):
+    run(tmp_path, kill_at=50)
+    results, seen = run(tmp_path, resume=False)
+    check_same(results, whole)
+    assert seen == sum(BATCHES.values())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"detectors": [MSP(), Mahalanobis()]},
+        {"streams": make_streams(num_ood=20)},
+        {"on_error": "skip"},
+    ],
+    ids=["detectors", "data", "policy"],
+)
+def test_another_run_starts_anew(tmp_path, change):
+    run(tmp_path, kill_at=50)
+    _, seen = run(tmp_path, **change)
+    assert seen > sum(BATCHES.values()) - 5
+
+
+@pytest.mark.parametrize("change", [{"batch_size": 8}, {"num_workers": 2}], ids=["batches", "workers"])
+def test_streams_that_were_over_are_kept_if_they_are_cut_otherwise(whole, tmp_path, change):
+    run(tmp_path, kill_at=50)  # within the OOD stream
+    results, seen = run(tmp_path, **change)
+    pd.testing.assert_frame_equal(results.scores, whole.scores, rtol=1e-5)
+    left = sum(BATCHES[name] for name in ("far", "tests", "shifted"))
+    assert seen <= left
+
+
+def test_a_finished_run_is_not_repeated(whole, tmp_path):
+    run(tmp_path)
+    with pytest.raises(RunIsCompleteError, match="has come to its end"):
+        run(tmp_path)
+    check_same(Results.load(tmp_path), whole)
+    run(tmp_path, resume=False)
+    _, seen = run(tmp_path, detectors=[MSP()])
+    assert seen
+
+
+def test_a_detector_that_failed_before_stays_out(tmp_path):
+    def broken() -> list:
+        return [MSP(), FailsOnce()]
+
+    FailsOnce.calls = 0
+    run(tmp_path, kill_at=50, detectors=broken())
+    results, _ = run(tmp_path, detectors=broken())
+    assert results.detectors == ("msp",)
+    assert "failed on 'val'" in results.run["not_applicable"]["fails_once"]
+
+
+class FailsOnce(MSP):
+    """Fails on its first batch alone."""
+
+    calls = 0
+
+    def _score(self, outputs):
+        FailsOnce.calls += 1
+        if FailsOnce.calls == 1:
+            raise ValueError("once")
+        return super()._score(outputs)
+
+
+def test_damaged_progress_is_named(tmp_path):
+    run(tmp_path, kill_at=20)
+    (file,) = (tmp_path / ".progress").glob("*.pt")
+    file.write_bytes(file.read_bytes()[:100])
+    with pytest.raises(DataError, match=r"\.pt: damaged .*start without resuming"):
+        run(tmp_path)
+    _, seen = run(tmp_path, resume=False)
+    assert seen == sum(BATCHES.values())
+
+
+def test_a_damaged_fit_is_made_anew(whole, tmp_path):
+    run(tmp_path, kill_at=50)
+    tensors = tmp_path / "unfinished" / "fitted" / "detectors.safetensors"
+    tensors.write_bytes(tensors.read_bytes()[:100])
+    results, seen = run(tmp_path)
+    check_same(results, whole)
+    assert seen == sum(BATCHES.values())
+
+
+@given(
+    total=st.integers(1, 40),
+    batch_size=st.integers(1, 7),
+    workers=st.integers(1, 4),
+    world_size=st.integers(1, 3),
+    data=st.data(),
+)
+def test_a_stream_goes_on_where_it_was(total, batch_size, workers, world_size, data):
+    stream = next(s for s in make_streams() if s.name == "val")
+    stream = thinned(stream, min(total, len(stream)))
+    rank = data.draw(st.integers(0, world_size - 1))
+    whole = StreamLoader(stream, batch_size=batch_size, rank=rank, world_size=world_size)
+    ranges = whole._batches.ranges(workers)
+    batches = [len(range(0, len(part), batch_size)) for part in ranges]
+    start = data.draw(st.integers(0, sum(batches)))
+    rest = StreamLoader(stream, batch_size=batch_size, rank=rank, world_size=world_size, start=start)
+    left = rest._batches.ranges(workers)
+    assert sum(len(range(0, len(part), batch_size)) for part in left) == sum(batches) - start
+    # PyTorch takes the workers in turns, and passes over those that have no more.
+    turns = sorted((turn, worker) for worker, count in enumerate(batches) for turn in range(count))
+    before = [[worker for _, worker in turns[:start]].count(worker) for worker in range(workers)]
+    assert left == [part[n * batch_size :] for part, n in zip(ranges, before, strict=True)]
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+@pytest.mark.parametrize("kill_at", [10, 40])
+def test_a_killed_process_goes_on(tmp_path, processes, kill_at):
+    words = [sys.executable, "-m", "tests.callbacks.resume_script", str(processes)]
+    killed = start([*words, str(tmp_path / "out"), str(kill_at)], timeout=300)
+    assert killed.returncode != 0
+    assert killed.returncode == -signal.SIGKILL or processes > 1
+    done = start([*words, str(tmp_path / "out"), "0"], timeout=300)
+    assert done.returncode == 0, done.stderr[-4000:]
+    done_passes = int(done.stdout.split("passes ")[-1].split()[0])
+    plain = start([*words, str(tmp_path / "plain"), "0"], timeout=300)
+    assert plain.returncode == 0, plain.stderr[-4000:]
+    all_passes = int(plain.stdout.split("passes ")[-1].split()[0])
+    one, other = (Results.load(tmp_path / name) for name in ("out", "plain"))
+    check_same(one, other)
+    assert done_passes <= all_passes - kill_at + 4
+    assert "going on after" in done.stderr
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["resumed"]
