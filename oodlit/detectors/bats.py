@@ -48,8 +48,6 @@ class BATS(Shaping):
         " paper takes those that the batch normalisation stores; how the authors chose l is not known, its values count"
         " as tuned on OOD data",
     )
-    floor: Tensor
-    cap: Tensor
 
     def __init__(self, spread: float = 1.05, then: Detector | None = None) -> None:
         super().__init__()

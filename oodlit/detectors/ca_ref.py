@@ -40,8 +40,6 @@ class CARef(Detector):
         "https://arxiv.org/abs/2503.00325",
         "a class that is never predicted takes the mean of all training images",
     )
-    means: Tensor
-    least: Tensor
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         means, note = mean_by_class(statistics)

@@ -59,11 +59,6 @@ class CADRef(Detector):
         "g is kept positive; without 1 / GEN as g; a class that is never predicted takes the mean of all training"
         " images",
     )
-    means: Tensor
-    least: Tensor
-    signs: Tensor
-    level: Tensor
-    above_median: Tensor
 
     def __init__(self, confidence: Literal["energy", "max_logit", "msp"] = "energy") -> None:
         super().__init__()

@@ -55,8 +55,6 @@ class CoP(Detector):
         " and one axis is always left over;"
         " how the authors chose the shares is not known, they count as tuned on OOD data",
     )
-    mean: Tensor
-    rest: Tensor
 
     def __init__(self, variance: float = 0.99) -> None:
         super().__init__()

@@ -64,10 +64,6 @@ class CoRP(Detector):
         " M follows from the width by default; how the authors chose their settings is not known, they count as tuned"
         " on OOD data",
     )
-    mean: Tensor
-    rest: Tensor
-    directions: Tensor
-    phases: Tensor
 
     def __init__(self, variance: float = 0.5, gamma: float = 3.0, size: int | None = None, seed: int = 0) -> None:
         super().__init__()

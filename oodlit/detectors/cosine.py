@@ -51,7 +51,6 @@ class Cosine(Detector):
         2023,
         "https://arxiv.org/abs/2306.00826",
     )
-    directions: Tensor
 
     def __init__(self, concepts: Concepts = "means") -> None:
         super().__init__()

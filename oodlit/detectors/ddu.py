@@ -76,13 +76,6 @@ class DDU(Detector):
         "https://arxiv.org/abs/2102.11582",
         "equal class weights; covariances divided by n; 'tied' by default, as the full form does not fit ImageNet",
     )
-    origin: Tensor
-    whiten: Tensor
-    whitened_means: Tensor
-    class_means: Tensor
-    means: Tensor
-    factors: Tensor
-    log_norms: Tensor
 
     def __init__(self, covariance: Literal["full", "tied", "diagonal"] = "tied", max_bytes: int = 4 * 2**30) -> None:
         super().__init__()

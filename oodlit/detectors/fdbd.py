@@ -41,8 +41,6 @@ class FDBD(Detector):
         "https://arxiv.org/abs/2312.11536",
         "sum over the classes in place of the mean: a constant factor",
     )
-    inverse_distances: Tensor
-    mean: Tensor
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`

@@ -41,7 +41,6 @@ class KLMatching(Detector):
         "https://arxiv.org/abs/1911.11132",
         "class posteriors from the training images, as in the NINCO evaluation",
     )
-    log_means: Tensor
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         probabilities = statistics[ClassProbabilities]

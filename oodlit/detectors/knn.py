@@ -53,9 +53,6 @@ class KNN(Detector):
         "a sample of the training images is chosen by the hash of their keys",
     )
     host_buffers = frozenset({"bank", "norms", "neighbour"})
-    bank: Tensor
-    norms: Tensor
-    neighbour: Tensor
 
     def __init__(self, k: int | None = None, bank_size: int | None = None) -> None:
         super().__init__()

@@ -68,21 +68,6 @@ class LaRD(Detector):
         "https://proceedings.mlr.press/v244/arnez24a.html",
         "density of the latent representation itself, without the entropy over dropout passes",
     )
-    mean: Tensor
-    basis: Tensor
-    # mahalanobis
-    origin: Tensor
-    whiten: Tensor
-    whitened_means: Tensor
-    class_means: Tensor
-    # knn
-    bank: Tensor
-    norms: Tensor
-    neighbour: Tensor
-    # gmm
-    factors: Tensor
-    shifts: Tensor
-    log_weights: Tensor
 
     def __init__(
         self,

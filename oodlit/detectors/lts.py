@@ -51,7 +51,6 @@ class LTS(Detector):
         "https://arxiv.org/abs/2409.01175",
         "the mean of the bias is not multiplied; r = 1 where no feature is positive",
     )
-    constant: Tensor
 
     def __init__(self, percentile: float = 95.0) -> None:
         super().__init__()

@@ -40,10 +40,6 @@ class Mahalanobis(Detector):
         "https://arxiv.org/abs/1807.03888",
         "penultimate features only, no input perturbation, as in the NINCO evaluation",
     )
-    origin: Tensor
-    whiten: Tensor
-    whitened_means: Tensor
-    class_means: Tensor
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         for name, value in class_gaussians(statistics).items():

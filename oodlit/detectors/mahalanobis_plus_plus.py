@@ -40,10 +40,6 @@ class MahalanobisPlusPlus(Detector):
         2025,
         "https://arxiv.org/abs/2505.18032",
     )
-    origin: Tensor
-    whiten: Tensor
-    whitened_means: Tensor
-    class_means: Tensor
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         for name, value in class_gaussians(statistics, UnitMoments).items():

@@ -43,8 +43,6 @@ class NCI(Detector):
         2025,
         "https://arxiv.org/abs/2311.01479",
     )
-    weight: Tensor
-    mean: Tensor
 
     def __init__(self, alpha: float = 1e-4) -> None:
         super().__init__()

@@ -65,9 +65,6 @@ class NECO(Detector):
         " |h| below in all networks, where their code has |x| for DeiT and Swin; a negative largest logit keeps the"
         " direction of the score",
     )
-    mean: Tensor
-    scale: Tensor
-    axes: Tensor
 
     def __init__(self, variance: float = 0.7, dim: int | None = None, *, max_logit: bool = True) -> None:
         super().__init__()

@@ -57,8 +57,6 @@ class NNGuide(Detector):
         "https://arxiv.org/abs/2309.14888",
         "the 1 % of the training images is chosen by the hash of their keys",
     )
-    bank: Tensor
-    offset: Tensor
 
     def __init__(self, k: int = 10, bank_size: int = 12_811) -> None:
         super().__init__()

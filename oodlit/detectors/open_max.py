@@ -59,11 +59,6 @@ class OpenMax(Detector):
         "https://arxiv.org/abs/1511.06233",
         "Euclidean distances; from a sample of at most 50 000 training images; the log odds in place of -P(unknown)",
     )
-    means: Tensor
-    shapes: Tensor
-    scales: Tensor
-    starts: Tensor
-    offset: Tensor
 
     def __init__(self, tail: int = 20, alpha: int = 10) -> None:
         super().__init__()

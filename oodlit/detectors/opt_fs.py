@@ -66,11 +66,6 @@ class OptFS(Detector):
         "from at most 50 000 training images; the norm of theta, 1000 for the energy, is that of the authors' code,"
         " where a comment has 10",
     )
-    weight: Tensor
-    bias: Tensor
-    low: Tensor
-    width: Tensor
-    theta: Tensor
 
     def __init__(self, bins: int = 100, form: Literal["projection", "energy"] = "projection") -> None:
         super().__init__()

@@ -62,7 +62,6 @@ class ReAct(Shaping):
         "https://arxiv.org/abs/2111.12797",
         "99th percentile of training images by default, as in the NINCO and ViM evaluations",
     )
-    clip: Tensor
 
     def __init__(self, percentile: float = 99.0, threshold: float | None = None, then: Detector | None = None) -> None:
         super().__init__()

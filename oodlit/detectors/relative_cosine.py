@@ -55,7 +55,6 @@ class RelativeCosine(Detector):
         "https://arxiv.org/abs/2306.00826",
         "log of the probability; on text embeddings it is MCM (Y. Ming, NeurIPS 2022, arXiv 2211.13445)",
     )
-    directions: Tensor
 
     def __init__(self, concepts: Concepts = "means", temperature: float = 1.0) -> None:
         super().__init__()

@@ -37,11 +37,6 @@ class RelativeMahalanobis(Detector):
         2021,
         "https://arxiv.org/abs/2106.09022",
     )
-    origin: Tensor
-    whiten: Tensor
-    whitened_means: Tensor
-    class_means: Tensor
-    whiten_total: Tensor
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         for name, value in class_gaussians(statistics).items():

@@ -37,11 +37,6 @@ class RelativeMahalanobisPlusPlus(Detector):
         2025,
         "https://arxiv.org/abs/2505.18032",
     )
-    origin: Tensor
-    whiten: Tensor
-    whitened_means: Tensor
-    class_means: Tensor
-    whiten_total: Tensor
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         for name, value in class_gaussians(statistics, UnitMoments).items():

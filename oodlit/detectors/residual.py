@@ -45,8 +45,6 @@ class Residual(Detector):
         2022,
         "https://arxiv.org/abs/2203.10807",
     )
-    origin: Tensor
-    residual: Tensor
 
     def __init__(self, dim: int | None = None) -> None:
         super().__init__()

@@ -39,7 +39,6 @@ class SHE(Detector):
         "https://openreview.net/forum?id=KkazG4lgKL",
         "the simplified inner product, as in the authors' code",
     )
-    patterns: Tensor
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         facts = statistics[CorrectMeans]

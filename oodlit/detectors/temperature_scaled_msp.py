@@ -47,7 +47,6 @@ class TemperatureScaledMSP(Detector):
         " outputs of held-out images to follow it; the likelihood is convex in 1/T and maximised by bisection of its"
         " derivative instead of L-BFGS",
     )
-    temperature: Tensor
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         sample = statistics[TrainSample].outputs

@@ -78,9 +78,6 @@ class ViM(Detector):
         "https://arxiv.org/abs/2203.10807",
         "the logarithm of the authors' softmax form: same order up to a monotone map",
     )
-    origin: Tensor
-    residual: Tensor
-    alpha: Tensor
 
     def __init__(self, dim: int | None = None) -> None:
         super().__init__()

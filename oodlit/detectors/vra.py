@@ -47,8 +47,6 @@ class VRA(Shaping):
         "https://arxiv.org/abs/2302.11716",
         "1st and 99th percentile by default; those of the paper are the preset p60-p95",
     )
-    floor: Tensor
-    cap: Tensor
 
     def __init__(self, low: float = 1.0, high: float = 99.0, then: Detector | None = None) -> None:
         super().__init__()

@@ -73,12 +73,6 @@ class WeiPer(Detector):
         "mean histograms of 1000 training images, where the authors take 300 000; one draw of the perturbations, where"
         " they average over several; an even width of the moving average reaches one bin farther down",
     )
-    weight: Tensor
-    bias: Tensor
-    range: Tensor
-    range_of_logits: Tensor
-    typical: Tensor
-    typical_of_logits: Tensor
 
     def __init__(
         self,

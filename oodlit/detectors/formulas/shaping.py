@@ -29,8 +29,6 @@ class Shaping(Detector):
 
     then: Detector | None
     """What scores the new logits; None = `Energy()`."""
-    weight: Tensor
-    bias: Tensor
 
     @abstractmethod
     def _prepare(self, statistics: Statistics, head: Head) -> None:
