@@ -5,8 +5,7 @@ from typing import final
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.predicted_means import mean_by_class, relative_errors, smallest_norm
 from oodlit.detectors.statistics import PredictedMeans, Statistics
 from oodlit.outputs import Head, Outputs

@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.predicted_means import mean_by_class, relative_errors, smallest_norm
 from oodlit.detectors.statistics import PredictedMeans, Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError

@@ -8,8 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.checks import check_int
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.gaussian import (
     DOUBLE_ERROR,
     RELATIVE_FLOOR,

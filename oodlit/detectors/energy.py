@@ -5,8 +5,7 @@ from typing import final
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.contract.detector import TrainFreeDetector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Reference, TrainFreeDetector
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 

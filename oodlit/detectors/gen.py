@@ -6,8 +6,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.checks import check_int
-from oodlit.detectors.contract.detector import TrainFreeDetector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Reference, TrainFreeDetector
 from oodlit.detectors.formulas.softmax import log_complements, log_softmax
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs

@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.contract.detector import Detector, TrainFreeDetector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Detector, Reference, TrainFreeDetector
 from oodlit.detectors.contract.registry import detector_hint
 from oodlit.detectors.energy import Energy
 from oodlit.detectors.formulas.shaping import scores_alone

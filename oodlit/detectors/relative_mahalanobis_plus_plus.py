@@ -5,8 +5,7 @@ from typing import final
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.gaussian import class_distances, class_gaussians, squared_norms, total_whitening
 from oodlit.detectors.statistics import Statistics, UnitMoments
 from oodlit.outputs import Head, Outputs
