@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from oodlit.checks import check_choice
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.percentile import check_percentile
 from oodlit.detectors.formulas.shaping import Shaping, check_non_negative, largest_mask, non_negative_features, num_kept
 from oodlit.detectors.statistics import Statistics
-from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head
 
 
@@ -61,8 +61,7 @@ class ASH(Shaping):
         self, variant: Literal["s", "p", "b"] = "s", percentile: float = 90.0, then: Detector | None = None
     ) -> None:
         super().__init__()
-        if variant not in ("s", "p", "b"):
-            raise InvalidArgumentError(f"ASH: variant={variant!r}; 's', 'p' or 'b' is needed")
+        check_choice("ASH", "variant", variant, ("s", "p", "b"))
         self.variant = variant
         self.percentile = check_percentile("ASH", percentile)
         self.then = self._check_then(then)

@@ -5,10 +5,10 @@ from typing import ClassVar, final
 from jaxtyping import Float
 from torch import Tensor
 
+from oodlit.checks import check_positive
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.shaping import Shaping
 from oodlit.detectors.statistics import ClassMoments, Statistics
-from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head
 
 
@@ -50,8 +50,7 @@ class BATS(Shaping):
 
     def __init__(self, spread: float = 1.05, then: Detector | None = None) -> None:
         super().__init__()
-        if not 0 < spread < float("inf"):
-            raise InvalidArgumentError(f"BATS: spread={spread}; a positive, finite number is needed")
+        check_positive("BATS", "spread", spread)
         self.spread = spread
         self.then = self._check_then(then)
 

@@ -6,10 +6,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from oodlit.checks import check_choice
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.predicted_means import mean_by_class, relative_errors, smallest_norm
 from oodlit.detectors.statistics import PredictedMeans, Statistics, TrainSample
-from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs
 
 LEAST_LEVEL = 0.1
@@ -61,8 +61,7 @@ class CADRef(Detector):
 
     def __init__(self, confidence: Literal["energy", "max_logit", "msp"] = "energy") -> None:
         super().__init__()
-        if confidence not in ("energy", "max_logit", "msp"):
-            raise InvalidArgumentError(f"CADRef: confidence={confidence!r}; 'energy', 'max_logit' or 'msp' is needed")
+        check_choice("CADRef", "confidence", confidence, ("energy", "max_logit", "msp"))
         self.confidence = confidence
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:

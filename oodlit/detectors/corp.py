@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import check_int
+from oodlit.checks import check_int, check_positive
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.principal_axes import axes_by_share, check_share
 from oodlit.detectors.statistics import (
@@ -17,7 +17,6 @@ from oodlit.detectors.statistics import (
     fourier_map,
     fourier_moments,
 )
-from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs
 
 
@@ -67,8 +66,7 @@ class CoRP(Detector):
     def __init__(self, variance: float = 0.5, gamma: float = 3.0, size: int | None = None, seed: int = 0) -> None:
         super().__init__()
         self.variance = check_share("CoRP", "variance", variance)
-        if not 0 < gamma < float("inf"):
-            raise InvalidArgumentError(f"CoRP: gamma={gamma}; a positive, finite number is needed")
+        check_positive("CoRP", "gamma", gamma)
         check_int("CoRP", "size", size, optional=True)
         check_int("CoRP", "seed", seed, at_least=0)
         self.gamma, self.size, self.seed = gamma, size, seed

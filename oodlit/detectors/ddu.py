@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import check_int
+from oodlit.checks import check_choice, check_int
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.gaussian import (
     DOUBLE_ERROR,
@@ -17,7 +17,6 @@ from oodlit.detectors.formulas.gaussian import (
     class_gaussians,
 )
 from oodlit.detectors.statistics import ClassCovariances, ClassMoments, ClassVariances, Statistic, Statistics
-from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import BackboneFacts, Head, Outputs
 
 STATISTICS: dict[str, type[ClassCovariances | ClassVariances | ClassMoments]] = {
@@ -78,8 +77,7 @@ class DDU(Detector):
 
     def __init__(self, covariance: Literal["full", "tied", "diagonal"] = "tied", max_bytes: int = 4 * 2**30) -> None:
         super().__init__()
-        if covariance not in STATISTICS:
-            raise InvalidArgumentError(f"DDU: covariance={covariance!r}; 'full', 'tied' or 'diagonal' is needed")
+        check_choice("DDU", "covariance", covariance, STATISTICS)
         check_int("DDU", "max_bytes", max_bytes)
         self.covariance = covariance
         self.max_bytes = max_bytes

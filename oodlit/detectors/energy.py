@@ -5,8 +5,8 @@ from typing import final
 from jaxtyping import Float
 from torch import Tensor
 
+from oodlit.checks import check_positive
 from oodlit.detectors.contract import Reference, TrainFreeDetector
-from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 
 
@@ -36,8 +36,7 @@ class Energy(TrainFreeDetector):
 
     def __init__(self, temperature: float = 1.0) -> None:
         super().__init__()
-        if not 0 < temperature < float("inf"):
-            raise InvalidArgumentError(f"Energy: temperature={temperature}; a positive, finite number is needed")
+        check_positive("Energy", "temperature", temperature)
         self.temperature = temperature
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:

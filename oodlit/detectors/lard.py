@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import check_int
+from oodlit.checks import check_choice, check_int
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.gaussian import class_distances, class_gaussians
 from oodlit.detectors.formulas.neighbours import default_k, kth_distances
@@ -78,8 +78,7 @@ class LaRD(Detector):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if density not in ("mahalanobis", "knn", "gmm"):
-            raise InvalidArgumentError(f"LaRD: density={density!r}; 'mahalanobis', 'knn' or 'gmm' is needed")
+        check_choice("LaRD", "density", density, ("mahalanobis", "knn", "gmm"))
         check_int("LaRD", "dim", dim, optional=True)
         check_int("LaRD", "k", k, optional=True)
         check_int("LaRD", "components", components)

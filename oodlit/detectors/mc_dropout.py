@@ -8,10 +8,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from oodlit.checks import check_int
+from oodlit.checks import check_choice, check_int
 from oodlit.detectors.contract import Reference, TrainFreeDetector
 from oodlit.detectors.statistics import hash_strings
-from oodlit.errors import InvalidArgumentError, RequirementError
+from oodlit.errors import RequirementError
 from oodlit.outputs import BackboneFacts, Outputs
 
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
@@ -56,8 +56,7 @@ class MCDropout(TrainFreeDetector):
     def __init__(self, passes: int = 30, measure: Literal["entropy", "max"] = "entropy", seed: int = 0) -> None:
         super().__init__()
         check_int("MCDropout", "passes", passes)
-        if measure not in ("entropy", "max"):
-            raise InvalidArgumentError(f"MCDropout: measure={measure!r}; 'entropy' or 'max' is needed")
+        check_choice("MCDropout", "measure", measure, ("entropy", "max"))
         self.passes = passes
         self.measure = measure
         self.seed = seed

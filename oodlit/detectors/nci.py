@@ -6,9 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from oodlit.checks import check_positive
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.statistics import FeatureMean, Statistics
-from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs
 
 
@@ -45,8 +45,7 @@ class NCI(Detector):
 
     def __init__(self, alpha: float = 1e-4) -> None:
         super().__init__()
-        if not 0 <= alpha < float("inf"):
-            raise InvalidArgumentError(f"NCI: alpha={alpha}; a finite number >= 0 is needed")
+        check_positive("NCI", "alpha", alpha, or_zero=True)
         self.alpha = alpha
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:

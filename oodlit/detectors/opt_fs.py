@@ -7,11 +7,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from oodlit.checks import check_int
+from oodlit.checks import check_choice, check_int
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.percentile import percentile
 from oodlit.detectors.statistics import Statistics, TrainSample
-from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs
 
 LOW, HIGH = 0.1, 99.9
@@ -69,8 +68,7 @@ class OptFS(Detector):
     def __init__(self, bins: int = 100, form: Literal["projection", "energy"] = "projection") -> None:
         super().__init__()
         check_int("OptFS", "bins", bins)
-        if form not in ("projection", "energy"):
-            raise InvalidArgumentError(f"OptFS: form={form!r}; 'projection' or 'energy' is needed")
+        check_choice("OptFS", "form", form, ("projection", "energy"))
         self.bins, self.form = bins, form
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:

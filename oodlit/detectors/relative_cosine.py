@@ -5,6 +5,7 @@ from typing import ClassVar, final
 from jaxtyping import Float
 from torch import Tensor
 
+from oodlit.checks import check_positive
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.concepts import (
     Concepts,
@@ -15,7 +16,6 @@ from oodlit.detectors.formulas.concepts import (
 )
 from oodlit.detectors.formulas.softmax import log_max_probability
 from oodlit.detectors.statistics import Statistics
-from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs
 
 
@@ -57,10 +57,7 @@ class RelativeCosine(Detector):
 
     def __init__(self, concepts: Concepts = "means", temperature: float = 1.0) -> None:
         super().__init__()
-        if not 0 < temperature < float("inf"):
-            raise InvalidArgumentError(
-                f"RelativeCosine: temperature={temperature}; a positive, finite number is needed"
-            )
+        check_positive("RelativeCosine", "temperature", temperature)
         self.concepts = concepts
         self.temperature = temperature
         self.needs = concept_needs("RelativeCosine", concepts)

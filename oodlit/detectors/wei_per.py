@@ -7,12 +7,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import check_int
+from oodlit.checks import check_int, check_positive
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.histograms import Bins, divergence, smoothed
 from oodlit.detectors.formulas.perturbed_head import perturbed_logits
 from oodlit.detectors.statistics import Statistics, TrainSample
-from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs
 
 LEAST, LEAST_OF_LOGITS = 0.01, 0.025
@@ -92,8 +91,7 @@ class WeiPer(Detector):
         check_int("WeiPer", "seed", seed, at_least=0)
         weights = {"strength": strength, "logits_weight": logits_weight, "softmax_weight": softmax_weight}
         for name, number in weights.items():
-            if not 0 <= number < float("inf"):
-                raise InvalidArgumentError(f"WeiPer: {name}={number}; a finite number >= 0 is needed")
+            check_positive("WeiPer", name, number, or_zero=True)
         self.copies, self.strength, self.bins, self.images, self.seed = copies, strength, bins, images, seed
         self.logits_weight, self.softmax_weight = logits_weight, softmax_weight
         self.smooth, self.smooth_logits = smooth, smooth_logits

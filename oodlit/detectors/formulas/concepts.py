@@ -5,9 +5,8 @@ from typing import Literal
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import memo_key
+from oodlit.checks import check_choice, memo_key
 from oodlit.detectors.statistics import ClassMoments, Statistic, Statistics
-from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs, unit
 
 Concepts = Literal["means", "head"]
@@ -20,8 +19,7 @@ def concept_needs(owner: str, concepts: str) -> frozenset[str]:
     Raises:
         InvalidArgumentError: `concepts` is neither "means" nor "head".
     """
-    if concepts not in ("means", "head"):
-        raise InvalidArgumentError(f"{owner}: concepts={concepts!r}; 'means' or 'head' is needed")
+    check_choice(owner, "concepts", concepts, ("means", "head"))
     return frozenset({"features"} if concepts == "means" else {"features", "head"})
 
 
