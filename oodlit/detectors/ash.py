@@ -9,9 +9,14 @@ from torch import Tensor
 from oodlit.checks import check_choice
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.percentile import check_percentile
-from oodlit.detectors.formulas.shaping import Shaping, check_non_negative, largest_mask, non_negative_features, num_kept
-from oodlit.detectors.statistics import Statistics
-from oodlit.outputs import Head
+from oodlit.detectors.formulas.shaping import (
+    Shaped,
+    Shaping,
+    check_non_negative,
+    largest_mask,
+    non_negative_features,
+    num_kept,
+)
 
 
 @final
@@ -32,7 +37,7 @@ class ASH(Shaping):
 
     Example:
         >>> from oodlit.detectors import MaxLogit, fit
-        >>> from oodlit.outputs import Outputs
+        >>> from oodlit.outputs import Head, Outputs
         >>> detector, head = ASH(variant="b", percentile=50.0, then=MaxLogit()), Head(torch.eye(4))
         >>> fit([detector], [], head)
         >>> x = torch.tensor([[4.0, 1.0, 3.0, 0.0]])  # 4 and 3 stay, each becomes 8 / 2
@@ -40,9 +45,7 @@ class ASH(Shaping):
         [4.0]
     """
 
-    needs = frozenset({"features", "head"})
     requirements = (non_negative_features,)
-    invariances = frozenset({"class_permutation"})
     presets: ClassVar = {
         "s-90": {"variant": "s", "percentile": 90.0},
         "b-65": {"variant": "b", "percentile": 65.0},
@@ -66,12 +69,7 @@ class ASH(Shaping):
         self.percentile = check_percentile("ASH", percentile)
         self.then = self._check_then(then)
 
-    def _prepare(self, statistics: Statistics, head: Head) -> None:
-        """There is nothing to derive."""
-
-    def _shape(
-        self, features: Float[Tensor, "batch features"]
-    ) -> tuple[Float[Tensor, "batch features"], Float[Tensor, " batch"] | None]:
+    def _shape(self, features: Float[Tensor, "batch features"]) -> Shaped:
         check_non_negative(self, features)
         k = num_kept(features.shape[1], self.percentile)
         mask = largest_mask(features, k)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from oodlit.checks import check_positive
 from oodlit.detectors.contract import Detector, Reference
-from oodlit.detectors.formulas.shaping import Shaping
+from oodlit.detectors.formulas.shaping import Shaped, Shaping
 from oodlit.detectors.statistics import ClassMoments, Statistics
 from oodlit.outputs import Head
 
@@ -32,9 +32,7 @@ class BATS(Shaping):
         BATS(spread=3.25)
     """
 
-    needs = frozenset({"features", "head"})
     statistics = (ClassMoments,)
-    invariances = frozenset({"class_permutation"})
     presets: ClassVar = {"imagenet": {"spread": 1.05}, "cifar10": {"spread": 3.25}}
     tuned_presets: ClassVar = frozenset(presets)
     reference = Reference(
@@ -60,7 +58,5 @@ class BATS(Shaping):
         self.register_buffer("floor", mean - reach)
         self.register_buffer("cap", mean + reach)
 
-    def _shape(
-        self, features: Float[Tensor, "batch features"]
-    ) -> tuple[Float[Tensor, "batch features"], Float[Tensor, " batch"] | None]:
+    def _shape(self, features: Float[Tensor, "batch features"]) -> Shaped:
         return features.clamp(self.floor.to(features.dtype), self.cap.to(features.dtype)), None

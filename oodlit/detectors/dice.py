@@ -7,7 +7,7 @@ from torch import Tensor
 
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.percentile import check_percentile, percentile
-from oodlit.detectors.formulas.shaping import Shaping
+from oodlit.detectors.formulas.shaping import Shaped, Shaping
 from oodlit.detectors.statistics import FeatureMean, Statistics
 from oodlit.outputs import Head
 
@@ -38,9 +38,7 @@ class DICE(Shaping):
         tensor([3.])
     """
 
-    needs = frozenset({"features", "head"})
     statistics = (FeatureMean,)
-    invariances = frozenset({"class_permutation"})
     presets: ClassVar = {"imagenet": {"percentile": 70.0}, "cifar": {"percentile": 90.0}}
     reference = Reference(
         "DICE: Leveraging Sparsification for Out-of-Distribution Detection",
@@ -60,7 +58,5 @@ class DICE(Shaping):
         kept = contribution > percentile(contribution, self.percentile)
         self.register_buffer("weight", head.weight * kept)
 
-    def _shape(
-        self, features: Float[Tensor, "batch features"]
-    ) -> tuple[Float[Tensor, "batch features"], Float[Tensor, " batch"] | None]:
+    def _shape(self, features: Float[Tensor, "batch features"]) -> Shaped:
         return features, None

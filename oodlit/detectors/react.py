@@ -9,7 +9,7 @@ from torch import Tensor
 
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.percentile import check_percentile, percentile
-from oodlit.detectors.formulas.shaping import Shaping
+from oodlit.detectors.formulas.shaping import Shaped, Shaping
 from oodlit.detectors.statistics import Statistic, Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head
@@ -42,9 +42,7 @@ class ReAct(Shaping):
         tensor([0.7311])
     """
 
-    needs = frozenset({"features", "head"})
     statistics: tuple[type[Statistic], ...] = (TrainSample,)
-    invariances = frozenset({"class_permutation"})
     presets: ClassVar = {
         "p99-train": {"percentile": 99.0},
         "p90-val": {"percentile": 90.0},
@@ -82,7 +80,5 @@ class ReAct(Shaping):
             )
         self.register_buffer("clip", torch.tensor(clip, dtype=torch.float64, device=head.weight.device))
 
-    def _shape(
-        self, features: Float[Tensor, "batch features"]
-    ) -> tuple[Float[Tensor, "batch features"], Float[Tensor, " batch"] | None]:
+    def _shape(self, features: Float[Tensor, "batch features"]) -> Shaped:
         return features.clamp(max=self.clip.to(features.dtype)), None

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.percentile import check_percentile, percentile
-from oodlit.detectors.formulas.shaping import Shaping
+from oodlit.detectors.formulas.shaping import Shaped, Shaping
 from oodlit.detectors.statistics import Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head
@@ -34,9 +34,7 @@ class VRA(Shaping):
         VRA(low=60.0, high=95.0)
     """
 
-    needs = frozenset({"features", "head"})
     statistics = (TrainSample,)
-    invariances = frozenset({"class_permutation"})
     presets: ClassVar = {"p1-p99": {"low": 1.0, "high": 99.0}, "p60-p95": {"low": 60.0, "high": 95.0}}
     reference = Reference(
         "VRA: Variational Rectified Activation for Out-of-distribution Detection",
@@ -63,9 +61,7 @@ class VRA(Shaping):
             value = statistics.memo(("feature_percentile", percent), partial(percentile, features, percent))
             self.register_buffer(name, torch.tensor(value, dtype=torch.float64, device=head.weight.device))
 
-    def _shape(
-        self, features: Float[Tensor, "batch features"]
-    ) -> tuple[Float[Tensor, "batch features"], Float[Tensor, " batch"] | None]:
+    def _shape(self, features: Float[Tensor, "batch features"]) -> Shaped:
         floor, cap = self.floor.to(features.dtype), self.cap.to(features.dtype)
         # A mask of ones and zeros as factor: selecting by a mask of truth values takes ten times as long on a CPU.
         kept = torch.ge(features, floor, out=torch.empty_like(features))

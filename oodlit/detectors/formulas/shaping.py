@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Set as AbstractSet
-from typing import TypeGuard, final
+from typing import TypeAlias, TypeGuard, final
 
 import torch
 from jaxtyping import Bool, Float
@@ -21,23 +21,26 @@ LARGEST_EXPONENT = 500.0
 """Bound on the exponent of a factor of the features: logits stay finite in float64."""
 
 
+Shaped: TypeAlias = tuple[Float[Tensor, "batch features"], Float[Tensor, " batch"] | None]
+"""New features, and the logarithm of a factor of each row (None = 1)."""
+
+
 class Shaping(Detector):
     """A change of the features, or of the head, before another detector scores the new logits.
 
     Subclasses fill in `_prepare` and `_shape`, and store the detector that scores as `then` (None = `Energy()`).
     """
 
+    needs = frozenset({"features", "head"})
+    invariances = frozenset({"class_permutation"})
     then: Detector | None
     """What scores the new logits; None = `Energy()`."""
 
-    @abstractmethod
-    def _prepare(self, statistics: Statistics, head: Head) -> None:
+    def _prepare(self, statistics: Statistics, head: Head) -> None:  # most have a state, two have none
         """Derive the state; the buffers `weight` and `bias` hold the head already and may be replaced."""
 
     @abstractmethod
-    def _shape(
-        self, features: Float[Tensor, "batch features"]
-    ) -> tuple[Float[Tensor, "batch features"], Float[Tensor, " batch"] | None]:
+    def _shape(self, features: Float[Tensor, "batch features"]) -> Shaped:
         """New features, and the logarithm of a factor of each row (None = 1)."""
 
     @final
