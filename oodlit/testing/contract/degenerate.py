@@ -13,8 +13,6 @@ from oodlit.testing.comparison import fitted
 from oodlit.testing.contract.scores import auroc_of
 from oodlit.testing.problems import Problem, ProblemFactory, select
 
-__all__ = ["check_degenerate_training", "check_logit_constant"]
-
 MIN_AUROC = 0.9
 """What must be left of the separation of the problem."""
 

@@ -11,18 +11,6 @@ from oodlit.testing.clauses import Check, Factory, clause, declares, examples
 from oodlit.testing.comparison import assert_same_ranking, assert_same_scores, fitted
 from oodlit.testing.problems import Problem, ProblemFactory
 
-__all__ = [
-    "check_class_permutation",
-    "check_feature_affine",
-    "check_feature_rotation",
-    "check_feature_scale",
-    "check_larger_residual_is_worse",
-    "check_logit_shift",
-    "check_logit_shift_equivariance",
-    "check_mean_is_best",
-    "rename_classes",
-]
-
 INVARIANCES = {
     "logit_shift": "Adding a constant to all logits of an image leaves its score.",
     "logit_shift_equivariance": "Adding a constant to all logits of an image adds it to the score.",

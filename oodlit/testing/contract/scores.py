@@ -14,16 +14,6 @@ from oodlit.testing.comparison import assert_same_scores, fitted
 from oodlit.testing.problems import Problem, ProblemFactory, cut, select
 from oodlit.testing.shorten import shorten
 
-__all__ = [
-    "check_batches_in_score",
-    "check_finite_on_extremes",
-    "check_half_precision",
-    "check_higher_is_id",
-    "check_inference_mode",
-    "check_nan_is_refused",
-    "check_score_form",
-]
-
 MIN_AUROC = 0.95
 
 

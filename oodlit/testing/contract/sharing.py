@@ -16,8 +16,6 @@ from oodlit.testing.comparison import assert_same_scores, fit_on, fitted
 from oodlit.testing.problems import Problem, ProblemFactory, select
 from oodlit.testing.shorten import shorten
 
-__all__ = ["check_layouts", "check_shared_tensors"]
-
 _DERIVED = (
     "predictions",
     "max_logits",
