@@ -47,8 +47,7 @@ def auroc_of(scores: Tensor, is_id: Tensor) -> float:
 
 
 def _on(data: Problem, device: str) -> Problem:
-    parts = {name: getattr(data, name).to(device) for name in ("train", "id", "ood", "head")}
-    return replace(data, **parts)
+    return data.mapped(lambda outputs: outputs.to(device), data.head.to(device))
 
 
 @clause("higher-is-id", "A higher score means more in-distribution.")
@@ -198,7 +197,7 @@ def _passed_again(data: Problem) -> Problem:
     def again(outputs: Outputs) -> Outputs:
         return data.model.outputs(outputs.require("images").clone(), labels=outputs.labels, keys=outputs.keys)
 
-    return replace(data, train=again(data.train), id=again(data.id), ood=again(data.ood))
+    return data.mapped(again)
 
 
 def _fit_and_score(factory: Factory, data: Problem) -> tuple[Detector, Tensor]:

@@ -133,4 +133,4 @@ def _arranged(data: Problem, arrange: Callable[[Tensor], Tensor]) -> Problem:
         hidden = {n: arrange(v) if v.ndim == 4 else v for n, v in (outputs.hidden or {}).items()}
         return replace(outputs, hidden=hidden)
 
-    return replace(data, train=arranged(data.train), id=arranged(data.id), ood=arranged(data.ood))
+    return data.mapped(arranged)
