@@ -8,6 +8,7 @@ NEEDED = (
     "oodlit/__init__.py",
     "oodlit/py.typed",
     "oodlit/cli/main.py",
+    "oodlit/datamodules/sets/ninco_classes.csv",
     "oodlit/report/template.html",
     "oodlit/results/published/timm_accuracy.csv",
     "oodlit/testing/__init__.py",
