@@ -9,6 +9,8 @@ NEEDED = (
     "oodlit/py.typed",
     "oodlit/cli/main.py",
     "oodlit/datamodules/sets/ninco_classes.csv",
+    "oodlit/report/bars.svg",
+    "oodlit/report/histogram.svg",
     "oodlit/report/template.html",
     "oodlit/results/published/timm_accuracy.csv",
     "oodlit/testing/__init__.py",
