@@ -51,15 +51,7 @@ class RunProgress(pl.Callback):
             if not self.bars.console.is_terminal:  # a file shows no bar before its end
                 self.bars.console.print(f"streaming {stream.name}: {len(stream)} images", highlight=False, markup=False)
 
-    def on_predict_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
+    def on_predict_batch_end(self, *_: Any, **__: Any) -> None:
         """One batch done."""
         self.bars.advance(self.task)
 
