@@ -41,4 +41,5 @@ def score_histogram(chart: Histogram) -> Markup:
 
 
 def _drawn(template: str, **content: Any) -> Markup:
-    return Markup(TEMPLATES.get_template(template).render(**content))  # escaped by the template
+    text = TEMPLATES.get_template(template).render(**content)  # escapes what it is given
+    return Markup(text.replace("\n", " "))
