@@ -2,13 +2,10 @@
 
 from typing import final
 
-from jaxtyping import Float
-from torch import Tensor
-
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.predicted_means import mean_by_class, relative_errors, smallest_norm
 from oodlit.detectors.statistics import PredictedMeans, Statistics
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 
 @final
@@ -47,5 +44,5 @@ class CARef(Detector):
         self.register_buffer("means", means)
         self.register_buffer("least", smallest_norm(means))
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         return -relative_errors(outputs, self.means, self.least).abs().sum(dim=1)

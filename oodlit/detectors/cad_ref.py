@@ -10,7 +10,7 @@ from oodlit.checks import check_choice
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.predicted_means import mean_by_class, relative_errors, smallest_norm
 from oodlit.detectors.statistics import PredictedMeans, Statistics, TrainSample
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 LEAST_LEVEL = 0.1
 """Smallest mean of g in training that is taken as it is, relative to its excess over the median logit."""
@@ -94,12 +94,12 @@ class CADRef(Detector):
         )
         return (excess if excess > 1e-6 * abs(level) else 1.0), True
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         errors = relative_errors(outputs, self.means, self.least) * self.signs[outputs.predictions]
         raising, lowering = errors.clamp(min=0).sum(dim=1), (-errors).clamp(min=0).sum(dim=1)
         return -(raising / self._confidence(outputs).clamp(min=LEAST_SHARE * self.level) + lowering / self.level)
 
-    def _confidence(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _confidence(self, outputs: Outputs) -> Scores:
         if self.confidence == "msp":
             return outputs.max_probabilities.double()
         value = (outputs.logsumexp if self.confidence == "energy" else outputs.max_logits).double()

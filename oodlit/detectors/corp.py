@@ -3,7 +3,6 @@
 from typing import ClassVar, final
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.checks import check_int, check_positive
@@ -17,7 +16,7 @@ from oodlit.detectors.statistics import (
     fourier_map,
     fourier_moments,
 )
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 
 @final
@@ -85,7 +84,7 @@ class CoRP(Detector):
         self.register_buffer("directions", directions.clone())
         self.register_buffer("phases", phases.clone())
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         rows = fourier_features(UnitMoments.rows_of(outputs), self.directions, self.phases)
         norms: Tensor = torch.linalg.vector_norm((rows - self.mean) @ self.rest, dim=1)
         return -norms

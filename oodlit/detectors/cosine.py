@@ -2,9 +2,6 @@
 
 from typing import ClassVar, final
 
-from jaxtyping import Float
-from torch import Tensor
-
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.concepts import (
     Concepts,
@@ -14,7 +11,7 @@ from oodlit.detectors.formulas.concepts import (
     concept_vectors,
 )
 from oodlit.detectors.statistics import Statistics
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 
 @final
@@ -60,5 +57,5 @@ class Cosine(Detector):
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         self.register_buffer("directions", concept_vectors(self.concepts, statistics, head))
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         return class_cosines(outputs, self.directions).amax(dim=1)

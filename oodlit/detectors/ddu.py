@@ -17,7 +17,7 @@ from oodlit.detectors.formulas.gaussian import (
     class_gaussians,
 )
 from oodlit.detectors.statistics import ClassCovariances, ClassMoments, ClassVariances, Statistic, Statistics
-from oodlit.outputs import BackboneFacts, Head, Outputs
+from oodlit.outputs import BackboneFacts, Head, Outputs, Scores
 
 STATISTICS: dict[str, type[ClassCovariances | ClassVariances | ClassMoments]] = {
     "full": ClassCovariances,
@@ -108,7 +108,7 @@ class DDU(Detector):
         factors = _inverse_factors(moments.covariances, _scale(moments))
         return factors, factors.diagonal(dim1=1, dim2=2).log().sum(dim=1)
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         if self.covariance == "tied":
             distances = class_distances(outputs, self.origin, self.whiten, self.whitened_means, self.class_means)
         else:

@@ -2,12 +2,9 @@
 
 from typing import final
 
-from jaxtyping import Float
-from torch import Tensor
-
 from oodlit.checks import check_positive
 from oodlit.detectors.contract import Reference, TrainFreeDetector
-from oodlit.outputs import Outputs
+from oodlit.outputs import Outputs, Scores
 
 
 @final
@@ -39,7 +36,7 @@ class Energy(TrainFreeDetector):
         check_positive("Energy", "temperature", temperature)
         self.temperature = temperature
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         if self.temperature == 1:
             return outputs.logsumexp
         return self.temperature * (outputs.require("logits") / self.temperature).logsumexp(dim=1)

@@ -3,13 +3,12 @@
 from typing import final
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.softmax import gaps
 from oodlit.detectors.statistics import FeatureMean, Statistics
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 
 @final
@@ -57,7 +56,7 @@ class FDBD(Detector):
         self.register_buffer("inverse_distances", inverse.fill_diagonal_(0))
         self.register_buffer("mean", statistics[FeatureMean].mean.clone())
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         below, lowest = gaps(outputs), torch.finfo(outputs.require("logits").dtype).min
         if len(outputs) and float(below.amin()) <= lowest:  # a masked class, with a logit of minus infinity
             below = below.where(below > lowest, torch.zeros_like(below))

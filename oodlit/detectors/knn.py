@@ -3,15 +3,13 @@
 from typing import ClassVar, final
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from oodlit.checks import check_int
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.neighbours import default_k, kth_distances
 from oodlit.detectors.statistics import FeatureBank, Statistics
 from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 
 @final
@@ -77,5 +75,5 @@ class KNN(Detector):
         self.register_buffer("norms", norms)
         self.register_buffer("neighbour", torch.tensor(k))
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         return -kth_distances(outputs.require("features"), self.bank, self.norms, int(self.neighbour))

@@ -13,7 +13,7 @@ from oodlit.detectors.formulas.neighbours import default_k, kth_distances
 from oodlit.detectors.statistics import ClassMoments, HiddenSample, Statistics, channel_means, train_labels
 from oodlit.detectors.statistics.feature_bank import exact_scaling
 from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import BackboneFacts, Head, Outputs
+from oodlit.outputs import BackboneFacts, Head, Outputs, Scores
 
 
 def _settings_fit(detector: "LaRD", facts: BackboneFacts) -> str:
@@ -117,7 +117,7 @@ class LaRD(Detector):
         for name, value in state.items():
             self.register_buffer(name, value)
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         reduced = self._reduce(channel_means(outputs, self.layer))
         if self.density == "mahalanobis":
             inner = Outputs(features=reduced)

@@ -2,13 +2,10 @@
 
 from typing import final
 
-from jaxtyping import Float
-from torch import Tensor
-
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.gaussian import class_distances, class_gaussians
 from oodlit.detectors.statistics import ClassMoments, Statistics
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 
 @final
@@ -44,5 +41,5 @@ class Mahalanobis(Detector):
         for name, value in class_gaussians(statistics).items():
             self.register_buffer(name, value)
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         return -class_distances(outputs, self.origin, self.whiten, self.whitened_means, self.class_means).amin(dim=1)

@@ -12,7 +12,7 @@ from oodlit.checks import check_choice, check_int
 from oodlit.detectors.contract import Reference, TrainFreeDetector
 from oodlit.detectors.statistics import hash_strings
 from oodlit.errors import RequirementError
-from oodlit.outputs import BackboneFacts, Outputs
+from oodlit.outputs import BackboneFacts, Outputs, Scores
 
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
@@ -62,7 +62,7 @@ class MCDropout(TrainFreeDetector):
         self.seed = seed
         self.extra_passes = passes
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         model, images = outputs.model, outputs.require("images")
         assert model is not None  # checked by `score`
         if not any(True for _ in _dropouts(model.network)):

@@ -3,13 +3,12 @@
 from typing import final
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.checks import check_positive
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.statistics import FeatureMean, Statistics
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 
 @final
@@ -53,7 +52,7 @@ class NCI(Detector):
         self.register_buffer("weight", head.weight.clone())
         self.register_buffer("mean", statistics[FeatureMean].mean.clone())
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         features = outputs.require("features")
         centred = features.double() - self.mean
         norms: Tensor = torch.linalg.vector_norm(centred, dim=1).clamp(min=torch.finfo(torch.float64).tiny)

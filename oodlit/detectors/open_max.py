@@ -10,7 +10,7 @@ from oodlit.checks import check_int
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.statistics import Statistics, TrainSample, train_labels
 from oodlit.errors import RequirementError
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 LEAST_LEVEL = 0.1
 """Smallest mean of the largest logits that is no matter of a constant, relative to its excess over the mean logit."""
@@ -103,7 +103,7 @@ class OpenMax(Detector):
         )
         return offset
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         logits = outputs.require("logits").double() - self.offset
         alpha = min(self.alpha, logits.shape[1])
         top, classes = logits.topk(alpha, dim=1)

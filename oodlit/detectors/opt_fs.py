@@ -11,7 +11,7 @@ from oodlit.checks import check_choice, check_int
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.percentile import percentile
 from oodlit.detectors.statistics import Statistics, TrainSample
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 LOW, HIGH = 0.1, 99.9
 """Percentiles of all features between which the bins lie."""
@@ -100,7 +100,7 @@ class OptFS(Detector):
         inside = (position >= 0) & (position < self.bins)
         return position.where(inside, torch.full_like(position, self.bins)).long()
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         features = outputs.require("features")
         shaped = self.theta[self._bins(features)] * features
         if self.form == "energy":

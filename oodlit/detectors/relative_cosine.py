@@ -2,9 +2,6 @@
 
 from typing import ClassVar, final
 
-from jaxtyping import Float
-from torch import Tensor
-
 from oodlit.checks import check_positive
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.concepts import (
@@ -16,7 +13,7 @@ from oodlit.detectors.formulas.concepts import (
 )
 from oodlit.detectors.formulas.softmax import log_max_probability
 from oodlit.detectors.statistics import Statistics
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 
 @final
@@ -66,5 +63,5 @@ class RelativeCosine(Detector):
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         self.register_buffer("directions", concept_vectors(self.concepts, statistics, head))
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         return log_max_probability(class_cosines(outputs, self.directions) / self.temperature)

@@ -2,13 +2,10 @@
 
 from typing import final
 
-from jaxtyping import Float
-from torch import Tensor
-
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.gaussian import class_distances, class_gaussians, squared_norms, total_whitening
 from oodlit.detectors.statistics import ClassMoments, Statistics
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 
 @final
@@ -42,6 +39,6 @@ class RelativeMahalanobis(Detector):
             self.register_buffer(name, value)
         self.register_buffer("whiten_total", total_whitening(statistics))
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         nearest = class_distances(outputs, self.origin, self.whiten, self.whitened_means, self.class_means).amin(dim=1)
         return squared_norms(outputs, self.origin, self.whiten_total) - nearest

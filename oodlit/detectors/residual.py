@@ -2,14 +2,11 @@
 
 from typing import final
 
-from jaxtyping import Float
-from torch import Tensor
-
 from oodlit.checks import check_int
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.residual_space import below_width, residual_norms, residual_space
 from oodlit.detectors.statistics import ClassMoments, Statistics
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 
 @final
@@ -58,5 +55,5 @@ class Residual(Detector):
         self.register_buffer("origin", space.origin)
         self.register_buffer("residual", space.basis)
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         return -residual_norms(outputs, self.origin, self.residual)

@@ -2,12 +2,9 @@
 
 from typing import final
 
-from jaxtyping import Float
-from torch import Tensor
-
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.statistics import CorrectMeans, Statistics
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 
 @final
@@ -48,5 +45,5 @@ class SHE(Detector):
         fallback = facts.class_means.where(present[:, None], facts.mean)
         self.register_buffer("patterns", facts.means.where(right[:, None], fallback))
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         return (outputs.require("features").double() * self.patterns[outputs.predictions]).sum(dim=1)

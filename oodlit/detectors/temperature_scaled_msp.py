@@ -9,7 +9,7 @@ from torch import Tensor
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.softmax import log_max_probability
 from oodlit.detectors.statistics import Statistics, TrainSample, train_labels
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 LIMITS = (1e-2, 1e2)
 """Smallest and largest temperature: images that are all classified right, or all wrong, have no finite optimum."""
@@ -63,7 +63,7 @@ class TemperatureScaledMSP(Detector):
             )
         self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float64))
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         return log_max_probability(outputs.require("logits").double() / self.temperature)
 
 

@@ -3,14 +3,12 @@
 from typing import final
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from oodlit.checks import check_int
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.residual_space import ResidualSpace, below_width, residual_norms, residual_space
 from oodlit.detectors.statistics import ClassMoments, Statistics, TrainSample
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 LEAST_LEVEL = 0.1
 """Smallest mean of the largest logits from which alpha is formed, relative to their excess over the mean logit."""
@@ -133,5 +131,5 @@ class ViM(Detector):
             )
         return max(level / scale, 2 * space.slope)
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         return outputs.logsumexp - self.alpha * residual_norms(outputs, self.origin, self.residual)

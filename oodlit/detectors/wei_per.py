@@ -12,7 +12,7 @@ from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.histograms import Bins, divergence, smoothed
 from oodlit.detectors.formulas.perturbed_head import perturbed_logits
 from oodlit.detectors.statistics import Statistics, TrainSample
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 LEAST, LEAST_OF_LOGITS = 0.01, 0.025
 """Added to every bin of the histograms of features and of logits."""
@@ -113,7 +113,7 @@ class WeiPer(Detector):
         self.register_buffer("typical", torch.cat(own).mean(dim=0))
         self.register_buffer("typical_of_logits", torch.cat(of_logits).mean(dim=0))
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         own, of_logits, softmax = self._histograms(outputs.require("features").double())
         far = divergence(self.typical, smoothed(own, self.smooth), LEAST)
         far_of_logits = divergence(self.typical_of_logits, smoothed(of_logits, self.smooth_logits), LEAST_OF_LOGITS)
