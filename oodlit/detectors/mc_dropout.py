@@ -1,7 +1,7 @@
 """Monte-Carlo dropout."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import ClassVar, Literal, final
 
 import torch
@@ -103,12 +103,10 @@ def _dropout_on(network: nn.Module, seeds: Int[Tensor, " batch"]) -> Iterator[No
         kept = kept.view(*kept.shape, *[1] * (rows.ndim - kept.ndim))
         return (rows * kept / (1 - p)).reshape(x.shape).to(x.dtype) if p < 1 else torch.zeros_like(x)
 
-    handles = [layer.register_forward_hook(drop) for layer in _dropouts(network)]
-    try:
+    with ExitStack() as hooks:
+        for layer in _dropouts(network):
+            hooks.enter_context(layer.register_forward_hook(drop))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _uniform(seeds: Int[Tensor, " batch"], size: int) -> Float[Tensor, "batch size"]:
