@@ -11,17 +11,6 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-__all__ = [
-    "TinyConvNet",
-    "TinyConvolutionalClassifier",
-    "TinyDistilledNet",
-    "TinyHeadlessNet",
-    "TinyHiddenHeadNet",
-    "TinyTowers",
-    "arithmetic",
-    "fill_arithmetic_",
-]
-
 _PATCH = 4
 _PIXELS = 3 * _PATCH * _PATCH
 

@@ -4,6 +4,7 @@ import importlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from oodlit.detectors import Detector
 from oodlit.errors import InvalidArgumentError, RequirementError, UnknownNameError
@@ -81,23 +82,13 @@ def check_detector(
     return Report(repr(detector), tuple(rows))
 
 
-def check_by_path(
-    path: str,
-    *,
-    expected_failures: Mapping[str, str] | None = None,
-    problem: ProblemFactory = separated_problem,
-    examples: int = 10,
-    only: str | None = None,
-) -> Report:
+def check_by_path(path: str, **options: Any) -> Report:
     """`check_detector` for a detector named by a dotted path, as `oodlit check` does.
 
     Args:
         path: `my.module.MyDetector`, or a function without arguments that makes a detector. Modules in the working
             directory are found.
-        expected_failures: As in `check_detector`.
-        problem: As in `check_detector`.
-        examples: As in `check_detector`.
-        only: As in `check_detector`.
+        options: Those of `check_detector`.
 
     Raises:
         InvalidArgumentError: Nothing importable is at the path, or it makes no detector.
@@ -106,8 +97,7 @@ def check_by_path(
         >>> check_by_path("oodlit.detectors.MSP", only="half").passed
         True
     """
-    factory = import_factory(path)
-    return check_detector(factory, expected_failures=expected_failures, problem=problem, examples=examples, only=only)
+    return check_detector(import_factory(path), **options)
 
 
 def import_factory(path: str) -> Factory:
