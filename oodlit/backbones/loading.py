@@ -4,7 +4,6 @@ import copy
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from importlib import import_module
 from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from oodlit._lazy import import_object
 from oodlit.backbones.hub import check_hub
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 
@@ -149,11 +149,7 @@ def build_from_path(path: str) -> nn.Module:
     Raises:
         InvalidArgumentError: There is none, it needs arguments, or it gives something else.
     """
-    module_name, _, name = path.rpartition(".")
-    try:
-        found = getattr(import_module(module_name), name)
-    except (ImportError, AttributeError) as error:
-        raise InvalidArgumentError(f"backbone {path!r} cannot be imported: {error}") from error
+    found = import_object(path, f"backbone {path!r}")
     if isinstance(found, nn.Module):
         return found
     if not callable(found):

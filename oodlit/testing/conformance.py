@@ -1,11 +1,9 @@
 """All checks of one detector, as a report."""
 
-import importlib
-import sys
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
+from oodlit._lazy import import_object, search_current_folder
 from oodlit.detectors import Detector
 from oodlit.errors import InvalidArgumentError, RequirementError, UnknownNameError
 from oodlit.testing.clauses import Check, ConformanceError, Factory, clause_of, effort, root_of
@@ -106,16 +104,10 @@ def import_factory(path: str) -> Factory:
     Raises:
         InvalidArgumentError: There is none.
     """
-    module, _, name = path.rpartition(".")
-    if not module:
+    if not path.rpartition(".")[0]:
         raise InvalidArgumentError(f"{path!r} is no dotted path; write module.ClassName, for example my_ood.MyDetector")
-    here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
-        sys.path.append(here)
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise InvalidArgumentError(f"{path!r} cannot be imported: {error}") from error
+    search_current_folder()
+    found = import_object(path, repr(path))
     if not callable(found):
         raise InvalidArgumentError(f"{path!r} is a {type(found).__name__}; a Detector class or a function is needed")
     return found  # type: ignore[no-any-return]  # what it makes is looked at in `make`
