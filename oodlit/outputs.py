@@ -11,10 +11,12 @@ from torch import Tensor, nn
 
 from oodlit.errors import InvalidArgumentError
 
-__all__ = ["NEEDS", "BackboneFacts", "Head", "Model", "Outputs", "Scores", "unit", "version_of"]
+__all__ = ["NEEDS", "BackboneFacts", "Features", "Head", "Logits", "Model", "Outputs", "Scores", "unit", "version_of"]
 
 T = TypeVar("T")
 
+Logits: TypeAlias = Float[Tensor, "batch classes"]
+Features: TypeAlias = Float[Tensor, "batch features"]
 Scores: TypeAlias = Float[Tensor, " batch"]
 """A score for every image of a batch, higher = more in-distribution."""
 

@@ -3,8 +3,6 @@
 from typing import ClassVar, Literal, final
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from oodlit.checks import check_choice
 from oodlit.detectors.contract import Detector, Reference
@@ -17,6 +15,7 @@ from oodlit.detectors.formulas.shaping import (
     non_negative_features,
     num_kept,
 )
+from oodlit.outputs import Features
 
 
 @final
@@ -69,7 +68,7 @@ class ASH(Shaping):
         self.percentile = check_percentile("ASH", percentile)
         self.then = self._check_then(then)
 
-    def _shape(self, features: Float[Tensor, "batch features"]) -> Shaped:
+    def _shape(self, features: Features) -> Shaped:
         check_non_negative(self, features)
         k = num_kept(features.shape[1], self.percentile)
         mask = largest_mask(features, k)

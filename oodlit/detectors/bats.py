@@ -2,14 +2,11 @@
 
 from typing import ClassVar, final
 
-from jaxtyping import Float
-from torch import Tensor
-
 from oodlit.checks import check_positive
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.shaping import Shaped, Shaping
 from oodlit.detectors.statistics import ClassMoments, Statistics
-from oodlit.outputs import Head
+from oodlit.outputs import Features, Head
 
 
 @final
@@ -58,5 +55,5 @@ class BATS(Shaping):
         self.register_buffer("floor", mean - reach)
         self.register_buffer("cap", mean + reach)
 
-    def _shape(self, features: Float[Tensor, "batch features"]) -> Shaped:
+    def _shape(self, features: Features) -> Shaped:
         return features.clamp(self.floor.to(features.dtype), self.cap.to(features.dtype)), None

@@ -2,14 +2,11 @@
 
 from typing import ClassVar, final
 
-from jaxtyping import Float
-from torch import Tensor
-
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.percentile import check_percentile, percentile
 from oodlit.detectors.formulas.shaping import Shaped, Shaping
 from oodlit.detectors.statistics import FeatureMean, Statistics
-from oodlit.outputs import Head
+from oodlit.outputs import Features, Head
 
 
 @final
@@ -58,5 +55,5 @@ class DICE(Shaping):
         kept = contribution > percentile(contribution, self.percentile)
         self.register_buffer("weight", head.weight * kept)
 
-    def _shape(self, features: Float[Tensor, "batch features"]) -> Shaped:
+    def _shape(self, features: Features) -> Shaped:
         return features, None

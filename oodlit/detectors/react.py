@@ -4,15 +4,13 @@ import math
 from typing import ClassVar, final
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.percentile import check_percentile, percentile
 from oodlit.detectors.formulas.shaping import Shaped, Shaping
 from oodlit.detectors.statistics import Statistic, Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head
+from oodlit.outputs import Features, Head
 
 
 @final
@@ -80,5 +78,5 @@ class ReAct(Shaping):
             )
         self.register_buffer("clip", torch.tensor(clip, dtype=torch.float64, device=head.weight.device))
 
-    def _shape(self, features: Float[Tensor, "batch features"]) -> Shaped:
+    def _shape(self, features: Features) -> Shaped:
         return features.clamp(max=self.clip.to(features.dtype)), None

@@ -3,12 +3,11 @@
 from typing import ClassVar, final
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.percentile import check_percentile
 from oodlit.detectors.formulas.shaping import Shaped, Shaping, check_non_negative, non_negative_features, num_kept
+from oodlit.outputs import Features
 
 
 @final
@@ -51,7 +50,7 @@ class SCALE(Shaping):
         self.percentile = check_percentile("SCALE", percentile)
         self.then = self._check_then(then)
 
-    def _shape(self, features: Float[Tensor, "batch features"]) -> Shaped:
+    def _shape(self, features: Features) -> Shaped:
         check_non_negative(self, features)
         k = num_kept(features.shape[1], self.percentile)
         largest = features.topk(k, dim=1, sorted=False).values.sum(dim=1, dtype=torch.float64)

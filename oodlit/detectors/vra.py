@@ -4,15 +4,13 @@ from functools import partial
 from typing import ClassVar, final
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.percentile import check_percentile, percentile
 from oodlit.detectors.formulas.shaping import Shaped, Shaping
 from oodlit.detectors.statistics import Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head
+from oodlit.outputs import Features, Head
 
 
 @final
@@ -61,7 +59,7 @@ class VRA(Shaping):
             value = statistics.memo(("feature_percentile", percent), partial(percentile, features, percent))
             self.register_buffer(name, torch.tensor(value, dtype=torch.float64, device=head.weight.device))
 
-    def _shape(self, features: Float[Tensor, "batch features"]) -> Shaped:
+    def _shape(self, features: Features) -> Shaped:
         floor, cap = self.floor.to(features.dtype), self.cap.to(features.dtype)
         # A mask of ones and zeros as factor: selecting by a mask of truth values takes ten times as long on a CPU.
         kept = torch.ge(features, floor, out=torch.empty_like(features))
