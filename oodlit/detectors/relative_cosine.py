@@ -3,21 +3,14 @@
 from typing import ClassVar, final
 
 from oodlit.checks import check_positive
-from oodlit.detectors.contract import Detector, Reference
-from oodlit.detectors.formulas.concepts import (
-    Concepts,
-    class_cosines,
-    concept_needs,
-    concept_statistics,
-    concept_vectors,
-)
+from oodlit.detectors.contract import Reference
+from oodlit.detectors.formulas.concepts import ConceptDetector, Concepts
 from oodlit.detectors.formulas.softmax import log_max_probability
-from oodlit.detectors.statistics import Statistics
-from oodlit.outputs import Head, Outputs, Scores
+from oodlit.outputs import Outputs, Scores
 
 
 @final
-class RelativeCosine(Detector):
+class RelativeCosine(ConceptDetector):
     """S = log max_c softmax_c(cos(x, mu_c) / T): mu_c the mean training feature of class c, or row c of the head.
 
     With the head of a zero-shot CLIP classifier and `concepts="head"` this is MCM; no training images are needed then.
@@ -33,15 +26,13 @@ class RelativeCosine(Detector):
     Example:
         >>> import torch
         >>> from oodlit.detectors import fit
+        >>> from oodlit.outputs import Head
         >>> detector = RelativeCosine.preset("mcm")
         >>> fit([detector], [], Head(torch.eye(2)))
         >>> round(float(detector.score(Outputs(features=torch.tensor([[5.0, 0.0]]))).exp()), 4)  # sigmoid(1)
         0.7311
     """
 
-    needs = frozenset({"features"})
-    statistics = concept_statistics("means")
-    invariances = frozenset({"feature_scale", "feature_rotation", "class_permutation"})
     presets: ClassVar = {"class-means": {"concepts": "means"}, "mcm": {"concepts": "head", "temperature": 1.0}}
     reference = Reference(
         "In or Out? Fixing ImageNet Out-of-Distribution Detection Evaluation",
@@ -53,15 +44,9 @@ class RelativeCosine(Detector):
     )
 
     def __init__(self, concepts: Concepts = "means", temperature: float = 1.0) -> None:
-        super().__init__()
+        super().__init__(concepts)
         check_positive("RelativeCosine", "temperature", temperature)
-        self.concepts = concepts
         self.temperature = temperature
-        self.needs = concept_needs("RelativeCosine", concepts)
-        self.statistics = concept_statistics(concepts)
-
-    def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        self.register_buffer("directions", concept_vectors(self.concepts, statistics, head))
 
     def _score(self, outputs: Outputs) -> Scores:
-        return log_max_probability(class_cosines(outputs, self.directions) / self.temperature)
+        return log_max_probability(self._cosines(outputs) / self.temperature)
