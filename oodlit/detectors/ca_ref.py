@@ -2,14 +2,14 @@
 
 from typing import final
 
-from oodlit.detectors.contract import Detector, Reference
-from oodlit.detectors.formulas.predicted_means import mean_by_class, relative_errors, smallest_norm
+from oodlit.detectors.contract import Reference
+from oodlit.detectors.formulas.predicted_means import PredictedMeanDetector
 from oodlit.detectors.statistics import PredictedMeans, Statistics
 from oodlit.outputs import Head, Outputs, Scores
 
 
 @final
-class CARef(Detector):
+class CARef(PredictedMeanDetector):
     """S = -|x - m|_1 / |x|_1: m the mean feature of the training images that are predicted as the same class.
 
     A class that is never predicted takes the mean of all training images; this is noted. |x|_1 counts as at least 1e-12
@@ -38,11 +38,7 @@ class CARef(Detector):
     )
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        means, note = mean_by_class(statistics)
-        if note:
-            self.note(note)
-        self.register_buffer("means", means)
-        self.register_buffer("least", smallest_norm(means))
+        self._keep_means(statistics)
 
     def _score(self, outputs: Outputs) -> Scores:
-        return -relative_errors(outputs, self.means, self.least).abs().sum(dim=1)
+        return -self._relative_errors(outputs).abs().sum(dim=1)
