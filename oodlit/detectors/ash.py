@@ -62,11 +62,10 @@ class ASH(Shaping):
     def __init__(
         self, variant: Literal["s", "p", "b"] = "s", percentile: float = 90.0, then: Detector | None = None
     ) -> None:
-        super().__init__()
+        super().__init__(then)
         check_choice("ASH", "variant", variant, ("s", "p", "b"))
         self.variant = variant
         self.percentile = check_percentile("ASH", percentile)
-        self.then = self._check_then(then)
 
     def _shape(self, features: Features) -> Shaped:
         check_non_negative(self, features)

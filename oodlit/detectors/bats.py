@@ -44,10 +44,9 @@ class BATS(Shaping):
     )
 
     def __init__(self, spread: float = 1.05, then: Detector | None = None) -> None:
-        super().__init__()
+        super().__init__(then)
         check_positive("BATS", "spread", spread)
         self.spread = spread
-        self.then = self._check_then(then)
 
     def _prepare(self, statistics: Statistics, head: Head) -> None:
         moments = statistics[ClassMoments]

@@ -46,9 +46,8 @@ class DICE(Shaping):
     )
 
     def __init__(self, percentile: float = 70.0, then: Detector | None = None) -> None:
-        super().__init__()
+        super().__init__(then)
         self.percentile = check_percentile("DICE", percentile)
-        self.then = self._check_then(then)
 
     def _prepare(self, statistics: Statistics, head: Head) -> None:
         contribution = head.weight.double() * statistics[FeatureMean].mean.to(head.weight.device)

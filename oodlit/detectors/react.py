@@ -59,12 +59,11 @@ class ReAct(Shaping):
     )
 
     def __init__(self, percentile: float = 99.0, threshold: float | None = None, then: Detector | None = None) -> None:
-        super().__init__()
+        super().__init__(then)
         if threshold is not None and math.isnan(threshold):
             raise InvalidArgumentError("ReAct: threshold=nan; a number is needed, or None for the percentile")
         self.percentile = check_percentile("ReAct", percentile)
         self.threshold = threshold
-        self.then = self._check_then(then)
         self.statistics = (TrainSample,) if threshold is None else ()
 
     def _prepare(self, statistics: Statistics, head: Head) -> None:

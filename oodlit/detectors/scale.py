@@ -46,9 +46,8 @@ class SCALE(Shaping):
     )
 
     def __init__(self, percentile: float = 85.0, then: Detector | None = None) -> None:
-        super().__init__()
+        super().__init__(then)
         self.percentile = check_percentile("SCALE", percentile)
-        self.then = self._check_then(then)
 
     def _shape(self, features: Features) -> Shaped:
         check_non_negative(self, features)

@@ -44,12 +44,11 @@ class VRA(Shaping):
     )
 
     def __init__(self, low: float = 1.0, high: float = 99.0, then: Detector | None = None) -> None:
-        super().__init__()
+        super().__init__(then)
         self.low = check_percentile("VRA", low, small=True)
         self.high = check_percentile("VRA", high)
         if self.low >= self.high:
             raise InvalidArgumentError(f"VRA: low={low} is not below high={high}")
-        self.then = self._check_then(then)
 
     def _prepare(self, statistics: Statistics, head: Head) -> None:
         features = statistics[TrainSample].column("features", ordered=False)

@@ -36,6 +36,10 @@ class Shaping(Detector):
     then: Detector | None
     """What scores the new logits; None = `Energy()`."""
 
+    def __init__(self, then: Detector | None = None) -> None:
+        super().__init__()
+        self.then = self._check_then(then)
+
     def _prepare(self, statistics: Statistics, head: Head) -> None:  # most have a state, two have none
         """Derive the state; the buffers `weight` and `bias` hold the head already and may be replaced."""
 
