@@ -1,5 +1,6 @@
 """OOD sets for ImageNet-1k in folders: the MOS subsets, Textures, OpenImage-O, ImageNet-O, SSB, Species."""
 
+from dataclasses import replace
 from functools import partial
 from pathlib import PurePosixPath
 
@@ -70,19 +71,17 @@ IMAGENET_O = _ood(
     source="https://github.com/hendrycks/natural-adv-examples",
     citation="Hendrycks et al.: Natural Adversarial Examples, CVPR 2021",
 )
-_ssb = partial(
-    _ood,
+SSB_HARD = _ood(
+    name="ssb_hard",
+    title="Semantic Shift Benchmark, hard: ImageNet-21k classes near ImageNet-1k",
+    layout="<wnid>/<file>.JPEG, or the file list of OpenOOD",
     place=by_folder,
     licence="as ImageNet",
     source="https://github.com/sgvaze/SSB",
     citation="Vaze et al.: Open-Set Recognition: a Good Closed-Set Classifier is All You Need?, ICLR 2022",
 )
-SSB_HARD = _ssb(
-    name="ssb_hard",
-    title="Semantic Shift Benchmark, hard: ImageNet-21k classes near ImageNet-1k",
-    layout="<wnid>/<file>.JPEG, or the file list of OpenOOD",
-)
-SSB_EASY = _ssb(
+SSB_EASY = replace(
+    SSB_HARD,
     name="ssb_easy",
     title="Semantic Shift Benchmark, easy: ImageNet-21k classes far from ImageNet-1k",
     layout="<wnid>/<file>.JPEG",
