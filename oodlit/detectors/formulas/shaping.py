@@ -28,7 +28,10 @@ Shaped: TypeAlias = tuple[Features, Scores | None]
 class Shaping(Detector):
     """A change of the features, or of the head, before another detector scores the new logits.
 
-    Subclasses fill in `_prepare` and `_shape`, and store the detector that scores as `then` (None = `Energy()`).
+    Subclasses fill in `_shape`, and `_prepare` where there is a state.
+
+    Args:
+        then: What scores the new logits, None = `Energy()`.
     """
 
     needs = frozenset({"features", "head"})
