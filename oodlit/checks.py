@@ -1,6 +1,6 @@
 """Checks of what detectors and statistics are given: finite values, known widths, whole numbers as settings."""
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -140,6 +140,34 @@ def check_int(owner: str, name: str, value: object, *, at_least: int = 1, option
         raise InvalidArgumentError(f"{owner}: {name}={value!r}; a whole number, at least {at_least}, is needed")
     if value < at_least:
         raise InvalidArgumentError(f"{owner}: {name}={value}; at least {at_least} is needed")
+
+
+def check_positive(owner: str, name: str, value: float, *, or_zero: bool = False) -> None:
+    """Refuse a setting that is no positive, finite number; zero is allowed where `or_zero` says so.
+
+    Raises:
+        InvalidArgumentError: `value` is NaN, infinite or too small.
+    """
+    if not (0 < value < float("inf") or (or_zero and value == 0)):
+        needed = "a finite number >= 0" if or_zero else "a positive, finite number"
+        raise InvalidArgumentError(f"{owner}: {name}={value}; {needed} is needed")
+
+
+def check_choice(owner: str, name: str, value: object, choices: Collection[str]) -> None:
+    """Refuse a setting that is none of the choices.
+
+    Raises:
+        InvalidArgumentError: `value` is another one.
+
+    Example:
+        >>> check_choice("ASH", "variant", "x", ("s", "p", "b"))
+        Traceback (most recent call last):
+            ...
+        oodlit.errors.InvalidArgumentError: ASH: variant='x'; 's', 'p' or 'b' is needed
+    """
+    if value not in choices:
+        *others, last = map(repr, choices)
+        raise InvalidArgumentError(f"{owner}: {name}={value!r}; {', '.join(others)} or {last} is needed")
 
 
 def memo_key(*tensors: Tensor) -> Hashable:

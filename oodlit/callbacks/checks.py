@@ -36,7 +36,7 @@ def check_packages(
         (datamodule, pl.LightningDataModule, "the data module"),
     ):
         package = type(part).__module__.partition(".")[0]
-        if not isinstance(part, kind) and _is_named(part, kind.__name__):
+        if not isinstance(part, kind) and any(base.__name__ == kind.__name__ for base in type(part).__mro__):
             raise InvalidArgumentError(
                 f"{owner} is made for pytorch_lightning, but {what} comes from the package {package!r};"
                 " the two do not mix - import pytorch_lightning as pl and build all parts from it"
@@ -158,7 +158,3 @@ def _available_bytes() -> int | None:
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
     return None
-
-
-def _is_named(part: object, name: str) -> bool:
-    return any(base.__name__ == name for base in type(part).__mro__)

@@ -6,8 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.percentile import check_percentile
 from oodlit.detectors.formulas.shaping import num_kept
 from oodlit.detectors.statistics import Statistics
@@ -51,7 +50,6 @@ class LTS(Detector):
         "https://arxiv.org/abs/2409.01175",
         "the mean of the bias is not multiplied; r = 1 where no feature is positive",
     )
-    constant: Tensor
 
     def __init__(self, percentile: float = 95.0) -> None:
         super().__init__()

@@ -7,14 +7,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import check_int
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.checks import check_int, check_positive
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.histograms import Bins, divergence, smoothed
 from oodlit.detectors.formulas.perturbed_head import perturbed_logits
 from oodlit.detectors.statistics import Statistics, TrainSample
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 LEAST, LEAST_OF_LOGITS = 0.01, 0.025
 """Added to every bin of the histograms of features and of logits."""
@@ -73,12 +71,6 @@ class WeiPer(Detector):
         "mean histograms of 1000 training images, where the authors take 300 000; one draw of the perturbations, where"
         " they average over several; an even width of the moving average reaches one bin farther down",
     )
-    weight: Tensor
-    bias: Tensor
-    range: Tensor
-    range_of_logits: Tensor
-    typical: Tensor
-    typical_of_logits: Tensor
 
     def __init__(
         self,
@@ -99,8 +91,7 @@ class WeiPer(Detector):
         check_int("WeiPer", "seed", seed, at_least=0)
         weights = {"strength": strength, "logits_weight": logits_weight, "softmax_weight": softmax_weight}
         for name, number in weights.items():
-            if not 0 <= number < float("inf"):
-                raise InvalidArgumentError(f"WeiPer: {name}={number}; a finite number >= 0 is needed")
+            check_positive("WeiPer", name, number, or_zero=True)
         self.copies, self.strength, self.bins, self.images, self.seed = copies, strength, bins, images, seed
         self.logits_weight, self.softmax_weight = logits_weight, softmax_weight
         self.smooth, self.smooth_logits = smooth, smooth_logits
@@ -122,7 +113,7 @@ class WeiPer(Detector):
         self.register_buffer("typical", torch.cat(own).mean(dim=0))
         self.register_buffer("typical_of_logits", torch.cat(of_logits).mean(dim=0))
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         own, of_logits, softmax = self._histograms(outputs.require("features").double())
         far = divergence(self.typical, smoothed(own, self.smooth), LEAST)
         far_of_logits = divergence(self.typical_of_logits, smoothed(of_logits, self.smooth_logits), LEAST_OF_LOGITS)

@@ -66,7 +66,7 @@ def write(
     with temporary_folder(target, inside=inside) as temporary:
         table.to_csv(temporary / TABLE, index=False, lineterminator="\n")
         scores.to_parquet(temporary / SCORES, index=False)
-        checksums = {name: _checksum(temporary / name) for name in (TABLE, SCORES)}
+        checksums = {name: hashlib.sha256((temporary / name).read_bytes()).hexdigest() for name in (TABLE, SCORES)}
         (temporary / RUN).write_text(to_json(run | {"checksums": checksums}), encoding="utf-8")
         if add is not None:
             add(temporary)
@@ -232,11 +232,3 @@ def _exchange(pending: Path, target: Path, name: str) -> None:
         with contextlib.suppress(OSError):
             old.rename(target / name)
     remove(old)
-
-
-def _checksum(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

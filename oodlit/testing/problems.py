@@ -92,6 +92,24 @@ class Problem:
         flags = torch.cat([torch.ones(len(self.id)), torch.zeros(len(self.ood))]).bool()
         return flags[_interleaved(len(self.id), len(self.ood))]
 
+    def mapped(self, change: Callable[[Outputs], Outputs], head: Head | None = None) -> "Problem":
+        """The same problem with all its outputs changed, and the head where it follows them."""
+        return replace(self, train=change(self.train), id=change(self.id), ood=change(self.ood), head=head or self.head)
+
+    def with_features(self, change: Callable[[Tensor], Tensor], head: Head) -> "Problem":
+        """The same problem with changed features, and the logits that a head gives for them."""
+
+        def changed(outputs: Outputs) -> Outputs:
+            features = change(outputs.require("features"))
+            return replace(outputs, features=features, logits=head(features))
+
+        return self.mapped(changed, head)
+
+    def without_unused_features(self) -> "Problem":
+        """The same problem with units that no class uses: zero in training, and without weight in the head."""
+        used = self.head.weight.amax(dim=0) > 0.5
+        return self.with_features(lambda x: x * used, Head(self.head.weight * used, self.head.offset))
+
 
 ProblemFactory: TypeAlias = Callable[[], Problem]
 """Builds a fresh problem. Checks that start processes find it again by module and name."""

@@ -5,7 +5,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeAlias, TypeVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, final
 
 import torch
 from jaxtyping import Float
@@ -87,6 +87,11 @@ class Detector(nn.Module, ABC):
     _fitted: bool = False
     _shapes: Mapping[str, int] = MappingProxyType({})
     """Number of logits and features that the fit belongs to, where they are known."""
+
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Tensor:
+            """Whatever is not declared is a buffer."""
 
     @abstractmethod
     def _fit(self, statistics: Statistics, head: Head | None) -> None:

@@ -12,8 +12,6 @@ from oodlit.testing.clauses import Factory, MalformedError, clause
 from oodlit.testing.contract.invariances import INVARIANCES
 from oodlit.testing.problems import ProblemFactory
 
-__all__ = ["check_declarations", "malformed"]
-
 
 @clause(
     "declarations",
