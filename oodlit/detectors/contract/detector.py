@@ -78,6 +78,8 @@ class Detector(nn.Module, ABC):
     """Fewest training images that a fit can do with; known from the settings, before a run."""
     extra_passes: int = 0
     """Forward passes per image beyond the one that every run makes."""
+    compares_images: bool = False
+    """True if an image is compared with stored training images (a bank): its cost grows with their number."""
     notes: tuple[str, ...] = ()
     """What a user should know of the last fit, for example classes without an image. Also logged as warnings."""
 
