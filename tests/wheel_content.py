@@ -9,6 +9,7 @@ NEEDED = (
     "oodlit/py.typed",
     "oodlit/cli/main.py",
     "oodlit/report/template.html",
+    "oodlit/results/published/adascale.csv",
     "oodlit/results/published/mahalanobis_plus_plus.csv",
     "oodlit/results/published/ninco.csv",
     "oodlit/results/published/ninco_first_release.csv",

@@ -42,6 +42,7 @@ class ASH(Shaping):
     """
 
     needs = frozenset({"features", "head"})
+    assumes_non_negative = True
     requirements = (non_negative_features,)
     invariances = frozenset({"class_permutation"})
     presets: ClassVar = {

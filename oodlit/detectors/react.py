@@ -44,6 +44,7 @@ class ReAct(Shaping):
     """
 
     needs = frozenset({"features", "head"})
+    assumes_non_negative = True
     statistics: tuple[type[Statistic], ...] = (TrainSample,)
     invariances = frozenset({"class_permutation"})
     presets: ClassVar = {

@@ -39,6 +39,7 @@ class SCALE(Shaping):
     """
 
     needs = frozenset({"features", "head"})
+    assumes_non_negative = True
     requirements = (non_negative_features,)
     invariances = frozenset({"class_permutation"})
     presets: ClassVar = {"p85": {"percentile": 85.0}}

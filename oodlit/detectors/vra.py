@@ -36,6 +36,7 @@ class VRA(Shaping):
     """
 
     needs = frozenset({"features", "head"})
+    assumes_non_negative = True
     statistics = (TrainSample,)
     invariances = frozenset({"class_permutation"})
     presets: ClassVar = {"p1-p99": {"low": 1.0, "high": 99.0}, "p60-p95": {"low": 60.0, "high": 95.0}}

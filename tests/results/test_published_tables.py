@@ -9,6 +9,7 @@ from oodlit.detectors import detectors
 from oodlit.errors import UnknownNameError
 from oodlit.results.glossary import entry_of
 from oodlit.results.published import (
+    ADASCALE,
     MAHALANOBIS_PLUS_PLUS,
     NINCO,
     NINCO_FIRST_RELEASE,
@@ -75,6 +76,8 @@ def test_every_file_has_a_table_and_is_small() -> None:
         (NINCO, "ViT-B-384-21k", "MSP", "ninco", "mean_fpr95", 51.8),
         (NINCO, "ResNet50", "MSP", "ninco", "mean_fpr95", 72.4),
         (NINCO_FIRST_RELEASE, "ResNet50", "MSP", "ninco", "mean_fpr95", 73.4392),
+        (ADASCALE, "ViT-B/16", "OptFS", "far", "auroc", 87.35),
+        (ADASCALE, "Swin-B", "LTS", "far", "auroc", 44.80),
         (MAHALANOBIS_PLUS_PLUS, "mean of 44 models", "Maha++", "ninco", "fpr95", 42.9),
         (MAHALANOBIS_PLUS_PLUS, "mean of 44 models", "ViM", "ninco", "fpr95", 54.9),
     ],
@@ -90,6 +93,7 @@ def test_numbers_of_figures_are_those_of_the_sources() -> None:
     """OpenOOD: 125 rows of two figures and the accuracies of seven; NINCO: (26 x 11 + 2 x 2) x 4; later 29 x 12 x 2."""
     counts = {name: len(table.figures()) for name, table in published_tables().items()}
     assert counts == {
+        "adascale": 18,
         "openood_imagenet1k": 257,
         "ninco": 1160,
         "ninco_first_release": 696,

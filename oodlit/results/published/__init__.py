@@ -6,6 +6,7 @@ from oodlit import _lazy
 from oodlit.results.published.table import PublishedTable
 
 if TYPE_CHECKING:
+    from oodlit.results.published.adascale import ADASCALE as ADASCALE
     from oodlit.results.published.mahalanobis_plus_plus import MAHALANOBIS_PLUS_PLUS as MAHALANOBIS_PLUS_PLUS
     from oodlit.results.published.ninco import NINCO as NINCO
     from oodlit.results.published.ninco import NINCO_FIRST_RELEASE as NINCO_FIRST_RELEASE
@@ -19,7 +20,7 @@ def published_tables() -> dict[str, PublishedTable]:
 
     Example:
         >>> [*published_tables()]
-        ['mahalanobis_plus_plus', 'ninco', 'ninco_first_release', 'openood_imagenet1k']
+        ['adascale', 'mahalanobis_plus_plus', 'ninco', 'ninco_first_release', 'openood_imagenet1k']
     """
     found = [value for name in __all__ if isinstance(value := __getattr__(name), PublishedTable)]
     return {table.name: table for table in sorted(found, key=lambda t: t.name)}

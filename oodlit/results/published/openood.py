@@ -5,7 +5,7 @@ from oodlit.results.published.table import PublishedTable
 OPENOOD = PublishedTable(
     name="openood_imagenet1k",
     source="J. Zhang et al., OpenOOD v1.5: Enhanced Benchmark for Out-of-Distribution Detection, board of July 2025",
-    url="https://zjysteven.github.io/OpenOOD/",
+    url="https://github.com/Jingkang50/OpenOOD",
     tables="ImageNet-1k board (MIT), post-hoc detectors on torchvision's V1 weights; MDS++ and RMDS++ from its later"
     " data. 'full-spectrum': ImageNet-V2, -C and -R count as ID",
     rule="AUROC of each set against ImageNet-val, all images of a set pooled, then the mean over the sets: near is"
