@@ -32,6 +32,9 @@ def test_every_detector_is_scored_or_explained(demo: tuple[Path, str]) -> None:
     assert {*results.detectors, *explained} == set(detectors())
     assert all(explained.values())
     assert len(results.detectors) >= 25
+    for of_each in ("ms_per_image", "overview"):
+        assert set(results.run[of_each]) == set(results.detectors)
+    assert all(ms > 0 for ms in results.run["ms_per_image"].values())
 
 
 def test_table_shows_what_was_measured(demo: tuple[Path, str]) -> None:
