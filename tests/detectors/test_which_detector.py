@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from typing import final
 
 import pytest
 import torch
 from scipy.stats import spearmanr
 
-from oodlit.detectors import Detector, detectors, fit, overview
+from oodlit.detectors import Detector, Reference, TrainFreeDetector, detectors, fit, overview
 from oodlit.outputs import BackboneFacts, Head, Outputs
 from oodlit.results.published import ADASCALE, MAHALANOBIS_PLUS_PLUS, NINCO, OPENOOD, PublishedTable
 
@@ -59,13 +60,15 @@ def board(name: str, model: str) -> str:
 
 
 def cell(table: PublishedTable, name: str, places: list[tuple[str, str]], model: str | None, *, digits: int = 2) -> str:
-    """Figures of a detector in percent, those of its forms one after the other; empty if there are none."""
+    """Figures of a detector in percent, those of its forms one after the other by name; empty if there are none."""
     found = []
     for printed in table.printed_as(name):
         values = [table.value(printed, dataset, metric, model=model) for dataset, metric in places]
         if None not in values:
-            found.append((printed, " / ".join(f"{100 * value:.{digits}f}" for value in values if value is not None)))
-    return found[0][1] if len(found) == 1 else ", ".join(f"{printed} {figures}" for printed, figures in found)
+            is_form = printed not in table.detectors and "".join(filter(str.isalnum, printed)).lower() != name.lower()
+            figures = " / ".join(f"{100 * value:.{digits}f}" for value in values if value is not None)
+            found.append(f"{printed} {figures}" if is_form else figures)
+    return ", ".join(found)
 
 
 @cache
@@ -132,6 +135,26 @@ def test_every_detector_has_its_row(kind: type[Detector]) -> None:
         assert found[FEW] == expected[FEW], message
     else:
         assert abs(float(found[FEW]) - float(expected[FEW])) <= 0.03, message
+
+
+@final
+class IODIN(TrainFreeDetector):
+    """A detector that the page does not know, and OpenOOD's board does."""
+
+    needs = frozenset({"images", "logits", "model"})
+    reference = Reference("i-ODIN", "A. Nonymous", "example", 2026, "https://example.org")
+    extra_passes = 2
+
+    def _score(self, outputs: Outputs) -> torch.Tensor:
+        return outputs.require("logits").amax(dim=1)
+
+
+def test_whoever_adds_a_detector_is_told_what_to_write() -> None:
+    with pytest.raises(AssertionError) as told:
+        test_every_detector_has_its_row(IODIN)
+    assert "IODIN has no row, or a stale one, under 'Which detector when' in docs/detectors.md" in str(told.value)
+    line = "| IODIN | images | no | no | - | none | 2 further passes | - | 76.53 / 89.64 | - | - | - |"
+    assert line in str(told.value).splitlines()
 
 
 def test_rows_stand_in_the_order_of_the_list() -> None:

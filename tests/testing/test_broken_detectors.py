@@ -167,6 +167,14 @@ class UnknownInvariance(_Logits):
         return outputs.max_logits
 
 
+class ForgetsWhichPresetWasTuned(_Logits):
+    presets = {"imagenet": {}}
+    tuned_presets = frozenset({"imagenet-1k"})
+
+    def _score(self, outputs):
+        return outputs.max_logits
+
+
 # What a fit is
 
 
@@ -397,6 +405,7 @@ BROKEN = {
     "check_unfitted": ScoresUnfitted,
 }
 MORE = [
+    ("check_declarations", ForgetsWhichPresetWasTuned),
     ("check_missing_class", LosesClassIds),
     ("check_layouts", ReadsMemoryAsItLies),
     ("check_shared_tensors", WritesToTheStatistics),
