@@ -1,5 +1,7 @@
 """The kit is tested by detectors that are broken in one way each: that check fails, and no other does."""
 
+from typing import ClassVar
+
 import torch
 
 from oodlit.detectors import Detector, Reference, TrainFreeDetector
@@ -168,7 +170,7 @@ class UnknownInvariance(_Logits):
 
 
 class ForgetsWhichPresetWasTuned(_Logits):
-    presets = {"imagenet": {}}
+    presets: ClassVar = {"imagenet": {}}
     tuned_presets = frozenset({"imagenet-1k"})
 
     def _score(self, outputs):
