@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from oodlit.detectors.contract.detector import Requirement as Requirement
     from oodlit.detectors.contract.detector import TrainFreeDetector as TrainFreeDetector
     from oodlit.detectors.contract.fitting import fit as fit
+    from oodlit.detectors.contract.overview import Overview as Overview
+    from oodlit.detectors.contract.overview import overview as overview
     from oodlit.detectors.contract.reference import Reference as Reference
     from oodlit.detectors.contract.registry import detectors as detectors
     from oodlit.detectors.contract.registry import find as find

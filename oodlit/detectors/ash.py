@@ -44,6 +44,7 @@ class ASH(Shaping):
         [4.0]
     """
 
+    assumes_non_negative = True
     requirements = (non_negative_features,)
     presets: ClassVar = {
         "s-90": {"variant": "s", "percentile": 90.0},

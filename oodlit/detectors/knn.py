@@ -49,6 +49,7 @@ class KNN(Detector):
         "https://arxiv.org/abs/2204.06507",
         "a sample of the training images is chosen by the hash of their keys",
     )
+    compares_images = True
     host_buffers = frozenset({"bank", "norms", "neighbour"})
 
     def __init__(self, k: int | None = None, bank_size: int | None = None) -> None:

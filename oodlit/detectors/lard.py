@@ -90,6 +90,7 @@ class LaRD(Detector):
         self.seed = seed
         self.min_train = {"knn": k or 1, "gmm": components}.get(density, 0)
         self.layers = (layer,)
+        self.compares_images = density == "knn"
         self.needs = frozenset({"hidden", "labels"} if density == "mahalanobis" else {"hidden"})
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:

@@ -40,6 +40,7 @@ class LTS(Detector):
     """
 
     needs = frozenset({"logits", "features", "head"})
+    assumes_non_negative = True
     invariances = frozenset({"feature_scale", "class_permutation"})
     presets: ClassVar = {"imagenet": {"percentile": 95.0}}
     reference = Reference(

@@ -46,6 +46,7 @@ class NNGuide(Detector):
     statistics = (TrainSample,)
     sample_fields = frozenset({"features", "logsumexp"})
     invariances = frozenset({"class_permutation"})
+    compares_images = True
     host_buffers = frozenset({"bank"})
     reference = Reference(
         "Nearest Neighbor Guidance for Out-of-Distribution Detection",

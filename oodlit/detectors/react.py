@@ -40,6 +40,7 @@ class ReAct(Shaping):
         tensor([0.7311])
     """
 
+    assumes_non_negative = True
     statistics: tuple[type[Statistic], ...] = (TrainSample,)
     presets: ClassVar = {
         "p99-train": {"percentile": 99.0},

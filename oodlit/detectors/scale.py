@@ -34,6 +34,7 @@ class SCALE(Shaping):
         tensor([7.3891], dtype=torch.float64)
     """
 
+    assumes_non_negative = True
     requirements = (non_negative_features,)
     presets: ClassVar = {"p85": {"percentile": 85.0}}
     reference = Reference(

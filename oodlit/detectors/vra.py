@@ -32,6 +32,7 @@ class VRA(Shaping):
         VRA(low=60.0, high=95.0)
     """
 
+    assumes_non_negative = True
     statistics = (TrainSample,)
     presets: ClassVar = {"p1-p99": {"low": 1.0, "high": 99.0}, "p60-p95": {"low": 60.0, "high": 95.0}}
     reference = Reference(

@@ -78,6 +78,10 @@ class Detector(nn.Module, ABC):
     """Fewest training images that a fit can do with; known from the settings, before a run."""
     extra_passes: int = 0
     """Forward passes per image beyond the one that every run makes."""
+    assumes_non_negative: ClassVar[bool] = False
+    """True if it is made for features after a ReLU; signed ones are refused, noted, or lose their meaning in part."""
+    compares_images: bool = False
+    """True if an image is compared with stored training images (a bank): its cost grows with their number."""
     notes: tuple[str, ...] = ()
     """What a user should know of the last fit, for example classes without an image. Also logged as warnings."""
 
