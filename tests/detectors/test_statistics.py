@@ -24,6 +24,7 @@ from oodlit.detectors.statistics import (
     FeatureMean,
     HiddenSample,
     PredictedMeans,
+    ScalarSample,
     Statistic,
     Statistics,
     TrainSample,
@@ -31,12 +32,17 @@ from oodlit.detectors.statistics import (
     fourier_moments,
     synchronize,
 )
-from oodlit.detectors.statistics.hashes import hash_contents
+from oodlit.detectors.statistics.hashes import hash_contents, hash_rows
 from oodlit.detectors.statistics.row_store import RowStore
 from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.outputs import BackboneFacts, Outputs
 
 from .support import cut, normal, permutation
+
+
+def first_logit(outputs: Outputs) -> torch.Tensor:
+    return outputs.require("logits")[:, 0]
+
 
 KINDS: dict[str, Callable[[], Statistic]] = {
     "ClassMoments": ClassMoments,
@@ -50,6 +56,7 @@ KINDS: dict[str, Callable[[], Statistic]] = {
     "ClassVariances": ClassVariances,
     "TrainSample": lambda: TrainSample(rows=40),
     "FeatureBank": FeatureBank,
+    "ScalarSample": lambda: ScalarSample([first_logit], rows=40),
     "HiddenSample": lambda: HiddenSample(["block"], rows=40),
 }
 
@@ -88,6 +95,7 @@ def facts_of(statistic: Statistic) -> dict[str, torch.Tensor]:
         found = {n: getattr(statistic, n) for n in names[kind]}
     else:
         columns = {"TrainSample": ("hash", "logits", "features", "labels", "predictions"), "FeatureBank": ("features",)}
+        columns["ScalarSample"] = ("hash", repr(first_logit))
         found = {n: statistic.column(n) for n in columns.get(kind, ("hash", "block", "labels"))}
     return found | {"num_samples": torch.tensor(statistic.num_samples)}
 
@@ -397,3 +405,21 @@ def test_content_hashes_tell_rows_apart_and_spread_evenly():
     assert abs(float((hashes < 2**62).double().mean()) - 0.5) < 0.02
     assert torch.equal(hash_contents(distinct.double())[:3] == hash_contents(distinct)[:3], torch.zeros(3).bool())
     assert torch.equal(hash_contents(distinct.T.contiguous().T), hashes)
+
+
+@pytest.mark.parametrize(("size", "seed"), [(1, 0), (7, 1), (64, 2), (4000, 3)])
+def test_a_bounded_sample_asks_only_for_what_it_may_keep(size: int, seed: int) -> None:
+    """Further passes are made for these images alone; the values are those of the smallest hashes all the same."""
+    asked: list[int] = []
+
+    def counted(outputs: Outputs) -> torch.Tensor:
+        asked.append(len(outputs))
+        return first_logit(outputs)
+
+    outputs, sample = train(4000), ScalarSample([counted], rows=20)
+    for batch in cut(outputs, size, permutation(4000, seed)):
+        sample.update(batch)
+    smallest = hash_rows(outputs).sort().indices[:20]
+    np.testing.assert_array_equal(sample.values(counted), first_logit(outputs)[smallest].sort().values)
+    assert sample.num_samples == 4000
+    assert sum(asked) < 300 + size

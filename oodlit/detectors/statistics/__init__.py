@@ -13,7 +13,7 @@ from oodlit.detectors.statistics.fourier_moments import fourier_features, fourie
 from oodlit.detectors.statistics.hashes import hash_rows, hash_strings
 from oodlit.detectors.statistics.labels import train_labels
 from oodlit.detectors.statistics.means import CorrectMeans, FeatureMean, PredictedMeans
-from oodlit.detectors.statistics.samples import HiddenSample, TrainSample, channel_means
+from oodlit.detectors.statistics.samples import HiddenSample, ScalarSample, TrainSample, channel_means, shares_below
 
 __all__ = [
     "ClassCovariances",
@@ -26,6 +26,7 @@ __all__ = [
     "HiddenSample",
     "Moments",
     "PredictedMeans",
+    "ScalarSample",
     "Statistic",
     "Statistics",
     "TrainSample",
@@ -36,6 +37,7 @@ __all__ = [
     "fourier_moments",
     "hash_rows",
     "hash_strings",
+    "shares_below",
     "synchronize",
     "train_labels",
 ]
