@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from oodlit import _lazy
 
 if TYPE_CHECKING:
+    from oodlit.detectors.ada_scale import AdaSCALE as AdaSCALE
     from oodlit.detectors.ash import ASH as ASH
     from oodlit.detectors.bats import BATS as BATS
     from oodlit.detectors.ca_ref import CARef as CARef
