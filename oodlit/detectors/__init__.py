@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from oodlit.detectors.formulas.shaping import Shaping as Shaping
     from oodlit.detectors.gen import GEN as GEN
     from oodlit.detectors.grad_norm import GradNorm as GradNorm
+    from oodlit.detectors.iodin import IODIN as IODIN
     from oodlit.detectors.kl_matching import KLMatching as KLMatching
     from oodlit.detectors.knn import KNN as KNN
     from oodlit.detectors.lard import LaRD as LaRD
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from oodlit.detectors.odin import ODIN as ODIN
     from oodlit.detectors.open_max import OpenMax as OpenMax
     from oodlit.detectors.opt_fs import OptFS as OptFS
+    from oodlit.detectors.pro import PRO as PRO
     from oodlit.detectors.rank_feat import RankFeat as RankFeat
     from oodlit.detectors.react import ReAct as ReAct
     from oodlit.detectors.relative_cosine import RelativeCosine as RelativeCosine

@@ -8,9 +8,12 @@ import jaxtyping
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import Tensor, nn
 
-from oodlit.detectors import AdaSCALE, Detector, fit
+from oodlit.detectors import GEN, IODIN, PRO, AdaSCALE, Detector, fit
+from oodlit.detectors.pro import entropy_slope, gen_slope, msp_slope
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs
 
@@ -132,8 +135,111 @@ def test_an_unusual_shift_takes_a_smaller_percentile() -> None:
         np.testing.assert_allclose(detector.score(test), same.score(test), rtol=1e-12)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("temperature", [1000.0, 2.0])
+def test_iodin(temperature: float, kind: str) -> None:
+    """Regmi, 2024: one value is moved, by eps / std of its channel."""
+    network, test = conv(kind), images(8, 1, kind)
+    detector, expected = IODIN(temperature, 0.3), []
+    for image in test:
+
+        def cross_entropy(z: Tensor) -> Tensor:
+            return -(z / temperature).log_softmax(dim=0)[z.argmax()]
+
+        g = gradient_of(network, image, cross_entropy)
+        moved = image.numpy().copy()
+        c, i, j = np.unravel_index(np.abs(g).round(12).argmax(), g.shape)
+        moved[c, i, j] -= 0.3 / [0.2, 0.5, 1.0][c] * np.sign(g[c, i, j])
+        with torch.no_grad():
+            z = network(torch.from_numpy(moved)[None])[0] / temperature
+        expected.append(float(z.log_softmax(dim=0).max()))
+    scores = fitted_scores(detector, network, test, test)
+    np.testing.assert_allclose(scores, expected, rtol=1e-9)
+
+
+def gen(z: Tensor) -> Tensor:
+    log_p = z.log_softmax(dim=0)
+    return -(0.1 * (log_p + torch.log1p(-log_p.exp()))).exp().sum()
+
+
+def negative_entropy(z: Tensor) -> Tensor:
+    return (z.softmax(dim=0) * z.log_softmax(dim=0)).sum()
+
+
+def log_msp(z: Tensor) -> Tensor:
+    return z.log_softmax(dim=0).max()
+
+
+MEASURES = {"gen": (gen, gen_slope), "entropy": (negative_entropy, entropy_slope), "msp": (log_msp, msp_slope)}
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if k != "class never predicted"])
+@pytest.mark.parametrize("measure", MEASURES)
+def test_pro(measure: str, kind: str) -> None:
+    """Chen et al., CVPR 2025: the smallest score on a way of K steps down."""
+    network, test = conv(kind), images(8, 1, kind)
+    s, expected = MEASURES[measure][0], []
+    for image in test:
+        x, found = image, []
+        for _ in range(4):
+            with torch.no_grad():
+                found.append(float(s(network(x[None])[0] / 2.0)))
+            x = x - 0.05 * torch.from_numpy(gradient_of(network, x, lambda z: s(z / 2.0))).sign()
+        expected.append(min(found))
+    detector = PRO(measure, 0.05, 3, 2.0)
+    scores = fitted_scores(detector, network, test, test)
+    np.testing.assert_allclose(scores, expected, rtol=1e-9)
+    counted = outputs_of(network, test, "t")
+    detector.score(counted)
+    assert counted.model.passes == detector.extra_passes == 4
+
+
+def test_pro_is_never_above_its_measure() -> None:
+    network, test = conv(), images(20, 1)
+    scores = fitted_scores(PRO(), network, test, test)
+    plain = GEN().score(outputs_of(network, test, "t"))
+    assert bool((scores <= plain).all())
+    assert bool((scores < plain).any())
+
+
+@given(st.integers(2, 100), st.integers(0, 99), st.sampled_from([0.1, 1.0, 10.0]))
+def test_slopes_of_the_measures_are_their_gradients(classes: int, seed: int, scale: float) -> None:
+    z = scale * normal(classes, seed=seed).double()
+    for measure, (s, slope) in MEASURES.items():
+        x = z.clone().requires_grad_()
+        (expected,) = torch.autograd.grad(s(x), x)
+        size = float(expected.abs().max())
+        np.testing.assert_allclose(slope(z[None])[0], expected, rtol=1e-6, atol=1e-9 * size, err_msg=measure)
+
+
+def test_the_slope_of_gen_counts_the_largest_classes_alone() -> None:
+    z = normal(130, seed=3).double()
+    kept = z.topk(100).indices
+
+    def s(x: Tensor) -> Tensor:
+        log_p = x.log_softmax(dim=0)
+        return -(0.1 * (log_p + torch.log1p(-log_p.exp())))[kept].exp().sum()
+
+    x = z.clone().requires_grad_()
+    (expected,) = torch.autograd.grad(s(x), x)
+    np.testing.assert_allclose(gen_slope(z[None])[0], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("gap", [30.0, 100.0, 600.0, 2000.0])
+def test_slopes_of_very_sure_images_keep_their_signs(gap: float) -> None:
+    """1 - p of the largest class is far below the precision of p; in the end nothing is left, and nothing moves."""
+    z = torch.tensor([[gap, 0.0, 1.0]], dtype=torch.float64)
+    for slope in (gen_slope, entropy_slope):
+        found = slope(z)[0]
+        assert found.isfinite().all()
+        assert found[0] >= 0
+        assert found[1:].amax() <= 0
+    assert gap > 700 or bool((gen_slope(z) != 0).all())
+
+
 MAKES: dict[str, Callable[[], Detector]] = {
-    repr(make()): make for make in (partial(AdaSCALE, **SETTINGS), partial(AdaSCALE, "l"))
+    repr(make()): make
+    for make in (partial(AdaSCALE, **SETTINGS), partial(AdaSCALE, "l"), IODIN, *map(partial(partial, PRO), MEASURES))
 }
 
 
@@ -166,20 +272,28 @@ def test_scores_inside_inference_mode_are_the_same() -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("kind", "settings", "message"),
     [
-        ({"variant": "b"}, "variant='b'; 'a' or 'l' is needed"),
-        ({"low": 90.0}, "low=90.0 is above high=85.0"),
-        ({"step": 0.0}, "step=0.0; a positive, finite number"),
-        ({"weight": -1.0}, "weight=-1.0; a finite number >= 0"),
-        ({"low": 0.8}, "0.8 looks like a fraction"),
-        ({"active": 101.0}, "101.0 is no percentile"),
+        (AdaSCALE, {"variant": "b"}, "variant='b'; 'a' or 'l' is needed"),
+        (AdaSCALE, {"low": 90.0}, "low=90.0 is above high=85.0"),
+        (AdaSCALE, {"step": 0.0}, "step=0.0; a positive, finite number"),
+        (AdaSCALE, {"weight": -1.0}, "weight=-1.0; a finite number >= 0"),
+        (AdaSCALE, {"low": 0.8}, "0.8 looks like a fraction"),
+        (AdaSCALE, {"active": 101.0}, "101.0 is no percentile"),
+        (IODIN, {"temperature": 0.0}, "temperature=0.0; a positive, finite number"),
+        (IODIN, {"epsilon": -1.0}, "epsilon=-1.0; a positive, finite number"),
+        (PRO, {"measure": "max"}, "measure='max'; one of 'gen', 'entropy', 'msp' is needed"),
+        (PRO, {"steps": 0}, "steps=0; at least 1"),
+        (PRO, {"epsilon": 0.0}, "epsilon=0.0; a positive, finite number"),
+        (PRO, {"temperature": float("inf")}, "temperature=inf; a positive, finite number"),
     ],
 )
-def test_ada_scale_refuses_settings_that_mean_nothing(settings: dict[str, float], message: str) -> None:
+def test_settings_that_mean_nothing_are_refused(
+    kind: type[Detector], settings: dict[str, object], message: str
+) -> None:
     jaxtyping.config.update("jaxtyping_disable", True)  # messages as users see them
     try:
-        with pytest.raises(InvalidArgumentError, match=f"AdaSCALE: {message}"):
-            AdaSCALE(**settings)
+        with pytest.raises(InvalidArgumentError, match=f"{kind.__name__}: {message}"):
+            kind(**settings)
     finally:
         jaxtyping.config.update("jaxtyping_disable", False)

@@ -205,7 +205,7 @@ CASES: dict[str, tuple[Callable[[], Detector], Callable[[Problem], Array]]] = {
         lambda p: rescored(p, ash(replace(p, q=clipped(p, 99.0)), "p", 50.0)),
     ),
 }
-ELSEWHERE = {"ada_scale", "odin", "mc_dropout", "lard", "rank_feat"}
+ELSEWHERE = {"ada_scale", "iodin", "pro", "odin", "mc_dropout", "lard", "rank_feat"}
 """Detectors that need a network; their tests are at the end, or in `test_gradient_detectors`."""
 NON_NEGATIVE = {name for name in CASES if name.startswith(("ash", "scale"))}
 NEED_A_COVARIANCE = {
@@ -228,7 +228,7 @@ def defined(name: str, kind: str) -> bool:
 def test_every_detector_is_rederived() -> None:
     keys = {kind.key() for kind in detectors().values()}
     assert {type(make()).key() for make, _ in CASES.values()} | ELSEWHERE == keys
-    assert len(keys) >= 42
+    assert len(keys) >= 44
 
 
 @pytest.mark.parametrize(("name", "kind"), [(n, k) for n in CASES for k in PROBLEMS if defined(n, k)])

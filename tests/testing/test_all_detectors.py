@@ -79,7 +79,7 @@ SWEPT = unique([*DEFAULTS, *VARIANTS, *PRESETS])
 def test_sweep_is_complete():
     swept = {type(factory()) for factory in SWEPT}
     assert swept == set(detectors().values())
-    assert len(detectors()) >= 42
+    assert len(detectors()) >= 44
     assert len(SWEPT) >= len(detectors()) + len(VARIANTS)
 
 
