@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from oodlit.detectors.max_logit import MaxLogit as MaxLogit
     from oodlit.detectors.mc_dropout import MCDropout as MCDropout
     from oodlit.detectors.msp import MSP as MSP
+    from oodlit.detectors.nac import NAC as NAC
     from oodlit.detectors.nci import NCI as NCI
     from oodlit.detectors.neco import NECO as NECO
     from oodlit.detectors.nn_guide import NNGuide as NNGuide
