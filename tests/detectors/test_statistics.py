@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from oodlit.detectors import DDU, KNN, LaRD, Mahalanobis
+from oodlit.detectors import DDU, KNN, MSP, CoRP, LaRD, Mahalanobis, WeiPer
 from oodlit.detectors.contract.fitting import estimate_bytes, fit, make_statistics
 from oodlit.detectors.statistics import (
     ClassCovariances,
@@ -365,6 +365,19 @@ def test_memory_is_estimated() -> None:
     assert megabytes["DDU(covariance='diagonal')"] == pytest.approx(12.3, rel=0.01)
     assert megabytes["DDU(covariance='full')"] == pytest.approx(4718, rel=0.01)
     assert megabytes["LaRD()"] == pytest.approx(530.3, rel=0.01)
+
+
+def test_memory_that_detectors_keep_is_estimated() -> None:
+    """Beside the statistics: perturbed weights where all of them are kept, axes of random features."""
+    facts = BackboneFacts(width=2048, num_classes=1000, num_train=1_281_167)
+    kept = {
+        repr(d): estimate_bytes(Statistics(), facts, [d]) / 1e6
+        for d in (MSP(), WeiPer(), WeiPer(copies=200), CoRP(size=4096))
+    }
+    assert kept == pytest.approx(
+        {"MSP()": 0, "WeiPer()": 1638.4, "WeiPer(copies=200)": 16.384, "CoRP(size=4096)": 201.3}, rel=0.001
+    )
+    assert estimate_bytes(make_statistics([CoRP()]), facts) > 8 * 4096**2
 
 
 def _work(rank: int, folder: str) -> None:
