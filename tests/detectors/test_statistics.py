@@ -95,7 +95,7 @@ def facts_of(statistic: Statistic) -> dict[str, torch.Tensor]:
         found = {n: getattr(statistic, n) for n in names[kind]}
     else:
         columns = {"TrainSample": ("hash", "logits", "features", "labels", "predictions"), "FeatureBank": ("features",)}
-        columns["ScalarSample"] = ("hash", repr(first_logit))
+        columns["ScalarSample"] = ("hash", "scalar 0")
         found = {n: statistic.column(n) for n in columns.get(kind, ("hash", "block", "labels"))}
     return found | {"num_samples": torch.tensor(statistic.num_samples)}
 

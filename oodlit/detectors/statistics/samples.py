@@ -15,7 +15,7 @@ from oodlit.outputs import Outputs
 FIELDS = ("logits", "max_logits", "logsumexp", "features")
 """Of `Outputs`; what `TrainSample` can keep besides labels."""
 Scalar: TypeAlias = "Callable[[Outputs], Tensor]"
-"""A number of every image of a batch, shape (batch,); equal ones have the same `repr` and the same hash."""
+"""Gives a number for every image of a batch, shape (batch,); equal ones have the same hash."""
 OF_LOGITS = frozenset({"max_logits", "logsumexp"})
 """Fields that need no column where the logits are kept."""
 
@@ -126,7 +126,8 @@ class ScalarSample(SmallestHashes):
 
     def rows_of(self, outputs: Outputs) -> dict[str, Tensor]:
         """A column for every function, float64."""
-        return {repr(scalar): outputs.memo(scalar, partial(scalar, outputs)).double() for scalar in self.scalars}
+        numbers = (outputs.memo(scalar, partial(scalar, outputs)).double() for scalar in self.scalars)
+        return {f"scalar {place}": column for place, column in enumerate(numbers)}
 
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
         """Memory of the state at its peak."""
@@ -134,7 +135,7 @@ class ScalarSample(SmallestHashes):
 
     def values(self, scalar: Scalar) -> Tensor:
         """The numbers of the kept images, ascending, float64, on the CPU."""
-        return self.column(repr(scalar)).sort().values
+        return self.column(f"scalar {self.scalars.index(scalar)}").sort().values
 
 
 def shares_below(sample: Float[Tensor, " images"], values: Float[Tensor, " batch"]) -> Float[Tensor, " batch"]:
