@@ -16,7 +16,7 @@ from oodlit.detectors.formulas.percentile import check_percentile
 from oodlit.detectors.formulas.shaping import LARGEST_EXPONENT, largest_mask
 from oodlit.detectors.statistics import ScalarSample, Statistics, shares_below
 from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Model, Outputs
 from oodlit.shares import exact_number
 
 
@@ -39,21 +39,27 @@ class Shift:
     weight: float
 
     def __call__(self, outputs: Outputs) -> Float[Tensor, " batch"]:
-        """Values of q, float64; two forward passes and one backward."""
-        features, images = outputs.require("features"), outputs.require("images")
-        assert outputs.model is not None  # in the `needs` of who asks
-        moved = outputs.model.features(self._moved(images, outputs)).to(features.dtype)
+        """Values of q, float64; two forward passes and one backward.
+
+        Raises:
+            InvalidArgumentError: Features, images or the model are missing, as in training outputs made by hand.
+        """
+        features, images, model = outputs.require("features"), outputs.require("images"), outputs.model
+        if model is None:
+            raise InvalidArgumentError(
+                "AdaSCALE asks the network again, but Outputs.model is missing; give Outputs(..., model=module)"
+            )
+        moved = model.features(images + self._step(images, model)).to(features.dtype)
         shift = (features - moved).abs() * _largest(features, self.shifted)
         level = moved.clamp(min=0) * _largest(features, self.active)
         q: Tensor = level.sum(dim=1, dtype=torch.float64) + self.weight * shift.sum(dim=1, dtype=torch.float64)
         return q
 
-    def _moved(self, images: Tensor, outputs: Outputs) -> Tensor:
-        assert outputs.model is not None
-        _, gradient = input_gradient(outputs.model, images, towards_prediction)
+    def _step(self, images: Tensor, model: Model) -> Tensor:
+        _, gradient = input_gradient(model, images, towards_prediction)
         levels = gradient_levels(gradient)
         smallest = _largest(-levels, self.pixels) & (levels > 0)  # without a gradient there is no direction
-        return images + self.step * (smallest.view_as(images) * gradient.sign()).to(images.dtype)
+        return self.step * (smallest.view_as(images) * gradient.sign()).to(images.dtype)
 
 
 def _largest(values: Float[Tensor, "batch entries"], percent: float) -> Tensor:

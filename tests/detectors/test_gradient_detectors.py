@@ -122,6 +122,15 @@ def test_both_variants_share_what_they_ask_of_the_network() -> None:
     assert test.model.passes == AdaSCALE().extra_passes == 2
 
 
+def test_training_outputs_without_images_or_model_are_refused() -> None:
+    network = conv()
+    head, whole = Head(network.head.weight, network.head.bias), outputs_of(network, images(4, 0), "t")
+    with pytest.raises(InvalidArgumentError, match="images is needed here"):
+        fit([AdaSCALE()], [Outputs(whole.logits, whole.features)], head)
+    with pytest.raises(InvalidArgumentError, match=r"Outputs\.model is missing; give Outputs\(\.\.\., model=module\)"):
+        fit([AdaSCALE()], [Outputs(whole.logits, whole.features, images=whole.images)], head)
+
+
 def test_an_unusual_shift_takes_a_smaller_percentile() -> None:
     """The whole sample lies below, or none: p is `low`, or `high`."""
     network, train = conv(), images(12, 0)
