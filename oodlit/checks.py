@@ -210,6 +210,9 @@ class _ModelElsewhere:
     def logits(self, images: Tensor) -> Tensor:
         return self._model.logits(images.to(self._device)).cpu()
 
+    def features(self, images: Tensor) -> Tensor:
+        return self._model.features(images.to(self._device)).cpu()
+
     def logits_from_map(self, feature_map: Tensor) -> Tensor:
         return self._model.logits_from_map(feature_map.to(self._device)).cpu()
 

@@ -58,7 +58,7 @@ class BackboneFacts:
 
 @runtime_checkable
 class Model(Protocol):
-    """What detectors may ask of the network beyond the outputs of one forward pass (ODIN, MC-dropout, RankFeat)."""
+    """What detectors may ask of the network beyond one forward pass; gradients flow where they are on."""
 
     @property
     def network(self) -> nn.Module:
@@ -70,6 +70,9 @@ class Model(Protocol):
 
     def logits(self, images: Tensor) -> Tensor:
         """Logits (batch, classes) of a batch of transformed images."""
+
+    def features(self, images: Tensor) -> Tensor:
+        """Features (batch, features) of a batch of transformed images, such as changed ones."""
 
     def logits_from_map(self, feature_map: Tensor) -> Tensor:
         """Logits (batch, classes) from the last block's map (batch, channels, height, width)."""

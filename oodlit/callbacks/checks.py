@@ -70,22 +70,25 @@ def check_train_size(detectors: Sequence[Detector], num_train: int) -> None:
             )
 
 
-def check_memory(statistics: Statistics, facts: BackboneFacts, *, processes: int = 1) -> int:
-    """Bytes that the training statistics will take in each process.
+def check_memory(
+    statistics: Statistics, facts: BackboneFacts, detectors: Sequence[Detector] = (), *, processes: int = 1
+) -> int:
+    """Bytes that the training statistics, and what detectors keep beside them, will take in each process.
 
     Args:
         statistics: What is accumulated; in the end every process holds the union.
         facts: Width, classes and number of training images.
+        detectors: Those that are fitted.
         processes: Processes of the run on this machine; they share its memory.
 
     Raises:
         RequirementError: All processes together need more than this machine has.
     """
-    needed, available = estimate_bytes(statistics, facts), _available_bytes()
+    needed, available = estimate_bytes(statistics, facts, detectors), _available_bytes()
     if available is not None and needed * processes > available:
-        sizes = ", ".join(
-            f"{type(s).__name__} {estimate_bytes(Statistics([s]), facts) / 1e9:.2f} GB" for s in statistics.values()
-        )
+        parts = {type(s).__name__: estimate_bytes(Statistics([s]), facts) for s in statistics.values()}
+        parts |= {repr(d): kept for d in detectors if (kept := estimate_bytes(Statistics(), facts, [d]))}
+        sizes = ", ".join(f"{name} {size / 1e9:.2f} GB" for name, size in parts.items())
         shared = f" in each of {processes} processes on this machine" if processes > 1 else ""
         fewer = ", or use fewer processes" if processes > 1 else ""
         raise RequirementError(

@@ -77,9 +77,9 @@ class Run:
         if any(s.role is Role.TRAIN for s in self.streams):
             check_train_size(self.to_fit, self.facts.num_train)
             self.statistics = make_statistics(self.to_fit, extra=(TrainSample,))
-            needed = check_memory(self.statistics, self.facts, processes=self.trainer.num_devices)
+            needed = check_memory(self.statistics, self.facts, self.to_fit, processes=self.trainer.num_devices)
             pl.utilities.rank_zero_info(
-                f"oodlit: statistics of {self.facts.num_train} training images take up to {needed / 1e6:.1f} MB"
+                f"oodlit: the fit on {self.facts.num_train} training images takes up to {needed / 1e6:.1f} MB"
                 " per process"
             )
 

@@ -16,7 +16,7 @@ from oodlit.detectors.statistics import (
     fourier_map,
     fourier_moments,
 )
-from oodlit.outputs import Head, Outputs, Scores
+from oodlit.outputs import BackboneFacts, Head, Outputs, Scores
 
 
 @final
@@ -70,6 +70,11 @@ class CoRP(Detector):
         check_int("CoRP", "seed", seed, at_least=0)
         self.gamma, self.size, self.seed = gamma, size, seed
         self.statistics = (fourier_moments(size, gamma, seed), FeatureMean)
+
+    def kept_bytes(self, facts: BackboneFacts) -> int:
+        """Memory of the axes that are left over, and of A."""
+        size = fourier_moments(self.size, self.gamma, self.seed).dimensions(facts.width)
+        return 8 * size * (size + facts.width)
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         moments = statistics[fourier_moments(self.size, self.gamma, self.seed)]

@@ -44,6 +44,11 @@ class TinyModel:
         logits: Tensor = self._network(images)
         return logits
 
+    def features(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch features"]:
+        """Features of transformed images."""
+        features: Tensor = self._network.pool(self._network.feature_map(images))
+        return features
+
     def logits_from_map(
         self, feature_map: Float[Tensor, "batch features height width"]
     ) -> Float[Tensor, "batch classes"]:

@@ -53,7 +53,7 @@ KEYS = {
     *("mahalanobis", "max_logit", "mc_dropout", "msp", "nci", "nn_guide", "odin", "open_max", "rank_feat", "react"),
     *("relative_cosine", "relative_mahalanobis", "residual", "scale", "she", "temperature_scaled_msp", "vim", "vra"),
     *("mahalanobis_plus_plus", "relative_mahalanobis_plus_plus", "cop", "corp", "lts", "bats", "neco"),
-    *("ca_ref", "cad_ref", "opt_fs", "wei_per"),
+    *("ca_ref", "cad_ref", "opt_fs", "wei_per", "ada_scale", "iodin", "pro", "nac"),
 }
 
 

@@ -105,6 +105,10 @@ class Detector(nn.Module, ABC):
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
         """Scores of a batch, higher = in-distribution; must not change `outputs`."""
 
+    def kept_bytes(self, facts: BackboneFacts) -> int:
+        """Memory that a fitted detector takes beyond the statistics, in bytes, as far as it is worth announcing."""
+        return 0
+
     @final
     def fit(self, statistics: Statistics | None = None, head: Head | None = None) -> None:
         """Fit on the training set, replacing any earlier fit.

@@ -24,7 +24,9 @@ from oodlit.detectors.statistics.means import CorrectMeans as CorrectMeans
 from oodlit.detectors.statistics.means import FeatureMean as FeatureMean
 from oodlit.detectors.statistics.means import PredictedMeans as PredictedMeans
 from oodlit.detectors.statistics.samples import HiddenSample as HiddenSample
+from oodlit.detectors.statistics.samples import ScalarSample as ScalarSample
 from oodlit.detectors.statistics.samples import TrainSample as TrainSample
 from oodlit.detectors.statistics.samples import channel_means as channel_means
+from oodlit.detectors.statistics.samples import shares_below as shares_below
 
 __all__ = [name for name, value in sorted(vars().items()) if getattr(value, "__module__", "").startswith(__name__)]
