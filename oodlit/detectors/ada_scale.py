@@ -102,6 +102,7 @@ class AdaSCALE(Detector):
     """
 
     needs = frozenset({"logits", "features", "head", "images", "model"})
+    assumes_non_negative = True
     statistics = (ScalarSample,)
     invariances = frozenset({"class_permutation"})
     presets: ClassVar = {

@@ -21,6 +21,7 @@ OPENOOD = PublishedTable(
         "MLS": "MaxLogit",
         "KLM": "KLMatching",
         "WeiPer+KLD": "WeiPer",
+        "NAC": "",  # of four layers; ours reads the last features alone
     },
 )
 """Near and far AUROC; the detector's settings are those of the board, some chosen on OOD validation data."""

@@ -42,7 +42,8 @@ class PublishedTable:
         tables: Where in the source the figures stand, and what was left out.
         rule: How a figure is formed. Figures of different rules are no comparison.
         file: Name of the CSV file.
-        detectors: Printed name -> class name, where they differ by more than case and punctuation.
+        detectors: Printed name -> class name, where they differ by more than case and punctuation; "" = none of ours,
+            although the name is the same.
     """
 
     name: str
@@ -109,7 +110,7 @@ class PublishedTable:
     def _plain_names(self, printed: str) -> set[str]:
         """Of the class that a printed name may mean: as mapped, as it stands, and without the form behind a dash."""
         if printed in self.detectors:
-            return {_plain(self.detectors[printed])}
+            return {_plain(self.detectors[printed])} - {""}
         return {_plain(printed), _plain(printed.rpartition("-")[0])} - {""}
 
 
