@@ -327,6 +327,17 @@ def test_two_classes_of_one_name():
         Stream("pool", Role.OOD, MemorySource(samples(num_classes=7)), names)
 
 
+def test_levels_in_the_other_views(results):
+    wide = results.per_class("pool", "auroc")
+    assert wide.index.tolist() == [f"s{i}" for i in range(11)]
+    assert wide.columns.tolist() == ["msp", "energy"]
+    assert wide.loc["s4", "energy"] == results.value("auroc", dataset="pool", detector="energy", ood_class="s4")
+    with pytest.raises(InvalidArgumentError, match="compare: 'pool' is a pool, and its levels hold other classes"):
+        results.compare("msp", "energy", dataset="pool")
+    with pytest.raises(InvalidArgumentError, match=r"only OOD sets can be pooled, not pool \(pool\)"):
+        results.pooled(["pool", "val"])
+
+
 def test_what_is_no_pool(results):
     with pytest.raises(InvalidArgumentError, match="'val' has the role id and 0 classes; an OOD set with classes"):
         severity_pool(id_stream()[0])
