@@ -262,7 +262,7 @@ def test_code_of_the_page_on_severity_runs(tmp_path, monkeypatch, capsys):
         exec(compile(body, "severity.md", "exec"), namespace)
     printed = capsys.readouterr().out
     assert "[2, 0, 1] [1.0, 0.75, 0.0]" in printed
-    assert "standard_error" in printed
+    assert "exp(score)" in printed
 
 
 def test_levels_of_several_runs_stand_side_by_side(results):
