@@ -250,7 +250,7 @@ def test_a_list_splits_the_pool(results, tmp_path):
         severity_pool(plain, test_share=0.5, split="split.csv")
 
 
-@pytest.mark.filterwarnings("ignore:the classifier gets")
+@pytest.mark.filterwarnings("ignore::oodlit.results.finding.FindingWarning")  # of a network without training
 def test_code_of_the_page_on_severity_runs(tmp_path, monkeypatch, capsys):
     rng = np.random.default_rng(0)
     monkeypatch.chdir(tmp_path)
