@@ -33,6 +33,7 @@ class RelativeCosine(ConceptDetector):
         0.7311
     """
 
+    log_probability = True
     presets: ClassVar = {"class-means": {"concepts": "means"}, "mcm": {"concepts": "head", "temperature": 1.0}}
     reference = Reference(
         "In or Out? Fixing ImageNet Out-of-Distribution Detection Evaluation",
