@@ -67,7 +67,8 @@ def iou_pairs(
         axis=1
     )
     union = areas - intersection
-    return np.divide(intersection, union, out=np.zeros(len(union)), where=union > 0)
+    share: np.ndarray = np.divide(intersection, union, out=np.zeros(len(union)), where=union > 0)
+    return share
 
 
 def best_overlaps(

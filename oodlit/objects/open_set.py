@@ -17,7 +17,7 @@ from functools import cached_property
 from typing import Literal, TypeAlias
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Int
 
 from oodlit.errors import InvalidArgumentError, NonFiniteScoreError
 from oodlit.metrics.entry import Value
@@ -26,8 +26,8 @@ from oodlit.metrics.undefined import undefined
 __all__ = [
     "MatchedBoxes",
     "OpenSet",
-    "ap_u",
     "aose",
+    "ap_u",
     "dismissed",
     "nose",
     "nose_boxes",
@@ -54,7 +54,8 @@ class MatchedBoxes:
         NonFiniteScoreError: NaN among the scores.
 
     Example:
-        >>> boxes = MatchedBoxes([0.9, 0.8, 0.7], [1.0, 2.0, 9.0], [0, 0, 1], [0.8, 0.6, 0.5], n_objects=4)
+        >>> confidence, scores = np.array([0.9, 0.8, 0.7]), np.array([1.0, 2.0, 9.0])
+        >>> boxes = MatchedBoxes(confidence, scores, np.array([0, 0, 1]), np.array([0.8, 0.6, 0.5]), n_objects=4)
         >>> p_u(boxes, tau=5.0), r_u(boxes, tau=5.0), nose(boxes, tau=5.0), dismissed(boxes, tau=5.0)
         (0.5, 0.25, 0.25, 0.5)
     """
@@ -94,7 +95,7 @@ class OpenSet:
 
     Args:
         boxes: The boxes.
-        tau: Boxes with a lower score are called unknown. An infinity calls all of them unknown, or none.
+        tau: Boxes with a lower score are called unknown.
         iou: Overlap from which on a box hits an object, in (0, 1].
         strict: Whether the overlap must be larger than `iou`.
 
@@ -118,19 +119,21 @@ class OpenSet:
     def is_unknown(self) -> Bool[np.ndarray, " boxes"]:
         """Which boxes are called unknown."""
         unknown: np.ndarray = self.boxes.scores < self.tau
-        return unknown if self.tau < math.inf else np.ones(len(self.boxes), dtype=bool)
+        return unknown
 
     @cached_property
     def hits(self) -> Bool[np.ndarray, " boxes"]:
         """Which boxes hit an object."""
         overlaps = self.boxes.overlaps
-        return (overlaps > self.iou if self.strict else overlaps >= self.iou) & (self.boxes.objects >= 0)
+        enough: np.ndarray = overlaps > self.iou if self.strict else overlaps >= self.iou
+        return enough & (self.boxes.objects >= 0)
 
     @cached_property
     def ranked(self) -> Int[np.ndarray, " unknown"]:
         """Positions of the boxes called unknown, by falling confidence."""
         found = np.flatnonzero(self.is_unknown)
-        return found[np.argsort(-self.boxes.confidence[found], kind="stable")]
+        ranked: np.ndarray = found[np.argsort(-self.boxes.confidence[found], kind="stable")]
+        return ranked
 
     @cached_property
     def is_true(self) -> Bool[np.ndarray, " unknown"]:
@@ -221,8 +224,8 @@ def average_precision(
 ) -> float:
     """Average precision from the points of a precision-recall curve.
 
-    `all`: the area under the curve whose precision is the largest at this recall or a higher one. `11`: the mean of that
-    precision at recall 0, 0.1, ..., 1, decided in integers; above the largest recall it is 0.
+    `all`: the area under the curve whose precision is the largest at this recall or a higher one. `11`: the mean of
+    that precision at recall 0, 0.1, ..., 1, decided in integers; above the largest recall it is 0.
 
     Args:
         true: Number of true positives among the first boxes, rising.
