@@ -125,8 +125,9 @@ class OpenSet:
     def hits(self) -> Bool[np.ndarray, " boxes"]:
         """Which boxes hit an object."""
         overlaps = self.boxes.overlaps
-        enough: np.ndarray = overlaps > self.iou if self.strict else overlaps >= self.iou
-        return enough & (self.boxes.objects >= 0)
+        enough = overlaps > self.iou if self.strict else overlaps >= self.iou
+        hits: np.ndarray = enough & (self.boxes.objects >= 0)
+        return hits
 
     @cached_property
     def ranked(self) -> Int[np.ndarray, " unknown"]:
@@ -152,7 +153,8 @@ class OpenSet:
     @cached_property
     def misclassified(self) -> Bool[np.ndarray, " objects"]:
         """Which objects are hit by boxes called ID alone."""
-        return self._hit_by(self.hits) & ~self.found
+        misclassified: np.ndarray = self._hit_by(self.hits) & ~self.found
+        return misclassified
 
     @cached_property
     def dismissed(self) -> Bool[np.ndarray, " objects"]:
@@ -167,7 +169,8 @@ class OpenSet:
     @cached_property
     def is_error(self) -> Bool[np.ndarray, " boxes"]:
         """Which boxes called ID hit an unknown object, duplicates included."""
-        return self.hits & ~self.is_unknown
+        errors: np.ndarray = self.hits & ~self.is_unknown
+        return errors
 
     def p_u(self) -> Value:
         """TP / (TP + FP)."""
