@@ -3,18 +3,18 @@
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics.intervals import check_confidence
 from oodlit.metrics.ranking import exact_share
 from oodlit.metrics.settings import percent
-from oodlit.objects.open_set import Points
-from oodlit.objects.thresholds import TauRule
+from oodlit.objects.open_set import POINTS
+from oodlit.objects.thresholds import TAU_RULES
 
 __all__ = ["ObjectSettings"]
 
-TAU_RULES = ("quantile", "normal")
+RULES = ("exact", "published")
 
 
 @dataclass(frozen=True)
@@ -47,12 +47,12 @@ class ObjectSettings:
     """
 
     t_star: float = 0.0
-    tau_rule: TauRule | None = None
+    tau_rule: str | None = None
     tau: float | Mapping[str, float] | None = None
     tpr: float = 0.95
     iou: float = 0.5
-    rules: Literal["exact", "published"] = "exact"
-    points: Points = "all"
+    rules: str = "exact"
+    points: str = "all"
     recall: float = 0.8
     bootstrap: int = 1000
     seed: int = 0
@@ -60,7 +60,7 @@ class ObjectSettings:
 
     def __post_init__(self) -> None:
         """Check ranges."""
-        for name, allowed in (("rules", ("exact", "published")), ("points", ("all", "11"))):
+        for name, allowed in (("rules", RULES), ("points", POINTS)):
             if getattr(self, name) not in allowed:
                 raise InvalidArgumentError(
                     f"{name}={getattr(self, name)!r}: {' or '.join(map(repr, allowed))} is needed"
