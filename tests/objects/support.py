@@ -2,11 +2,13 @@
 
 from dataclasses import dataclass, field
 from fractions import Fraction
+from pathlib import Path
 
 import numpy as np
 from hypothesis import strategies as st
 
-from oodlit.objects import MatchedBoxes, Objects, best_overlaps
+from oodlit.objects import Annotations, MatchedBoxes, Objects, best_overlaps
+from oodlit.objects.annotations import parse_annotations
 
 
 @dataclass
@@ -129,3 +131,16 @@ def reference_open_set(scene: Plain, tau: float, iou=Fraction(1, 2)):
         "dismissed": Fraction(n - len(wrong) - len(taken), n) if n else None,
         "aose": len(wrong),
     }
+
+
+def annotations_of(dataset: str, objects, *, classes=("thing",), labels=None, side=200) -> Annotations:
+    """Annotations of objects by the key of their image, in the order given."""
+    coco = {"images": [], "annotations": [], "categories": [{"id": n, "name": c} for n, c in enumerate(classes)]}
+    for key, found in objects.items():
+        identity = key.partition("/")[2]
+        coco["images"].append({"id": identity, "width": side, "height": side})
+        for place, (x0, y0, x1, y1) in enumerate(found):
+            label = 0 if labels is None else labels[key][place]
+            entry = {"id": len(coco["annotations"]), "image_id": identity, "category_id": label}
+            coco["annotations"].append(entry | {"bbox": [x0, y0, x1 - x0, y1 - y0]})
+    return parse_annotations(coco, dataset, Path("made.json"))
