@@ -75,7 +75,7 @@ def evaluate(
         )
     from oodlit.cli.console import console, say, status
     from oodlit.cli.outcome import check_folder, not_applicable_lines
-    from oodlit.objects import BoxFiles, read_head, write_object_report
+    from oodlit.objects import BoxFiles, evaluate_files, read_head, write_object_report
     from oodlit.objects.summary import summary_tables
 
     check_folder(out)
