@@ -13,7 +13,7 @@ NEEDED = (
     "oodlit/testing/__init__.py",
     "oodlit/detectors/__init__.py",
     "oodlit/objects/page.html",
-    "oodlit/results/published/fmiyc_osod.csv",
+    "oodlit/objects/published/fmiyc_osod.csv",
 )
 FORBIDDEN = ("tests/", "docs/", "benchmarks/", "examples/", "shared/")
 
