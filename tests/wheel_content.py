@@ -20,6 +20,8 @@ NEEDED = (
     "oodlit/results/published/timm_accuracy.csv",
     "oodlit/testing/__init__.py",
     "oodlit/detectors/__init__.py",
+    "oodlit/objects/page.html",
+    "oodlit/objects/published/fmiyc_osod.csv",
 )
 FORBIDDEN = ("tests/", "docs/", "benchmarks/", "examples/", "shared/")
 

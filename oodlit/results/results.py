@@ -143,6 +143,8 @@ class Results(RunResults):
                 stacklevel=2,
             )
         table, scores, run, estimates = storage.read(directory)
+        if run.get("kind", "images") != "images":
+            raise DataError(f"{directory}: the results are of boxes, not of images; ObjectResults.load reads them")
         results = cls(scores, table, run, estimates)
         try:
             # JSON has no NaN and no infinities; a threshold can be either.
