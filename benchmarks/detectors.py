@@ -1,7 +1,12 @@
-"""Fit and score times of the detectors against pytorch-ood, on the same tensors in the same run.
+"""Fit and score times of all detectors, and against pytorch-ood on the same tensors in the same run.
 
     python benchmarks/detectors.py                    # 50 000 train, 1000 test, 768 features, 1000 classes
     python benchmarks/detectors.py --train 5000 --only mahalanobis,knn
+    python benchmarks/detectors.py --train 6000 --width 2048 --part groups
+
+Part "costs": each detector of the registry alone, what it shares with others included; those that read images or hidden
+activations with a timm network of random weights. Part "groups": the closed-form ones that came first against the newer
+ones that read features, in turns: in a group, what is shared is computed once, as in a run.
 
 pytorch-ood is no dependency of oodlit: `pip install pytorch-ood` where this runs; without it the yardsticks alone are
 measured. A ratio is the time of pytorch-ood divided by ours. Fit times include the construction of the detector, where
@@ -10,10 +15,11 @@ Scores agree up to sign and monotone map where the rank correlation is 1.
 """
 
 import argparse
+import logging
 import os
 import platform
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -185,6 +191,89 @@ def score(detector: ours.Detector, data: Data) -> Tensor:
     return detector.score(data.outputs())
 
 
+def through_network(name: str, images: int) -> tuple[Outputs, Head]:
+    """What a timm network of random weights, with dropout, gives for noise: images and the last block's map as well."""
+    import timm
+
+    from oodlit import OODModule
+
+    network = timm.create_model(name).eval()
+    network.global_pool = nn.Sequential(network.global_pool, nn.Dropout(0.1))
+    module = OODModule(network, transform=nn.Identity(), name=name)
+    noise = torch.randn(images, 3, 224, 224, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        made, feature_map = module(noise), network.forward_features(noise)
+        one_pass = seconds(lambda: network(noise), budget=0.5)
+    print(f"{name}, one pass:{1e6 * one_pass / images:>45.1f}")
+    labels, keys = torch.arange(images) % 4, [f"test/{i}" for i in range(images)]
+    more = {"labels": labels, "keys": keys, "images": noise, "hidden": {"feature_map": feature_map}, "model": module}
+    return replace(made, **more), module.head
+
+
+def alone(data: Data, only: set[str], network: str, images: int) -> None:
+    """One row per detector of the registry: its fit, statistics included, and its score, nothing shared with others."""
+    print(f"{'detector':32}{'cost':20}{'fit s':>10}{'score us/image':>16}")
+    every = {key: kind() for key, kind in ours.detectors().items() if not only or key in only}
+    deep = {key: d for key, d in every.items() if d.required_needs & {"images", "hidden", "model"}}
+    for key, detector in every.items():
+        if key not in deep:
+            _alone(detector, data.training(), data.outputs(), data.head)
+    if deep:
+        outputs, head = through_network(network, images)
+        for detector in deep.values():
+            _alone(detector, outputs, outputs, head)
+
+
+def _alone(detector: ours.Detector, training: Outputs, test: Outputs, head: Head) -> None:
+    about, start = ours.overview(detector), time.perf_counter()
+    ours.fit([detector], [replace(training)], head)
+    took = f"{time.perf_counter() - start:10.3f}" if about.is_fitted else f"{'-':>10}"
+    spent = seconds(lambda: detector.score(replace(test)), budget=1.0)
+    print(f"{detector.key():32}{about.cost:20}{took}{1e6 * spent / len(test):16.1f}", flush=True)
+
+
+NEWER = (
+    *("MahalanobisPlusPlus", "RelativeMahalanobisPlusPlus", "CARef", "CADRef", "OptFS", "LTS", "NECO", "CoP", "CoRP"),
+    *("BATS", "WeiPer"),
+)
+"""Newer detectors of features; together they are to cost at most twice `CLOSED_FORM`."""
+
+
+def groups(data: Data, *, batch: int = 256, budget: float = 60.0) -> None:
+    """Time per image of `NEWER` against `CLOSED_FORM`, in turns, each on batches of its own."""
+    kinds = {
+        "closed form": CLOSED_FORM,
+        "newer without WeiPer": [n for n in NEWER if n != "WeiPer"],
+        "WeiPer": ["WeiPer"],
+    }
+    detectors = {name: getattr(ours, name)() for name in (*CLOSED_FORM, *NEWER)}
+    ours.fit([*detectors.values()], [data.training()], data.head)
+    parts = data.outputs()
+    starts = range(0, len(parts), batch)
+
+    def score_all(names: Sequence[str]) -> None:
+        for start in starts:
+            outputs = parts.select(slice(start, start + batch))
+            for name in names:
+                detectors[name].score(outputs)
+
+    best, start = dict.fromkeys(kinds, float("inf")), time.perf_counter()
+    for _ in range(5):
+        for group, names in kinds.items():
+            best[group] = min(best[group], _once(partial(score_all, names)))
+        if time.perf_counter() - start > budget:
+            break
+    best["newer"] = best["newer without WeiPer"] + best["WeiPer"]
+    for group, spent in best.items():
+        print(f"{group:22}{1e6 * spent / len(parts):12.1f} us/image, ratio {spent / best['closed form']:.2f}")
+
+
+def _once(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
+
+
 CLOSED_FORM = (
     *("MSP", "MaxLogit", "Energy", "Entropy", "GEN", "KLMatching", "Mahalanobis", "RelativeMahalanobis", "ViM"),
     *("Residual", "ReAct", "Cosine", "RelativeCosine", "GradNorm", "DICE", "ASH", "SCALE", "SHE", "FDBD", "NCI", "VRA"),
@@ -228,13 +317,23 @@ def main() -> None:
     parser.add_argument(
         "--threads", type=int, default=1, help="of torch; one is steadier where others share the machine"
     )
+    parser.add_argument("--part", choices=("all", "costs", "groups", "pytorch-ood"), default="all")
+    parser.add_argument("--network", default="resnet18", help="timm network for images and hidden activations")
+    parser.add_argument("--images", type=int, default=8, help="images through the network")
     parser.add_argument("--only", type=lambda text: set(text.split(",")), default=set(), help="keys of detectors")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    logging.disable(logging.WARNING)  # notes of the fits
     data = make(arguments.train, arguments.test, arguments.width, arguments.classes)
     print(f"{len(data.train)} train, {len(data.test)} test, {arguments.width} features, {arguments.classes} classes")
     cores = f"{arguments.threads} of {os.cpu_count()} cores"
     print(f"{platform.processor() or platform.machine()}, {cores}, torch {torch.__version__}")
+    if arguments.part in ("all", "costs"):
+        alone(data, arguments.only, arguments.network, arguments.images)
+    if arguments.part in ("all", "groups"):
+        groups(data)
+    if arguments.part not in ("all", "pytorch-ood"):
+        return
     yardsticks(data)
     try:
         import pytorch_ood

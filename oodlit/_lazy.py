@@ -1,4 +1,4 @@
-"""Public names of a package that are loaded on first use, from one list.
+"""What is imported on first use: the public names of a package, from one list, and objects by their dotted path.
 
 The list is the `if TYPE_CHECKING:` block of the package: type checkers read it as it stands, and `lazy_exports` takes
 from it what Python needs. A new public name is one line there.
@@ -8,6 +8,10 @@ import ast
 import importlib
 import sys
 from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from oodlit.errors import InvalidArgumentError
 
 
 def lazy_exports(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
@@ -44,3 +48,23 @@ def _homes(package: str) -> dict[str, str]:
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
     )
     return {alias.name: str(line.module) for line in block if isinstance(line, ast.ImportFrom) for alias in line.names}
+
+
+def import_object(path: str, what: str) -> Any:
+    """The object at a dotted path, `module.Name`.
+
+    Raises:
+        InvalidArgumentError: `what` cannot be imported.
+    """
+    module, _, name = path.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:  # ValueError: a path without a dot
+        raise InvalidArgumentError(f"{what} cannot be imported: {error}") from error
+
+
+def search_current_folder() -> None:
+    """Find modules in the working directory too, as `python -m` would."""
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.append(here)

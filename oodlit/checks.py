@@ -1,6 +1,6 @@
 """Checks of what detectors and statistics are given: finite values, known widths, whole numbers as settings."""
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -142,6 +142,34 @@ def check_int(owner: str, name: str, value: object, *, at_least: int = 1, option
         raise InvalidArgumentError(f"{owner}: {name}={value}; at least {at_least} is needed")
 
 
+def check_positive(owner: str, name: str, value: float, *, or_zero: bool = False) -> None:
+    """Refuse a setting that is no positive, finite number; zero is allowed where `or_zero` says so.
+
+    Raises:
+        InvalidArgumentError: `value` is NaN, infinite or too small.
+    """
+    if not (0 < value < float("inf") or (or_zero and value == 0)):
+        needed = "a finite number >= 0" if or_zero else "a positive, finite number"
+        raise InvalidArgumentError(f"{owner}: {name}={value}; {needed} is needed")
+
+
+def check_choice(owner: str, name: str, value: object, choices: Collection[str]) -> None:
+    """Refuse a setting that is none of the choices.
+
+    Raises:
+        InvalidArgumentError: `value` is another one.
+
+    Example:
+        >>> check_choice("ASH", "variant", "x", ("s", "p", "b"))
+        Traceback (most recent call last):
+            ...
+        oodlit.errors.InvalidArgumentError: ASH: variant='x'; 's', 'p' or 'b' is needed
+    """
+    if value not in choices:
+        *others, last = map(repr, choices)
+        raise InvalidArgumentError(f"{owner}: {name}={value!r}; {', '.join(others)} or {last} is needed")
+
+
 def memo_key(*tensors: Tensor) -> Hashable:
     """A key for `Outputs.memo` that differs for other tensors, and after a tensor was written to.
 
@@ -181,6 +209,9 @@ class _ModelElsewhere:
 
     def logits(self, images: Tensor) -> Tensor:
         return self._model.logits(images.to(self._device)).cpu()
+
+    def features(self, images: Tensor) -> Tensor:
+        return self._model.features(images.to(self._device)).cpu()
 
     def logits_from_map(self, feature_map: Tensor) -> Tensor:
         return self._model.logits_from_map(feature_map.to(self._device)).cpu()

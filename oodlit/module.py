@@ -167,6 +167,14 @@ class OODModule(pl.LightningModule):
         """One more forward pass: logits (batch, classes), in float32 at least."""
         return self._reader.logits(images)
 
+    def features(self, images: Tensor) -> Tensor:
+        """One more forward pass: features (batch, features), in float32 at least.
+
+        Raises:
+            RequirementError: They cannot be read; says why.
+        """
+        return self._reader.features(images)
+
     def logits_from_map(self, feature_map: Tensor) -> Tensor:
         """Logits (batch, classes) from the last block's map (batch, channels, ...) of a timm network."""
         return self._reader.logits_from_map(feature_map)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import torch
 from jaxtyping import Float, Int
@@ -11,9 +11,14 @@ from torch import Tensor, nn
 
 from oodlit.errors import InvalidArgumentError
 
-__all__ = ["NEEDS", "BackboneFacts", "Head", "Model", "Outputs", "unit", "version_of"]
+__all__ = ["NEEDS", "BackboneFacts", "Features", "Head", "Logits", "Model", "Outputs", "Scores", "unit", "version_of"]
 
 T = TypeVar("T")
+
+Logits: TypeAlias = Float[Tensor, "batch classes"]
+Features: TypeAlias = Float[Tensor, "batch features"]
+Scores: TypeAlias = Float[Tensor, " batch"]
+"""A score for every image of a batch, higher = more in-distribution."""
 
 
 NEEDS = frozenset({"logits", "features", "head", "labels", "images", "hidden", "model"})
@@ -53,7 +58,7 @@ class BackboneFacts:
 
 @runtime_checkable
 class Model(Protocol):
-    """What detectors may ask of the network beyond the outputs of one forward pass (ODIN, MC-dropout, RankFeat)."""
+    """What detectors may ask of the network beyond one forward pass; gradients flow where they are on."""
 
     @property
     def network(self) -> nn.Module:
@@ -65,6 +70,9 @@ class Model(Protocol):
 
     def logits(self, images: Tensor) -> Tensor:
         """Logits (batch, classes) of a batch of transformed images."""
+
+    def features(self, images: Tensor) -> Tensor:
+        """Features (batch, features) of a batch of transformed images, such as changed ones."""
 
     def logits_from_map(self, feature_map: Tensor) -> Tensor:
         """Logits (batch, classes) from the last block's map (batch, channels, height, width)."""

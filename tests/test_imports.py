@@ -36,10 +36,11 @@ ALLOWED = {
     "module": BASE | {"backbones"},
     "results": BASE | {"metrics", "results"},
     "report": BASE | {"metrics", "detectors", "results", "report"},
+    "objects": (ROOMS - {"module", "callbacks"}) | {"report", "objects"},
     "callbacks": ROOMS | {"report"},
     "recorded": ROOMS | {"recorded"},
     "testing": ROOMS | {"testing"},
-    "cli": ROOMS | {"report", "recorded", "testing", "cli"},
+    "cli": ROOMS | {"report", "recorded", "testing", "objects", "cli"},
     "__main__": {"cli"},
     "__init__": BASE | {"module", "recorded", "results"},
 }
@@ -146,6 +147,7 @@ def test_lightning_stays_in_the_outer_rooms() -> None:
         ("import oodlit", ["torch", "numpy", "pandas", "pytorch_lightning", "hypothesis", "pytest"]),
         ("import oodlit.detectors, oodlit.metrics", ["pytorch_lightning", "lightning", "hypothesis", "pytest"]),
         ("import oodlit.cli.main", ["torch", "numpy", "pandas", "pytorch_lightning"]),  # `oodlit --help`
+        ("import oodlit.objects", ["torch", "numpy", "pandas", "pytorch_lightning", "faster_coco_eval"]),
         ("import oodlit.results, oodlit.report", ["pytorch_lightning", "lightning", "hypothesis", "pytest"]),
         ("import oodlit.callbacks, oodlit.module, oodlit.datamodules", ["lightning", "hypothesis", "pytest"]),
     ],

@@ -8,10 +8,20 @@ NEEDED = (
     "oodlit/__init__.py",
     "oodlit/py.typed",
     "oodlit/cli/main.py",
+    "oodlit/datamodules/sets/ninco_classes.csv",
+    "oodlit/report/bars.svg",
+    "oodlit/report/histogram.svg",
     "oodlit/report/template.html",
+    "oodlit/results/published/adascale.csv",
+    "oodlit/results/published/mahalanobis_plus_plus.csv",
+    "oodlit/results/published/ninco.csv",
+    "oodlit/results/published/ninco_first_release.csv",
+    "oodlit/results/published/openood_imagenet1k.csv",
     "oodlit/results/published/timm_accuracy.csv",
     "oodlit/testing/__init__.py",
     "oodlit/detectors/__init__.py",
+    "oodlit/objects/page.html",
+    "oodlit/objects/published/fmiyc_osod.csv",
 )
 FORBIDDEN = ("tests/", "docs/", "benchmarks/", "examples/", "shared/")
 

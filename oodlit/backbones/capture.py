@@ -1,7 +1,7 @@
 """Inputs and outputs of layers, collected during one forward pass, by value."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -18,27 +18,24 @@ def capture(network: nn.Module, inputs: tuple[str, ...], outputs: tuple[str, ...
     Tensors are copied: an in-place layer further on, such as `ReLU(inplace=True)`, writes to what it is given.
     """
     kept: dict[str, Any] = {}
-    handles = []
     # A compiled network would freeze the first hook into its graph: the graph is broken where a hook is called.
     is_compiled = any(getattr(network, name, None) is not None for name in ("_orig_mod", "_compiled_call_impl"))
     guard: Callable[[Any], Any] = torch.compiler.disable if is_compiled else _as_it_is
-    for name in inputs:
+    with ExitStack() as hooks:
+        for name in inputs:
 
-        def keep_input(_m: nn.Module, args: tuple[Any, ...], named: dict[str, Any], name: str = name) -> None:
-            kept[name] = _copy(args[0] if args else next(iter(named.values()), None))
+            def keep_input(_m: nn.Module, args: tuple[Any, ...], named: dict[str, Any], name: str = name) -> None:
+                kept[name] = _copy(args[0] if args else next(iter(named.values()), None))
 
-        handles.append(network.get_submodule(name).register_forward_pre_hook(guard(keep_input), with_kwargs=True))
-    for name in outputs:
+            layer = network.get_submodule(name)
+            hooks.enter_context(layer.register_forward_pre_hook(guard(keep_input), with_kwargs=True))
+        for name in outputs:
 
-        def keep_output(_module: nn.Module, _args: object, output: object, name: str = name) -> None:
-            kept[f"output:{name}"] = _copy(output)
+            def keep_output(_module: nn.Module, _args: object, output: object, name: str = name) -> None:
+                kept[f"output:{name}"] = _copy(output)
 
-        handles.append(network.get_submodule(name).register_forward_hook(guard(keep_output)))
-    try:
+            hooks.enter_context(network.get_submodule(name).register_forward_hook(guard(keep_output)))
         yield kept
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 @contextmanager
@@ -49,30 +46,26 @@ def survey(network: nn.Module) -> Iterator[list[Call]]:
     """
     calls: list[Call] = []
     pending: dict[str, Tensor] = {}
-    handles = []
-    for name, module in network.named_modules():
-        if not name:
-            continue
+    with ExitStack() as hooks:
+        for name, module in network.named_modules():
+            if not name:
+                continue
 
-        def before(_m: nn.Module, args: tuple[Any, ...], named: dict[str, Any], name: str = name) -> None:
-            value = _vectors(args[0] if args else next(iter(named.values()), None))
-            if value is None:
-                pending.pop(name, None)
-            else:
-                pending[name] = value
+            def before(_m: nn.Module, args: tuple[Any, ...], named: dict[str, Any], name: str = name) -> None:
+                value = _vectors(args[0] if args else next(iter(named.values()), None))
+                if value is None:
+                    pending.pop(name, None)
+                else:
+                    pending[name] = value
 
-        def after(_m: nn.Module, _args: object, output: object, name: str = name) -> None:
-            value = _vectors(output)
-            if value is not None and name in pending:
-                calls.append((name, pending.pop(name), value))
+            def after(_m: nn.Module, _args: object, output: object, name: str = name) -> None:
+                value = _vectors(output)
+                if value is not None and name in pending:
+                    calls.append((name, pending.pop(name), value))
 
-        handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
-        handles.append(module.register_forward_hook(after))
-    try:
+            hooks.enter_context(module.register_forward_pre_hook(before, with_kwargs=True))
+            hooks.enter_context(module.register_forward_hook(after))
         yield calls
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _vectors(value: object) -> Tensor | None:

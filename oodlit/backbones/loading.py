@@ -3,8 +3,7 @@
 import copy
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from importlib import import_module
+from contextlib import AbstractContextManager, contextmanager
 from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path
@@ -14,6 +13,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from oodlit._lazy import import_object
 from oodlit.backbones.hub import check_hub
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 
@@ -149,11 +149,7 @@ def build_from_path(path: str) -> nn.Module:
     Raises:
         InvalidArgumentError: There is none, it needs arguments, or it gives something else.
     """
-    module_name, _, name = path.rpartition(".")
-    try:
-        found = getattr(import_module(module_name), name)
-    except (ImportError, AttributeError) as error:
-        raise InvalidArgumentError(f"backbone {path!r} cannot be imported: {error}") from error
+    found = import_object(path, f"backbone {path!r}")
     if isinstance(found, nn.Module):
         return found
     if not callable(found):
@@ -213,12 +209,17 @@ def class_name(network: nn.Module) -> str:
     return type(getattr(network, "_orig_mod", network)).__name__
 
 
-@contextmanager
-def quiet_hub() -> Iterator[None]:
+def quiet_hub() -> AbstractContextManager[None]:
     """Without a line for every attempt to reach the hub; the error that ends them says what failed."""
     import huggingface_hub.utils  # noqa: F401, PLC0415 - sets the level of its logger once, when it is imported
 
-    loggers = [logging.getLogger(name) for name in ("huggingface_hub", "timm")]
+    return quiet_loggers("huggingface_hub", "timm")
+
+
+@contextmanager
+def quiet_loggers(*names: str) -> Iterator[None]:
+    """Without what these loggers say below an error."""
+    loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.ERROR)

@@ -121,6 +121,13 @@ class Reader:
             return self.read(images).require("logits")  # sees whose outputs they are
         return self._as_logits(raw, len(images), {})
 
+    def features(self, images: Tensor) -> Tensor:
+        """One more forward pass: features (batch, features), in float32 at least."""
+        features = self.read(images).features
+        if features is None:
+            raise RequirementError(f"{self.name}: its features cannot be read; {self.heads.problem}")
+        return features
+
     def logits_from_map(self, feature_map: Tensor) -> Tensor:
         """Logits (batch, classes) from the last block's map (batch, channels, ...) of a timm network."""
         own = feature_map.movedim(1, self._axes.get(FEATURE_MAP, 1)).clone()

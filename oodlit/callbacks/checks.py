@@ -36,7 +36,7 @@ def check_packages(
         (datamodule, pl.LightningDataModule, "the data module"),
     ):
         package = type(part).__module__.partition(".")[0]
-        if not isinstance(part, kind) and _is_named(part, kind.__name__):
+        if not isinstance(part, kind) and any(base.__name__ == kind.__name__ for base in type(part).__mro__):
             raise InvalidArgumentError(
                 f"{owner} is made for pytorch_lightning, but {what} comes from the package {package!r};"
                 " the two do not mix - import pytorch_lightning as pl and build all parts from it"
@@ -70,22 +70,25 @@ def check_train_size(detectors: Sequence[Detector], num_train: int) -> None:
             )
 
 
-def check_memory(statistics: Statistics, facts: BackboneFacts, *, processes: int = 1) -> int:
-    """Bytes that the training statistics will take in each process.
+def check_memory(
+    statistics: Statistics, facts: BackboneFacts, detectors: Sequence[Detector] = (), *, processes: int = 1
+) -> int:
+    """Bytes that the training statistics, and what detectors keep beside them, will take in each process.
 
     Args:
         statistics: What is accumulated; in the end every process holds the union.
         facts: Width, classes and number of training images.
+        detectors: Those that are fitted.
         processes: Processes of the run on this machine; they share its memory.
 
     Raises:
         RequirementError: All processes together need more than this machine has.
     """
-    needed, available = estimate_bytes(statistics, facts), _available_bytes()
+    needed, available = estimate_bytes(statistics, facts, detectors), _available_bytes()
     if available is not None and needed * processes > available:
-        sizes = ", ".join(
-            f"{type(s).__name__} {estimate_bytes(Statistics([s]), facts) / 1e9:.2f} GB" for s in statistics.values()
-        )
+        parts = {type(s).__name__: estimate_bytes(Statistics([s]), facts) for s in statistics.values()}
+        parts |= {repr(d): kept for d in detectors if (kept := estimate_bytes(Statistics(), facts, [d]))}
+        sizes = ", ".join(f"{name} {size / 1e9:.2f} GB" for name, size in parts.items())
         shared = f" in each of {processes} processes on this machine" if processes > 1 else ""
         fewer = ", or use fewer processes" if processes > 1 else ""
         raise RequirementError(
@@ -158,7 +161,3 @@ def _available_bytes() -> int | None:
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
     return None
-
-
-def _is_named(part: object, name: str) -> bool:
-    return any(base.__name__ == name for base in type(part).__mro__)

@@ -15,6 +15,7 @@ from oodlit.backbones.description import shown
 from oodlit.backbones.published import published_as
 from oodlit.callbacks.choice import Choice
 from oodlit.datamodules.datamodule import OODDataModule
+from oodlit.detectors.contract.overview import overview
 from oodlit.detectors.contract.saving import detector_to_config
 from oodlit.module import OODModule
 
@@ -41,7 +42,8 @@ def run_record(trainer: pl.Trainer, module: OODModule, datamodule: OODDataModule
             "published_as": published_as(module.network, choice.transform),
         },
         "detector_settings": {name: detector_to_config(detector) for name, detector in detectors.items()},
-        # Beside the settings, so that a page of these results needs no import of anybody's detector.
+        # Both beside the settings, so that a page of these results needs no import of anybody's detector.
+        "overview": {name: overview(detector)._asdict() for name, detector in detectors.items()},
         "references": {name: asdict(detector.reference) for name, detector in detectors.items()},
         "data": {
             "batch_size": datamodule.batch_size,

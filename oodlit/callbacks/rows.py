@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -104,9 +104,20 @@ class ImageRows:
         Returns:
             Columns key, dataset, group, label, prediction, and one per detector.
         """
-        integers = torch.cat([torch.zeros(0, 3, dtype=torch.int64), *self.integers])
-        scores = torch.cat([torch.zeros(0, len(self.detectors), dtype=torch.float64), *self.scores])
-        return _frame(self, self.keys, integers, scores, detectors, float32)
+        integers, scores = self._joined()
+        table: dict[str, object] = {"key": self.keys, "dataset": self.dataset}
+        table |= {n: integers[:, i].numpy() for i, n in enumerate(("group", "label", "prediction"))}
+        for name in detectors:
+            is_known = name in self.detectors
+            column = scores[:, self.detectors.index(name)].numpy() if is_known else np.full(len(scores), np.nan)
+            table[name] = column.astype(np.float32) if name in float32 else column
+        return pd.DataFrame(table)
+
+    def _joined(self) -> tuple[Tensor, Tensor]:
+        if len(self.scores) == 1:  # nothing is copied
+            return self.integers[0], self.scores[0]
+        nothing = torch.zeros(0, len(self.detectors), dtype=torch.float64)
+        return torch.cat([torch.zeros(0, 3, dtype=torch.int64), *self.integers]), torch.cat([nothing, *self.scores])
 
 
 def check_labels(outputs: Outputs, stream: Stream) -> None:
@@ -137,25 +148,7 @@ def gather(rows: ImageRows, group: Group, *, detectors: Sequence[str], float32: 
         float32: See `ImageRows.frame`.
     """
     keys = gather_objects(group, rows.keys)
-    sizes = [len(k) for k in keys]
-    integers = gather_rows(group, torch.cat([torch.zeros(0, 3, dtype=torch.int64), *rows.integers]), sizes)
-    empty = torch.zeros(0, len(rows.detectors), dtype=torch.float64)
-    scores = gather_rows(group, torch.cat([empty, *rows.scores]), sizes)
-    table = _frame(rows, [k for part in keys for k in part], integers, scores, detectors, float32)
+    integers, scores = (gather_rows(group, part, [len(k) for k in keys]) for part in rows._joined())
+    everyone = replace(rows, keys=[k for part in keys for k in part], integers=[integers], scores=[scores])
+    table = everyone.frame(detectors=detectors, float32=float32)
     return table.sort_values("key", kind="stable", ignore_index=True)
-
-
-def _frame(
-    rows: ImageRows,
-    keys: list[str],
-    integers: Tensor,
-    scores: Tensor,
-    detectors: Sequence[str],
-    float32: Collection[str],
-) -> pd.DataFrame:
-    table: dict[str, object] = {"key": keys, "dataset": rows.dataset}
-    table |= {n: integers[:, i].numpy() for i, n in enumerate(("group", "label", "prediction"))}
-    for name in detectors:
-        column = scores[:, rows.detectors.index(name)].numpy() if name in rows.detectors else np.full(len(keys), np.nan)
-        table[name] = column.astype(np.float32) if name in float32 else column
-    return pd.DataFrame(table)

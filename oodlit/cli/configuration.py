@@ -125,13 +125,6 @@ def _each(value: Any, function: Callable[[Any], Any]) -> Any:
     return [function(item) for item in value] if isinstance(value, list) else value
 
 
-def search_current_folder() -> None:
-    """Let dotted paths lead to modules in the current folder; installed ones come first."""
-    here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
-        sys.path.append(here)
-
-
 def _plan_object(value: Mapping[str, Any], kinds: tuple[type, ...], where: str) -> Planned:
     """The object of a `class_path`, once its name, its kind and its arguments are in order."""
     path, arguments = value["class_path"], value.get("init_args") or {}

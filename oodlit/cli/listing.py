@@ -2,7 +2,10 @@
 
 import inspect
 from collections.abc import Iterator
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from oodlit.detectors import Detector
 
 
 def listing(kind: Literal["detectors", "datasets", "metrics"], *, verbose: bool = False) -> None:
@@ -18,37 +21,60 @@ def listing(kind: Literal["detectors", "datasets", "metrics"], *, verbose: bool 
     from oodlit.cli.console import console
 
     rows_of, num_columns = _KINDS[kind]
-    rows, out = list(rows_of()), console()
+    groups, out = _grouped(rows_of()), console()
     if verbose:
-        for row in rows:
-            (_, name), *facts = row.items()
-            out.print(Text(name, style="bold"))
-            for title, fact in facts:
-                if fact:
-                    out.print(Text(f"  {title}: {fact}"), soft_wrap=True)
+        for group, rows in groups.items():
+            if group:
+                out.print(Text(f"-- {group} --", style="bold"))
+            for row in rows:
+                (_, name), *facts = row.items()
+                out.print(Text(name, style="bold"))
+                for title, fact in facts:
+                    if fact:
+                        out.print(Text(f"  {title}: {fact}"), soft_wrap=True)
     else:
         table = Table(box=None, pad_edge=False, header_style="bold")
-        for index, title in enumerate([*rows[0]][:num_columns]):
+        for index, title in enumerate([*next(iter(groups.values()))[0]][:num_columns]):
             table.add_column(title, overflow="fold", no_wrap=index == 0)
-        for row in rows:
-            table.add_row(*(Text(cell) for cell in [*row.values()][:num_columns]))  # Text: names may hold markup
+        for group, rows in groups.items():
+            if group:
+                table.add_row(Text(group, style="bold"))
+            for row in rows:
+                name, *cells = [*row.values()][:num_columns]
+                # Text: names may hold markup
+                table.add_row(Text(f"  {name}" if group else name), *map(Text, cells))
         out.print(table)
-    out.print(f"{len(rows)} {kind}", style="dim", highlight=False)
+    out.print(f"{sum(map(len, groups.values()))} {kind}", style="dim", highlight=False)
+
+
+def _grouped(rows: Iterator[dict[str, str]]) -> dict[str, list[dict[str, str]]]:
+    """Rows by the heading that they stand under, if they have one, in the order of the first of each."""
+    groups: dict[str, list[dict[str, str]]] = {}
+    for row in rows:
+        groups.setdefault(row.pop("group", ""), []).append(row)
+    return groups
 
 
 def _detectors() -> Iterator[dict[str, str]]:
-    from oodlit.detectors import detectors
+    """By what they read, then those without a fit, then by cost."""
+    from oodlit.detectors import detectors, overview
+    from oodlit.detectors.contract.overview import READS
 
-    for key, kind in sorted(detectors().items()):
+    known = [(kind, overview(kind())) for kind in detectors().values()]
+    known.sort(key=lambda pair: (READS.index(pair[1].reads), pair[1].is_fitted, pair[1].cost != "closed form"))
+    for kind, about in known:
         paper = kind.reference
         yield {
-            "key": key,
+            "group": about.group,
+            "key": kind.key(),
             "class": kind.__name__,
-            "needs": ", ".join(sorted(kind.needs)),
-            "fit": "yes" if kind.statistics else "no",
+            "cost": about.cost,
+            "tuned on OOD data": "default" if about.tuned else "presets" if kind.tuned_presets else "",
             "paper": f"{paper.authors}, {paper.venue} {paper.year}",
-            "settings": _settings(kind),
-            "presets": ", ".join(f"{n} (tuned on OOD data)" if n in kind.tuned_presets else n for n in kind.presets),
+            "needs": ", ".join(sorted(kind.needs)),
+            "training": ", ".join(s.__name__ for s in kind.statistics),
+            "settings": _settings(kind) + (f" (those of preset {about.tuned})" if about.tuned else ""),
+            **_presets(kind),
             "url": paper.url,
             "deviations": paper.deviations,
         }
@@ -58,6 +84,16 @@ def _settings(kind: type) -> str:
     every = inspect.signature(kind).parameters.values()
     parameters = [p for p in every if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     return ", ".join(str(p).split(":")[0] + (f"={p.default!r}" if p.default is not p.empty else "") for p in parameters)
+
+
+def _presets(kind: "type[Detector]") -> dict[str, str]:
+    """One line for each preset with what it sets, and a mark if it was chosen by search on OOD data."""
+    lines = {}
+    for name, given in kind.presets.items():
+        tuned = " (tuned on OOD data)" if name in kind.tuned_presets else ""
+        settings = kind.preset(name).settings
+        lines[f"preset {name}{tuned}"] = ", ".join(f"{n}={settings[n]!r}" for n in given)
+    return lines
 
 
 def _datasets() -> Iterator[dict[str, str]]:

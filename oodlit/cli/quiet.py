@@ -11,6 +11,7 @@ import torch
 from rich.progress import Progress
 
 from oodlit._lightning import pl
+from oodlit.backbones.loading import quiet_loggers
 
 _HINTS = re.compile(r"many workers|LeafSpec|logging interval|`?Trainer`? already configured|GPU available|torch\.jit")
 
@@ -51,15 +52,7 @@ class RunProgress(pl.Callback):
             if not self.bars.console.is_terminal:  # a file shows no bar before its end
                 self.bars.console.print(f"streaming {stream.name}: {len(stream)} images", highlight=False, markup=False)
 
-    def on_predict_batch_end(
-        self,
-        trainer: pl.Trainer,
-        pl_module: pl.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
-    ) -> None:
+    def on_predict_batch_end(self, *_: Any, **__: Any) -> None:
         """One batch done."""
         self.bars.advance(self.task)
 
@@ -92,20 +85,15 @@ def quiet() -> Iterator[Callable[[], list[str]]]:
     Yields:
         A function that gives the distinct warnings so far.
     """
-    loggers = [logging.getLogger(name) for name in ("pytorch_lightning", "lightning.pytorch", "lightning_fabric")]
-    levels = [logger.level for logger in loggers]
     collector = _Collector()
     ours = logging.getLogger("oodlit")
     ours.addHandler(collector)
-    with warnings.catch_warnings(record=True) as caught:
+    lightning = quiet_loggers("pytorch_lightning", "lightning.pytorch", "lightning_fabric")
+    with warnings.catch_warnings(record=True) as caught, lightning:
         warnings.simplefilter("always")
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
         try:
             yield lambda: _distinct([*(str(entry.message) for entry in caught), *collector.texts])
         finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
             ours.removeHandler(collector)
 
 

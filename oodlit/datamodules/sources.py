@@ -78,11 +78,7 @@ class DatasetSource:
         labelled: bool = True,
     ) -> None:
         self.dataset, self.keys, self.groups, self.labelled = dataset, keys, groups, labelled
-        for name, values in (("keys", keys), ("groups", groups)):
-            if values is not None and len(values) != len(dataset):
-                raise InvalidArgumentError(
-                    f"DatasetSource: {len(values)} {name} for {len(dataset)} items; one per item is needed"
-                )
+        _check_lengths("DatasetSource", len(dataset), "item", keys=keys, groups=groups)
         if keys is not None:
             _check_unique(keys)
 
@@ -144,11 +140,7 @@ class FileSource:
         groups: Sequence[int] | None = None,
         root: str | Path | None = None,
     ) -> None:
-        for name, values in (("labels", labels), ("groups", groups)):
-            if values is not None and len(values) != len(paths):
-                raise InvalidArgumentError(
-                    f"FileSource: {len(values)} {name} for {len(paths)} files; one per file is needed"
-                )
+        _check_lengths("FileSource", len(paths), "file", labels=labels, groups=groups)
         names = [os.path.abspath(path) for path in paths]  # noqa: PTH100 - resolve() would follow links
         if root is None:
             root = os.path.commonpath([os.path.dirname(name) for name in names]) if names else ""  # noqa: PTH120
@@ -185,6 +177,12 @@ class FileSource:
         except OSError as error:
             return Sample(self.keys[index], b"", label, group, error=f"cannot be read: {error}", origin=path)
         return Sample(self.keys[index], data, label, group, origin=path)
+
+
+def _check_lengths(owner: str, count: int, what: str, **columns: Sequence[object] | None) -> None:
+    for name, values in columns.items():
+        if values is not None and len(values) != count:
+            raise InvalidArgumentError(f"{owner}: {len(values)} {name} for {count} {what}s; one per {what} is needed")
 
 
 def _check_unique(keys: Sequence[str]) -> None:

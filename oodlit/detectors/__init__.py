@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from oodlit import _lazy
 
 if TYPE_CHECKING:
+    from oodlit.detectors.ada_scale import AdaSCALE as AdaSCALE
     from oodlit.detectors.ash import ASH as ASH
     from oodlit.detectors.bats import BATS as BATS
     from oodlit.detectors.ca_ref import CARef as CARef
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from oodlit.detectors.contract.detector import Requirement as Requirement
     from oodlit.detectors.contract.detector import TrainFreeDetector as TrainFreeDetector
     from oodlit.detectors.contract.fitting import fit as fit
+    from oodlit.detectors.contract.overview import Overview as Overview
+    from oodlit.detectors.contract.overview import overview as overview
     from oodlit.detectors.contract.reference import Reference as Reference
     from oodlit.detectors.contract.registry import detectors as detectors
     from oodlit.detectors.contract.registry import find as find
@@ -34,6 +37,7 @@ if TYPE_CHECKING:
     from oodlit.detectors.formulas.shaping import Shaping as Shaping
     from oodlit.detectors.gen import GEN as GEN
     from oodlit.detectors.grad_norm import GradNorm as GradNorm
+    from oodlit.detectors.iodin import IODIN as IODIN
     from oodlit.detectors.kl_matching import KLMatching as KLMatching
     from oodlit.detectors.knn import KNN as KNN
     from oodlit.detectors.lard import LaRD as LaRD
@@ -43,12 +47,14 @@ if TYPE_CHECKING:
     from oodlit.detectors.max_logit import MaxLogit as MaxLogit
     from oodlit.detectors.mc_dropout import MCDropout as MCDropout
     from oodlit.detectors.msp import MSP as MSP
+    from oodlit.detectors.nac import NAC as NAC
     from oodlit.detectors.nci import NCI as NCI
     from oodlit.detectors.neco import NECO as NECO
     from oodlit.detectors.nn_guide import NNGuide as NNGuide
     from oodlit.detectors.odin import ODIN as ODIN
     from oodlit.detectors.open_max import OpenMax as OpenMax
     from oodlit.detectors.opt_fs import OptFS as OptFS
+    from oodlit.detectors.pro import PRO as PRO
     from oodlit.detectors.rank_feat import RankFeat as RankFeat
     from oodlit.detectors.react import ReAct as ReAct
     from oodlit.detectors.relative_cosine import RelativeCosine as RelativeCosine

@@ -3,16 +3,19 @@
 from typing import ClassVar, Literal, final
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.checks import check_choice
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.percentile import check_percentile
-from oodlit.detectors.formulas.shaping import Shaping, check_non_negative, largest_mask, non_negative_features, num_kept
-from oodlit.detectors.statistics import Statistics
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head
+from oodlit.detectors.formulas.shaping import (
+    Shaped,
+    Shaping,
+    check_non_negative,
+    largest_mask,
+    non_negative_features,
+    num_kept,
+)
+from oodlit.outputs import Features
 
 
 @final
@@ -33,7 +36,7 @@ class ASH(Shaping):
 
     Example:
         >>> from oodlit.detectors import MaxLogit, fit
-        >>> from oodlit.outputs import Outputs
+        >>> from oodlit.outputs import Head, Outputs
         >>> detector, head = ASH(variant="b", percentile=50.0, then=MaxLogit()), Head(torch.eye(4))
         >>> fit([detector], [], head)
         >>> x = torch.tensor([[4.0, 1.0, 3.0, 0.0]])  # 4 and 3 stay, each becomes 8 / 2
@@ -41,9 +44,8 @@ class ASH(Shaping):
         [4.0]
     """
 
-    needs = frozenset({"features", "head"})
+    assumes_non_negative = True
     requirements = (non_negative_features,)
-    invariances = frozenset({"class_permutation"})
     presets: ClassVar = {
         "s-90": {"variant": "s", "percentile": 90.0},
         "b-65": {"variant": "b", "percentile": 65.0},
@@ -61,19 +63,12 @@ class ASH(Shaping):
     def __init__(
         self, variant: Literal["s", "p", "b"] = "s", percentile: float = 90.0, then: Detector | None = None
     ) -> None:
-        super().__init__()
-        if variant not in ("s", "p", "b"):
-            raise InvalidArgumentError(f"ASH: variant={variant!r}; 's', 'p' or 'b' is needed")
+        super().__init__(then)
+        check_choice("ASH", "variant", variant, ("s", "p", "b"))
         self.variant = variant
         self.percentile = check_percentile("ASH", percentile)
-        self.then = self._check_then(then)
 
-    def _prepare(self, statistics: Statistics, head: Head) -> None:
-        """There is nothing to derive."""
-
-    def _shape(
-        self, features: Float[Tensor, "batch features"]
-    ) -> tuple[Float[Tensor, "batch features"], Float[Tensor, " batch"] | None]:
+    def _shape(self, features: Features) -> Shaped:
         check_non_negative(self, features)
         k = num_kept(features.shape[1], self.percentile)
         mask = largest_mask(features, k)

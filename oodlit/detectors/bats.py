@@ -2,15 +2,11 @@
 
 from typing import ClassVar, final
 
-from jaxtyping import Float
-from torch import Tensor
-
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
-from oodlit.detectors.formulas.shaping import Shaping
+from oodlit.checks import check_positive
+from oodlit.detectors.contract import Detector, Reference
+from oodlit.detectors.formulas.shaping import Shaped, Shaping
 from oodlit.detectors.statistics import ClassMoments, Statistics
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head
+from oodlit.outputs import Features, Head
 
 
 @final
@@ -33,9 +29,7 @@ class BATS(Shaping):
         BATS(spread=3.25)
     """
 
-    needs = frozenset({"features", "head"})
     statistics = (ClassMoments,)
-    invariances = frozenset({"class_permutation"})
     presets: ClassVar = {"imagenet": {"spread": 1.05}, "cifar10": {"spread": 3.25}}
     tuned_presets: ClassVar = frozenset(presets)
     reference = Reference(
@@ -48,15 +42,11 @@ class BATS(Shaping):
         " paper takes those that the batch normalisation stores; how the authors chose l is not known, its values count"
         " as tuned on OOD data",
     )
-    floor: Tensor
-    cap: Tensor
 
     def __init__(self, spread: float = 1.05, then: Detector | None = None) -> None:
-        super().__init__()
-        if not 0 < spread < float("inf"):
-            raise InvalidArgumentError(f"BATS: spread={spread}; a positive, finite number is needed")
+        super().__init__(then)
+        check_positive("BATS", "spread", spread)
         self.spread = spread
-        self.then = self._check_then(then)
 
     def _prepare(self, statistics: Statistics, head: Head) -> None:
         moments = statistics[ClassMoments]
@@ -64,7 +54,5 @@ class BATS(Shaping):
         self.register_buffer("floor", mean - reach)
         self.register_buffer("cap", mean + reach)
 
-    def _shape(
-        self, features: Float[Tensor, "batch features"]
-    ) -> tuple[Float[Tensor, "batch features"], Float[Tensor, " batch"] | None]:
+    def _shape(self, features: Features) -> Shaped:
         return features.clamp(self.floor.to(features.dtype), self.cap.to(features.dtype)), None

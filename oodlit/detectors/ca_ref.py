@@ -2,18 +2,14 @@
 
 from typing import final
 
-from jaxtyping import Float
-from torch import Tensor
-
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
-from oodlit.detectors.formulas.predicted_means import mean_by_class, relative_errors, smallest_norm
+from oodlit.detectors.contract import Reference
+from oodlit.detectors.formulas.predicted_means import PredictedMeanDetector
 from oodlit.detectors.statistics import PredictedMeans, Statistics
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 
 @final
-class CARef(Detector):
+class CARef(PredictedMeanDetector):
     """S = -|x - m|_1 / |x|_1: m the mean feature of the training images that are predicted as the same class.
 
     A class that is never predicted takes the mean of all training images; this is noted. |x|_1 counts as at least 1e-12
@@ -40,15 +36,9 @@ class CARef(Detector):
         "https://arxiv.org/abs/2503.00325",
         "a class that is never predicted takes the mean of all training images",
     )
-    means: Tensor
-    least: Tensor
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        means, note = mean_by_class(statistics)
-        if note:
-            self.note(note)
-        self.register_buffer("means", means)
-        self.register_buffer("least", smallest_norm(means))
+        self._keep_means(statistics)
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
-        return -relative_errors(outputs, self.means, self.least).abs().sum(dim=1)
+    def _score(self, outputs: Outputs) -> Scores:
+        return -self._relative_errors(outputs).abs().sum(dim=1)

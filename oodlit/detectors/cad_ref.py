@@ -6,12 +6,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
-from oodlit.detectors.formulas.predicted_means import mean_by_class, relative_errors, smallest_norm
+from oodlit.checks import check_choice
+from oodlit.detectors.contract import Reference
+from oodlit.detectors.formulas.predicted_means import PredictedMeanDetector
 from oodlit.detectors.statistics import PredictedMeans, Statistics, TrainSample
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 LEAST_LEVEL = 0.1
 """Smallest mean of g in training that is taken as it is, relative to its excess over the median logit."""
@@ -20,7 +19,7 @@ LEAST_SHARE = 1e-3
 
 
 @final
-class CADRef(Detector):
+class CADRef(PredictedMeanDetector):
     """S = -(P / g(z) + N / mean g): P, N the parts of `CARef`'s |x - m|_1 / |x|_1 that raise and lower the prediction.
 
     An entry of x - m raises the logit of the predicted class where it has the sign of the weight, and lowers it where
@@ -59,29 +58,19 @@ class CADRef(Detector):
         "g is kept positive; without 1 / GEN as g; a class that is never predicted takes the mean of all training"
         " images",
     )
-    means: Tensor
-    least: Tensor
-    signs: Tensor
-    level: Tensor
-    above_median: Tensor
 
     def __init__(self, confidence: Literal["energy", "max_logit", "msp"] = "energy") -> None:
         super().__init__()
-        if confidence not in ("energy", "max_logit", "msp"):
-            raise InvalidArgumentError(f"CADRef: confidence={confidence!r}; 'energy', 'max_logit' or 'msp' is needed")
+        check_choice("CADRef", "confidence", confidence, ("energy", "max_logit", "msp"))
         self.confidence = confidence
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`
-        means, note = mean_by_class(statistics)
-        if note:
-            self.note(note)
+        self._keep_means(statistics)
         level, above_median = self._level(statistics, head)
-        self.register_buffer("means", means)
-        self.register_buffer("least", smallest_norm(means))
         self.register_buffer("signs", head.weight.sign())
-        self.register_buffer("level", means.new_tensor(level))
-        self.register_buffer("above_median", torch.tensor(above_median, device=means.device))
+        self.register_buffer("level", self.means.new_tensor(level))
+        self.register_buffer("above_median", torch.tensor(above_median, device=self.means.device))
 
     def _level(self, statistics: Statistics, head: Head) -> tuple[float, bool]:
         """Mean of g in training, and whether g is counted from the median logit."""
@@ -101,12 +90,12 @@ class CADRef(Detector):
         )
         return (excess if excess > 1e-6 * abs(level) else 1.0), True
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
-        errors = relative_errors(outputs, self.means, self.least) * self.signs[outputs.predictions]
+    def _score(self, outputs: Outputs) -> Scores:
+        errors = self._relative_errors(outputs) * self.signs[outputs.predictions]
         raising, lowering = errors.clamp(min=0).sum(dim=1), (-errors).clamp(min=0).sum(dim=1)
         return -(raising / self._confidence(outputs).clamp(min=LEAST_SHARE * self.level) + lowering / self.level)
 
-    def _confidence(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _confidence(self, outputs: Outputs) -> Scores:
         if self.confidence == "msp":
             return outputs.max_probabilities.double()
         value = (outputs.logsumexp if self.confidence == "energy" else outputs.max_logits).double()

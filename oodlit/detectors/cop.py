@@ -3,14 +3,12 @@
 from typing import ClassVar, final
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.principal_axes import axes_by_share, check_share
 from oodlit.detectors.statistics import Statistics, UnitMoments
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 
 @final
@@ -55,8 +53,6 @@ class CoP(Detector):
         " and one axis is always left over;"
         " how the authors chose the shares is not known, they count as tuned on OOD data",
     )
-    mean: Tensor
-    rest: Tensor
 
     def __init__(self, variance: float = 0.99) -> None:
         super().__init__()
@@ -70,6 +66,6 @@ class CoP(Detector):
         self.register_buffer("mean", moments.mean)
         self.register_buffer("rest", rest)
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         norms: Tensor = torch.linalg.vector_norm((UnitMoments.rows_of(outputs) - self.mean) @ self.rest, dim=1)
         return -norms

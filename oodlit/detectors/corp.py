@@ -3,12 +3,10 @@
 from typing import ClassVar, final
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import check_int
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.checks import check_int, check_positive
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.principal_axes import axes_by_share, check_share
 from oodlit.detectors.statistics import (
     FeatureMean,
@@ -18,8 +16,7 @@ from oodlit.detectors.statistics import (
     fourier_map,
     fourier_moments,
 )
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import BackboneFacts, Head, Outputs, Scores
 
 
 @final
@@ -64,20 +61,20 @@ class CoRP(Detector):
         " M follows from the width by default; how the authors chose their settings is not known, they count as tuned"
         " on OOD data",
     )
-    mean: Tensor
-    rest: Tensor
-    directions: Tensor
-    phases: Tensor
 
     def __init__(self, variance: float = 0.5, gamma: float = 3.0, size: int | None = None, seed: int = 0) -> None:
         super().__init__()
         self.variance = check_share("CoRP", "variance", variance)
-        if not 0 < gamma < float("inf"):
-            raise InvalidArgumentError(f"CoRP: gamma={gamma}; a positive, finite number is needed")
+        check_positive("CoRP", "gamma", gamma)
         check_int("CoRP", "size", size, optional=True)
         check_int("CoRP", "seed", seed, at_least=0)
         self.gamma, self.size, self.seed = gamma, size, seed
         self.statistics = (fourier_moments(size, gamma, seed), FeatureMean)
+
+    def kept_bytes(self, facts: BackboneFacts) -> int:
+        """Memory of the axes that are left over, and of A."""
+        size = fourier_moments(self.size, self.gamma, self.seed).dimensions(facts.width)
+        return 8 * size * (size + facts.width)
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         moments = statistics[fourier_moments(self.size, self.gamma, self.seed)]
@@ -92,7 +89,7 @@ class CoRP(Detector):
         self.register_buffer("directions", directions.clone())
         self.register_buffer("phases", phases.clone())
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         rows = fourier_features(UnitMoments.rows_of(outputs), self.directions, self.phases)
         norms: Tensor = torch.linalg.vector_norm((rows - self.mean) @ self.rest, dim=1)
         return -norms

@@ -2,24 +2,13 @@
 
 from typing import ClassVar, final
 
-from jaxtyping import Float
-from torch import Tensor
-
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
-from oodlit.detectors.formulas.concepts import (
-    Concepts,
-    class_cosines,
-    concept_needs,
-    concept_statistics,
-    concept_vectors,
-)
-from oodlit.detectors.statistics import Statistics
-from oodlit.outputs import Head, Outputs
+from oodlit.detectors.contract import Reference
+from oodlit.detectors.formulas.concepts import ConceptDetector
+from oodlit.outputs import Outputs, Scores
 
 
 @final
-class Cosine(Detector):
+class Cosine(ConceptDetector):
     """S = max_c cos(x, mu_c): mu_c the mean training feature of class c, or row c of the head.
 
     With the head of a zero-shot CLIP classifier, whose rows are the text embeddings of the classes, `concepts="head"`
@@ -40,9 +29,6 @@ class Cosine(Detector):
         [0.8, 1.0]
     """
 
-    needs = frozenset({"features"})
-    statistics = concept_statistics("means")
-    invariances = frozenset({"feature_scale", "feature_rotation", "class_permutation"})
     presets: ClassVar = {"class-means": {"concepts": "means"}, "zero-shot": {"concepts": "head"}}
     reference = Reference(
         "In or Out? Fixing ImageNet Out-of-Distribution Detection Evaluation",
@@ -51,16 +37,6 @@ class Cosine(Detector):
         2023,
         "https://arxiv.org/abs/2306.00826",
     )
-    directions: Tensor
 
-    def __init__(self, concepts: Concepts = "means") -> None:
-        super().__init__()
-        self.concepts = concepts
-        self.needs = concept_needs("Cosine", concepts)
-        self.statistics = concept_statistics(concepts)
-
-    def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        self.register_buffer("directions", concept_vectors(self.concepts, statistics, head))
-
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
-        return class_cosines(outputs, self.directions).amax(dim=1)
+    def _score(self, outputs: Outputs) -> Scores:
+        return self._cosines(outputs).amax(dim=1)

@@ -7,9 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import check_int
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.checks import check_choice, check_int
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.gaussian import (
     DOUBLE_ERROR,
     RELATIVE_FLOOR,
@@ -18,8 +17,7 @@ from oodlit.detectors.formulas.gaussian import (
     class_gaussians,
 )
 from oodlit.detectors.statistics import ClassCovariances, ClassMoments, ClassVariances, Statistic, Statistics
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import BackboneFacts, Head, Outputs
+from oodlit.outputs import BackboneFacts, Head, Outputs, Scores
 
 STATISTICS: dict[str, type[ClassCovariances | ClassVariances | ClassMoments]] = {
     "full": ClassCovariances,
@@ -76,18 +74,10 @@ class DDU(Detector):
         "https://arxiv.org/abs/2102.11582",
         "equal class weights; covariances divided by n; 'tied' by default, as the full form does not fit ImageNet",
     )
-    origin: Tensor
-    whiten: Tensor
-    whitened_means: Tensor
-    class_means: Tensor
-    means: Tensor
-    factors: Tensor
-    log_norms: Tensor
 
     def __init__(self, covariance: Literal["full", "tied", "diagonal"] = "tied", max_bytes: int = 4 * 2**30) -> None:
         super().__init__()
-        if covariance not in STATISTICS:
-            raise InvalidArgumentError(f"DDU: covariance={covariance!r}; 'full', 'tied' or 'diagonal' is needed")
+        check_choice("DDU", "covariance", covariance, STATISTICS)
         check_int("DDU", "max_bytes", max_bytes)
         self.covariance = covariance
         self.max_bytes = max_bytes
@@ -118,7 +108,7 @@ class DDU(Detector):
         factors = _inverse_factors(moments.covariances, _scale(moments))
         return factors, factors.diagonal(dim1=1, dim2=2).log().sum(dim=1)
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         if self.covariance == "tied":
             distances = class_distances(outputs, self.origin, self.whiten, self.whitened_means, self.class_means)
         else:

@@ -2,15 +2,11 @@
 
 from typing import ClassVar, final
 
-from jaxtyping import Float
-from torch import Tensor
-
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.percentile import check_percentile, percentile
-from oodlit.detectors.formulas.shaping import Shaping
+from oodlit.detectors.formulas.shaping import Shaped, Shaping
 from oodlit.detectors.statistics import FeatureMean, Statistics
-from oodlit.outputs import Head
+from oodlit.outputs import Features, Head
 
 
 @final
@@ -39,9 +35,7 @@ class DICE(Shaping):
         tensor([3.])
     """
 
-    needs = frozenset({"features", "head"})
     statistics = (FeatureMean,)
-    invariances = frozenset({"class_permutation"})
     presets: ClassVar = {"imagenet": {"percentile": 70.0}, "cifar": {"percentile": 90.0}}
     reference = Reference(
         "DICE: Leveraging Sparsification for Out-of-Distribution Detection",
@@ -52,16 +46,13 @@ class DICE(Shaping):
     )
 
     def __init__(self, percentile: float = 70.0, then: Detector | None = None) -> None:
-        super().__init__()
+        super().__init__(then)
         self.percentile = check_percentile("DICE", percentile)
-        self.then = self._check_then(then)
 
     def _prepare(self, statistics: Statistics, head: Head) -> None:
         contribution = head.weight.double() * statistics[FeatureMean].mean.to(head.weight.device)
         kept = contribution > percentile(contribution, self.percentile)
         self.register_buffer("weight", head.weight * kept)
 
-    def _shape(
-        self, features: Float[Tensor, "batch features"]
-    ) -> tuple[Float[Tensor, "batch features"], Float[Tensor, " batch"] | None]:
+    def _shape(self, features: Features) -> Shaped:
         return features, None

@@ -2,13 +2,9 @@
 
 from typing import final
 
-from jaxtyping import Float
-from torch import Tensor
-
-from oodlit.detectors.contract.detector import TrainFreeDetector
-from oodlit.detectors.contract.reference import Reference
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Outputs
+from oodlit.checks import check_positive
+from oodlit.detectors.contract import Reference, TrainFreeDetector
+from oodlit.outputs import Outputs, Scores
 
 
 @final
@@ -37,11 +33,10 @@ class Energy(TrainFreeDetector):
 
     def __init__(self, temperature: float = 1.0) -> None:
         super().__init__()
-        if not 0 < temperature < float("inf"):
-            raise InvalidArgumentError(f"Energy: temperature={temperature}; a positive, finite number is needed")
+        check_positive("Energy", "temperature", temperature)
         self.temperature = temperature
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         if self.temperature == 1:
             return outputs.logsumexp
         return self.temperature * (outputs.require("logits") / self.temperature).logsumexp(dim=1)

@@ -2,13 +2,9 @@
 
 from typing import final
 
-from jaxtyping import Float
-from torch import Tensor
-
-from oodlit.detectors.contract.detector import TrainFreeDetector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Reference, TrainFreeDetector
 from oodlit.detectors.formulas.softmax import negative_entropy
-from oodlit.outputs import Outputs
+from oodlit.outputs import Outputs, Scores
 
 
 @final
@@ -32,5 +28,5 @@ class Entropy(TrainFreeDetector):
         "the entropy score alone, without the training of the paper",
     )
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         return negative_entropy(outputs)

@@ -3,14 +3,12 @@
 from typing import final
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.softmax import gaps
 from oodlit.detectors.statistics import FeatureMean, Statistics
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 
 @final
@@ -41,8 +39,6 @@ class FDBD(Detector):
         "https://arxiv.org/abs/2312.11536",
         "sum over the classes in place of the mean: a constant factor",
     )
-    inverse_distances: Tensor
-    mean: Tensor
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`
@@ -60,7 +56,7 @@ class FDBD(Detector):
         self.register_buffer("inverse_distances", inverse.fill_diagonal_(0))
         self.register_buffer("mean", statistics[FeatureMean].mean.clone())
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         below, lowest = gaps(outputs), torch.finfo(outputs.require("logits").dtype).min
         if len(outputs) and float(below.amin()) <= lowest:  # a masked class, with a logit of minus infinity
             below = below.where(below > lowest, torch.zeros_like(below))

@@ -2,15 +2,11 @@
 
 from typing import ClassVar, final
 
-from jaxtyping import Float
-from torch import Tensor
-
 from oodlit.checks import check_int
-from oodlit.detectors.contract.detector import TrainFreeDetector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Reference, TrainFreeDetector
 from oodlit.detectors.formulas.softmax import log_complements, log_softmax
 from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Outputs
+from oodlit.outputs import Outputs, Scores
 
 
 @final
@@ -53,7 +49,7 @@ class GEN(TrainFreeDetector):
         self.gamma = gamma
         self.top = top
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         log_p, log_rest = log_softmax(outputs), log_complements(outputs)
         if self.top < log_p.shape[1]:
             log_p, largest = log_p.topk(self.top, dim=1, sorted=False)

@@ -3,12 +3,9 @@
 from typing import final
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from oodlit.detectors.contract.detector import TrainFreeDetector
-from oodlit.detectors.contract.reference import Reference
-from oodlit.outputs import Outputs
+from oodlit.detectors.contract import Reference, TrainFreeDetector
+from oodlit.outputs import Outputs, Scores
 
 
 @final
@@ -34,7 +31,7 @@ class GradNorm(TrainFreeDetector):
         "sum over the classes, as in the authors' code; the divergence of the paper has the factor 1/C",
     )
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         p = outputs.probabilities
         gradient = (p * p.shape[1] - 1).abs().sum(dim=1)
         return outputs.require("features").abs().sum(dim=1, dtype=torch.float64) * gradient

@@ -3,14 +3,11 @@
 from typing import final
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.softmax import negative_entropy
 from oodlit.detectors.statistics import ClassProbabilities, Statistics
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 
 @final
@@ -41,7 +38,6 @@ class KLMatching(Detector):
         "https://arxiv.org/abs/1911.11132",
         "class posteriors from the training images, as in the NINCO evaluation",
     )
-    log_means: Tensor
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         probabilities = statistics[ClassProbabilities]
@@ -56,7 +52,7 @@ class KLMatching(Detector):
         own = torch.log1p(-others).where(others < 0.5, log_means.gather(1, classes))
         self.register_buffer("log_means", log_means.scatter(1, classes, own))
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         p = outputs.probabilities
         # float32 products are as exact as float32 logits, but some devices form them in lower precision.
         dtype = p.dtype if p.device.type == "cpu" else torch.float64

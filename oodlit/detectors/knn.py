@@ -3,16 +3,13 @@
 from typing import ClassVar, final
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from oodlit.checks import check_int
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.neighbours import default_k, kth_distances
 from oodlit.detectors.statistics import FeatureBank, Statistics
 from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 
 @final
@@ -52,10 +49,8 @@ class KNN(Detector):
         "https://arxiv.org/abs/2204.06507",
         "a sample of the training images is chosen by the hash of their keys",
     )
+    compares_images = True
     host_buffers = frozenset({"bank", "norms", "neighbour"})
-    bank: Tensor
-    norms: Tensor
-    neighbour: Tensor
 
     def __init__(self, k: int | None = None, bank_size: int | None = None) -> None:
         super().__init__()
@@ -81,5 +76,5 @@ class KNN(Detector):
         self.register_buffer("norms", norms)
         self.register_buffer("neighbour", torch.tensor(k))
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         return -kth_distances(outputs.require("features"), self.bank, self.norms, int(self.neighbour))

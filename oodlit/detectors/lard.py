@@ -6,15 +6,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import check_int
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.checks import check_choice, check_int
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.gaussian import class_distances, class_gaussians
 from oodlit.detectors.formulas.neighbours import default_k, kth_distances
 from oodlit.detectors.statistics import ClassMoments, HiddenSample, Statistics, channel_means, train_labels
 from oodlit.detectors.statistics.feature_bank import exact_scaling
 from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import BackboneFacts, Head, Outputs
+from oodlit.outputs import BackboneFacts, Head, Outputs, Scores
 
 
 def _settings_fit(detector: "LaRD", facts: BackboneFacts) -> str:
@@ -68,21 +67,6 @@ class LaRD(Detector):
         "https://proceedings.mlr.press/v244/arnez24a.html",
         "density of the latent representation itself, without the entropy over dropout passes",
     )
-    mean: Tensor
-    basis: Tensor
-    # mahalanobis
-    origin: Tensor
-    whiten: Tensor
-    whitened_means: Tensor
-    class_means: Tensor
-    # knn
-    bank: Tensor
-    norms: Tensor
-    neighbour: Tensor
-    # gmm
-    factors: Tensor
-    shifts: Tensor
-    log_weights: Tensor
 
     def __init__(
         self,
@@ -94,8 +78,7 @@ class LaRD(Detector):
         seed: int = 0,
     ) -> None:
         super().__init__()
-        if density not in ("mahalanobis", "knn", "gmm"):
-            raise InvalidArgumentError(f"LaRD: density={density!r}; 'mahalanobis', 'knn' or 'gmm' is needed")
+        check_choice("LaRD", "density", density, ("mahalanobis", "knn", "gmm"))
         check_int("LaRD", "dim", dim, optional=True)
         check_int("LaRD", "k", k, optional=True)
         check_int("LaRD", "components", components)
@@ -107,6 +90,7 @@ class LaRD(Detector):
         self.seed = seed
         self.min_train = {"knn": k or 1, "gmm": components}.get(density, 0)
         self.layers = (layer,)
+        self.compares_images = density == "knn"
         self.needs = frozenset({"hidden", "labels"} if density == "mahalanobis" else {"hidden"})
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
@@ -134,7 +118,7 @@ class LaRD(Detector):
         for name, value in state.items():
             self.register_buffer(name, value)
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         reduced = self._reduce(channel_means(outputs, self.layer))
         if self.density == "mahalanobis":
             inner = Outputs(features=reduced)

@@ -2,12 +2,11 @@
 
 from typing import ClassVar, final
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Detector, Reference
+from oodlit.detectors.formulas.peakedness import mean_bias, scaled_energy, sum_ratio
 from oodlit.detectors.formulas.percentile import check_percentile
 from oodlit.detectors.formulas.shaping import num_kept
 from oodlit.detectors.statistics import Statistics
@@ -32,6 +31,7 @@ class LTS(Detector):
         InvalidArgumentError: The percentile is out of its range.
 
     Example:
+        >>> import torch
         >>> from oodlit.detectors import fit
         >>> detector = LTS(percentile=50.0)
         >>> fit([detector], [], Head(torch.eye(2)))
@@ -41,6 +41,7 @@ class LTS(Detector):
     """
 
     needs = frozenset({"logits", "features", "head"})
+    assumes_non_negative = True
     invariances = frozenset({"feature_scale", "class_permutation"})
     presets: ClassVar = {"imagenet": {"percentile": 95.0}}
     reference = Reference(
@@ -51,7 +52,6 @@ class LTS(Detector):
         "https://arxiv.org/abs/2409.01175",
         "the mean of the bias is not multiplied; r = 1 where no feature is positive",
     )
-    constant: Tensor
 
     def __init__(self, percentile: float = 95.0) -> None:
         super().__init__()
@@ -59,14 +59,9 @@ class LTS(Detector):
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`
-        bias = head.offset.double()
-        unmasked = bias[bias > -float("inf")]  # a masked class has a bias of minus infinity
-        self.register_buffer("constant", unmasked.mean() if len(unmasked) else bias.new_zeros(()))
+        self.register_buffer("constant", mean_bias(head))
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
-        positive = outputs.require("features").clamp(min=0)
-        k = num_kept(positive.shape[1], self.percentile)
-        largest = positive.topk(k, dim=1, sorted=False).values.sum(dim=1, dtype=torch.float64)
-        ratio = positive.sum(dim=1, dtype=torch.float64) / largest
-        factor = ratio.where(largest > 0, torch.ones_like(ratio)).square()[:, None]
-        return self.constant + (factor * (outputs.require("logits").double() - self.constant)).logsumexp(dim=1)
+        features = outputs.require("features")
+        ratio = sum_ratio(features, num_kept(features.shape[1], self.percentile))
+        return scaled_energy(outputs.require("logits"), ratio, self.constant)

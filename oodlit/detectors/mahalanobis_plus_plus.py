@@ -2,14 +2,10 @@
 
 from typing import final
 
-from jaxtyping import Float
-from torch import Tensor
-
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.gaussian import class_distances, class_gaussians
 from oodlit.detectors.statistics import Statistics, UnitMoments
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 
 @final
@@ -40,15 +36,11 @@ class MahalanobisPlusPlus(Detector):
         2025,
         "https://arxiv.org/abs/2505.18032",
     )
-    origin: Tensor
-    whiten: Tensor
-    whitened_means: Tensor
-    class_means: Tensor
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         for name, value in class_gaussians(statistics, UnitMoments).items():
             self.register_buffer(name, value)
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         parameters = (self.origin, self.whiten, self.whitened_means, self.class_means)
         return -class_distances(outputs, *parameters, UnitMoments).amin(dim=1)

@@ -2,12 +2,8 @@
 
 from typing import final
 
-from jaxtyping import Float
-from torch import Tensor
-
-from oodlit.detectors.contract.detector import TrainFreeDetector
-from oodlit.detectors.contract.reference import Reference
-from oodlit.outputs import Outputs
+from oodlit.detectors.contract import Reference, TrainFreeDetector
+from oodlit.outputs import Outputs, Scores
 
 
 @final
@@ -30,5 +26,5 @@ class MaxLogit(TrainFreeDetector):
         "https://arxiv.org/abs/1911.11132",
     )
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         return outputs.max_logits

@@ -1,19 +1,18 @@
 """Monte-Carlo dropout."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import ClassVar, Literal, final
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from oodlit.checks import check_int
-from oodlit.detectors.contract.detector import TrainFreeDetector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.checks import check_choice, check_int
+from oodlit.detectors.contract import Reference, TrainFreeDetector
 from oodlit.detectors.statistics import hash_strings
-from oodlit.errors import InvalidArgumentError, RequirementError
-from oodlit.outputs import BackboneFacts, Outputs
+from oodlit.errors import RequirementError
+from oodlit.outputs import BackboneFacts, Outputs, Scores
 
 DROPOUTS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
@@ -57,14 +56,13 @@ class MCDropout(TrainFreeDetector):
     def __init__(self, passes: int = 30, measure: Literal["entropy", "max"] = "entropy", seed: int = 0) -> None:
         super().__init__()
         check_int("MCDropout", "passes", passes)
-        if measure not in ("entropy", "max"):
-            raise InvalidArgumentError(f"MCDropout: measure={measure!r}; 'entropy' or 'max' is needed")
+        check_choice("MCDropout", "measure", measure, ("entropy", "max"))
         self.passes = passes
         self.measure = measure
         self.seed = seed
         self.extra_passes = passes
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         model, images = outputs.model, outputs.require("images")
         assert model is not None  # checked by `score`
         if not any(True for _ in _dropouts(model.network)):
@@ -105,12 +103,10 @@ def _dropout_on(network: nn.Module, seeds: Int[Tensor, " batch"]) -> Iterator[No
         kept = kept.view(*kept.shape, *[1] * (rows.ndim - kept.ndim))
         return (rows * kept / (1 - p)).reshape(x.shape).to(x.dtype) if p < 1 else torch.zeros_like(x)
 
-    handles = [layer.register_forward_hook(drop) for layer in _dropouts(network)]
-    try:
+    with ExitStack() as hooks:
+        for layer in _dropouts(network):
+            hooks.enter_context(layer.register_forward_hook(drop))
         yield
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _uniform(seeds: Int[Tensor, " batch"], size: int) -> Float[Tensor, "batch size"]:

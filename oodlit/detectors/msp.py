@@ -2,13 +2,9 @@
 
 from typing import final
 
-from jaxtyping import Float
-from torch import Tensor
-
-from oodlit.detectors.contract.detector import TrainFreeDetector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Reference, TrainFreeDetector
 from oodlit.detectors.formulas.softmax import odds_against
-from oodlit.outputs import Outputs
+from oodlit.outputs import Outputs, Scores
 
 
 @final
@@ -36,5 +32,5 @@ class MSP(TrainFreeDetector):
         "kept in the log domain, so that confident images do not tie",
     )
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         return -odds_against(outputs).log1p()

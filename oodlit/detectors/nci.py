@@ -3,14 +3,12 @@
 from typing import final
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.checks import check_positive
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.statistics import FeatureMean, Statistics
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 
 @final
@@ -43,13 +41,10 @@ class NCI(Detector):
         2025,
         "https://arxiv.org/abs/2311.01479",
     )
-    weight: Tensor
-    mean: Tensor
 
     def __init__(self, alpha: float = 1e-4) -> None:
         super().__init__()
-        if not 0 <= alpha < float("inf"):
-            raise InvalidArgumentError(f"NCI: alpha={alpha}; a finite number >= 0 is needed")
+        check_positive("NCI", "alpha", alpha, or_zero=True)
         self.alpha = alpha
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
@@ -57,7 +52,7 @@ class NCI(Detector):
         self.register_buffer("weight", head.weight.clone())
         self.register_buffer("mean", statistics[FeatureMean].mean.clone())
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         features = outputs.require("features")
         centred = features.double() - self.mean
         norms: Tensor = torch.linalg.vector_norm(centred, dim=1).clamp(min=torch.finfo(torch.float64).tiny)

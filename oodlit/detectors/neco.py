@@ -3,16 +3,14 @@
 from typing import Any, ClassVar, final
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.checks import check_int
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.principal_axes import axes_by_share, check_share, first_axes
 from oodlit.detectors.statistics import ClassMoments, Statistics
 from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import BackboneFacts, Head, Outputs
+from oodlit.outputs import BackboneFacts, Head, Outputs, Scores
 
 CONSTANT = 1e-24
 """Largest variance of a feature that may be rounding, relative to the square of its mean."""
@@ -65,9 +63,6 @@ class NECO(Detector):
         " |h| below in all networks, where their code has |x| for DeiT and Swin; a negative largest logit keeps the"
         " direction of the score",
     )
-    mean: Tensor
-    scale: Tensor
-    axes: Tensor
 
     def __init__(self, variance: float = 0.7, dim: int | None = None, *, max_logit: bool = True) -> None:
         super().__init__()
@@ -95,7 +90,7 @@ class NECO(Detector):
         self.register_buffer("scale", scale)
         self.register_buffer("axes", axes)
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         h = (outputs.require("features").double() - self.mean) / self.scale
         norms: Tensor = torch.linalg.vector_norm(h, dim=1)
         inside: Tensor = torch.linalg.vector_norm(h @ self.axes, dim=1)

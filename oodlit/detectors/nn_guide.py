@@ -3,16 +3,14 @@
 from typing import final
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.checks import check_int
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.neighbours import largest_products
 from oodlit.detectors.statistics import Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head, Outputs, unit
+from oodlit.outputs import Head, Outputs, Scores, unit
 
 MOST_NEGATIVE = 0.25
 """Largest share of training images whose energy may be zero or less, which depends on a constant in the bias."""
@@ -48,6 +46,7 @@ class NNGuide(Detector):
     statistics = (TrainSample,)
     sample_fields = frozenset({"features", "logsumexp"})
     invariances = frozenset({"class_permutation"})
+    compares_images = True
     host_buffers = frozenset({"bank"})
     reference = Reference(
         "Nearest Neighbor Guidance for Out-of-Distribution Detection",
@@ -57,8 +56,6 @@ class NNGuide(Detector):
         "https://arxiv.org/abs/2309.14888",
         "the 1 % of the training images is chosen by the hash of their keys",
     )
-    bank: Tensor
-    offset: Tensor
 
     def __init__(self, k: int = 10, bank_size: int = 12_811) -> None:
         super().__init__()
@@ -97,6 +94,6 @@ class NNGuide(Detector):
         )
         return offset
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         values, _ = largest_products(outputs.unit_features.to(self.bank.dtype), self.bank, self.k)
         return (outputs.logsumexp.double() - self.offset) * values.mean(dim=1, dtype=torch.float64)

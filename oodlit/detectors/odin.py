@@ -6,10 +6,9 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.contract.detector import TrainFreeDetector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.checks import check_positive
+from oodlit.detectors.contract import Reference, TrainFreeDetector
 from oodlit.detectors.formulas.softmax import log_max_probability
-from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Model, Outputs
 
 
@@ -51,10 +50,8 @@ class ODIN(TrainFreeDetector):
 
     def __init__(self, temperature: float = 1000.0, epsilon: float = 0.0014) -> None:
         super().__init__()
-        if not 0 < temperature < float("inf"):
-            raise InvalidArgumentError(f"ODIN: temperature={temperature}; a positive, finite number is needed")
-        if not 0 <= epsilon < float("inf"):
-            raise InvalidArgumentError(f"ODIN: epsilon={epsilon}; a finite number >= 0 is needed")
+        check_positive("ODIN", "temperature", temperature)
+        check_positive("ODIN", "epsilon", epsilon, or_zero=True)
         self.temperature = temperature
         self.epsilon = epsilon
         self.extra_passes = 2 if epsilon > 0 else 0

@@ -7,11 +7,10 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from oodlit.checks import check_int
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.statistics import Statistics, TrainSample, train_labels
 from oodlit.errors import RequirementError
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 LEAST_LEVEL = 0.1
 """Smallest mean of the largest logits that is no matter of a constant, relative to its excess over the mean logit."""
@@ -59,11 +58,6 @@ class OpenMax(Detector):
         "https://arxiv.org/abs/1511.06233",
         "Euclidean distances; from a sample of at most 50 000 training images; the log odds in place of -P(unknown)",
     )
-    means: Tensor
-    shapes: Tensor
-    scales: Tensor
-    starts: Tensor
-    offset: Tensor
 
     def __init__(self, tail: int = 20, alpha: int = 10) -> None:
         super().__init__()
@@ -109,7 +103,7 @@ class OpenMax(Detector):
         )
         return offset
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         logits = outputs.require("logits").double() - self.offset
         alpha = min(self.alpha, logits.shape[1])
         top, classes = logits.topk(alpha, dim=1)

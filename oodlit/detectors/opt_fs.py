@@ -7,13 +7,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from oodlit.checks import check_int
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.checks import check_choice, check_int
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.percentile import percentile
 from oodlit.detectors.statistics import Statistics, TrainSample
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 LOW, HIGH = 0.1, 99.9
 """Percentiles of all features between which the bins lie."""
@@ -66,17 +64,11 @@ class OptFS(Detector):
         "from at most 50 000 training images; the norm of theta, 1000 for the energy, is that of the authors' code,"
         " where a comment has 10",
     )
-    weight: Tensor
-    bias: Tensor
-    low: Tensor
-    width: Tensor
-    theta: Tensor
 
     def __init__(self, bins: int = 100, form: Literal["projection", "energy"] = "projection") -> None:
         super().__init__()
         check_int("OptFS", "bins", bins)
-        if form not in ("projection", "energy"):
-            raise InvalidArgumentError(f"OptFS: form={form!r}; 'projection' or 'energy' is needed")
+        check_choice("OptFS", "form", form, ("projection", "energy"))
         self.bins, self.form = bins, form
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
@@ -108,7 +100,7 @@ class OptFS(Detector):
         inside = (position >= 0) & (position < self.bins)
         return position.where(inside, torch.full_like(position, self.bins)).long()
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         features = outputs.require("features")
         shaped = self.theta[self._bins(features)] * features
         if self.form == "energy":

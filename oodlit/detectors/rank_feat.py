@@ -6,13 +6,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.contract.detector import Detector, TrainFreeDetector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Detector, Reference, TrainFreeDetector
 from oodlit.detectors.contract.registry import detector_hint
 from oodlit.detectors.energy import Energy
 from oodlit.detectors.formulas.shaping import scores_alone
 from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import BackboneFacts, Outputs
+from oodlit.outputs import BackboneFacts, Outputs, Scores
 
 
 def _has_map(detector: object, facts: BackboneFacts) -> str:
@@ -58,7 +57,7 @@ class RankFeat(TrainFreeDetector):
         self.then = then
         self.log_probability = then is not None and then.log_probability
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         assert outputs.hidden is not None  # checked by `score`
         assert outputs.model is not None
         feature_map = outputs.hidden["feature_map"]

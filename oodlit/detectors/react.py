@@ -4,16 +4,13 @@ import math
 from typing import ClassVar, final
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.percentile import check_percentile, percentile
-from oodlit.detectors.formulas.shaping import Shaping
+from oodlit.detectors.formulas.shaping import Shaped, Shaping
 from oodlit.detectors.statistics import Statistic, Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head
+from oodlit.outputs import Features, Head
 
 
 @final
@@ -43,9 +40,8 @@ class ReAct(Shaping):
         tensor([0.7311])
     """
 
-    needs = frozenset({"features", "head"})
+    assumes_non_negative = True
     statistics: tuple[type[Statistic], ...] = (TrainSample,)
-    invariances = frozenset({"class_permutation"})
     presets: ClassVar = {
         "p99-train": {"percentile": 99.0},
         "p90-val": {"percentile": 90.0},
@@ -62,15 +58,13 @@ class ReAct(Shaping):
         "https://arxiv.org/abs/2111.12797",
         "99th percentile of training images by default, as in the NINCO and ViM evaluations",
     )
-    clip: Tensor
 
     def __init__(self, percentile: float = 99.0, threshold: float | None = None, then: Detector | None = None) -> None:
-        super().__init__()
+        super().__init__(then)
         if threshold is not None and math.isnan(threshold):
             raise InvalidArgumentError("ReAct: threshold=nan; a number is needed, or None for the percentile")
         self.percentile = check_percentile("ReAct", percentile)
         self.threshold = threshold
-        self.then = self._check_then(then)
         self.statistics = (TrainSample,) if threshold is None else ()
 
     def _prepare(self, statistics: Statistics, head: Head) -> None:
@@ -84,7 +78,5 @@ class ReAct(Shaping):
             )
         self.register_buffer("clip", torch.tensor(clip, dtype=torch.float64, device=head.weight.device))
 
-    def _shape(
-        self, features: Float[Tensor, "batch features"]
-    ) -> tuple[Float[Tensor, "batch features"], Float[Tensor, " batch"] | None]:
+    def _shape(self, features: Features) -> Shaped:
         return features.clamp(max=self.clip.to(features.dtype)), None

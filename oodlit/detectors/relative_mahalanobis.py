@@ -2,14 +2,10 @@
 
 from typing import final
 
-from jaxtyping import Float
-from torch import Tensor
-
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.gaussian import class_distances, class_gaussians, squared_norms, total_whitening
 from oodlit.detectors.statistics import ClassMoments, Statistics
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 
 @final
@@ -37,17 +33,12 @@ class RelativeMahalanobis(Detector):
         2021,
         "https://arxiv.org/abs/2106.09022",
     )
-    origin: Tensor
-    whiten: Tensor
-    whitened_means: Tensor
-    class_means: Tensor
-    whiten_total: Tensor
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         for name, value in class_gaussians(statistics).items():
             self.register_buffer(name, value)
         self.register_buffer("whiten_total", total_whitening(statistics))
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         nearest = class_distances(outputs, self.origin, self.whiten, self.whitened_means, self.class_means).amin(dim=1)
         return squared_norms(outputs, self.origin, self.whiten_total) - nearest

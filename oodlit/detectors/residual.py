@@ -2,19 +2,14 @@
 
 from typing import final
 
-from jaxtyping import Float
-from torch import Tensor
-
-from oodlit.checks import check_int
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
-from oodlit.detectors.formulas.residual_space import below_width, residual_norms, residual_space
+from oodlit.detectors.contract import Reference
+from oodlit.detectors.formulas.residual_space import ResidualDetector
 from oodlit.detectors.statistics import ClassMoments, Statistics
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 
 @final
-class Residual(Detector):
+class Residual(ResidualDetector):
     """S = -|R'(x - u)|, u = -W^+ b; R the eigenvectors of (1/N) sum (x-u)(x-u)' after the first `dim`.
 
     Args:
@@ -36,7 +31,6 @@ class Residual(Detector):
 
     needs = frozenset({"features", "head"})
     statistics = (ClassMoments,)
-    requirements = (below_width,)
     invariances = frozenset({"class_permutation", "feature_rotation", "larger_residual_is_worse"})
     reference = Reference(
         "ViM: Out-Of-Distribution with Virtual-logit Matching",
@@ -45,21 +39,9 @@ class Residual(Detector):
         2022,
         "https://arxiv.org/abs/2203.10807",
     )
-    origin: Tensor
-    residual: Tensor
-
-    def __init__(self, dim: int | None = None) -> None:
-        super().__init__()
-        check_int("Residual", "dim", dim, optional=True)
-        self.dim = dim
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        assert head is not None  # checked by `fit`
-        space = residual_space(statistics, head, dim=self.dim, owner=repr(self))
-        if space.note:
-            self.note(space.note)
-        self.register_buffer("origin", space.origin)
-        self.register_buffer("residual", space.basis)
+        self._keep_space(statistics, head)
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
-        return -residual_norms(outputs, self.origin, self.residual)
+    def _score(self, outputs: Outputs) -> Scores:
+        return -self._residual_norms(outputs)

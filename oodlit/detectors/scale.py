@@ -3,15 +3,11 @@
 from typing import ClassVar, final
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.percentile import check_percentile
-from oodlit.detectors.formulas.shaping import Shaping, check_non_negative, non_negative_features, num_kept
-from oodlit.detectors.statistics import Statistics
-from oodlit.outputs import Head
+from oodlit.detectors.formulas.shaping import Shaped, Shaping, check_non_negative, non_negative_features, num_kept
+from oodlit.outputs import Features
 
 
 @final
@@ -30,7 +26,7 @@ class SCALE(Shaping):
 
     Example:
         >>> from oodlit.detectors import MaxLogit, fit
-        >>> from oodlit.outputs import Outputs
+        >>> from oodlit.outputs import Head, Outputs
         >>> detector, head = SCALE(percentile=50.0, then=MaxLogit()), Head(torch.eye(2))
         >>> fit([detector], [], head)
         >>> x = torch.tensor([[1.0, 1.0]])
@@ -38,9 +34,8 @@ class SCALE(Shaping):
         tensor([7.3891], dtype=torch.float64)
     """
 
-    needs = frozenset({"features", "head"})
+    assumes_non_negative = True
     requirements = (non_negative_features,)
-    invariances = frozenset({"class_permutation"})
     presets: ClassVar = {"p85": {"percentile": 85.0}}
     reference = Reference(
         "Scaling for Training Time and Post-hoc Out-of-distribution Detection Enhancement",
@@ -52,16 +47,10 @@ class SCALE(Shaping):
     )
 
     def __init__(self, percentile: float = 85.0, then: Detector | None = None) -> None:
-        super().__init__()
+        super().__init__(then)
         self.percentile = check_percentile("SCALE", percentile)
-        self.then = self._check_then(then)
 
-    def _prepare(self, statistics: Statistics, head: Head) -> None:
-        """There is nothing to derive."""
-
-    def _shape(
-        self, features: Float[Tensor, "batch features"]
-    ) -> tuple[Float[Tensor, "batch features"], Float[Tensor, " batch"] | None]:
+    def _shape(self, features: Features) -> Shaped:
         check_non_negative(self, features)
         k = num_kept(features.shape[1], self.percentile)
         largest = features.topk(k, dim=1, sorted=False).values.sum(dim=1, dtype=torch.float64)

@@ -2,13 +2,9 @@
 
 from typing import final
 
-from jaxtyping import Float
-from torch import Tensor
-
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.statistics import CorrectMeans, Statistics
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 
 @final
@@ -39,7 +35,6 @@ class SHE(Detector):
         "https://openreview.net/forum?id=KkazG4lgKL",
         "the simplified inner product, as in the authors' code",
     )
-    patterns: Tensor
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         facts = statistics[CorrectMeans]
@@ -50,5 +45,5 @@ class SHE(Detector):
         fallback = facts.class_means.where(present[:, None], facts.mean)
         self.register_buffer("patterns", facts.means.where(right[:, None], fallback))
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         return (outputs.require("features").double() * self.patterns[outputs.predictions]).sum(dim=1)

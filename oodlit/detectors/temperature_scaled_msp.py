@@ -6,11 +6,10 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.softmax import log_max_probability
 from oodlit.detectors.statistics import Statistics, TrainSample, train_labels
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 LIMITS = (1e-2, 1e2)
 """Smallest and largest temperature: images that are all classified right, or all wrong, have no finite optimum."""
@@ -48,7 +47,6 @@ class TemperatureScaledMSP(Detector):
         " outputs of held-out images to follow it; the likelihood is convex in 1/T and maximised by bisection of its"
         " derivative instead of L-BFGS",
     )
-    temperature: Tensor
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         sample = statistics[TrainSample].outputs
@@ -66,7 +64,7 @@ class TemperatureScaledMSP(Detector):
             )
         self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float64))
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         return log_max_probability(outputs.require("logits").double() / self.temperature)
 
 

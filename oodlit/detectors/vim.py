@@ -3,15 +3,11 @@
 from typing import final
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from oodlit.checks import check_int
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
-from oodlit.detectors.formulas.residual_space import ResidualSpace, below_width, residual_norms, residual_space
+from oodlit.detectors.contract import Reference
+from oodlit.detectors.formulas.residual_space import ResidualDetector, ResidualSpace
 from oodlit.detectors.statistics import ClassMoments, Statistics, TrainSample
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 LEAST_LEVEL = 0.1
 """Smallest mean of the largest logits from which alpha is formed, relative to their excess over the mean logit."""
@@ -22,7 +18,7 @@ LEAST_RESIDUAL = 1e-5
 
 
 @final
-class ViM(Detector):
+class ViM(ResidualDetector):
     """S = LSE(z) - alpha * |R'(x - u)|, u = -W^+ b: energy minus a virtual logit made of the residual.
 
     R spans what the first `dim` eigenvectors of (1/N) sum (x-u)(x-u)' leave over; alpha = mean(max_c z) /
@@ -67,7 +63,6 @@ class ViM(Detector):
 
     needs = frozenset({"logits", "features", "head"})
     statistics = (ClassMoments, TrainSample)
-    requirements = (below_width,)
     sample_fields = frozenset({"features", "max_logits"})
     invariances = frozenset({"class_permutation", "larger_residual_is_worse"})
     reference = Reference(
@@ -78,29 +73,17 @@ class ViM(Detector):
         "https://arxiv.org/abs/2203.10807",
         "the logarithm of the authors' softmax form: same order up to a monotone map",
     )
-    origin: Tensor
-    residual: Tensor
-    alpha: Tensor
-
-    def __init__(self, dim: int | None = None) -> None:
-        super().__init__()
-        check_int("ViM", "dim", dim, optional=True)
-        self.dim = dim
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`
-        space = residual_space(statistics, head, dim=self.dim, owner=repr(self))
-        if space.note:
-            self.note(space.note)
+        space = self._keep_space(statistics, head)
         sample = statistics[TrainSample]
         total = space.origin.new_zeros(())
         for rows in torch.split(sample.column("features", ordered=False), 1024):  # in parts: float64 is twice the size
             part = Outputs(features=rows.to(space.origin.device))
-            total = total + residual_norms(part, space.origin, space.basis).sum()
+            total = total + self._residual_norms(part).sum()
         largest = sample.of_logits("max_logits", ordered=False).sum(dtype=torch.float64)
         alpha = self._alpha(statistics, head, space, float(largest) / sample.num_kept, float(total) / sample.num_kept)
-        self.register_buffer("origin", space.origin)
-        self.register_buffer("residual", space.basis)
         self.register_buffer("alpha", space.origin.new_tensor(alpha))
 
     def _alpha(
@@ -137,5 +120,5 @@ class ViM(Detector):
             )
         return max(level / scale, 2 * space.slope)
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
-        return outputs.logsumexp - self.alpha * residual_norms(outputs, self.origin, self.residual)
+    def _score(self, outputs: Outputs) -> Scores:
+        return outputs.logsumexp - self.alpha * self._residual_norms(outputs)

@@ -4,16 +4,13 @@ from functools import partial
 from typing import ClassVar, final
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.percentile import check_percentile, percentile
-from oodlit.detectors.formulas.shaping import Shaping
+from oodlit.detectors.formulas.shaping import Shaped, Shaping
 from oodlit.detectors.statistics import Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head
+from oodlit.outputs import Features, Head
 
 
 @final
@@ -35,9 +32,8 @@ class VRA(Shaping):
         VRA(low=60.0, high=95.0)
     """
 
-    needs = frozenset({"features", "head"})
+    assumes_non_negative = True
     statistics = (TrainSample,)
-    invariances = frozenset({"class_permutation"})
     presets: ClassVar = {"p1-p99": {"low": 1.0, "high": 99.0}, "p60-p95": {"low": 60.0, "high": 95.0}}
     reference = Reference(
         "VRA: Variational Rectified Activation for Out-of-distribution Detection",
@@ -47,16 +43,13 @@ class VRA(Shaping):
         "https://arxiv.org/abs/2302.11716",
         "1st and 99th percentile by default; those of the paper are the preset p60-p95",
     )
-    floor: Tensor
-    cap: Tensor
 
     def __init__(self, low: float = 1.0, high: float = 99.0, then: Detector | None = None) -> None:
-        super().__init__()
+        super().__init__(then)
         self.low = check_percentile("VRA", low, small=True)
         self.high = check_percentile("VRA", high)
         if self.low >= self.high:
             raise InvalidArgumentError(f"VRA: low={low} is not below high={high}")
-        self.then = self._check_then(then)
 
     def _prepare(self, statistics: Statistics, head: Head) -> None:
         features = statistics[TrainSample].column("features", ordered=False)
@@ -66,9 +59,7 @@ class VRA(Shaping):
             value = statistics.memo(("feature_percentile", percent), partial(percentile, features, percent))
             self.register_buffer(name, torch.tensor(value, dtype=torch.float64, device=head.weight.device))
 
-    def _shape(
-        self, features: Float[Tensor, "batch features"]
-    ) -> tuple[Float[Tensor, "batch features"], Float[Tensor, " batch"] | None]:
+    def _shape(self, features: Features) -> Shaped:
         floor, cap = self.floor.to(features.dtype), self.cap.to(features.dtype)
         # A mask of ones and zeros as factor: selecting by a mask of truth values takes ten times as long on a CPU.
         kept = torch.ge(features, floor, out=torch.empty_like(features))

@@ -7,19 +7,19 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import check_int
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.checks import check_int, check_positive
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.histograms import Bins, divergence, smoothed
-from oodlit.detectors.formulas.perturbed_head import perturbed_logits
+from oodlit.detectors.formulas.perturbed_head import PerturbedHead, size_of
 from oodlit.detectors.statistics import Statistics, TrainSample
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import BackboneFacts, Head, Outputs, Scores
 
 LEAST, LEAST_OF_LOGITS = 0.01, 0.025
 """Added to every bin of the histograms of features and of logits."""
 ROWS = 256
 """Training images whose perturbed logits are formed at a time."""
+MOST_BYTES = 2**31
+"""The perturbed weights are kept where they take no more."""
 
 
 @final
@@ -33,8 +33,9 @@ class WeiPer(Detector):
     left out.
 
     The training images are looked at twice, so they are a sample. An image costs `copies` times the product with the
-    head, in float64; the draws follow from the seed and are made anew for every batch, as all of them would take
-    0.8 GB for 2048 features and 1000 classes.
+    head, in float64. The draws follow from the seed; they are no part of the saved fit. Memory: the perturbed weights,
+    1.6 GB for 2048 features and 1000 classes; above 2 GiB they are drawn anew for every batch, which takes ten times
+    as long.
 
     Args:
         copies: r, at least 1, default 100.
@@ -73,12 +74,6 @@ class WeiPer(Detector):
         "mean histograms of 1000 training images, where the authors take 300 000; one draw of the perturbations, where"
         " they average over several; an even width of the moving average reaches one bin farther down",
     )
-    weight: Tensor
-    bias: Tensor
-    range: Tensor
-    range_of_logits: Tensor
-    typical: Tensor
-    typical_of_logits: Tensor
 
     def __init__(
         self,
@@ -99,11 +94,16 @@ class WeiPer(Detector):
         check_int("WeiPer", "seed", seed, at_least=0)
         weights = {"strength": strength, "logits_weight": logits_weight, "softmax_weight": softmax_weight}
         for name, number in weights.items():
-            if not 0 <= number < float("inf"):
-                raise InvalidArgumentError(f"WeiPer: {name}={number}; a finite number >= 0 is needed")
+            check_positive("WeiPer", name, number, or_zero=True)
         self.copies, self.strength, self.bins, self.images, self.seed = copies, strength, bins, images, seed
         self.logits_weight, self.softmax_weight = logits_weight, softmax_weight
         self.smooth, self.smooth_logits = smooth, smooth_logits
+        self._head: PerturbedHead | None = None
+
+    def kept_bytes(self, facts: BackboneFacts) -> int:
+        """Memory of the perturbed weights, or of those of one copy."""
+        all_of_them = size_of(facts.width * facts.num_classes, self.copies)
+        return all_of_them if all_of_them <= MOST_BYTES else size_of(facts.width * facts.num_classes, 1)
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`
@@ -122,7 +122,7 @@ class WeiPer(Detector):
         self.register_buffer("typical", torch.cat(own).mean(dim=0))
         self.register_buffer("typical_of_logits", torch.cat(of_logits).mean(dim=0))
 
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         own, of_logits, softmax = self._histograms(outputs.require("features").double())
         far = divergence(self.typical, smoothed(own, self.smooth), LEAST)
         far_of_logits = divergence(self.typical_of_logits, smoothed(of_logits, self.smooth_logits), LEAST_OF_LOGITS)
@@ -142,5 +142,8 @@ class WeiPer(Detector):
         return own.counts(features) / features.shape[1], counts / num_logits, softmax / self.copies
 
     def _logits(self, features: Float[Tensor, "batch features"]) -> Iterator[Float[Tensor, "batch copies classes"]]:
-        settings = {"copies": self.copies, "seed": self.seed}
-        return perturbed_logits(features, self.weight, self.bias, strength=self.strength, **settings)
+        if self._head is None or self._head.weight is not self.weight:  # after a fit, or on another device
+            self._head = PerturbedHead(
+                self.weight, copies=self.copies, strength=self.strength, seed=self.seed, most_bytes=MOST_BYTES
+            )
+        return self._head.logits(features, self.bias)

@@ -1,7 +1,6 @@
 """Selective prediction: the risk of what is accepted, over all shares of acceptance."""
 
 import math
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -9,12 +8,12 @@ from torch import Tensor
 from oodlit.metrics.base import SelectiveMetric
 from oodlit.metrics.entry import Entry, Images, Value
 from oodlit.metrics.intervals import augrc_interval_of
-from oodlit.metrics.ranking import ArrayConvertible, Ranking, ScoreLike, as_flags, as_scores, rank
+from oodlit.metrics.ranking import FlagLike, Ranking, ScoreLike, as_flags, as_scores, rank
 from oodlit.metrics.undefined import undefined
 from oodlit.roles import Role
 
 
-def aurc(scores: ScoreLike, is_correct: ArrayConvertible | Sequence[bool]) -> float:
+def aurc(scores: ScoreLike, is_correct: FlagLike) -> float:
     r"""Area under the risk-coverage curve.
 
     :math:`\frac1n \sum_{k=1}^n \frac{1}{k} \sum_{i \le k} \mathrm{wrong}_{(i)}`: the mean, over all numbers k of
@@ -58,7 +57,7 @@ def aurc(scores: ScoreLike, is_correct: ArrayConvertible | Sequence[bool]) -> fl
     return float((wrong / accepted).mean())
 
 
-def augrc(scores: ScoreLike, is_correct: ArrayConvertible | Sequence[bool]) -> float:
+def augrc(scores: ScoreLike, is_correct: FlagLike) -> float:
     r"""Area under the generalised risk-coverage curve: :math:`\int_0^1 P(\mathrm{wrong}, \mathrm{accepted}) \, dc`.
 
     The expected share of undetected failures over all coverages c, with the trapezoid rule inside tie groups. With

@@ -1,7 +1,6 @@
 """Detection error rate: is the image rejected exactly when the classifier would be wrong?"""
 
 import math
-from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
@@ -10,14 +9,12 @@ from torch import Tensor
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.base import SelectiveMetric
 from oodlit.metrics.entry import Entry, Images, Value, share
-from oodlit.metrics.ranking import ArrayConvertible, ScoreLike, as_flags, as_scores
+from oodlit.metrics.ranking import FlagLike, ScoreLike, as_flags, as_scores
 from oodlit.metrics.undefined import undefined
 from oodlit.roles import Role
 
 
-def detection_error_rate(
-    scores: ScoreLike, is_correct: ArrayConvertible | Sequence[bool], *, threshold: float | int
-) -> float:
+def detection_error_rate(scores: ScoreLike, is_correct: FlagLike, *, threshold: float | int) -> float:
     r"""DER, human-centric: (rejected and correct + accepted and wrong) / all; an image is accepted if score >= t.
 
     For DER@p the threshold is `acceptance_threshold(scores of correctly classified training images, tpr=p)`. OOD images

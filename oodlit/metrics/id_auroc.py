@@ -1,7 +1,6 @@
 """How well a score tells right from wrong predictions on ID images."""
 
 import math
-from collections.abc import Sequence
 
 from torch import Tensor
 
@@ -9,12 +8,12 @@ from oodlit.metrics.auroc import auroc_of
 from oodlit.metrics.base import SelectiveMetric
 from oodlit.metrics.entry import Entry, Images, Value
 from oodlit.metrics.intervals import auroc_interval_of
-from oodlit.metrics.ranking import ArrayConvertible, ScoreLike, as_flags, as_scores, rank
+from oodlit.metrics.ranking import FlagLike, ScoreLike, as_flags, as_scores, rank
 from oodlit.metrics.undefined import undefined
 from oodlit.roles import Role
 
 
-def id_auroc(scores: ScoreLike, is_correct: ArrayConvertible | Sequence[bool]) -> float:
+def id_auroc(scores: ScoreLike, is_correct: FlagLike) -> float:
     r"""ID-AUROC: :math:`P(s_{correct} > s_{wrong}) + P(s_{correct} = s_{wrong}) / 2` on ID images.
 
     The positive class is *correctly classified*. Exact in integers; ties count one half; infinities are ordered.

@@ -1,7 +1,6 @@
 """Open-set classification rate: accepted *and* rightly classified ID images against accepted OOD images."""
 
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -9,12 +8,12 @@ from torch import Tensor
 
 from oodlit.metrics.base import StreamMetric, check_batch
 from oodlit.metrics.entry import Entry, Images, Value
-from oodlit.metrics.ranking import ArrayConvertible, ScoreLike, as_flags, as_scores, rank
+from oodlit.metrics.ranking import FlagLike, ScoreLike, as_flags, as_scores, rank
 from oodlit.metrics.undefined import undefined
 from oodlit.roles import Role
 
 
-def oscr(id_scores: ScoreLike, ood_scores: ScoreLike, *, is_correct: ArrayConvertible | Sequence[bool]) -> float:
+def oscr(id_scores: ScoreLike, ood_scores: ScoreLike, *, is_correct: FlagLike) -> float:
     r"""Area under the OSCR curve: correct classification rate over the false positive rate.
 
     :math:`CCR(t) = |\{ID: s \ge t, \mathrm{correct}\}| / n` against :math:`FPR(t) = |\{OOD: s \ge t\}| / m`, trapezoid

@@ -60,6 +60,8 @@ class SortedScores:
         return torch.searchsorted(*_same_dtype(self.values, scores), right=True)
 
 
+FlagLike: TypeAlias = ArrayConvertible | Sequence[bool]
+"""What the functions of this package take as one truth value per image."""
 ScoreLike: TypeAlias = Tensor | SortedScores | ArrayConvertible | Sequence[float] | Sequence[int]
 """What the functions of this package take as scores."""
 
@@ -172,7 +174,7 @@ def as_integers(values: object, name: str) -> Int[Tensor, " n"]:
     return tensor.long()
 
 
-def as_flags(values: ArrayConvertible | Sequence[bool], name: str, *, like: Tensor) -> Tensor:
+def as_flags(values: FlagLike, name: str, *, like: Tensor) -> Tensor:
     """`values` as a boolean tensor with one entry per score of `like`.
 
     Raises:

@@ -4,11 +4,11 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-import jinja2
 from markupsafe import Markup
 
 from oodlit.atomic import write_bytes
 from oodlit.errors import InvalidArgumentError
+from oodlit.report.templates import TEMPLATES
 from oodlit.report.thumbnails import keys_to_show, load_thumbnails
 from oodlit.report.view import ThumbnailStyles, view
 from oodlit.results import Results
@@ -35,17 +35,8 @@ def render(results: Mapping[str, Results], *, folders: Mapping[str, Path] | None
         thumbnails = ThumbnailStyles(load_thumbnails(folder, keys_to_show(result)), f"t{index}-")
         runs.append(view(title, result, thumbnails))
         css.append(thumbnails.css())
-    environment = jinja2.Environment(
-        loader=jinja2.PackageLoader("oodlit.report", "."),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     title = f"{runs[0]['title']} - oodlit report"
-    return environment.get_template("template.html").render(
-        title=title, runs=runs, thumbnails_css=Markup("\n".join(css))
-    )
+    return TEMPLATES.get_template("template.html").render(title=title, runs=runs, thumbnails_css=Markup("\n".join(css)))
 
 
 def write_report(

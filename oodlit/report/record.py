@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from oodlit.detectors import Reference
+from oodlit.detectors import Overview, Reference
 from oodlit.detectors import detectors as known_detectors
 from oodlit.report.headline import Lookup, interval_text, percent_text, share_text
 from oodlit.results import Results
@@ -13,7 +13,8 @@ from oodlit.results.names import MODEL
 
 _SHOWN_ELSEWHERE = {
     "datasets", "detectors", "settings", "counts", "thresholds", "undefined", "notes", "not_applicable", "caveat",
-    "findings", "ms_per_image", "warnings", "fit_notes", "skipped", "detector_settings", "references", "config",
+    "findings", "ms_per_image", "overview", "warnings", "fit_notes", "skipped", "detector_settings", "references",
+    "config",
 }  # fmt: skip
 """Entries of run.json that have a place of their own on the page; all others are listed under "Run"."""
 
@@ -44,7 +45,7 @@ def _skipped(results: Results) -> list[tuple[str, str]]:
 
 
 def catalogue_row(results: Results, name: str) -> dict[str, Any]:
-    """Settings, threshold and paper of one detector."""
+    """Settings, needs, cost, threshold and paper of one detector."""
     config = dict((results.run.get("detector_settings") or {}).get(name) or {})
     recorded = (results.run.get("references") or {}).get(name)
     paper = Reference(**recorded) if recorded else _own_paper(str(config.get("class_path") or name))
@@ -52,7 +53,8 @@ def catalogue_row(results: Results, name: str) -> dict[str, Any]:
     return {
         "name": name,
         "settings": _settings(dict(config.get("init_args") or {})),
-        "cost": _cost(results, name),
+        **_overview(results, name),
+        "ms": _cost(results, name),
         "threshold": "undefined" if math.isnan(threshold) else f"{threshold:.6g}",
         "source": f"{paper.authors}, {paper.title}, {paper.venue}, {paper.year}" if paper else "",
         "url": paper.url if paper and paper.url.startswith(("https://", "http://")) else "",
@@ -80,6 +82,15 @@ def _settings(arguments: Mapping[str, Any]) -> str:
             text = str(value)
             parts.append(f"{name}={text if len(text) <= 60 else text[:59] + '…'}")
     return ", ".join(parts)
+
+
+def _overview(results: Results, name: str) -> dict[str, str]:
+    """What it reads and costs and whose settings it has, in the words of `oodlit list`; empty in older results."""
+    recorded = (results.run.get("overview") or {}).get(name)
+    if not recorded:
+        return {"needs": "", "cost": "", "tuned": ""}
+    about = Overview(**recorded)
+    return {"needs": about.group, "cost": about.cost, "tuned": about.tuned}
 
 
 def _cost(results: Results, name: str) -> str:

@@ -1,15 +1,13 @@
 """Charts as inline SVG of the HTML page: they take the page's colours, light or dark, and stay sharp."""
 
-import math
+from typing import Any
 
 from markupsafe import Markup
 
 from oodlit.report.headline import fpr_text
-from oodlit.results.plots.charts import Estimate, Grid, Histogram
+from oodlit.report.templates import TEMPLATES
+from oodlit.results.plots.charts import Grid, Histogram
 from oodlit.results.plots.labels import short
-
-_LEFT, _WIDTH, _RIGHT, _STEP = 230, 640, 60, 20
-"""Room for names, length of a bar of 100 %, room for values, height of a row."""
 
 
 def interval_bars(grid: Grid, detector: str) -> Markup:
@@ -22,52 +20,12 @@ def interval_bars(grid: Grid, detector: str) -> Markup:
     Returns:
         An `<svg>` element; names are escaped.
     """
-    height = _STEP * len(grid.classes) + 24
-    out = [
-        Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="FPR of each class">').format(
-            _LEFT + _WIDTH + _RIGHT, height
-        )
-    ]
-    tick = Markup(
-        '<line x1="{x}" x2="{x}" y1="0" y2="{y}" stroke="var(--line)"/>'
-        '<text x="{x}" y="{t}" text-anchor="middle" class="soft">{p:.0f} %</text>'
-    )
-    out += [
-        tick.format(x=_LEFT + share * _WIDTH, y=height - 20, t=height - 6, p=100 * share)
-        for share in (0.0, 0.25, 0.5, 0.75, 1.0)
-    ]
     column = grid.detectors.index(detector)
-    for index, (name, row) in enumerate(zip(grid.classes, grid.cells, strict=True)):
-        out.append(_bar(name, row[column], fpr_text(detector, name, row[column]), _STEP * index))
-    out.append(Markup("</svg>"))
-    return Markup("").join(out)
-
-
-def _bar(name: str, share: Estimate, title: str, y: int) -> Markup:
-    out = [
-        Markup('<g><title>{}</title><text x="{}" y="{}" text-anchor="end">{}</text>').format(
-            title, _LEFT - 10, y + 14, f"{short(name)} ({share.n})"
-        )
+    bars = [
+        {"name": short(name), "title": fpr_text(detector, name, row[column]), "share": row[column]}
+        for name, row in zip(grid.classes, grid.cells, strict=True)
     ]
-    if math.isnan(share.value):
-        out.append(Markup('<text x="{}" y="{}" class="soft">undefined</text></g>').format(_LEFT + 6, y + 14))
-        return Markup("").join(out)
-    end = _LEFT + share.value * _WIDTH
-    out.append(
-        Markup('<rect x="{}" y="{}" width="{:.1f}" height="{}" rx="2" fill="var(--s1)" opacity=".8"/>').format(
-            _LEFT, y + 3, max(share.value * _WIDTH, 1.0), _STEP - 6
-        )
-    )
-    if not math.isnan(share.ci_low):
-        low, high, middle = _LEFT + share.ci_low * _WIDTH, _LEFT + share.ci_high * _WIDTH, y + _STEP / 2
-        end = max(end, high)
-        out.append(
-            Markup(
-                '<path d="M{low:.1f} {m}H{high:.1f}M{low:.1f} {a}v8M{high:.1f} {a}v8" stroke="var(--ink)" fill="none"/>'
-            ).format(low=low, high=high, m=middle, a=middle - 4)
-        )
-    out.append(Markup('<text x="{:.1f}" y="{}">{:.1f} %</text></g>').format(end + 8, y + 14, 100 * share.value))
-    return Markup("").join(out)
+    return _drawn("bars.svg", bars=bars)
 
 
 def score_histogram(chart: Histogram) -> Markup:
@@ -78,39 +36,10 @@ def score_histogram(chart: Histogram) -> Markup:
     Returns:
         An `<svg>` element; names are escaped.
     """
-    width, height, bottom = 340.0, 120.0, 18
     top = max((max(shares) for shares in chart.shares if shares), default=0.0) or 1.0
-    out = [
-        Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="histogram of scores">').format(width, height + bottom)
-    ]
-    for index, (name, shares) in enumerate(zip(chart.datasets, chart.shares, strict=True)):
-        steps = "".join(
-            f"V{height - 0.94 * height * share / top:.1f}H{width * (place + 1) / len(shares):.1f}"
-            for place, share in enumerate(shares)
-        )
-        style = 'fill="none" stroke="var(--s{i})" stroke-width="1.5"'
-        if index == 0:
-            style = 'fill="var(--s{i})" fill-opacity=".35" stroke="var(--s{i})"'
-        if shares:
-            out.append(
-                Markup('<path d="M0 {h}{steps}V{h}" ' + style + "><title>{name}</title></path>").format(
-                    h=height, steps=Markup(steps), i=index, name=name
-                )
-            )
-    if not math.isnan(chart.position):
-        out.append(
-            Markup(
-                '<line x1="{x:.1f}" x2="{x:.1f}" y1="0" y2="{h}" stroke="var(--ink)" stroke-dasharray="4 3">'
-                "<title>threshold {t:.6g}</title></line>"
-            ).format(x=width * chart.position, h=height, t=chart.threshold)
-        )
-    low, note, high = chart.labels
-    out.append(
-        Markup(
-            '<line x1="0" x2="{w}" y1="{h}" y2="{h}" stroke="var(--soft)"/>'
-            '<text x="0" y="{t}" class="soft">{low}</text>'
-            '<text x="{w}" y="{t}" text-anchor="end" class="soft">{high}</text>'
-            '<text x="{m}" y="{t}" text-anchor="middle" class="soft">{note}</text></svg>'
-        ).format(m=width / 2, w=width, h=height, t=height + 14, low=low, high=high, note=note)
-    )
-    return Markup("").join(out)
+    return _drawn("histogram.svg", chart=chart, pairs=list(zip(chart.datasets, chart.shares, strict=True)), top=top)
+
+
+def _drawn(template: str, **content: Any) -> Markup:
+    text = TEMPLATES.get_template(template).render(**content)  # escapes what it is given
+    return Markup(text.replace("\n", " "))

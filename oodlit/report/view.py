@@ -74,9 +74,8 @@ def view(title: str, results: Results, thumbnails: ThumbnailStyles) -> dict[str,
         "tall": min(190, 16 + 7 * max(map(len, detectors), default=0)),
         "class_sets": [_class_set(results, info, detectors) for info in sets if info.class_names and detectors],
         "histograms": _histograms(results, detectors, shown),
-        "histogram_note": f"Sets beyond the first {_MAX_OUTLINES} are left out here."
-        if len(sets) > _MAX_OUTLINES
-        else "",
+        "num_outlines": _MAX_OUTLINES,
+        "num_ood_sets": len(sets),
         "legend": [{"name": info.name, "colour": f"--s{index}"} for index, info in enumerate(shown)],
         "unit_tests": [
             _unit_tests(results, info, detectors, thumbnails)
@@ -84,9 +83,7 @@ def view(title: str, results: Results, thumbnails: ThumbnailStyles) -> dict[str,
             if info.role is Role.UNIT_TEST and detectors
         ],
         "accepted": [_accepted(results, name, inside, thumbnails) for name in detectors] if sets else [],
-        "accepted_note": ""
-        if thumbnails.css() or not sets
-        else "Pictures are not stored with these results; keys are shown alone.",
+        "has_pictures": bool(thumbnails.css()),
         "not_applicable": sorted(dict(results.run.get("not_applicable") or {}).items()),
         "data": data_rows(results, lookup),
         "catalogue": [catalogue_row(results, name) for name in detectors],
@@ -94,34 +91,8 @@ def view(title: str, results: Results, thumbnails: ThumbnailStyles) -> dict[str,
         "about": about(results),
         "raw": json.dumps(results.run, indent=1, default=str, ensure_ascii=False),
         "terms": terms(results),
-        "rule_text": _RULES.get(results.settings.rule, f"Threshold rule: {results.settings.rule}."),
-        "interval_text": _interval_text(results),
+        "settings": results.settings,
     }
-
-
-_RULES = {
-    "attained": "The threshold is the largest observed ID score that keeps at least this share of the ID images.",
-    "interpolated": "The threshold is a linearly interpolated quantile of the ID scores (the rule of NINCO's tables).",
-}
-
-
-def _interval_text(results: Results) -> str:
-    """How the intervals on the page are made; exactly that, and no others."""
-    boot = results.settings.bootstrap
-    means = (
-        "For means over classes and pooled values: a bootstrap in which the ID images and the images of every class are"
-        f" drawn anew {boot} times, with the threshold found anew each time; where all repetitions agree, the intervals"
-        " of the classes are combined."
-        if boot
-        else "Means over classes have none: the run was made without bootstrap."
-    )
-    return (
-        f"Nominal {share_text(results.settings.confidence)}. For shares of images (FPR of one class or of a set without"
-        " classes, accuracy, accepted shifted images): Wilson, with the threshold taken as given. For the AUROC of one"
-        " class or of a set without classes, and ID-AUROC: Wilson's formula with an effective number of images from"
-        f" DeLong's variance. {means} They tell how far the number of images determines a value, not how the detector"
-        " does on other classes."
-    )
 
 
 def _headline(results: Results, lookup: Lookup, columns: Sequence[Column], detectors: Sequence[str]) -> dict[str, Any]:

@@ -143,6 +143,8 @@ class Results(RunResults):
                 stacklevel=2,
             )
         table, scores, run, estimates = storage.read(directory)
+        if run.get("kind", "images") != "images":
+            raise DataError(f"{directory}: the results are of boxes, not of images; ObjectResults.load reads them")
         results = cls(scores, table, run, estimates)
         try:
             # JSON has no NaN and no infinities; a threshold can be either.
@@ -231,7 +233,8 @@ class Results(RunResults):
             metric: Name of a metric with values per class; None = the FPR.
 
         Returns:
-            One row per class in the data set's order, one column per detector, and `n` images.
+            One row per class in the data set's order, one column per detector, and `n` images; of a pool one row per
+            level, without `n`.
 
         Raises:
             UnknownNameError: The data set or metric is not in the table.

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,7 @@ ESTIMATES = "estimates.parquet"
 UNFINISHED = "unfinished"
 """Folder within that of the results, for what a run has finished while it goes on."""
 FILES = (RUN, TABLE, SCORES)
-BESIDE = ("report.html", "thumbnails", "fitted")
+BESIDE = ("report.html", "thumbnails", "fitted", "images.parquet", "objects.parquet")
 """What a run leaves beside its results, from its fit to its page."""
 GONE = ".gone-"
 """Begins the name of an empty file that stands for a part which the new result does not have."""
@@ -41,7 +41,7 @@ def write(
     run: dict[str, Any],
     estimates: pd.DataFrame | None = None,
     add: Callable[[Path], None] | None = None,
-    keep: Path | None = None,
+    keep: Path | Collection[Path] | None = None,
 ) -> Path:
     """Write a result: at every instant `read` gives the old one or the new one, also after a kill or a power cut.
 
@@ -58,7 +58,7 @@ def write(
         estimates: Severities of the classes of pools.
         add: Puts what else the run leaves (of `BESIDE`) into the folder that it is given. Together with the results it
             replaces what lies in the directory; what it does not put there is removed. None = other files stay.
-        keep: A path that is not removed, such as the fitted detectors that the run used.
+        keep: A path that is not removed, or several, such as the fitted detectors that the run used.
 
     Returns:
         The directory.
@@ -75,12 +75,13 @@ def write(
         elif (target / ESTIMATES).exists():
             (temporary / f"{GONE}{ESTIMATES}").touch()
         written = [name for name in (TABLE, SCORES, ESTIMATES) if (temporary / name).is_file()]
-        checksums = {name: _checksum(temporary / name) for name in written}
+        checksums = {name: hashlib.sha256((temporary / name).read_bytes()).hexdigest() for name in written}
         (temporary / RUN).write_text(to_json(run | {"checksums": checksums}), encoding="utf-8")
         if add is not None:
             add(temporary)
+            kept = {path.resolve() for path in ([keep] if isinstance(keep, Path) else keep or ())}
             for name in BESIDE:
-                if not (temporary / name).exists() and (keep is None or (target / name).resolve() != keep.resolve()):
+                if not (temporary / name).exists() and (target / name).resolve() not in kept:
                     (temporary / f"{GONE}{name}").touch()
         for path in temporary.rglob("*"):
             fsync(path)
@@ -253,11 +254,3 @@ def _exchange(pending: Path, target: Path, name: str) -> None:
         with contextlib.suppress(OSError):
             old.rename(target / name)
     remove(old)
-
-
-def _checksum(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

@@ -4,23 +4,13 @@ Each shows one trait of real backbones. All take images of shape (batch, 3, 8, 8
 """
 
 import functools
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-
-__all__ = [
-    "TinyConvNet",
-    "TinyConvolutionalClassifier",
-    "TinyDistilledNet",
-    "TinyHeadlessNet",
-    "TinyHiddenHeadNet",
-    "TinyTowers",
-    "arithmetic",
-    "fill_arithmetic_",
-]
 
 _PATCH = 4
 _PIXELS = 3 * _PATCH * _PATCH
@@ -130,7 +120,7 @@ class TinyConvNet(nn.Module):
         return self.logits_from_map(self.feature_map(images))
 
 
-class TinyHeadlessNet(nn.Module):
+class TinyHeadlessNet(nn.Sequential):
     """A backbone without classifier: its output are the features.
 
     Example:
@@ -142,17 +132,11 @@ class TinyHeadlessNet(nn.Module):
 
     @_leaves_random_state
     def __init__(self) -> None:
-        super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(3, 16, 4, stride=4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+        super().__init__(nn.Conv2d(3, 16, 4, stride=4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
         fill_arithmetic_(self)
 
-    def forward(self, images: Float[Tensor, "batch 3 8 8"]) -> Float[Tensor, "batch features"]:
-        """Features."""
-        features: Tensor = self.body(images)
-        return features
 
-
-class TinyConvolutionalClassifier(nn.Module):
+class TinyConvolutionalClassifier(nn.Sequential):
     """The classifier is a 1 x 1 convolution whose output is flattened, as in BiT.
 
     Example:
@@ -162,16 +146,9 @@ class TinyConvolutionalClassifier(nn.Module):
 
     @_leaves_random_state
     def __init__(self, num_classes: int = 6) -> None:
-        super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(3, 16, 4, stride=4), nn.ReLU(), nn.AdaptiveAvgPool2d(1))
-        self.fc = nn.Conv2d(16, num_classes, 1)
-        self.flatten = nn.Flatten()
+        body = nn.Sequential(nn.Conv2d(3, 16, 4, stride=4), nn.ReLU(), nn.AdaptiveAvgPool2d(1))
+        super().__init__(OrderedDict(body=body, fc=nn.Conv2d(16, num_classes, 1), flatten=nn.Flatten()))
         fill_arithmetic_(self)
-
-    def forward(self, images: Float[Tensor, "batch 3 8 8"]) -> Float[Tensor, "batch classes"]:
-        """Logits."""
-        logits: Tensor = self.flatten(self.fc(self.body(images)))
-        return logits
 
 
 class TinyDistilledNet(nn.Module):

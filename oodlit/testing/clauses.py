@@ -3,10 +3,10 @@
 import functools
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from oodlit.detectors import Detector
 from oodlit.errors import MissingExtraError, OodlitError
@@ -15,6 +15,7 @@ from oodlit.testing.extras import import_extra
 from oodlit.testing.problems import ProblemFactory, separated_problem
 from oodlit.testing.shorten import shorten
 
+T = TypeVar("T")
 Factory: TypeAlias = Callable[[], Detector]
 """Makes a fresh, unfitted detector on every call; a class whose constructor needs no argument is one."""
 
@@ -120,7 +121,15 @@ def declares(invariance: str) -> Callable[[Detector], str]:
 
 
 @contextmanager
-def effort(examples: int) -> Iterator[None]:
+def _given(variable: ContextVar[T], value: T) -> Iterator[None]:
+    token = variable.set(value)
+    try:
+        yield
+    finally:
+        variable.reset(token)
+
+
+def effort(examples: int) -> AbstractContextManager[None]:
     """Number of random examples per property inside the checks (10 by default).
 
     Example:
@@ -128,11 +137,7 @@ def effort(examples: int) -> Iterator[None]:
         ...     number_of_examples()
         50
     """
-    token = _EXAMPLES.set(examples)
-    try:
-        yield
-    finally:
-        _EXAMPLES.reset(token)
+    return _given(_EXAMPLES, examples)
 
 
 def number_of_examples() -> int:
@@ -140,14 +145,9 @@ def number_of_examples() -> int:
     return _EXAMPLES.get()
 
 
-@contextmanager
-def peers(factories: tuple[Factory, ...]) -> Iterator[None]:
+def peers(factories: tuple[Factory, ...]) -> AbstractContextManager[None]:
     """Detectors that share one start of processes with the one under test."""
-    token = _PEERS.set(factories)
-    try:
-        yield
-    finally:
-        _PEERS.reset(token)
+    return _given(_PEERS, factories)
 
 
 def peers_of(factory: Factory) -> tuple[Factory, ...]:

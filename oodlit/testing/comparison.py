@@ -3,11 +3,9 @@
 from collections.abc import Iterable
 
 import torch
-from jaxtyping import Float
-from torch import Tensor
 
 from oodlit.detectors import Detector, fit
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head, Outputs, Scores
 from oodlit.testing.clauses import Factory
 from oodlit.testing.problems import Problem
 
@@ -28,9 +26,7 @@ def fitted(factory: Factory, problem: Problem) -> Detector:
     return fit_on(factory(), thirds, problem.head)
 
 
-def assert_same_scores(
-    found: Float[Tensor, " batch"], expected: Float[Tensor, " batch"], *, what: str, rtol: float = RTOL
-) -> None:
+def assert_same_scores(found: Scores, expected: Scores, *, what: str, rtol: float = RTOL) -> None:
     """Equal up to `rtol` of the largest expected score; infinities and NaN must sit at the same places."""
     if found.shape != expected.shape:
         raise AssertionError(f"{what}: shape {tuple(found.shape)} became {tuple(expected.shape)}")
@@ -46,9 +42,7 @@ def assert_same_scores(
         )
 
 
-def assert_same_ranking(
-    found: Float[Tensor, " batch"], expected: Float[Tensor, " batch"], *, what: str, rtol: float = 1e-4
-) -> None:
+def assert_same_ranking(found: Scores, expected: Scores, *, what: str, rtol: float = 1e-4) -> None:
     """No two images swap places, unless their scores differ by less than `rtol` of the spread."""
     found, expected = found.detach().cpu().double(), expected.detach().cpu().double()
     if not (found.isfinite().all() and expected.isfinite().all()):

@@ -1,10 +1,9 @@
 """All checks of one detector, as a report."""
 
-import importlib
-import sys
 from collections.abc import Mapping
-from pathlib import Path
+from typing import Any
 
+from oodlit._lazy import import_object, search_current_folder
 from oodlit.detectors import Detector
 from oodlit.errors import InvalidArgumentError, RequirementError, UnknownNameError
 from oodlit.testing.clauses import Check, ConformanceError, Factory, clause_of, effort, root_of
@@ -81,23 +80,13 @@ def check_detector(
     return Report(repr(detector), tuple(rows))
 
 
-def check_by_path(
-    path: str,
-    *,
-    expected_failures: Mapping[str, str] | None = None,
-    problem: ProblemFactory = separated_problem,
-    examples: int = 10,
-    only: str | None = None,
-) -> Report:
+def check_by_path(path: str, **options: Any) -> Report:
     """`check_detector` for a detector named by a dotted path, as `oodlit check` does.
 
     Args:
         path: `my.module.MyDetector`, or a function without arguments that makes a detector. Modules in the working
             directory are found.
-        expected_failures: As in `check_detector`.
-        problem: As in `check_detector`.
-        examples: As in `check_detector`.
-        only: As in `check_detector`.
+        options: Those of `check_detector`.
 
     Raises:
         InvalidArgumentError: Nothing importable is at the path, or it makes no detector.
@@ -106,8 +95,7 @@ def check_by_path(
         >>> check_by_path("oodlit.detectors.MSP", only="half").passed
         True
     """
-    factory = import_factory(path)
-    return check_detector(factory, expected_failures=expected_failures, problem=problem, examples=examples, only=only)
+    return check_detector(import_factory(path), **options)
 
 
 def import_factory(path: str) -> Factory:
@@ -116,16 +104,10 @@ def import_factory(path: str) -> Factory:
     Raises:
         InvalidArgumentError: There is none.
     """
-    module, _, name = path.rpartition(".")
-    if not module:
+    if not path.rpartition(".")[0]:
         raise InvalidArgumentError(f"{path!r} is no dotted path; write module.ClassName, for example my_ood.MyDetector")
-    here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
-        sys.path.append(here)
-    try:
-        found = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise InvalidArgumentError(f"{path!r} cannot be imported: {error}") from error
+    search_current_folder()
+    found = import_object(path, repr(path))
     if not callable(found):
         raise InvalidArgumentError(f"{path!r} is a {type(found).__name__}; a Detector class or a function is needed")
     return found  # type: ignore[no-any-return]  # what it makes is looked at in `make`

@@ -44,6 +44,11 @@ class TinyModel:
         logits: Tensor = self._network(images)
         return logits
 
+    def features(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch features"]:
+        """Features of transformed images."""
+        features: Tensor = self._network.pool(self._network.feature_map(images))
+        return features
+
     def logits_from_map(
         self, feature_map: Float[Tensor, "batch features height width"]
     ) -> Float[Tensor, "batch classes"]:
@@ -91,6 +96,24 @@ class Problem:
         """True where an image of `tests` is in-distribution, shape (images,)."""
         flags = torch.cat([torch.ones(len(self.id)), torch.zeros(len(self.ood))]).bool()
         return flags[_interleaved(len(self.id), len(self.ood))]
+
+    def mapped(self, change: Callable[[Outputs], Outputs], head: Head | None = None) -> "Problem":
+        """The same problem with all its outputs changed, and the head where it follows them."""
+        return replace(self, train=change(self.train), id=change(self.id), ood=change(self.ood), head=head or self.head)
+
+    def with_features(self, change: Callable[[Tensor], Tensor], head: Head) -> "Problem":
+        """The same problem with changed features, and the logits that a head gives for them."""
+
+        def changed(outputs: Outputs) -> Outputs:
+            features = change(outputs.require("features"))
+            return replace(outputs, features=features, logits=head(features))
+
+        return self.mapped(changed, head)
+
+    def without_unused_features(self) -> "Problem":
+        """The same problem with units that no class uses: zero in training, and without weight in the head."""
+        used = self.head.weight.amax(dim=0) > 0.5
+        return self.with_features(lambda x: x * used, Head(self.head.weight * used, self.head.offset))
 
 
 ProblemFactory: TypeAlias = Callable[[], Problem]

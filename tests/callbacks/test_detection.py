@@ -17,7 +17,20 @@ from oodlit.callbacks.choice import PROBE_IMAGES
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
-from oodlit.detectors import KNN, MSP, ODIN, Energy, Mahalanobis, MaxLogit, RelativeMahalanobis, TrainFreeDetector, ViM
+from oodlit.detectors import (
+    IODIN,
+    KNN,
+    MSP,
+    ODIN,
+    PRO,
+    AdaSCALE,
+    Energy,
+    Mahalanobis,
+    MaxLogit,
+    RelativeMahalanobis,
+    TrainFreeDetector,
+    ViM,
+)
 from oodlit.detectors.contract.reference import Reference
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError, NonFiniteScoreError, RequirementError
 from oodlit.outputs import Outputs
@@ -182,6 +195,24 @@ def test_odin_perturbs_inside_default_predict():
     none = run([MSP(), ODIN(epsilon=0.0, temperature=1.0)], module=module, streams=streams).results.scores
     assert (strong["odin"] != none["odin"]).mean() > 0.5
     assert (strong["msp"] == none["msp"]).all()
+
+
+def test_detectors_that_ask_the_network_again_fit_and_score_in_a_run(caplog):
+    """Also in training, and by the same number whatever the batches; each says before how often."""
+
+    def scores(**settings):
+        module = OODModule(CountingNet(6), transform=torch.nn.Identity())
+        detectors = {"a": AdaSCALE(pixels=20.0), "l": AdaSCALE("l", pixels=20.0), "pro": PRO(), "iodin": IODIN()}
+        with caplog.at_level("INFO"):
+            return run(detectors, module=module, **settings).results.scores
+
+    expected, got = scores(), scores(batch_size=7)
+    assert "further forward passes an image: a 2, l 2, pro 4, iodin 2" in caplog.text
+    tests = expected["dataset"] != "train"
+    for name in ("a", "l", "pro", "iodin"):
+        np.testing.assert_allclose(got[name], expected[name], rtol=1e-4)
+        assert expected[name][tests].nunique() > 20
+        assert expected[name][~tests].isna().all()
 
 
 class _BadNaN(TrainFreeDetector):

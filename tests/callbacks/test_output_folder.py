@@ -85,6 +85,7 @@ def test_papers_are_part_of_the_record():
     record = run([Mine(), MSP()], streams=make_streams(with_train=False)).results.run
     assert record["references"]["mine"]["title"] == "mine"
     assert record["references"]["msp"]["year"] == 2017
+    assert record["overview"]["mine"] == {"reads": "logits", "is_fitted": False, "cost": "closed form", "tuned": ""}
 
 
 class Mine(TrainFreeDetector):

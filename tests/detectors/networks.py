@@ -18,6 +18,10 @@ class PlainModel:
         self.passes += 1
         return self.network(images)
 
+    def features(self, images: Tensor) -> Tensor:
+        self.passes += 1
+        return self.network.features(images)
+
     def logits_from_map(self, feature_map: Tensor) -> Tensor:
         return self.network.head(feature_map.mean(dim=(2, 3)))
 
@@ -41,6 +45,8 @@ class Conv(nn.Module):
                 parameter.copy_(weights(*parameter.shape) / (1 + i))
         self.eval()
 
+    def features(self, images: Tensor) -> Tensor:
+        return self.drops(torch.relu(self.norm(self.conv(images)))).mean(dim=(2, 3))
+
     def forward(self, images: Tensor) -> Tensor:
-        x = self.drops(torch.relu(self.norm(self.conv(images))))
-        return self.head(x.mean(dim=(2, 3)))
+        return self.head(self.features(images))

@@ -186,3 +186,29 @@ def wei_per(
         near = distance(list(p.x), x, widths[0], 0.01) + l1 * distance(train, logits(x).flatten(), widths[1], 0.025)
         scores.append(-near + l2 * np.mean([math.exp(msp(z)) for z in logits(x)]))
     return np.array(scores)
+
+
+def nac(p: Problem, M: int = 50, enough: int = 10, steepness: float | None = None) -> Array:
+    """Liu et al., ICLR 2024: how many training images have a feature's state in the bin of this image's."""
+    points = [math.log(v, 1000) for v in np.linspace(1, math.sqrt(1000), M // 2)]
+    edges = [*points[:-1], *(1 - v for v in reversed(points))]
+
+    def influence(x: Array) -> Array:
+        z = p.W @ x + p.b
+        return np.array(x * (p.W.T @ (np.exp(z - lse(z)) - 1 / len(z))))
+
+    a = steepness or 1 / math.sqrt(np.mean([v**2 for x in p.x for v in influence(x)]))
+
+    def bins_of(x: Array) -> list[int]:
+        exponents = [-a * v for v in influence(x)]
+        states = [1 / (1 + math.exp(e)) if e < 700 else 0.0 for e in exponents]
+        return [max(i for i, low in enumerate(edges[:-1]) if low <= t) for t in states]
+
+    assert len(edges) == M - 1
+    known = [bins_of(x) for x in p.x]
+
+    def score(x: Array) -> float:
+        counts = [sum(other[j] == b for other in known) for j, b in enumerate(bins_of(x))]
+        return float(np.mean([min(n / enough, 1) for n in counts]))
+
+    return each(p.q, score)

@@ -11,6 +11,7 @@ import torch
 from oodlit.detectors import (
     BATS,
     LTS,
+    NAC,
     NECO,
     CADRef,
     CARef,
@@ -41,6 +42,8 @@ MAKES: dict[str, Callable[[], Detector]] = {
         OptFS,
         partial(OptFS, form="energy"),
         WeiPer,
+        partial(NAC, bins=20),
+        partial(NAC, bins=20, steepness=1.0),
         CARef,
         CADRef,
         partial(CADRef, confidence="max_logit"),

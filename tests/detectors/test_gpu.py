@@ -15,6 +15,7 @@ from oodlit.detectors import (
     KNN,
     LTS,
     MSP,
+    NAC,
     NCI,
     NECO,
     SCALE,
@@ -53,6 +54,7 @@ MAKES: list[Callable[[], Detector]] = [
     *(MSP, MaxLogit, Energy, Entropy, GEN, KLMatching, TemperatureScaledMSP, Mahalanobis, RelativeMahalanobis, ViM),
     *(Residual, ReAct, Cosine, RelativeCosine, GradNorm, DICE, ASH, SCALE, SHE, FDBD, NCI, VRA, DDU),
     *(MahalanobisPlusPlus, RelativeMahalanobisPlusPlus, CoP, CoRP, LTS, BATS, NECO, CARef, CADRef, OptFS, WeiPer),
+    NAC,
     *(lambda: KNN(k=5), lambda: NNGuide(k=5), lambda: OpenMax(tail=5), lambda: DDU("full"), lambda: DDU("diagonal")),
 ]
 

@@ -7,12 +7,16 @@ from oodlit.detectors import (
     BATS,
     DICE,
     GEN,
+    IODIN,
     KNN,
     LTS,
+    NAC,
     NCI,
     ODIN,
+    PRO,
     SCALE,
     VRA,
+    AdaSCALE,
     CADRef,
     CoP,
     CoRP,
@@ -26,6 +30,17 @@ from oodlit.detectors import (
     RelativeCosine,
 )
 
+ADA_SCALE = {
+    "variant": "a",
+    "low": 80.0,
+    "high": 85.0,
+    "pixels": 5.0,
+    "step": 0.5,
+    "shifted": 1.0,
+    "active": 5.0,
+    "weight": 10.0,
+}
+
 
 @pytest.mark.parametrize(
     ("detector", "published"),
@@ -33,6 +48,13 @@ from oodlit.detectors import (
         (GEN(), {"gamma": 0.1, "top": 100}),
         (Energy(), {"temperature": 1.0}),
         (OpenMax(), {"tail": 20, "alpha": 10}),
+        (IODIN(), {"temperature": 1000.0, "epsilon": 0.0014}),
+        (PRO(), {"measure": "gen", "epsilon": 1e-4, "steps": 3, "temperature": 1.0}),
+        (AdaSCALE(), ADA_SCALE),
+        (AdaSCALE.preset("l-imagenet-resnet50"), {**ADA_SCALE, "variant": "l"}),
+        (AdaSCALE.preset("a-imagenet-regnet"), {**ADA_SCALE, "low": 60.0, "high": 90.0, "active": 30.0}),
+        (AdaSCALE.preset("l-imagenet-regnet"), {**ADA_SCALE, "variant": "l", "low": 60.0}),
+        (NAC.preset("imagenet-resnet50"), {"bins": 50, "enough": 10, "steepness": 3000.0, "images": 1000}),
         (MCDropout(), {"passes": 30, "measure": "entropy", "seed": 0}),
         (ODIN(), {"temperature": 1000.0, "epsilon": 0.0014}),
         (ReAct(), {"percentile": 99.0, "threshold": None, "then": None}),

@@ -22,6 +22,7 @@ from oodlit.detectors import (
     KNN,
     LTS,
     MSP,
+    NAC,
     NCI,
     NECO,
     ODIN,
@@ -105,6 +106,7 @@ from .newer_formulas import (
     corp,
     lts,
     mahalanobis_plus_plus,
+    nac,
     neco,
     opt_fs,
     relative_mahalanobis_plus_plus,
@@ -149,6 +151,9 @@ CASES: dict[str, tuple[Callable[[], Detector], Callable[[Problem], Array]]] = {
         lambda: WeiPer(3, 0.5, 12, 1.0, 2.0, 4, 3, seed=5),
         lambda p: wei_per(p, 3, 0.5, 12, 1.0, 2.0, (4, 3), 5),
     ),
+    "nac": (NAC, nac),
+    "nac-imagenet": (lambda: NAC.preset("imagenet-resnet50"), lambda p: nac(p, steepness=3000.0)),
+    "nac-8-3-0.5": (lambda: NAC(8, 3, 0.5), lambda p: nac(p, 8, 3, 0.5)),
     "vim": (ViM, vim),
     "vim-3": (lambda: ViM(3), lambda p: vim(p, 3)),
     "residual": (Residual, lambda p: -residual_norms(p, p.q, None)),
@@ -205,8 +210,8 @@ CASES: dict[str, tuple[Callable[[], Detector], Callable[[Problem], Array]]] = {
         lambda p: rescored(p, ash(replace(p, q=clipped(p, 99.0)), "p", 50.0)),
     ),
 }
-ELSEWHERE = {"odin", "mc_dropout", "lard", "rank_feat"}
-"""Detectors that need a network; their tests are at the end."""
+ELSEWHERE = {"ada_scale", "iodin", "pro", "odin", "mc_dropout", "lard", "rank_feat"}
+"""Detectors that need a network; their tests are at the end, or in `test_gradient_detectors`."""
 NON_NEGATIVE = {name for name in CASES if name.startswith(("ash", "scale"))}
 NEED_A_COVARIANCE = {
     "mahalanobis",
@@ -228,7 +233,7 @@ def defined(name: str, kind: str) -> bool:
 def test_every_detector_is_rederived() -> None:
     keys = {kind.key() for kind in detectors().values()}
     assert {type(make()).key() for make, _ in CASES.values()} | ELSEWHERE == keys
-    assert len(keys) >= 41
+    assert len(keys) >= 45
 
 
 @pytest.mark.parametrize(("name", "kind"), [(n, k) for n in CASES for k in PROBLEMS if defined(n, k)])

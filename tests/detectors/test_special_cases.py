@@ -18,7 +18,9 @@ from oodlit.detectors import (
     RankFeat,
     ReAct,
     TemperatureScaledMSP,
+    WeiPer,
     fit,
+    wei_per,
 )
 from oodlit.detectors.formulas.principal_axes import axes_by_share
 from oodlit.detectors.open_max import weibull_fit
@@ -166,3 +168,16 @@ def test_equal_axes_are_not_parted_and_one_is_left() -> None:
     ):
         used, rest = axes_by_share(torch.diag(torch.tensor(values).double()), share)
         assert (used.shape[1], rest.shape[1]) == (size, 4 - size)
+
+
+def test_perturbed_weights_are_the_same_kept_or_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    train, head = small_problem()
+    kept, drawn = WeiPer(5), WeiPer(5)
+    expected = scored(kept, train, head, train)
+    kept_head = kept._head
+    kept.score(train)
+    assert kept._head is kept_head
+    monkeypatch.setattr(wei_per, "MOST_BYTES", 0)
+    np.testing.assert_array_equal(scored(drawn, train, head, train), expected)
+    train, head = small_problem(seed=9)  # a fit on another head draws around its weights
+    np.testing.assert_array_equal(scored(kept, train, head, train), scored(WeiPer(5), train, head, train))

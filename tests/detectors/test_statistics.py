@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from oodlit.detectors import DDU, KNN, LaRD, Mahalanobis
+from oodlit.detectors import DDU, KNN, MSP, CoRP, LaRD, Mahalanobis, WeiPer
 from oodlit.detectors.contract.fitting import estimate_bytes, fit, make_statistics
 from oodlit.detectors.statistics import (
     ClassCovariances,
@@ -24,6 +24,7 @@ from oodlit.detectors.statistics import (
     FeatureMean,
     HiddenSample,
     PredictedMeans,
+    ScalarSample,
     Statistic,
     Statistics,
     TrainSample,
@@ -31,12 +32,17 @@ from oodlit.detectors.statistics import (
     fourier_moments,
     synchronize,
 )
-from oodlit.detectors.statistics.hashes import hash_contents
+from oodlit.detectors.statistics.hashes import hash_contents, hash_rows
 from oodlit.detectors.statistics.row_store import RowStore
 from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.outputs import BackboneFacts, Outputs
 
 from .support import cut, normal, permutation
+
+
+def first_logit(outputs: Outputs) -> torch.Tensor:
+    return outputs.require("logits")[:, 0]
+
 
 KINDS: dict[str, Callable[[], Statistic]] = {
     "ClassMoments": ClassMoments,
@@ -50,6 +56,7 @@ KINDS: dict[str, Callable[[], Statistic]] = {
     "ClassVariances": ClassVariances,
     "TrainSample": lambda: TrainSample(rows=40),
     "FeatureBank": FeatureBank,
+    "ScalarSample": lambda: ScalarSample([first_logit], rows=40),
     "HiddenSample": lambda: HiddenSample(["block"], rows=40),
 }
 
@@ -88,6 +95,7 @@ def facts_of(statistic: Statistic) -> dict[str, torch.Tensor]:
         found = {n: getattr(statistic, n) for n in names[kind]}
     else:
         columns = {"TrainSample": ("hash", "logits", "features", "labels", "predictions"), "FeatureBank": ("features",)}
+        columns["ScalarSample"] = ("hash", "scalar 0")
         found = {n: statistic.column(n) for n in columns.get(kind, ("hash", "block", "labels"))}
     return found | {"num_samples": torch.tensor(statistic.num_samples)}
 
@@ -359,6 +367,19 @@ def test_memory_is_estimated() -> None:
     assert megabytes["LaRD()"] == pytest.approx(530.3, rel=0.01)
 
 
+def test_memory_that_detectors_keep_is_estimated() -> None:
+    """Beside the statistics: perturbed weights where all of them are kept, axes of random features."""
+    facts = BackboneFacts(width=2048, num_classes=1000, num_train=1_281_167)
+    kept = {
+        repr(d): estimate_bytes(Statistics(), facts, [d]) / 1e6
+        for d in (MSP(), WeiPer(), WeiPer(copies=200), CoRP(size=4096))
+    }
+    assert kept == pytest.approx(
+        {"MSP()": 0, "WeiPer()": 1638.4, "WeiPer(copies=200)": 16.384, "CoRP(size=4096)": 201.3}, rel=0.001
+    )
+    assert estimate_bytes(make_statistics([CoRP()]), facts) > 8 * 4096**2
+
+
 def _work(rank: int, folder: str) -> None:
     """Rank 1 of 3 has no batch at all; the others have unequal parts."""
     torch.set_num_threads(1)
@@ -397,3 +418,21 @@ def test_content_hashes_tell_rows_apart_and_spread_evenly():
     assert abs(float((hashes < 2**62).double().mean()) - 0.5) < 0.02
     assert torch.equal(hash_contents(distinct.double())[:3] == hash_contents(distinct)[:3], torch.zeros(3).bool())
     assert torch.equal(hash_contents(distinct.T.contiguous().T), hashes)
+
+
+@pytest.mark.parametrize(("size", "seed"), [(1, 0), (7, 1), (64, 2), (4000, 3)])
+def test_a_bounded_sample_asks_only_for_what_it_may_keep(size: int, seed: int) -> None:
+    """Further passes are made for these images alone; the values are those of the smallest hashes all the same."""
+    asked: list[int] = []
+
+    def counted(outputs: Outputs) -> torch.Tensor:
+        asked.append(len(outputs))
+        return first_logit(outputs)
+
+    outputs, sample = train(4000), ScalarSample([counted], rows=20)
+    for batch in cut(outputs, size, permutation(4000, seed)):
+        sample.update(batch)
+    smallest = hash_rows(outputs).sort().indices[:20]
+    np.testing.assert_array_equal(sample.values(counted), first_logit(outputs)[smallest].sort().values)
+    assert sample.num_samples == 4000
+    assert sum(asked) < 300 + size

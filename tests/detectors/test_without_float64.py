@@ -5,11 +5,11 @@ import torch
 
 from oodlit import checks
 from oodlit.checks import where_float64_is
-from oodlit.detectors import ODIN, Mahalanobis, MCDropout, RankFeat, ViM, fit
+from oodlit.detectors import ODIN, AdaSCALE, Mahalanobis, MCDropout, RankFeat, ViM, fit
 from oodlit.testing.problems import separated_problem
 
 
-@pytest.mark.parametrize("kind", [Mahalanobis, ViM, ODIN, MCDropout, RankFeat])
+@pytest.mark.parametrize("kind", [Mahalanobis, ViM, ODIN, AdaSCALE, MCDropout, RankFeat])
 def test_b7_outputs_are_moved_once_and_scores_stay(kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """FAULTS2 B7, with the CPU in the place of such a device: the way is the same."""
     data = separated_problem()

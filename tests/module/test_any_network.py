@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from oodlit import OODModule
-from oodlit.errors import InvalidArgumentError
+from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.testing.backbones import TinyConvNet
 
 IMAGES = torch.rand(2, 3, 8, 8, generator=torch.Generator().manual_seed(0))
@@ -161,6 +161,26 @@ def test_parameters_of_inference_mode_can_be_differentiated():
     module.logits(images).sum().backward()
     assert images.grad is not None
     assert module.fingerprint == OODModule(TinyConvNet(6)).fingerprint
+
+
+def test_features_of_changed_images_carry_gradients():
+    module = OODModule(TinyConvNet(6))
+    images = IMAGES.clone().requires_grad_()
+    features = module.features(images)
+    torch.testing.assert_close(module.head(features), module.logits(IMAGES))
+    features.sum().backward()
+    assert images.grad.abs().sum() > 0
+
+
+@pytest.mark.filterwarnings("ignore:.*the features are the")
+def test_features_that_cannot_be_read_are_refused_with_the_reason():
+    class NoLayers(torch.nn.Module):
+        def forward(self, images):
+            return 9 * images.flatten(1)[:, :4] - 5
+
+    module = OODModule(torch.jit.trace(NoLayers(), IMAGES))
+    with pytest.raises(RequirementError, match=r"its features cannot be read; torch.jit has compiled"):
+        module.features(IMAGES)
 
 
 def test_channels_last_is_the_same_backbone():

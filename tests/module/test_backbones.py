@@ -88,6 +88,7 @@ def test_head_of_the_features_gives_the_logits(name):
     outputs = module(images)
     assert outputs.features.shape == (2, ARCHITECTURES[name])
     torch.testing.assert_close(outputs.logits, module.logits(images).float())
+    torch.testing.assert_close(outputs.features, module.features(images))
     assert module.head_problem == ""
     torch.testing.assert_close(module.head(outputs.features), outputs.logits, rtol=1e-3, atol=1e-4)
 

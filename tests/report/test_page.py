@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from oodlit.detectors import BATS, KNN, overview
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.report import keys_to_show, render, save_thumbnails, write_report
 from oodlit.report.thumbnails import load_thumbnails
@@ -342,3 +343,14 @@ def test_findings_stand_before_every_number_and_costs_beside_the_detectors() -> 
     assert body.index("Six &lt;b&gt;logits&lt;/b&gt;, five names") < body.index("Which detector refuses")
     assert '<p class="alert good">The accuracy agrees</p>' in body
     assert '<td class="num">0.0123</td>' in body
+
+
+def test_needs_cost_and_tuned_settings_stand_beside_the_detector() -> None:
+    """In the words of `oodlit list detectors`, from the record alone; older results have none."""
+    kinds = {"knn": KNN(), "bats": BATS()}
+    run = {"overview": {name: overview(detector)._asdict() for name, detector in kinds.items()}}
+    page = render({"run": make_results(("knn", "bats"), run=run)})
+    assert "<td>features, fitted</td><td>bank</td>" in page
+    assert " (preset imagenet, tuned on OOD data)</td><td>features and head, fitted</td><td>closed form</td>" in page
+    assert page.count(", tuned on OOD data)") == 1
+    assert ", tuned on OOD data)" not in render({"run": make_results(("knn", "bats"))})

@@ -8,6 +8,7 @@ from oodlit.detectors import (
     DICE,
     KNN,
     MSP,
+    NAC,
     ODIN,
     SCALE,
     VRA,
@@ -36,6 +37,7 @@ VARIANTS = [
     partial(KNN, k=5, bank_size=100),
     partial(CADRef, confidence="max_logit"),
     partial(CADRef, confidence="msp"),
+    partial(NAC, bins=20, steepness=1.0),
     partial(CoRP, variance=0.8, gamma=1.0, size=24),
     partial(ASH, variant="p"),
     partial(ASH, variant="b"),
@@ -60,11 +62,13 @@ VARIANTS = [
 DEFAULTS = [factory for key, kind in detectors().items() for factory in SMALL.get(key, [kind])]
 LARGE = {"corp"}
 """Detectors whose presets decompose matrices of thousands of rows; their variants are above."""
+SCALED = {"nac"}
+"""Detectors whose presets belong to the scale of one network's features: in this one all states are 0 or 1."""
 PRESETS = [
     partial(detectors()[key].preset, name)
     for key, named in presets().items()
     for name in named
-    if key not in SMALL.keys() | LARGE
+    if key not in SMALL.keys() | LARGE | SCALED
 ]
 
 
@@ -79,7 +83,7 @@ SWEPT = unique([*DEFAULTS, *VARIANTS, *PRESETS])
 def test_sweep_is_complete():
     swept = {type(factory()) for factory in SWEPT}
     assert swept == set(detectors().values())
-    assert len(detectors()) >= 41
+    assert len(detectors()) >= 45
     assert len(SWEPT) >= len(detectors()) + len(VARIANTS)
 
 

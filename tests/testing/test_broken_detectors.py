@@ -1,5 +1,7 @@
 """The kit is tested by detectors that are broken in one way each: that check fails, and no other does."""
 
+from typing import ClassVar
+
 import torch
 
 from oodlit.detectors import Detector, Reference, TrainFreeDetector
@@ -162,6 +164,14 @@ class ReadsLabels(_Logits):
 
 class UnknownInvariance(_Logits):
     invariances = frozenset({"moon_phase"})
+
+    def _score(self, outputs):
+        return outputs.max_logits
+
+
+class ForgetsWhichPresetWasTuned(_Logits):
+    presets: ClassVar = {"imagenet": {}}
+    tuned_presets = frozenset({"imagenet-1k"})
 
     def _score(self, outputs):
         return outputs.max_logits
@@ -405,6 +415,7 @@ BROKEN = {
     "check_unfitted": ScoresUnfitted,
 }
 MORE = [
+    ("check_declarations", ForgetsWhichPresetWasTuned),
     ("check_missing_class", LosesClassIds),
     ("check_layouts", ReadsMemoryAsItLies),
     ("check_shared_tensors", WritesToTheStatistics),

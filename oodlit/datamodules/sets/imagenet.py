@@ -15,9 +15,6 @@ from oodlit.datamodules.shards.listing import read_text
 from oodlit.errors import DataError
 from oodlit.roles import Role
 
-_LICENCE = "research use, https://image-net.org/download"
-_SOURCE = "https://image-net.org/challenges/LSVRC/2012/"
-_CITATION = "Russakovsky et al.: ImageNet Large Scale Visual Recognition Challenge, IJCV 2015"
 _N_VAL = 50_000
 _VAL_NAME = re.compile(r"ILSVRC2012_val_\d{8}")
 
@@ -50,11 +47,12 @@ IMAGENET_TRAIN = DatasetDescription(
     layout="train/<wnid>/<file>.JPEG",
     place=split("train"),
     expected_count=1_281_167,
-    licence=_LICENCE,
-    source=_SOURCE,
-    citation=_CITATION,
+    licence="research use, https://image-net.org/download",
+    source="https://image-net.org/challenges/LSVRC/2012/",
+    citation="Russakovsky et al.: ImageNet Large Scale Visual Recognition Challenge, IJCV 2015",
 )
-IMAGENET_VAL = DatasetDescription(
+IMAGENET_VAL = replace(
+    IMAGENET_TRAIN,
     name="imagenet_val",
     title="ImageNet-1k, validation images",
     role=Role.ID,
@@ -62,9 +60,6 @@ IMAGENET_VAL = DatasetDescription(
     place=split("val"),
     expected_count=_N_VAL,
     per_label=50,
-    licence=_LICENCE,
-    source=_SOURCE,
-    citation=_CITATION,
 )
 
 

@@ -1,5 +1,6 @@
 """Known classes under another look: ImageNet-V2, -R, -A, -Sketch and -C. Labels are kept."""
 
+from functools import partial
 from pathlib import PurePosixPath
 
 from oodlit.datamodules.generated.corruptions import CORRUPTIONS
@@ -9,6 +10,7 @@ from oodlit.datamodules.sets.imagenet_classes import subset_labels
 from oodlit.roles import Role
 
 _N_VAL = 50_000
+_shift = partial(DatasetDescription, role=Role.SHIFT)
 
 
 def by_number(path: PurePosixPath) -> Membership | None:
@@ -36,10 +38,9 @@ def by_corruption(path: PurePosixPath) -> Membership | None:
     return Membership(place.label, f"{kind}/{severity}") if kind in CORRUPTIONS and severity in "12345" else None
 
 
-IMAGENET_V2 = DatasetDescription(
+IMAGENET_V2 = _shift(
     name="imagenet_v2",
     title="ImageNet-V2, matched frequency",
-    role=Role.SHIFT,
     layout="imagenetv2-matched-frequency-format-val/<class index>/<file>.jpeg",
     place=by_number,
     expected_count=10_000,
@@ -48,10 +49,9 @@ IMAGENET_V2 = DatasetDescription(
     source="https://github.com/modestyachts/ImageNetV2",
     citation="Recht et al.: Do ImageNet Classifiers Generalize to ImageNet?, ICML 2019",
 )
-IMAGENET_R = DatasetDescription(
+IMAGENET_R = _shift(
     name="imagenet_r",
     title="ImageNet-R (renditions)",
-    role=Role.SHIFT,
     layout="imagenet-r/<wnid>/<file>.jpg",
     place=by_wnid,
     expected_count=30_000,
@@ -60,10 +60,9 @@ IMAGENET_R = DatasetDescription(
     source="https://github.com/hendrycks/imagenet-r",
     citation="Hendrycks et al.: The Many Faces of Robustness, ICCV 2021",
 )
-IMAGENET_A = DatasetDescription(
+IMAGENET_A = _shift(
     name="imagenet_a",
     title="ImageNet-A (natural adversarial examples)",
-    role=Role.SHIFT,
     layout="imagenet-a/<wnid>/<file>.jpg",
     place=by_wnid,
     expected_count=7_500,
@@ -72,10 +71,9 @@ IMAGENET_A = DatasetDescription(
     source="https://github.com/hendrycks/natural-adv-examples",
     citation="Hendrycks et al.: Natural Adversarial Examples, CVPR 2021",
 )
-IMAGENET_SKETCH = DatasetDescription(
+IMAGENET_SKETCH = _shift(
     name="imagenet_sketch",
     title="ImageNet-Sketch",
-    role=Role.SHIFT,
     layout="sketch/<wnid>/<file>.JPEG",
     place=by_wnid,
     expected_count=50_889,
@@ -83,10 +81,9 @@ IMAGENET_SKETCH = DatasetDescription(
     source="https://github.com/HaohanWang/ImageNet-Sketch",
     citation="Wang et al.: Learning Robust Global Representations by Penalizing Local Predictive Power, NeurIPS 2019",
 )
-IMAGENET_C = DatasetDescription(
+IMAGENET_C = _shift(
     name="imagenet_c",
     title="ImageNet-C (corruptions), 224 x 224 pixels",
-    role=Role.SHIFT,
     layout="<corruption>/<severity 1-5>/<wnid>/<file>.JPEG",
     place=by_corruption,
     per_group=_N_VAL,

@@ -1,5 +1,7 @@
 """OOD sets for ImageNet-1k in folders: the MOS subsets, Textures, OpenImage-O, ImageNet-O, SSB, Species."""
 
+from dataclasses import replace
+from functools import partial
 from pathlib import PurePosixPath
 
 from oodlit.datamodules.sets.description import DatasetDescription, Membership
@@ -7,8 +9,8 @@ from oodlit.roles import Role
 
 _MOS = "Huang, Li: MOS: Towards Scaling Out-of-distribution Detection for Large Semantic Space, CVPR 2021"
 _MOS_SOURCE = "https://github.com/deeplearning-wisc/large_scale_ood"
-_SSB = "Vaze et al.: Open-Set Recognition: a Good Closed-Set Classifier is All You Need?, ICLR 2022"
-_SSB_SOURCE = "https://github.com/sgvaze/SSB"
+
+_ood = partial(DatasetDescription, role=Role.OOD)
 
 
 def flat(path: PurePosixPath) -> Membership:
@@ -22,10 +24,9 @@ def by_folder(path: PurePosixPath) -> Membership | None:
 
 
 def _mos(name: str, title: str, folder: str, licence: str) -> DatasetDescription:
-    return DatasetDescription(
+    return _ood(
         name=name,
         title=f"{title}, 10 000 images without ImageNet classes (MOS)",
-        role=Role.OOD,
         layout=f"{folder}/images/<file>.jpg",
         place=flat,
         expected_count=10_000,
@@ -38,10 +39,9 @@ def _mos(name: str, title: str, folder: str, licence: str) -> DatasetDescription
 INATURALIST = _mos("inaturalist", "iNaturalist plants", "iNaturalist", "that of each photo (CC)")
 SUN = _mos("sun", "SUN scenes", "SUN", "research use")
 PLACES = _mos("places", "Places365 scenes", "Places", "research use")
-TEXTURES = DatasetDescription(
+TEXTURES = _ood(
     name="textures",
     title="Describable Textures (DTD)",
-    role=Role.OOD,
     layout="dtd/images/<texture>/<file>.jpg",
     place=by_folder,
     expected_count=5_640,
@@ -50,10 +50,9 @@ TEXTURES = DatasetDescription(
     source="https://www.robots.ox.ac.uk/~vgg/data/dtd/",
     citation="Cimpoi et al.: Describing Textures in the Wild, CVPR 2014",
 )
-OPENIMAGE_O = DatasetDescription(
+OPENIMAGE_O = _ood(
     name="openimage_o",
     title="OpenImage-O: images of OpenImage-v3's test set, chosen by hand (file list)",
-    role=Role.OOD,
     layout="<file>.jpg as in openimage_o.txt",
     place=flat,
     expected_count=17_632,
@@ -61,10 +60,9 @@ OPENIMAGE_O = DatasetDescription(
     source="https://github.com/haoqiwang/vim",
     citation="Wang et al.: ViM: Out-of-Distribution with Virtual-logit Matching, CVPR 2022",
 )
-IMAGENET_O = DatasetDescription(
+IMAGENET_O = _ood(
     name="imagenet_o",
     title="ImageNet-O: ImageNet-21k images of other classes, chosen against a ResNet-50",
-    role=Role.OOD,
     layout="imagenet-o/<wnid>/<file>.JPEG",
     place=by_folder,
     expected_count=2_000,
@@ -73,30 +71,24 @@ IMAGENET_O = DatasetDescription(
     source="https://github.com/hendrycks/natural-adv-examples",
     citation="Hendrycks et al.: Natural Adversarial Examples, CVPR 2021",
 )
-SSB_HARD = DatasetDescription(
+SSB_HARD = _ood(
     name="ssb_hard",
     title="Semantic Shift Benchmark, hard: ImageNet-21k classes near ImageNet-1k",
-    role=Role.OOD,
     layout="<wnid>/<file>.JPEG, or the file list of OpenOOD",
     place=by_folder,
     licence="as ImageNet",
-    source=_SSB_SOURCE,
-    citation=_SSB,
+    source="https://github.com/sgvaze/SSB",
+    citation="Vaze et al.: Open-Set Recognition: a Good Closed-Set Classifier is All You Need?, ICLR 2022",
 )
-SSB_EASY = DatasetDescription(
+SSB_EASY = replace(
+    SSB_HARD,
     name="ssb_easy",
     title="Semantic Shift Benchmark, easy: ImageNet-21k classes far from ImageNet-1k",
-    role=Role.OOD,
     layout="<wnid>/<file>.JPEG",
-    place=by_folder,
-    licence="as ImageNet",
-    source=_SSB_SOURCE,
-    citation=_SSB,
 )
-SPECIES = DatasetDescription(
+SPECIES = _ood(
     name="species",
     title="Species: photos of iNaturalist species that ImageNet lacks",
-    role=Role.OOD,
     layout="<species>/<file>.jpg",
     place=by_folder,
     licence="that of each photo (CC)",

@@ -3,9 +3,9 @@
 import inspect
 import sys
 from collections.abc import Mapping
-from importlib import import_module
 from typing import Any, TypeVar
 
+from oodlit._lazy import import_object
 from oodlit.errors import InvalidArgumentError
 
 T = TypeVar("T")
@@ -33,11 +33,7 @@ def import_class(path: str, base: type[T]) -> type[T]:
     Raises:
         InvalidArgumentError: It cannot be imported, or is of another kind.
     """
-    module_name, _, name = path.rpartition(".")
-    try:
-        kind = getattr(import_module(module_name), name)
-    except (ImportError, AttributeError, ValueError) as error:  # ValueError: a path without a dot
-        raise InvalidArgumentError(f"class {path!r} cannot be imported: {error}") from error
+    kind = import_object(path, f"class {path!r}")
     if not (isinstance(kind, type) and issubclass(kind, base)):
         raise InvalidArgumentError(f"{path!r} is not a subclass of {public_path(base)}")
     return kind

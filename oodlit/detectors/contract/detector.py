@@ -5,7 +5,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Any, ClassVar, TypeAlias, TypeVar, final
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, final
 
 import torch
 from jaxtyping import Float
@@ -80,6 +80,10 @@ class Detector(nn.Module, ABC):
     """Fewest training images that a fit can do with; known from the settings, before a run."""
     extra_passes: int = 0
     """Forward passes per image beyond the one that every run makes."""
+    assumes_non_negative: ClassVar[bool] = False
+    """True if it is made for features after a ReLU; signed ones are refused, noted, or lose their meaning in part."""
+    compares_images: bool = False
+    """True if an image is compared with stored training images (a bank): its cost grows with their number."""
     notes: tuple[str, ...] = ()
     """What a user should know of the last fit, for example classes without an image. Also logged as warnings."""
 
@@ -90,6 +94,11 @@ class Detector(nn.Module, ABC):
     _shapes: Mapping[str, int] = MappingProxyType({})
     """Number of logits and features that the fit belongs to, where they are known."""
 
+    if TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Tensor:
+            """Whatever is not declared is a buffer."""
+
     @abstractmethod
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         """Derive the state from the statistics and the head; store tensors with `register_buffer`."""
@@ -97,6 +106,10 @@ class Detector(nn.Module, ABC):
     @abstractmethod
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
         """Scores of a batch, higher = in-distribution; must not change `outputs`."""
+
+    def kept_bytes(self, facts: BackboneFacts) -> int:
+        """Memory that a fitted detector takes beyond the statistics, in bytes, as far as it is worth announcing."""
+        return 0
 
     @final
     def fit(self, statistics: Statistics | None = None, head: Head | None = None) -> None:

@@ -64,12 +64,13 @@ def make_statistics(detectors: Sequence[Detector], extra: Sequence[type[Statisti
     return Statistics(kind.for_detectors(owners[kind]) for kind in kinds)
 
 
-def estimate_bytes(statistics: Statistics, facts: BackboneFacts) -> int:
-    """Memory, in bytes, that the statistics of a training set will take."""
+def estimate_bytes(statistics: Statistics, facts: BackboneFacts, detectors: Iterable[Detector] = ()) -> int:
+    """Memory, in bytes, that the statistics of a training set will take, and what detectors keep beside them."""
+    parts = (part for d in detectors for part in d.modules() if isinstance(part, Detector))
     return sum(
         s.estimate_bytes(width=facts.width, num_classes=facts.num_classes, num_train=facts.num_train)
         for s in statistics.values()
-    )
+    ) + sum(part.kept_bytes(facts) for part in parts)
 
 
 def name_detectors(detectors: Sequence[object] | Mapping[str, object]) -> dict[str, Detector]:

@@ -1,45 +1,48 @@
 """One direction per class, and the cosines with it; shared by Cosine and RelativeCosine."""
 
-from typing import Literal
+from typing import Literal, final
 
-from jaxtyping import Float
-from torch import Tensor
-
-from oodlit.checks import memo_key
+from oodlit.checks import check_choice, memo_key
+from oodlit.detectors.contract import Detector
 from oodlit.detectors.statistics import ClassMoments, Statistic, Statistics
-from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import Head, Outputs, unit
+from oodlit.outputs import Head, Logits, Outputs, unit
 
 Concepts = Literal["means", "head"]
 """Where the directions come from: mean features of the training classes, or the rows of the head."""
 
 
-def concept_needs(owner: str, concepts: str) -> frozenset[str]:
-    """Needs of a detector whose class directions come from `concepts`.
+class ConceptDetector(Detector):
+    """A detector that compares an image with one direction per class.
+
+    Args:
+        concepts: Where the directions come from.
 
     Raises:
         InvalidArgumentError: `concepts` is neither "means" nor "head".
     """
-    if concepts not in ("means", "head"):
-        raise InvalidArgumentError(f"{owner}: concepts={concepts!r}; 'means' or 'head' is needed")
-    return frozenset({"features"} if concepts == "means" else {"features", "head"})
 
+    needs = frozenset({"features"})
+    statistics: tuple[type[Statistic], ...] = (ClassMoments,)
+    invariances = frozenset({"feature_scale", "feature_rotation", "class_permutation"})
 
-def concept_statistics(concepts: str) -> tuple[type[Statistic], ...]:
-    """Statistics of a detector whose class directions come from `concepts`."""
-    return (ClassMoments,) if concepts == "means" else ()
+    def __init__(self, concepts: Concepts = "means") -> None:
+        super().__init__()
+        check_choice(type(self).__name__, "concepts", concepts, ("means", "head"))
+        self.concepts = concepts
+        if concepts == "head":
+            self.needs, self.statistics = frozenset({"features", "head"}), ()
 
+    @final
+    def _fit(self, statistics: Statistics, head: Head | None) -> None:
+        if self.concepts == "means":  # of every class with an image
+            directions = statistics.memo("class_directions", lambda: unit(statistics[ClassMoments].class_means))
+        else:
+            assert head is not None  # checked by `fit`
+            directions = unit(head.weight.double())
+        self.register_buffer("directions", directions)
 
-def concept_vectors(concepts: str, statistics: Statistics, head: Head | None) -> Float[Tensor, "classes features"]:
-    """Unit vectors, float64: of every class with an image, or of every row of the head."""
-    if concepts == "means":
-        return statistics.memo("class_directions", lambda: unit(statistics[ClassMoments].class_means))
-    assert head is not None  # checked by `fit`
-    return unit(head.weight.double())
-
-
-def class_cosines(outputs: Outputs, vectors: Float[Tensor, "classes features"]) -> Float[Tensor, "batch classes"]:
-    """Cosines in float64, computed once per batch for equal vectors."""
-    return outputs.memo(
-        ("class_cosines", memo_key(vectors)), lambda: unit(outputs.require("features").double()) @ vectors.T
-    )
+    @final
+    def _cosines(self, outputs: Outputs) -> Logits:
+        """Cosines with the directions in float64, computed once per batch for equal ones."""
+        key = ("class_cosines", memo_key(self.directions))
+        return outputs.memo(key, lambda: unit(outputs.require("features").double()) @ self.directions.T)

@@ -7,30 +7,50 @@ from jaxtyping import Float
 from torch import Tensor
 
 BUDGET = 2**24
-"""Weights and logits held at a time (128 MiB in float64)."""
+"""Weights and logits formed at a time (128 MiB in float64)."""
 
 
-def perturbed_logits(
-    features: Float[Tensor, "batch features"],
-    weight: Float[Tensor, "classes features"],
-    bias: Float[Tensor, " classes"],
-    *,
-    copies: int,
-    strength: float,
-    seed: int,
-) -> Iterator[Float[Tensor, "batch copies classes"]]:
-    """Logits of all copies, some copies at a time: weights w + strength |w| n / |n| and the same bias.
+class PerturbedHead:
+    """Copies of a head with weights w + strength |w| n / |n|, n normal for every copy and class, and the same bias.
 
     n of copy i is drawn from a generator of its own on the CPU: the same for every size of batch and on every device.
+
+    Args:
+        weight: Of the head, (classes, features), float64.
+        copies: How many.
+        strength: Length of a perturbation, relative to that of the weights of its class.
+        seed: Of the perturbations.
+        most_bytes: The weights of all copies are kept where they take no more; else they are drawn for every batch.
     """
-    classes, width = weight.shape
-    norms = torch.linalg.vector_norm(weight, dim=1, keepdim=True)
-    at_a_time = max(1, BUDGET // (classes * max(width, len(features), 1)))
-    for start in range(0, copies, at_a_time):
-        block = []
-        for copy in range(start, min(copies, start + at_a_time)):
-            generator = torch.Generator().manual_seed(seed * 1_000_003 + copy)
-            noise = torch.randn(classes, width, generator=generator, dtype=torch.float64).to(weight.device)
-            block.append(weight + strength * norms * noise / torch.linalg.vector_norm(noise, dim=1, keepdim=True))
-        logits = features @ torch.cat(block).T
-        yield logits.view(len(features), len(block), classes) + bias
+
+    def __init__(
+        self, weight: Float[Tensor, "classes features"], *, copies: int, strength: float, seed: int, most_bytes: int
+    ) -> None:
+        self.weight, self.copies, self.strength, self.seed = weight, copies, strength, seed
+        self._kept = self._drawn(0, copies) if size_of(weight.numel(), copies) <= most_bytes else None
+
+    def logits(
+        self, features: Float[Tensor, "batch features"], bias: Float[Tensor, " classes"]
+    ) -> Iterator[Float[Tensor, "batch copies classes"]]:
+        """Logits of all copies, some copies at a time."""
+        classes, width = self.weight.shape
+        at_a_time = max(1, BUDGET // (classes * max(width, len(features), 1)))
+        for start in range(0, self.copies, at_a_time):
+            stop = min(self.copies, start + at_a_time)
+            block = self._drawn(start, stop) if self._kept is None else self._kept[start:stop]
+            yield (features @ block.flatten(0, 1).T).view(len(features), stop - start, classes) + bias
+
+    def _drawn(self, start: int, stop: int) -> Float[Tensor, "copies classes features"]:
+        weights = self.weight.new_empty(stop - start, *self.weight.shape)
+        norms = torch.linalg.vector_norm(self.weight, dim=1, keepdim=True)
+        for place, copy in enumerate(range(start, stop)):
+            generator = torch.Generator().manual_seed(self.seed * 1_000_003 + copy)
+            noise = torch.randn(self.weight.shape, generator=generator, dtype=torch.float64).to(self.weight.device)
+            lengths = torch.linalg.vector_norm(noise, dim=1, keepdim=True)
+            weights[place] = self.weight + self.strength * norms * noise / lengths
+        return weights
+
+
+def size_of(num_weights: int, copies: int) -> int:
+    """Bytes of the weights of all copies in float64."""
+    return 8 * num_weights * copies

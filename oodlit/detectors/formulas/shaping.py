@@ -2,7 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Set as AbstractSet
-from typing import TypeGuard, final
+from typing import TypeAlias, TypeGuard, final
 
 import torch
 from jaxtyping import Bool, Float
@@ -14,32 +14,40 @@ from oodlit.detectors.contract.registry import detector_hint
 from oodlit.detectors.formulas.softmax import logsumexp_
 from oodlit.detectors.statistics import Statistics
 from oodlit.errors import InvalidArgumentError, RequirementError
-from oodlit.outputs import BackboneFacts, Head, Outputs
+from oodlit.outputs import BackboneFacts, Features, Head, Logits, Outputs, Scores
 from oodlit.shares import exact_number
 
 LARGEST_EXPONENT = 500.0
 """Bound on the exponent of a factor of the features: logits stay finite in float64."""
 
 
+Shaped: TypeAlias = tuple[Features, Scores | None]
+"""New features, and the logarithm of a factor of each row (None = 1)."""
+
+
 class Shaping(Detector):
     """A change of the features, or of the head, before another detector scores the new logits.
 
-    Subclasses fill in `_prepare` and `_shape`, and store the detector that scores as `then` (None = `Energy()`).
+    Subclasses fill in `_shape`, and `_prepare` where there is a state.
+
+    Args:
+        then: What scores the new logits, None = `Energy()`.
     """
 
+    needs = frozenset({"features", "head"})
+    invariances = frozenset({"class_permutation"})
     then: Detector | None
     """What scores the new logits; None = `Energy()`."""
-    weight: Tensor
-    bias: Tensor
 
-    @abstractmethod
-    def _prepare(self, statistics: Statistics, head: Head) -> None:
+    def __init__(self, then: Detector | None = None) -> None:
+        super().__init__()
+        self.then = self._check_then(then)
+
+    def _prepare(self, statistics: Statistics, head: Head) -> None:  # most have a state, two have none
         """Derive the state; the buffers `weight` and `bias` hold the head already and may be replaced."""
 
     @abstractmethod
-    def _shape(
-        self, features: Float[Tensor, "batch features"]
-    ) -> tuple[Float[Tensor, "batch features"], Float[Tensor, " batch"] | None]:
+    def _shape(self, features: Features) -> Shaped:
         """New features, and the logarithm of a factor of each row (None = 1)."""
 
     @final
@@ -50,7 +58,7 @@ class Shaping(Detector):
         self._prepare(statistics, head)
 
     @final
-    def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
+    def _score(self, outputs: Outputs) -> Scores:
         features, exponents = self._shape(outputs.require("features"))
         # exp of a ratio of sums soon leaves float32: multiply the logits, not the features, and in float64.
         factors = None if exponents is None else exponents.double().clamp(max=LARGEST_EXPONENT).exp()[:, None]
@@ -62,9 +70,7 @@ class Shaping(Detector):
         return logsumexp_(logits) if self.then is None else self.then.score(Outputs(logits, shaped))
 
     @final
-    def _affine(
-        self, features: Float[Tensor, "batch features"], bias: Float[Tensor, " classes"] | None = None
-    ) -> Float[Tensor, "batch classes"]:
+    def _affine(self, features: Features, bias: Float[Tensor, " classes"] | None = None) -> Logits:
         dtype = torch.promote_types(features.dtype, self.weight.dtype)
         offset = self.weight.new_zeros(()) if bias is None else bias
         logits = torch.addmm(offset.to(dtype), features.to(dtype), self.weight.T.to(dtype))
@@ -99,7 +105,7 @@ def non_negative_features(detector: object, facts: BackboneFacts) -> str:
     return f"assumes non-negative features; those of {facts.name} are signed" if facts.signed_features else ""
 
 
-def check_non_negative(owner: object, features: Float[Tensor, "batch features"]) -> None:
+def check_non_negative(owner: object, features: Features) -> None:
     """Raise if a feature is negative.
 
     Raises:
@@ -123,7 +129,7 @@ def num_kept(width: int, percentile: float) -> int:
     return max(1, width - round(width * exact / 100))
 
 
-def largest_mask(values: Float[Tensor, "batch features"], k: int) -> Bool[Tensor, "batch features"]:
+def largest_mask(values: Features, k: int) -> Bool[Tensor, "batch features"]:
     """True at exactly the k largest entries of each row; among equal entries the first ones.
 
     Example:

@@ -6,13 +6,12 @@ numbers. All exponentials are those of one softmax, which is faster than `exp` o
 """
 
 import torch
-from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.outputs import Outputs
+from oodlit.outputs import Logits, Outputs, Scores
 
 
-def log_max_probability(logits: Float[Tensor, "batch classes"]) -> Float[Tensor, " batch"]:
+def log_max_probability(logits: Logits) -> Scores:
     """Log max_c softmax(z)_c.
 
     Example:
@@ -22,7 +21,7 @@ def log_max_probability(logits: Float[Tensor, "batch classes"]) -> Float[Tensor,
     return -odds_against(Outputs(logits)).log1p()
 
 
-def logsumexp_(logits: Float[Tensor, "batch classes"]) -> Float[Tensor, " batch"]:
+def logsumexp_(logits: Logits) -> Scores:
     """Log-sum-exp as `Outputs.logsumexp` forms it, for logits that nobody else reads: their memory is written over.
 
     Example:
@@ -33,12 +32,12 @@ def logsumexp_(logits: Float[Tensor, "batch classes"]) -> Float[Tensor, " batch"
     return largest - torch.softmax(logits, dim=1, out=logits).amax(dim=1).log()
 
 
-def log_softmax(outputs: Outputs) -> Float[Tensor, "batch classes"]:
+def log_softmax(outputs: Outputs) -> Logits:
     """Log p of every class; once per batch."""
     return outputs.memo("log_softmax", lambda: gaps(outputs) - odds_against(outputs).log1p()[:, None])
 
 
-def log_complements(outputs: Outputs) -> Float[Tensor, "batch classes"]:
+def log_complements(outputs: Outputs) -> Logits:
     """log(1 - p) of every class; once per batch."""
 
     def compute() -> Tensor:
@@ -49,7 +48,7 @@ def log_complements(outputs: Outputs) -> Float[Tensor, "batch classes"]:
     return outputs.memo("log_complements", compute)
 
 
-def negative_entropy(outputs: Outputs) -> Float[Tensor, " batch"]:
+def negative_entropy(outputs: Outputs) -> Scores:
     """Sum of p log p; 0 log 0 = 0; once per batch."""
 
     def compute() -> Tensor:
@@ -58,7 +57,7 @@ def negative_entropy(outputs: Outputs) -> Float[Tensor, " batch"]:
     return outputs.memo("negative_entropy", compute)
 
 
-def gaps(outputs: Outputs) -> Float[Tensor, "batch classes"]:
+def gaps(outputs: Outputs) -> Logits:
     """Z - z_max, finite; once per batch."""
 
     def compute() -> Tensor:
@@ -68,7 +67,7 @@ def gaps(outputs: Outputs) -> Float[Tensor, "batch classes"]:
     return outputs.memo("logit_gaps", compute)
 
 
-def odds_against(outputs: Outputs) -> Float[Tensor, " batch"]:
+def odds_against(outputs: Outputs) -> Scores:
     """(1 - p_max) / p_max; once per batch."""
 
     def compute() -> Tensor:

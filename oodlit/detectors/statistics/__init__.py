@@ -4,38 +4,29 @@ A statistic is a `torchmetrics.Metric`, so it can be updated with any cut of the
 moved and reset. `synchronize` makes the statistics of all processes equal to those of a single one.
 """
 
-from oodlit.detectors.statistics.base import Statistic, Statistics, synchronize
-from oodlit.detectors.statistics.class_moments import ClassMoments, Moments, UnitMoments
-from oodlit.detectors.statistics.class_probabilities import ClassProbabilities
-from oodlit.detectors.statistics.class_scatter import ClassCovariances, ClassVariances
-from oodlit.detectors.statistics.feature_bank import FeatureBank
-from oodlit.detectors.statistics.fourier_moments import fourier_features, fourier_map, fourier_moments
-from oodlit.detectors.statistics.hashes import hash_rows, hash_strings
-from oodlit.detectors.statistics.labels import train_labels
-from oodlit.detectors.statistics.means import CorrectMeans, FeatureMean, PredictedMeans
-from oodlit.detectors.statistics.samples import HiddenSample, TrainSample, channel_means
+from oodlit.detectors.statistics.base import Statistic as Statistic
+from oodlit.detectors.statistics.base import Statistics as Statistics
+from oodlit.detectors.statistics.base import synchronize as synchronize
+from oodlit.detectors.statistics.class_moments import ClassMoments as ClassMoments
+from oodlit.detectors.statistics.class_moments import Moments as Moments
+from oodlit.detectors.statistics.class_moments import UnitMoments as UnitMoments
+from oodlit.detectors.statistics.class_probabilities import ClassProbabilities as ClassProbabilities
+from oodlit.detectors.statistics.class_scatter import ClassCovariances as ClassCovariances
+from oodlit.detectors.statistics.class_scatter import ClassVariances as ClassVariances
+from oodlit.detectors.statistics.feature_bank import FeatureBank as FeatureBank
+from oodlit.detectors.statistics.fourier_moments import fourier_features as fourier_features
+from oodlit.detectors.statistics.fourier_moments import fourier_map as fourier_map
+from oodlit.detectors.statistics.fourier_moments import fourier_moments as fourier_moments
+from oodlit.detectors.statistics.hashes import hash_rows as hash_rows
+from oodlit.detectors.statistics.hashes import hash_strings as hash_strings
+from oodlit.detectors.statistics.labels import train_labels as train_labels
+from oodlit.detectors.statistics.means import CorrectMeans as CorrectMeans
+from oodlit.detectors.statistics.means import FeatureMean as FeatureMean
+from oodlit.detectors.statistics.means import PredictedMeans as PredictedMeans
+from oodlit.detectors.statistics.samples import HiddenSample as HiddenSample
+from oodlit.detectors.statistics.samples import ScalarSample as ScalarSample
+from oodlit.detectors.statistics.samples import TrainSample as TrainSample
+from oodlit.detectors.statistics.samples import channel_means as channel_means
+from oodlit.detectors.statistics.samples import shares_below as shares_below
 
-__all__ = [
-    "ClassCovariances",
-    "ClassMoments",
-    "ClassProbabilities",
-    "ClassVariances",
-    "CorrectMeans",
-    "FeatureBank",
-    "FeatureMean",
-    "HiddenSample",
-    "Moments",
-    "PredictedMeans",
-    "Statistic",
-    "Statistics",
-    "TrainSample",
-    "UnitMoments",
-    "channel_means",
-    "fourier_features",
-    "fourier_map",
-    "fourier_moments",
-    "hash_rows",
-    "hash_strings",
-    "synchronize",
-    "train_labels",
-]
+__all__ = [name for name, value in sorted(vars().items()) if getattr(value, "__module__", "").startswith(__name__)]

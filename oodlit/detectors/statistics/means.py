@@ -5,7 +5,7 @@ from torch import Tensor
 
 from oodlit.checks import all_finite
 from oodlit.detectors.statistics.labels import train_labels
-from oodlit.detectors.statistics.sums import Sums
+from oodlit.detectors.statistics.sums import PredictedSums, Sums
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 
@@ -124,45 +124,22 @@ class CorrectMeans(Sums):
         return self.class_sums.sum(dim=0) / self.seen
 
 
-class PredictedMeans(Sums):
+class PredictedMeans(PredictedSums):
     """Mean feature of the images that are predicted as each class, in float64; needs no labels.
 
     Memory: C x D doubles.
     """
 
     needs = frozenset({"features", "logits"})
-    class_counts: Tensor
-    class_sums: Tensor
 
-    def __init__(self) -> None:
-        counts, sums = torch.zeros(0, dtype=torch.int64), torch.zeros(0, 0, dtype=torch.float64)
-        super().__init__(class_counts=counts, class_sums=sums)
-
-    def accumulate(self, outputs: Outputs) -> None:
-        """Take in one batch."""
-        features, num_classes = outputs.require("features").double(), outputs.require("logits").shape[1]
-        self.allocate({"class_counts": (num_classes,), "class_sums": (num_classes, features.shape[1])}, features.device)
-        self.class_counts += torch.bincount(outputs.predictions, minlength=num_classes)
-        self.class_sums.index_add_(0, outputs.predictions, features)
+    @staticmethod
+    def rows_of(outputs: Outputs) -> Tensor:
+        """The features."""
+        return outputs.require("features").double()
 
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
         """Memory of the state."""
         return 8 * num_classes * width
-
-    @property
-    def num_samples(self) -> int:
-        """Number of training images seen."""
-        return int(self.class_counts.sum())
-
-    @property
-    def counts(self) -> Tensor:
-        """Images predicted as each class, int64, shape (classes,)."""
-        return self.class_counts
-
-    @property
-    def means(self) -> Tensor:
-        """Mean feature per predicted class, (classes, features); rows of never predicted classes are NaN."""
-        return self.class_sums / self.class_counts[:, None]
 
     @property
     def mean(self) -> Tensor:

@@ -1,9 +1,11 @@
-"""Samples of the training images: their outputs, or means of their hidden activations."""
+"""Samples of the training images: their outputs, means of their hidden activations, or numbers that detectors form."""
 
-from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from typing import Any, ClassVar, Literal, TypeAlias
 
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.detectors.statistics.smallest_hashes import SmallestHashes
@@ -12,6 +14,8 @@ from oodlit.outputs import Outputs
 
 FIELDS = ("logits", "max_logits", "logsumexp", "features")
 """Of `Outputs`; what `TrainSample` can keep besides labels."""
+Scalar: TypeAlias = "Callable[[Outputs], Tensor]"
+"""Gives a number for every image of a batch, shape (batch,); equal ones have the same hash."""
 OF_LOGITS = frozenset({"max_logits", "logsumexp"})
 """Fields that need no column where the logits are kept."""
 
@@ -95,6 +99,53 @@ class HiddenSample(SmallestHashes):
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
         """Memory of the state at its peak, if a layer has as many channels as there are features."""
         return self._bytes_at_peak(num_train, 4 * width * len(self.layers) + 16)
+
+
+class ScalarSample(SmallestHashes):
+    """Numbers that detectors form of an image, of a sample of the training images: how usual a number is.
+
+    A detector that reads it has the function that forms the number as its attribute `scalar`. What is equal is formed
+    once for all detectors, also where it takes further passes of the network.
+
+    Args:
+        scalars: The functions, by any name.
+        rows: How many images to keep; all of them if there are fewer.
+    """
+
+    needs = frozenset({"logits", "features", "images", "model"})
+    default_rows: ClassVar[int] = 5000
+
+    def __init__(self, scalars: Iterable[Scalar], rows: int = default_rows) -> None:
+        super().__init__(rows)
+        self.scalars = tuple(dict.fromkeys(scalars))
+
+    @classmethod
+    def for_detectors(cls, detectors: Iterable[Any]) -> "ScalarSample":
+        """The numbers that the detectors ask for."""
+        return cls(d.scalar for d in detectors)
+
+    def rows_of(self, outputs: Outputs) -> dict[str, Tensor]:
+        """A column for every function, float64."""
+        numbers = (outputs.memo(scalar, partial(scalar, outputs)).double() for scalar in self.scalars)
+        return {f"scalar {place}": column for place, column in enumerate(numbers)}
+
+    def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
+        """Memory of the state at its peak."""
+        return self._bytes_at_peak(num_train, 8 * len(self.scalars) + 8)
+
+    def values(self, scalar: Scalar) -> Tensor:
+        """The numbers of the kept images, ascending, float64, on the CPU."""
+        return self.column(f"scalar {self.scalars.index(scalar)}").sort().values
+
+
+def shares_below(sample: Float[Tensor, " images"], values: Float[Tensor, " batch"]) -> Float[Tensor, " batch"]:
+    """The share of an ascending sample that is not above each value: its empirical distribution function.
+
+    Example:
+        >>> shares_below(torch.tensor([1.0, 2.0, 2.0, 5.0]), torch.tensor([0.0, 2.0, 9.0])).tolist()
+        [0.0, 0.75, 1.0]
+    """
+    return torch.searchsorted(sample, values.to(sample.dtype).contiguous(), right=True) / len(sample)
 
 
 def _fields(detector: Any) -> frozenset[str]:

@@ -23,6 +23,8 @@ class SmallestHashes(Statistic):
 
     The hash decides, not the position: any batch size, order, number of workers and of processes keeps the same rows,
     and the rows come out in the same order. Where all are kept and none asks for the order, they stay as they came.
+    Once there are enough, `rows_of` is asked only for images that may still be kept: 5000 of 1.28 million ask for about
+    45 000.
     """
 
     rows_at_a_time = None
@@ -38,12 +40,13 @@ class SmallestHashes(Statistic):
         self.seen: Tensor
         self.add_state("seen", torch.zeros((), dtype=torch.int64), dist_reduce_fx=None)
         self._store = RowStore()
+        self._largest: int | None = None
         self._handed_out: dict[str, tuple[weakref.ref[Tensor], int]] = {}
 
     def reset(self) -> None:
         """Forget everything."""
         super().reset()
-        self._store = RowStore()
+        self._store, self._largest = RowStore(), None
 
     @abstractmethod
     def rows_of(self, outputs: Outputs) -> dict[str, Tensor]:
@@ -54,16 +57,22 @@ class SmallestHashes(Statistic):
         left = len(outputs)
         for start in range(0, len(outputs), ROWS):
             part = outputs if left <= ROWS and start == 0 else outputs.select(slice(start, start + ROWS))
+            left -= len(part)
+            self.seen += len(part)
+            hashes = hash_rows(part) if self.ordered else None
+            if hashes is not None and self._largest is not None:  # what cannot be kept is not computed
+                small = hashes <= self._largest
+                part, hashes = (part, hashes) if bool(small.all()) else (part.select(small), hashes[small])
+            if not len(part):
+                continue
             columns = {name: value.detach().cpu() for name, value in self.rows_of(part).items()}
-            columns |= {"hash": hash_rows(part)} if self.ordered else {}
+            columns |= {} if hashes is None else {"hash": hashes}
             shapes = {name: tuple(value.shape[1:]) for name, value in columns.items()}
             if shapes != (self._store.shapes or shapes):
                 raise InvalidArgumentError(
                     f"{type(self).__name__}: a batch has other shapes than those before: {shapes}"
                 )
-            left -= len(part)
             self._store.append(columns, more=left if self.rows is None else min(left, 2 * self.rows))
-            self.seen += len(part)
             self._drop_surplus()
 
     def _drop_surplus(self) -> None:
@@ -83,6 +92,8 @@ class SmallestHashes(Statistic):
     def _compact(self) -> None:
         """Merge the rows into one block, sorted by hash and cut to `rows`."""
         self._store.merge(by="hash" if self.ordered else None, limit=self.rows)
+        if self.rows is not None and len(self._store) == self.rows:
+            self._largest = int(self._store.blocks[0]["hash"][-1])
 
     def _bytes_at_peak(self, num_train: int, bytes_per_row: int) -> int:
         """Memory while rows are merged: for the rows that came in (at most twice those kept), their copy, a page."""

@@ -1,5 +1,6 @@
 """What statistics share whose state is sums over the training images."""
 
+from abc import abstractmethod
 from collections.abc import Mapping
 from typing import TypeVar, final
 
@@ -9,6 +10,7 @@ from torch import Tensor
 from oodlit.checks import check_same_shape
 from oodlit.detectors.statistics.base import Statistic
 from oodlit.distributed import Group, all_sum, gather_objects
+from oodlit.outputs import Outputs
 
 S = TypeVar("S", bound="Sums")
 
@@ -61,3 +63,43 @@ class Sums(Statistic):
 
     def _state_shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: tuple(getattr(self, name).shape) for name in self._defaults}
+
+
+class PredictedSums(Sums):
+    """Sums of a row of numbers of every image, over the images that are predicted as each class, in float64."""
+
+    class_counts: Tensor
+    class_sums: Tensor
+
+    def __init__(self) -> None:
+        super().__init__(
+            class_counts=torch.zeros(0, dtype=torch.int64), class_sums=torch.zeros(0, 0, dtype=torch.float64)
+        )
+
+    @staticmethod
+    @abstractmethod
+    def rows_of(outputs: Outputs) -> Tensor:
+        """The rows of a batch, float64, (images, columns)."""
+
+    @final
+    def accumulate(self, outputs: Outputs) -> None:
+        """Take in one batch."""
+        rows, num_classes = self.rows_of(outputs), outputs.require("logits").shape[1]
+        self.allocate({"class_counts": (num_classes,), "class_sums": (num_classes, rows.shape[1])}, rows.device)
+        self.class_counts += torch.bincount(outputs.predictions, minlength=num_classes)
+        self.class_sums.index_add_(0, outputs.predictions, rows)
+
+    @property
+    def num_samples(self) -> int:
+        """Number of training images seen."""
+        return int(self.class_counts.sum())
+
+    @property
+    def counts(self) -> Tensor:
+        """Images predicted as each class, int64, shape (classes,)."""
+        return self.class_counts
+
+    @property
+    def means(self) -> Tensor:
+        """Mean row per predicted class, (classes, columns); rows of never predicted classes are NaN."""
+        return self.class_sums / self.class_counts[:, None]

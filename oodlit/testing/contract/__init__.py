@@ -1,4 +1,4 @@
-"""The checks, one file per group. A new one is a function `check_<clause>` there, and a name in its `__all__`."""
+"""The checks, one file per group. A new one is a function `check_<clause>` there, with `@clause`."""
 
 from oodlit.testing.clauses import Check
 from oodlit.testing.contract import (
@@ -16,6 +16,6 @@ __all__ = ["CHECKS"]
 
 _FILES = (declarations, degenerate, fits, invariances, processes, scores, sharing, side_effects)
 CHECKS: dict[str, Check] = {
-    name: getattr(file, name) for file in _FILES for name in file.__all__ if name.startswith("check_")
+    name: value for file in _FILES for name, value in vars(file).items() if name.startswith("check_")
 }
 """All checks by name."""

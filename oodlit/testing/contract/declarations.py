@@ -12,8 +12,6 @@ from oodlit.testing.clauses import Factory, MalformedError, clause
 from oodlit.testing.contract.invariances import INVARIANCES
 from oodlit.testing.problems import ProblemFactory
 
-__all__ = ["check_declarations", "malformed"]
-
 
 @clause(
     "declarations",
@@ -29,6 +27,8 @@ def check_declarations(factory: Factory, problem: ProblemFactory) -> None:
         raise MalformedError(wrong)
     unknown = sorted(detector.invariances - INVARIANCES.keys())
     assert not unknown, f"unknown invariances {unknown}; known: {', '.join(sorted(INVARIANCES))}"
+    unnamed = sorted(detector.tuned_presets - detector.presets.keys())
+    assert not unnamed, f"tuned_presets names {unnamed}, which are no presets: nothing would say that they were tuned"
     reference = getattr(detector, "reference", None)
     assert isinstance(reference, Reference), "reference is missing; give oodlit.detectors.Reference(title, ...)"
     empty = [n for n in ("title", "authors", "venue", "url") if not getattr(reference, n)]

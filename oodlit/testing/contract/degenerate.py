@@ -4,16 +4,13 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import torch
-from torch import Tensor
 
 from oodlit.errors import OodlitError
-from oodlit.outputs import Head, Outputs
+from oodlit.outputs import Head
 from oodlit.testing.clauses import Factory, clause, fitted_on_training_data
 from oodlit.testing.comparison import fitted
 from oodlit.testing.contract.scores import auroc_of
 from oodlit.testing.problems import Problem, ProblemFactory, select
-
-__all__ = ["check_degenerate_training", "check_logit_constant"]
 
 MIN_AUROC = 0.9
 """What must be left of the separation of the problem."""
@@ -48,15 +45,9 @@ def check_degenerate_training(factory: Factory, problem: ProblemFactory) -> None
             last = scores
 
 
-def _without_units(data: Problem) -> Problem:
-    """Units that no class uses are zero in training and have no weight in the head."""
-    used = data.head.weight.amax(dim=0) > 0.5
-    return _changed(data, lambda x: x * used, Head(data.head.weight * used, data.head.offset))
-
-
 def _constant_feature(data: Problem) -> Problem:
     first = (torch.arange(data.head.width) == 0).float()
-    return _changed(data, lambda x: x * (1 - first) + 3 * first, data.head)
+    return data.with_features(lambda x: x * (1 - first) + 3 * first, data.head)
 
 
 def _few_images(data: Problem) -> Problem:
@@ -71,19 +62,11 @@ def _equal_images(data: Problem) -> Problem:
 
 
 _FAULTS: dict[str, Callable[[Problem], Problem]] = {
-    "dead units": _without_units,
+    "dead units": Problem.without_unused_features,
     "a constant feature": _constant_feature,
     "fewer images than dimensions": _few_images,
     "images that are all alike": _equal_images,
 }
-
-
-def _changed(data: Problem, change: Callable[[Tensor], Tensor], head: Head) -> Problem:
-    def changed(outputs: Outputs) -> Outputs:
-        x = change(outputs.require("features"))
-        return replace(outputs, features=x, logits=head(x))
-
-    return replace(data, train=changed(data.train), id=changed(data.id), ood=changed(data.ood), head=head)
 
 
 @clause(
@@ -108,8 +91,4 @@ def _with_constant(data: Problem, constant: float) -> Problem:
     with torch.no_grad():
         linear.bias.add_(constant)  # type: ignore[operator]  # of a linear layer
     head = Head(data.head.weight, data.head.offset + constant)
-
-    def shifted(outputs: Outputs) -> Outputs:
-        return replace(outputs, logits=outputs.require("logits") + constant)
-
-    return replace(data, train=shifted(data.train), id=shifted(data.id), ood=shifted(data.ood), head=head)
+    return data.mapped(lambda outputs: replace(outputs, logits=outputs.require("logits") + constant), head)

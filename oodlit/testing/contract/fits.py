@@ -16,16 +16,6 @@ from oodlit.testing.contract.invariances import rename_classes
 from oodlit.testing.problems import Problem, ProblemFactory, cut, select
 from oodlit.testing.shorten import shorten
 
-__all__ = [
-    "check_batches_in_fit",
-    "check_merged_halves",
-    "check_missing_class",
-    "check_one_class",
-    "check_one_image_per_class",
-    "check_refit",
-    "check_unfitted",
-]
-
 
 def _needs_a_fit(detector: Detector) -> str:
     needs_fit = detector.required_statistics or "head" in detector.required_needs

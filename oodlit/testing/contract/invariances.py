@@ -11,18 +11,6 @@ from oodlit.testing.clauses import Check, Factory, clause, declares, examples
 from oodlit.testing.comparison import assert_same_ranking, assert_same_scores, fitted
 from oodlit.testing.problems import Problem, ProblemFactory
 
-__all__ = [
-    "check_class_permutation",
-    "check_feature_affine",
-    "check_feature_rotation",
-    "check_feature_scale",
-    "check_larger_residual_is_worse",
-    "check_logit_shift",
-    "check_logit_shift_equivariance",
-    "check_mean_is_best",
-    "rename_classes",
-]
-
 INVARIANCES = {
     "logit_shift": "Adding a constant to all logits of an image leaves its score.",
     "logit_shift_equivariance": "Adding a constant to all logits of an image adds it to the score.",
@@ -157,7 +145,7 @@ def check_mean_is_best(factory: Factory, problem: ProblemFactory) -> None:
 @_invariance("larger_residual_is_worse")
 def check_larger_residual_is_worse(factory: Factory, problem: ProblemFactory) -> None:
     """Let features grow that training and head never use, while the logits stay."""
-    data = _without_unused_features(problem())
+    data = problem().without_unused_features()
     detector = fitted(factory, data)
     unused = data.head.weight.abs().amax(dim=0) == 0
     direction = unused.float() * torch.linspace(0.5, 1.5, data.head.width)
@@ -180,12 +168,7 @@ def _map_features(data: Problem, matrix: Tensor, shift: Tensor) -> Problem:
     """Features x -> x matrix + shift; the head changes along, so that all logits stay."""
     weight = data.head.weight.double() @ torch.linalg.inv(matrix).T
     head = Head(weight, data.head.offset.double() - weight @ shift)
-
-    def mapped(outputs: Outputs) -> Outputs:
-        x = outputs.require("features").double() @ matrix + shift
-        return replace(outputs, features=x)
-
-    return replace(data, train=mapped(data.train), id=mapped(data.id), ood=mapped(data.ood), head=head)
+    return data.mapped(lambda o: replace(o, features=o.require("features").double() @ matrix + shift), head)
 
 
 def rename_classes(data: Problem, order: Tensor) -> Problem:
@@ -203,16 +186,4 @@ def rename_classes(data: Problem, order: Tensor) -> Problem:
         return replace(outputs, logits=outputs.require("logits")[:, order], labels=new)
 
     head = Head(data.head.weight[order], data.head.offset[order])
-    return replace(data, train=renamed(data.train), id=renamed(data.id), ood=renamed(data.ood), head=head)
-
-
-def _without_unused_features(data: Problem) -> Problem:
-    """The features that no class uses are zero in training and in the head."""
-    used = data.head.weight.amax(dim=0) > 0.5
-    head = Head(data.head.weight * used, data.head.offset)
-
-    def cleaned(outputs: Outputs) -> Outputs:
-        x = outputs.require("features") * used
-        return replace(outputs, features=x, logits=head(x))
-
-    return replace(data, train=cleaned(data.train), id=cleaned(data.id), ood=cleaned(data.ood), head=head)
+    return data.mapped(renamed, head)

@@ -5,8 +5,6 @@ from oodlit.testing.comparison import assert_same_scores
 from oodlit.testing.launch import LaunchResult, launch
 from oodlit.testing.problems import ProblemFactory
 
-__all__ = ["check_saved", "check_two_processes"]
-
 
 @clause(
     "saved",

@@ -14,17 +14,6 @@ from oodlit.testing.comparison import assert_same_scores, fitted
 from oodlit.testing.problems import Problem, ProblemFactory, cut, select
 from oodlit.testing.shorten import shorten
 
-__all__ = [
-    "check_batches_in_score",
-    "check_confidence",
-    "check_finite_on_extremes",
-    "check_half_precision",
-    "check_higher_is_id",
-    "check_inference_mode",
-    "check_nan_is_refused",
-    "check_score_form",
-]
-
 MIN_AUROC = 0.95
 
 
@@ -58,8 +47,7 @@ def auroc_of(scores: Tensor, is_id: Tensor) -> float:
 
 
 def _on(data: Problem, device: str) -> Problem:
-    parts = {name: getattr(data, name).to(device) for name in ("train", "id", "ood", "head")}
-    return replace(data, **parts)
+    return data.mapped(lambda outputs: outputs.to(device), data.head.to(device))
 
 
 @clause("higher-is-id", "A higher score means more in-distribution.")
@@ -227,7 +215,7 @@ def _passed_again(data: Problem) -> Problem:
     def again(outputs: Outputs) -> Outputs:
         return data.model.outputs(outputs.require("images").clone(), labels=outputs.labels, keys=outputs.keys)
 
-    return replace(data, train=again(data.train), id=again(data.id), ood=again(data.ood))
+    return data.mapped(again)
 
 
 def _fit_and_score(factory: Factory, data: Problem) -> tuple[Detector, Tensor]:

@@ -16,8 +16,6 @@ from oodlit.testing.comparison import assert_same_scores, fit_on, fitted
 from oodlit.testing.problems import Problem, ProblemFactory, select
 from oodlit.testing.shorten import shorten
 
-__all__ = ["check_layouts", "check_shared_tensors"]
-
 _DERIVED = (
     "predictions",
     "max_logits",
@@ -135,4 +133,4 @@ def _arranged(data: Problem, arrange: Callable[[Tensor], Tensor]) -> Problem:
         hidden = {n: arrange(v) if v.ndim == 4 else v for n, v in (outputs.hidden or {}).items()}
         return replace(outputs, hidden=hidden)
 
-    return replace(data, train=arranged(data.train), id=arranged(data.id), ood=arranged(data.ood))
+    return data.mapped(arranged)

@@ -13,8 +13,6 @@ from oodlit.testing.clauses import Factory, clause
 from oodlit.testing.comparison import assert_same_scores, fit_on, fitted
 from oodlit.testing.problems import ProblemFactory
 
-__all__ = ["check_needs_are_enough", "check_outputs_unchanged", "check_random_state", "check_settings_frozen"]
-
 _FIELDS = ("logits", "features", "images", "labels", "groups")
 
 

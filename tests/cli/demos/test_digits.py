@@ -32,6 +32,9 @@ def test_every_detector_is_scored_or_explained(demo: tuple[Path, str]) -> None:
     assert {*results.detectors, *explained} == set(detectors())
     assert all(explained.values())
     assert len(results.detectors) >= 25
+    for of_each in ("ms_per_image", "overview"):
+        assert set(results.detectors) <= set(results.run[of_each])
+    assert all(results.run["ms_per_image"][name] > 0 for name in results.detectors)
 
 
 def test_table_shows_what_was_measured(demo: tuple[Path, str]) -> None:

@@ -1,0 +1,27 @@
+"""OpenOOD's public board of ImageNet-1k."""
+
+from oodlit.results.published.table import PublishedTable
+
+OPENOOD = PublishedTable(
+    name="openood_imagenet1k",
+    source="J. Zhang et al., OpenOOD v1.5: Enhanced Benchmark for Out-of-Distribution Detection, board of July 2025",
+    url="https://github.com/Jingkang50/OpenOOD",
+    tables="ImageNet-1k board (MIT), post-hoc detectors on torchvision's V1 weights; MDS++ and RMDS++ from its later"
+    " data. 'full-spectrum': ImageNet-V2, -C and -R count as ID",
+    rule="AUROC of each set against ImageNet-val, all images of a set pooled, then the mean over the sets: near is"
+    " SSB-hard and NINCO, far is iNaturalist, Textures and OpenImage-O",
+    file="openood_imagenet1k.csv",
+    detectors={
+        "TempScale": "TemperatureScaledMSP",
+        "MDS": "Mahalanobis",
+        "RMDS": "RelativeMahalanobis",
+        "MDS++": "MahalanobisPlusPlus",
+        "RMDS++": "RelativeMahalanobisPlusPlus",
+        "EBO": "Energy",
+        "MLS": "MaxLogit",
+        "KLM": "KLMatching",
+        "WeiPer+KLD": "WeiPer",
+        "NAC": "",  # of four layers; ours reads the last features alone
+    },
+)
+"""Near and far AUROC; the detector's settings are those of the board, some chosen on OOD validation data."""

@@ -1,0 +1,129 @@
+"""A published table of OOD detectors: whose it is, by which rule its figures are formed, and the figures."""
+
+import csv
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import NamedTuple
+
+from oodlit.errors import UnknownNameError
+
+
+class PublishedFigure(NamedTuple):
+    """One figure.
+
+    Args:
+        model: The network, as printed.
+        detector: As printed; empty for a fact of the network alone.
+        dataset: What was told apart from the ID images, or what they are.
+        metric: The name in `oodlit.results.glossary`.
+        value: 0..1.
+    """
+
+    model: str
+    detector: str
+    dataset: str
+    metric: str
+    value: float
+
+
+@dataclass(frozen=True)
+class PublishedTable:
+    """A table, with its figures in a CSV file of this folder: model, detector, dataset, metric, value in percent.
+
+    A further one is a file that describes it, its CSV file, and a line in the export list of this folder.
+
+    Args:
+        name: The name here.
+        source: Authors, title, venue, year.
+        url: Where it can be read.
+        tables: Where in the source the figures stand, and what was left out.
+        rule: How a figure is formed. Figures of different rules are no comparison.
+        file: Name of the CSV file.
+        detectors: Printed name -> class name, where they differ by more than case and punctuation; "" = none of ours,
+            although the name is the same.
+    """
+
+    name: str
+    source: str
+    url: str
+    tables: str
+    rule: str
+    file: str
+    detectors: Mapping[str, str] = field(default_factory=dict)
+
+    def figures(self) -> tuple[PublishedFigure, ...]:
+        """All figures, in the order of the file."""
+        return _read(self.file)
+
+    def printed_as(self, detector: str) -> list[str]:
+        """Printed names of a detector, of its forms too ("AdaSCALE-A" is one of "AdaSCALE"), in the order of the file.
+
+        Args:
+            detector: Class name.
+
+        Example:
+            >>> from oodlit.results.published import OPENOOD
+            >>> OPENOOD.printed_as("RelativeMahalanobis"), OPENOOD.printed_as("NECO")
+            (['RMDS'], [])
+        """
+        printed = dict.fromkeys(figure.detector for figure in self.figures() if figure.detector)
+        return [name for name in printed if _plain(detector) in self._plain_names(name)]
+
+    def value(self, detector: str, dataset: str, metric: str, *, model: str | None = None) -> float | None:
+        """A figure, or for `model=None` the mean over the models; None if it was not published.
+
+        Args:
+            detector: As printed.
+            dataset: As in the file.
+            metric: The name in the glossary.
+            model: As printed. The mean is over all models with figures for every detector, see `models`.
+
+        Raises:
+            UnknownNameError: The table has no figure of this model.
+
+        Example:
+            >>> from oodlit.results.published import OPENOOD
+            >>> OPENOOD.value("SCALE", "far", "auroc", model="ResNet50")
+            0.9653
+        """
+        known = dict.fromkeys(figure.model for figure in self.figures())
+        if model is not None and model not in known:
+            raise UnknownNameError.of(f"model of {self.name}", model, known)
+        asked = {model} if model is not None else set(self.models())
+        of = (detector, dataset, metric)
+        found = {f.model: f.value for f in self.figures() if (f.detector, f.dataset, f.metric) == of}
+        if not asked or not asked <= found.keys():
+            return None
+        return round(sum(found[name] for name in sorted(asked)) / len(asked), 7)
+
+    def models(self) -> list[str]:
+        """Models with figures for every detector of the table, over which means are taken."""
+        printed = {f.detector for f in self.figures() if f.detector}
+        complete: dict[str, set[str]] = {}
+        for figure in self.figures():
+            complete.setdefault(figure.model, set()).add(figure.detector)
+        return [model for model, seen in complete.items() if printed <= seen]
+
+    def _plain_names(self, printed: str) -> set[str]:
+        """Of the class that a printed name may mean: as mapped, as it stands, and without the form behind a dash."""
+        if printed in self.detectors:
+            return {_plain(self.detectors[printed])} - {""}
+        return {_plain(printed), _plain(printed.rpartition("-")[0])} - {""}
+
+
+@cache
+def _read(file: str) -> tuple[PublishedFigure, ...]:
+    text = (resources.files("oodlit.results.published") / file).read_text(encoding="utf-8")
+    rows = csv.DictReader(text.splitlines())
+    # Rounded: 74.77 / 100 is 0.7476999999999999.
+    return tuple(
+        PublishedFigure(r["model"], r["detector"], r["dataset"], r["metric"], round(float(r["value"]) / 100, 7))
+        for r in rows
+    )
+
+
+def _plain(name: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", name.lower())
