@@ -82,10 +82,11 @@ class ImageRows:
 
     def state(self) -> dict[str, Any]:
         """All that was taken in, as plain values and tensors."""
+        integers, scores = self._joined()
         return {
             "keys": self.keys,
-            "integers": torch.cat([torch.zeros(0, 3, dtype=torch.int64), *self.integers]),
-            "scores": torch.cat([torch.zeros(0, len(self.detectors), dtype=torch.float64), *self.scores]),
+            "integers": integers,
+            "scores": scores,
             "masked_correct": self.masked_correct,
         }
 

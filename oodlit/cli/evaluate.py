@@ -36,6 +36,7 @@ def evaluate(
     tpr: float = 0.95,
     rule: Literal["attained", "interpolated"] = "attained",
     strict: bool = False,
+    again: bool = False,
     seed: int = 0,
     resolved_config: str = "",
 ) -> None:
@@ -54,7 +55,7 @@ def evaluate(
             docs/features.md
         cache: a folder: features are recorded there, and later runs read them in place of the backbone
         cache_dtype: how they are recorded
-        out: folder for results, scores, fitted detectors and the page; results of an earlier run there are replaced
+        out: folder for results, scores, fitted detectors and the page; results of another run there are replaced
         head: name of the final linear layer; found by itself for timm's networks
         weights: a checkpoint file; for a timm name also "hub" or "none" (random weights)
         accelerator: auto, cpu or gpu
@@ -67,6 +68,8 @@ def evaluate(
         tpr: share of ID images that the threshold keeps
         rule: how the threshold is taken
         strict: stop if a detector does not apply, instead of leaving it out with the reason
+        again: start anew; without it a run that was killed goes on where it was, and one that has come to its end is
+            not repeated
         seed: of everything random, such as MC-dropout
         resolved_config: all of the above as YAML; filled in by the command line
     """
@@ -108,6 +111,7 @@ def evaluate(
         max_batches=max_batches,
         cache=cache,
         cache_dtype=cache_dtype,
+        again=again,
         evaluation={"tpr": tpr, "rule": rule, "strict": strict, "fitted": fitted},
         seed=seed,
         config=resolved_config,

@@ -17,9 +17,10 @@ from oodlit.cli.outcome import check_folder, is_first_process, print_outcome
 from oodlit.cli.quiet import RunProgress, quiet
 from oodlit.datamodules import OODDataModule
 from oodlit.detectors import Detector
-from oodlit.errors import InvalidArgumentError
+from oodlit.errors import InvalidArgumentError, RunIsCompleteError
 from oodlit.module import OODModule
 from oodlit.recorded.cache import FeatureCache, has_cache, open_cache
+from oodlit.results import Results
 
 
 def predict_and_print(
@@ -88,6 +89,7 @@ def run_evaluation(
     max_batches: int | None = None,
     cache: Path | None = None,
     cache_dtype: str = "float32",
+    again: bool = False,
     evaluation: Mapping[str, Any],
     seed: int = 0,
     config: str = "",
@@ -107,6 +109,7 @@ def run_evaluation(
         max_batches: Of each stream, as many images as fill so many batches of every device, spread over it; None = all.
         cache: Folder of features: recorded there by this run, or read from there in place of the network.
         cache_dtype: How features are recorded.
+        again: Start anew, also where the same run was killed or has come to its end in `out`.
         evaluation: Arguments of `OODDetection`.
         seed: Of everything random.
         config: The resolved configuration, kept in the record of the run.
@@ -120,7 +123,7 @@ def run_evaluation(
     """
     replaced = check_folder(out, fitted=evaluation.get("fitted"))
     if replaced:
-        _say(console, f"{out}: the results of an earlier run are replaced")
+        _say(console, f"{out}: results of an earlier run lie there; unless it is this one, they are replaced")
     data = data.with_loading(**loading)
     if max_batches is not None:
         data = data.with_loading(max_images=max_batches * data.batch_size * int(trainer.get("devices", 1)))
@@ -133,18 +136,27 @@ def run_evaluation(
     elif cache is not None:
         callbacks, more["train_thresholds"] = [FeatureCache(cache, dtype=cache_dtype)], True  # of all images
         _say(console, f"--cache {cache}: features are recorded there; runs with the same option will read them")
-    return predict_and_print(
-        module,
-        data,
-        detectors,
-        out=out,
-        trainer=trainer,
-        seed=seed,
-        record={"config": config} if config else None,
-        console=console,
-        callbacks=callbacks,
-        **more,
-    )
+    try:
+        return predict_and_print(
+            module,
+            data,
+            detectors,
+            out=out,
+            trainer=trainer,
+            seed=seed,
+            record={"config": config} if config else None,
+            console=console,
+            callbacks=callbacks,
+            resume=not again and not callbacks,  # a cache is of a whole run
+            **more,
+        )
+    except RunIsCompleteError:
+        _say(console, f"{out}: this run has come to its end before, and is not repeated; --again does")
+        if not is_first_process():
+            return None
+        if console is not None:
+            print_outcome(Results.load(out), console)
+        return out / "report.html"
 
 
 def _say(console: Console | None, text: str) -> None:

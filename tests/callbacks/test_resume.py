@@ -15,7 +15,7 @@ from oodlit.callbacks import OODDetection
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.thinning import thinned
-from oodlit.detectors import KNN, MSP, Energy, Mahalanobis, ReAct, RelativeMahalanobis, ViM
+from oodlit.detectors import KNN, MSP, Mahalanobis, ReAct, RelativeMahalanobis
 from oodlit.errors import DataError, RunIsCompleteError
 from tests.callbacks.support import make_module, make_streams, make_trainer
 from tests.callbacks.test_processes import start
@@ -25,7 +25,7 @@ BATCHES = {"train": 38, "val": 8, "far": 8, "tests": 2, "shifted": 3}
 
 
 def some_detectors() -> list:
-    return [MSP(), Energy(), Mahalanobis(), RelativeMahalanobis(), ViM(), KNN(k=5), ReAct()]
+    return [MSP(), Mahalanobis(), RelativeMahalanobis(), KNN(k=5), ReAct()]
 
 
 class KillAt:
@@ -78,7 +78,7 @@ def check_same(results: Results, whole: Results) -> None:
 
 
 @given(kill_at=st.integers(1, sum(BATCHES.values())), workers=st.sampled_from([0, 0, 2]))
-@settings(max_examples=8, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_killed_anywhere_it_ends_the_same(whole, tmp_path_factory, kill_at, workers):
     out = tmp_path_factory.mktemp("killed")
     run(out, kill_at=kill_at, num_workers=workers)

@@ -223,8 +223,24 @@ def test_earlier_results_are_replaced_and_that_is_said(
     assert run() == 0
     assert "are replaced" not in capsys.readouterr().out
     assert run(lambda config: config.update(detectors=["Energy"])) == 0
-    assert "the results of an earlier run are replaced" in capsys.readouterr().out
+    assert "unless it is this one, they are replaced" in " ".join(capsys.readouterr().out.split())
     assert Results.load(tmp_path / "out").detectors == ("energy",)
+
+
+def test_a_run_that_has_come_to_its_end_is_not_repeated(
+    run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run() == 0
+    first, written = capsys.readouterr().out, (tmp_path / "out" / "run.json").stat().st_mtime_ns
+    assert run() == 0
+    second = capsys.readouterr().out
+    assert "is not repeated; --again does" in " ".join(second.split())
+    assert (tmp_path / "out" / "run.json").stat().st_mtime_ns == written
+    assert [line for line in second.splitlines() if line.startswith("msp")] == [
+        line for line in first.splitlines() if line.startswith("msp")
+    ]
+    assert run(lambda config: config.update(again=True)) == 0
+    assert (tmp_path / "out" / "run.json").stat().st_mtime_ns > written
 
 
 def test_fitted_detectors_are_used_again(run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
