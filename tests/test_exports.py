@@ -16,6 +16,7 @@ PACKAGES = (
     "oodlit.errors",
     "oodlit.metrics",
     "oodlit.module",
+    "oodlit.objects",
     "oodlit.outputs",
     "oodlit.report",
     "oodlit.results",

@@ -36,9 +36,10 @@ ALLOWED = {
     "module": BASE | {"backbones"},
     "results": BASE | {"metrics", "results"},
     "report": BASE | {"metrics", "detectors", "results", "report"},
+    "objects": (ROOMS - {"module", "callbacks"}) | {"report", "objects"},
     "callbacks": ROOMS | {"report"},
     "testing": ROOMS | {"testing"},
-    "cli": ROOMS | {"report", "testing", "cli"},
+    "cli": ROOMS | {"report", "testing", "objects", "cli"},
     "__main__": {"cli"},
     "__init__": BASE | {"module", "results"},
 }

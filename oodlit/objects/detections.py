@@ -1,0 +1,291 @@
+"""The boxes that an object detector gives for some images: a box is a row of `Outputs`."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from oodlit.errors import InvalidArgumentError
+from oodlit.outputs import Outputs
+
+__all__ = ["Detections"]
+
+
+@dataclass(frozen=True, eq=False)
+class Detections:
+    """Boxes of some images; row i of every field but `keys` and `sizes` belongs to the same box.
+
+    An image without boxes is an image all the same: `keys` names every image, and counts are made from it. A box has
+    an identity, `dataset/image#index`, that no selection changes; the keys of `outputs` are these identities.
+
+    Args:
+        boxes: xmin, ymin, xmax, ymax in pixels of the original image, floating point, shape (boxes, 4).
+        confidence: The detector's own confidence, higher = surer, shape (boxes,).
+        image: Position in `keys` of the image of every box, shape (boxes,).
+        keys: `dataset/image` of all images, those without boxes too.
+        sizes: Width and height of all images in pixels, shape (images, 2); None = not known.
+        predictions: Index of the predicted ID class of every box, shape (boxes,). None = argmax of the logits, and -1
+            for every box where there are none.
+        outputs: Logits over the ID classes (no background), features and the like, a row per box; None = not known.
+        index: Number of the box within its image, as the detector counts, shape (boxes,). None = in the order of rows.
+
+    Raises:
+        InvalidArgumentError: Shapes or types do not fit, a key or a box occurs twice, a coordinate or a confidence is
+            not finite, or a box ends before it begins.
+
+    Example:
+        >>> found = Detections(torch.tensor([[0.0, 0, 4, 4], [1, 1, 3, 9]]), torch.tensor([0.9, 0.2]),
+        ...     torch.tensor([1, 1]), keys=["val/a", "val/b"], predictions=torch.tensor([3, 0]))
+        >>> found.box_keys, found.counts.tolist(), found.above(0.5).box_keys
+        (['val/b#0', 'val/b#1'], [0, 2], ['val/b#0'])
+    """
+
+    boxes: Tensor
+    confidence: Tensor
+    image: Tensor
+    keys: Sequence[str]
+    sizes: Tensor | None = None
+    predictions: Tensor | None = None
+    outputs: Outputs | None = None
+    index: Tensor | None = None
+
+    def __post_init__(self) -> None:
+        """Check shapes, types and values; fill in what follows from the rest."""
+        n = _float(self, "boxes", (-1, 4))
+        _float(self, "confidence", (n,))
+        _integers(self, "image", n)
+        object.__setattr__(self, "keys", tuple(self.keys))
+        _check_image_keys(self.keys)
+        if n and not 0 <= int(self.image.min()) <= int(self.image.max()) < len(self.keys):
+            raise InvalidArgumentError(
+                f"Detections: image holds {int(self.image.min())}..{int(self.image.max())};"
+                f" positions among the {len(self.keys)} keys are needed"
+            )
+        if self.sizes is not None:
+            sizes = torch.as_tensor(self.sizes)
+            if sizes.shape != (len(self.keys), 2) or sizes.dtype.is_floating_point:
+                raise InvalidArgumentError(
+                    f"Detections: sizes has shape {tuple(sizes.shape)} and dtype {sizes.dtype}; integers of shape"
+                    f" ({len(self.keys)}, 2), width and height of every image, are needed"
+                )
+            object.__setattr__(self, "sizes", sizes.long())
+        self._fill_index(n)
+        self._fill_rows(n)
+        ends = (self.boxes[:, 2:] < self.boxes[:, :2]).any(dim=1)
+        if bool(ends.any()):
+            first = int(ends.nonzero()[0])
+            raise InvalidArgumentError(
+                f"Detections: {int(ends.sum())} boxes end before they begin, first {self.box_keys[first]} with"
+                f" {self.boxes[first].tolist()}; (xmin, ymin, xmax, ymax) is needed, not width and height"
+            )
+
+    def _fill_index(self, n: int) -> None:
+        if self.index is None:
+            object.__setattr__(self, "index", _position_within(self.image))
+            return
+        _integers(self, "index", n)
+        pairs = torch.stack([self.image, self.index], dim=1)
+        if n and int(self.index.min()) < 0:
+            raise InvalidArgumentError("Detections: index holds negative numbers; boxes are counted from 0")
+        if twice := [pair for pair, count in Counter(map(tuple, pairs.tolist())).items() if count > 1]:
+            raise InvalidArgumentError(f"Detections: box {self.keys[twice[0][0]]}#{twice[0][1]} occurs twice")
+
+    def _fill_rows(self, n: int) -> None:
+        if self.outputs is not None:
+            if len(self.outputs) != n:
+                raise InvalidArgumentError(
+                    f"Detections: outputs have {len(self.outputs)} rows, but there are {n} boxes"
+                )
+            if self.outputs.keys is not None and list(self.outputs.keys) != self.box_keys:
+                raise InvalidArgumentError(
+                    "Detections: the keys of outputs are not those of the boxes (`dataset/image#index`);"
+                    " leave them out, they are filled in"
+                )
+            if self.outputs.keys is None:
+                object.__setattr__(self, "outputs", replace(self.outputs, keys=self.box_keys))
+        if self.predictions is not None:
+            _integers(self, "predictions", n)
+        elif self.outputs is not None and self.outputs.logits is not None and self.outputs.logits.shape[1]:
+            object.__setattr__(self, "predictions", self.outputs.predictions.to(self.boxes.device))
+        else:
+            object.__setattr__(self, "predictions", torch.full((n,), -1, device=self.boxes.device))
+
+    def __len__(self) -> int:
+        """Number of boxes."""
+        return len(self.boxes)
+
+    @property
+    def num_images(self) -> int:
+        """Number of images, those without boxes too."""
+        return len(self.keys)
+
+    @cached_property
+    def box_keys(self) -> list[str]:
+        """`dataset/image#index` of every box."""
+        return [f"{self.keys[i]}#{k}" for i, k in zip(self.image.tolist(), self.numbers.tolist(), strict=True)]
+
+    @property
+    def numbers(self) -> Int[Tensor, " boxes"]:
+        """Number of every box within its image, as the detector counts."""
+        assert self.index is not None  # set in __post_init__
+        return self.index
+
+    @property
+    def classes(self) -> Int[Tensor, " boxes"]:
+        """Predicted ID class of every box; -1 = not known."""
+        assert self.predictions is not None  # set in __post_init__
+        return self.predictions
+
+    @property
+    def counts(self) -> Int[Tensor, " images"]:
+        """Number of boxes of every image."""
+        return torch.bincount(self.image, minlength=len(self.keys))
+
+    def select(self, rows: Tensor | slice) -> "Detections":
+        """The given boxes (a slice, an index or a mask); all images stay, as do the identities of the boxes."""
+        return replace(
+            self,
+            boxes=self.boxes[rows],
+            confidence=self.confidence[rows],
+            image=self.image[rows],
+            predictions=self.classes[rows],
+            outputs=None if self.outputs is None else self.outputs.select(rows),
+            index=self.numbers[rows],
+        )
+
+    def above(self, confidence: float) -> "Detections":
+        """The boxes whose confidence is `confidence` (t*) or higher."""
+        # In float64: a float32 confidence that gave the cut must be above it.
+        return self.select(self.confidence.double() >= confidence)
+
+    def to(self, device: torch.device | str) -> "Detections":
+        """The same boxes on another device."""
+        return replace(
+            self,
+            boxes=self.boxes.to(device),
+            confidence=self.confidence.to(device),
+            image=self.image.to(device),
+            sizes=None if self.sizes is None else self.sizes.to(device),
+            predictions=self.classes.to(device),
+            outputs=None if self.outputs is None else self.outputs.to(device),
+            index=self.numbers.to(device),
+        )
+
+    @staticmethod
+    def cat(parts: Sequence["Detections"]) -> "Detections":
+        """Boxes of several parts with different images as one, such as those of the batches of a data set.
+
+        Raises:
+            InvalidArgumentError: There is no part, an image is in two of them, or they differ in what they hold.
+
+        Example:
+            >>> none = Detections(torch.zeros(0, 4), torch.zeros(0), torch.zeros(0, dtype=torch.int64), ["val/a"])
+            >>> one = Detections(torch.ones(1, 4), torch.ones(1), torch.zeros(1, dtype=torch.int64), ["val/b"])
+            >>> both = Detections.cat([none, one])
+            >>> both.keys, both.box_keys
+            (('val/a', 'val/b'), ['val/b#0'])
+        """
+        if not parts:
+            raise InvalidArgumentError("Detections.cat: no part is given; pass at least one")
+        offset, image = 0, []
+        for part in parts:
+            image.append(part.image + offset)
+            offset += part.num_images
+        sizes = [part.sizes for part in parts if part.sizes is not None]
+        outputs = [part.outputs for part in parts if part.outputs is not None]
+        for name, known in (("sizes", sizes), ("outputs", outputs)):
+            if 0 < len(known) < len(parts):
+                raise InvalidArgumentError(
+                    f"Detections.cat: {len(known)} of {len(parts)} parts have {name}; give them in all parts or in none"
+                )
+        return Detections(
+            torch.cat([part.boxes for part in parts]),
+            torch.cat([part.confidence for part in parts]),
+            torch.cat(image),
+            [key for part in parts for key in part.keys],
+            sizes=torch.cat(sizes) if sizes else None,
+            predictions=torch.cat([part.classes for part in parts]),
+            outputs=_cat_outputs(outputs) if outputs else None,
+            index=torch.cat([part.numbers for part in parts]),
+        )
+
+    def __repr__(self) -> str:
+        """Counts, never values."""
+        return f"Detections({len(self)} boxes, {self.num_images} images, outputs={self.outputs!r})"
+
+
+def _cat_outputs(parts: Sequence[Outputs]) -> Outputs:
+    """Rows of several outputs; access to the network is left out, as are images."""
+    tensors: dict[str, Any] = {}
+    for name in ("logits", "features", "labels", "groups"):
+        known = [value for part in parts if (value := getattr(part, name)) is not None]
+        if 0 < len(known) < len(parts) or len({value.shape[1:] for value in known}) > 1:
+            shapes = [None if (v := getattr(part, name)) is None else tuple(v.shape) for part in parts]
+            raise InvalidArgumentError(f"Detections.cat: {name} of the parts do not fit each other: {shapes[:6]}")
+        tensors[name] = torch.cat(known) if known else None
+    hidden = None
+    if all(part.hidden is not None for part in parts):
+        names = parts[0].hidden or {}
+        hidden = {name: torch.cat([(part.hidden or {})[name] for part in parts]) for name in names}
+    keys = [key for part in parts for key in part.keys or ()]
+    backbones = {part.backbone for part in parts}
+    if len(backbones) > 1:
+        raise InvalidArgumentError(f"Detections.cat: parts of different networks: {sorted(backbones)}")
+    return Outputs(**tensors, keys=keys, hidden=hidden, backbone=backbones.pop())
+
+
+def _position_within(image: Int[Tensor, " boxes"]) -> Int[Tensor, " boxes"]:
+    """How many rows of the same image come before each row."""
+    order = image.argsort(stable=True)
+    counts = torch.bincount(image)
+    starts = (counts.cumsum(0) - counts)[image[order]]
+    position = torch.empty_like(image)
+    position[order] = torch.arange(len(image), device=image.device) - starts
+    return position
+
+
+def _float(self: Detections, name: str, shape: tuple[int, ...]) -> int:
+    """Make the field floating point of 32 bits at least; an error unless it is finite and of this shape, -1 = any.
+
+    Returns:
+        Its length.
+    """
+    value: Any = getattr(self, name)
+    fits = isinstance(value, Tensor) and value.dtype.is_floating_point and value.ndim == len(shape)
+    if not fits or any(n not in (-1, m) for n, m in zip(shape, value.shape, strict=True)):
+        found = (
+            f"shape {tuple(value.shape)} and dtype {value.dtype}" if isinstance(value, Tensor) else repr(type(value))
+        )
+        wanted = ", ".join("boxes" if n == -1 else str(n) for n in shape)
+        raise InvalidArgumentError(
+            f"Detections: {name} has {found}; a floating-point tensor of shape ({wanted}) is needed"
+        )
+    value = value.detach()
+    value = value if value.dtype.itemsize >= 4 else value.float()
+    if wrong := int((~value.isfinite()).sum()):
+        raise InvalidArgumentError(f"Detections: {wrong} numbers of {name} are not finite")
+    object.__setattr__(self, name, value)
+    return len(value)
+
+
+def _integers(self: Detections, name: str, n: int) -> None:
+    value = getattr(self, name)
+    if not isinstance(value, Tensor) or value.dtype.is_floating_point or value.shape != (n,):
+        found = (
+            f"shape {tuple(value.shape)} and dtype {value.dtype}" if isinstance(value, Tensor) else repr(type(value))
+        )
+        raise InvalidArgumentError(f"Detections: {name} has {found}; an integer tensor of shape ({n},) is needed")
+    object.__setattr__(self, name, value.long())
+
+
+def _check_image_keys(keys: Sequence[str]) -> None:
+    if wrong := [key for key in keys if "/" not in key]:
+        raise InvalidArgumentError(f"Detections: key {wrong[0]!r}; `dataset/image` is needed for every image")
+    if len(set(keys)) < len(keys):
+        twice = sorted(key for key, count in Counter(keys).items() if count > 1)
+        raise InvalidArgumentError(f"Detections: image keys occur twice: {', '.join(twice[:5])}")

@@ -1,0 +1,57 @@
+"""Ids of COCO files: integers or text, with or without leading zeros, from 0 or from 1, with gaps."""
+
+from collections.abc import Iterable
+
+__all__ = ["Identifiers", "id_text"]
+
+
+def id_text(value: object) -> str | None:
+    """An id as text; None for what is no id.
+
+    Example:
+        >>> id_text(0), id_text("000139"), id_text("3f0a"), id_text(True), id_text(1.0), id_text("")
+        ('0', '000139', '3f0a', None, None, None)
+    """
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        return None
+    return str(value) or None
+
+
+class Identifiers:
+    """From ids, as other parts of a file or another file write them, to their positions.
+
+    An id is found by its text. One of digits alone is also found by its number, where only one id has it: programs
+    write 139 for "000000000139".
+
+    Args:
+        ids: The ids, as text.
+
+    Example:
+        >>> ids = Identifiers(["000139", "7", "3f0a"])
+        >>> [ids.find(value) for value in (139, "139", 7, "007", "3f0a", 8, 1.0)]
+        [0, 0, 1, 1, 2, None, None]
+        >>> Identifiers(["1", "01"]).find("001") is None  # two ids are this number
+        True
+    """
+
+    def __init__(self, ids: Iterable[str]) -> None:
+        self._by_text: dict[str, int] = {}
+        self._by_number: dict[int, int | None] = {}
+        for position, text in enumerate(ids):
+            self._by_text[text] = position
+            if (number := _number(text)) is not None:
+                self._by_number[number] = None if number in self._by_number else position
+
+    def find(self, value: object) -> int | None:
+        """Position of an id; None if there is none, or if it could be two."""
+        text = id_text(value)
+        if text is None:
+            return None
+        if text in self._by_text:
+            return self._by_text[text]
+        number = _number(text)
+        return None if number is None else self._by_number.get(number)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() else None
