@@ -77,11 +77,12 @@ class BoxReader(Protocol):
     """Reads a detection network. A network that none of oodlit's readers knows needs such an object of its own.
 
     `FunctionReader` makes one of a plain function.
+
+    Attributes:
+        network: The network; its weights tell fits apart, and it is moved to the device of the run.
     """
 
-    @property
-    def network(self) -> nn.Module:
-        """The network; its weights tell fits apart, and it is moved to the device of the run."""
+    network: nn.Module
 
     @property
     def head(self) -> Head:

@@ -3,7 +3,7 @@
 from torch import Tensor, nn
 
 from oodlit.backbones.heads import gives, linear_map
-from oodlit.errors import OodlitError, RequirementError
+from oodlit.errors import RequirementError
 from oodlit.outputs import Head
 
 
@@ -31,13 +31,8 @@ class ClassLayer:
         if self.problem is None and len(taken):
             assert self.layer is not None  # else there is a problem
             self.problem = (
-                "" if gives(self.layer, taken, given) else "its class logits are not a linear function of features"
+                "" if gives(self.layer, taken, given) else "its class logits are no linear function of the features"
             )
-
-    @property
-    def is_open(self) -> bool:
-        """Whether no box has decided yet."""
-        return self.problem is None
 
     @property
     def head(self) -> Head:
@@ -50,12 +45,3 @@ class ClassLayer:
             raise RequirementError(f"no class layer: {self.problem}")
         weight, bias = linear_map(self.layer)
         return Head(self.without_background(weight.T).T, self.without_background(bias))
-
-
-def is_linear(layer: nn.Module) -> bool:
-    """Whether weight and bias of a layer can be read."""
-    try:
-        linear_map(layer)
-    except (OodlitError, RuntimeError, TypeError):
-        return False
-    return True

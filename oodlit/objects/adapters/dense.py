@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import final
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torchvision.models.detection.fcos import FCOS
 from torchvision.models.detection.retinanet import RetinaNet
 from torchvision.models.detection.ssd import SSD
@@ -40,12 +40,7 @@ class DenseReader:
     def __init__(self, network: RetinaNet | FCOS | SSD, *, background: bool = True) -> None:
         if not background and isinstance(network, SSD):
             raise InvalidArgumentError("DenseReader: background=False, but class 0 of torchvision's SSD is background")
-        self._network, self.background = network, background
-
-    @property
-    def network(self) -> nn.Module:
-        """The network."""
-        return self._network
+        self.network, self.background = network, background
 
     @property
     def head(self) -> Head:
@@ -63,7 +58,7 @@ class DenseReader:
         return [self._read(image, layers, min_confidence) for image in images]
 
     def _read(self, image: Tensor, layers: Mapping[str, int], min_confidence: float) -> ImageBoxes:
-        network = self._network
+        network = self.network
         taps = {"input": network.transform, "head": network.head, "anchors": network.anchor_generator}
         with calls_of(taps) as calls, maps_of(network, layers, "backbone") as maps:
             (answer,) = network([image])
@@ -92,7 +87,7 @@ class DenseReader:
         self, given: Mapping[str, Tensor], anchors: Tensor, size: tuple[int, int], places: list[int]
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Anchor, class, box in the network's input, and score of each box that is kept."""
-        network = self._network
+        network = self.network
         parts = []
         for start, first, scores in self._groups(given, places):
             rows, columns = survivors(scores, network.score_thresh, network.topk_candidates)
@@ -107,12 +102,12 @@ class DenseReader:
     def _groups(self, given: Mapping[str, Tensor], places: list[int]) -> Iterator[tuple[int, int, Tensor]]:
         """Scores among which the best candidates are chosen, with their first anchor and class."""
         logits = given["cls_logits"]
-        if isinstance(self._network, SSD):  # class by class, over all anchors
+        if isinstance(self.network, SSD):  # class by class, over all anchors
             scores = logits.softmax(dim=-1)
             yield from ((0, label, scores[:, label : label + 1]) for label in range(1, scores.shape[1]))
             return
         scores = logits.sigmoid()
-        if isinstance(self._network, FCOS):
+        if isinstance(self.network, FCOS):
             scores = (scores * given["bbox_ctrness"].sigmoid()).sqrt()
         per_place = len(logits) // sum(places)
         start = 0

@@ -39,7 +39,8 @@ class FunctionReader:
         ...             features = image.mean(dim=(1, 2))[None]
         ...             logits = self.classes(features)
         ...             confidence, predictions = logits.sigmoid().max(dim=1)
-        ...             found.append(ImageBoxes(torch.tensor([[0.0, 0, 9, 9]]), confidence, predictions, logits, features))
+        ...             box = torch.tensor([[0.0, 0, 9, 9]])
+        ...             found.append(ImageBoxes(box, confidence, predictions, logits, features))
         ...         return found
         >>> network = Corner()
         >>> reader = FunctionReader(network, class_layer=network.classes)
@@ -60,13 +61,8 @@ class FunctionReader:
             raise InvalidArgumentError(
                 "FunctionReader: network=None; give the network behind the function, whose weights tell fits apart"
             )
-        self._function, self._network = function, network
+        self._function, self.network = function, network
         self._class_layer = ClassLayer(class_layer, None, "no class layer was named" if class_layer is None else None)
-
-    @property
-    def network(self) -> nn.Module:
-        """The network."""
-        return self._network
 
     @property
     def head(self) -> Head:

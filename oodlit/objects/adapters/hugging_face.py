@@ -11,7 +11,7 @@ from oodlit.backbones.facts import place_of
 from oodlit.errors import InvalidArgumentError
 from oodlit.objects.adapters.boxes import ImageBoxes
 from oodlit.objects.adapters.calls import Call, calls_of, maps_of
-from oodlit.objects.adapters.class_layer import ClassLayer, is_linear
+from oodlit.objects.adapters.class_layer import ClassLayer
 from oodlit.outputs import Head
 
 
@@ -38,14 +38,9 @@ class HuggingFaceReader:
                 f"HuggingFaceReader: processor={processor!r}; the image processor of the model is needed, such as"
                 " AutoImageProcessor.from_pretrained(...)"
             )
-        self._network, self.processor = network, processor
+        self.network, self.processor = network, processor
         self._class_layer: ClassLayer | None = None
         self._name = ""
-
-    @property
-    def network(self) -> nn.Module:
-        """The network."""
-        return self._network
 
     @property
     def head(self) -> Head:
@@ -67,9 +62,10 @@ class HuggingFaceReader:
     def _read(self, image: Tensor, layers: Mapping[str, int], min_confidence: float) -> ImageBoxes:
         inputs = self._inputs(image)
         known = self._class_layer is not None
-        linear = {n: m for n, m in self._network.named_modules() if n == self._name or (not known and is_linear(m))}
-        with calls_of(linear) as calls, maps_of(self._network, layers, self._feature_map()) as maps:
-            answer = self._network(**inputs)
+        every = self.network.named_modules()
+        linear = {n: m for n, m in every if n == self._name or (not known and isinstance(m, nn.Linear))}
+        with calls_of(linear) as calls, maps_of(self.network, layers, self._feature_map()) as maps:
+            answer = self.network(**inputs)
         logits, centres = answer.logits[0].float(), answer.pred_boxes[0].float()
         if not known:
             self._choose(calls, logits)
@@ -92,19 +88,19 @@ class HuggingFaceReader:
 
     def _inputs(self, image: Tensor) -> dict[str, Tensor]:
         """What the processor makes of the pixels as they were decoded."""
-        device, dtype = place_of(self._network)
+        device, dtype = place_of(self.network)
         pixels = (image * 255).round().to(torch.uint8)
         made = self.processor(images=[pixels.cpu()], return_tensors="pt")
         return {n: v.to(device, dtype if v.is_floating_point() else None) for n, v in made.items()}
 
     def _feature_map(self) -> str:
-        names = {name for name, _ in self._network.named_modules()}
-        prefix = getattr(self._network, "base_model_prefix", "")
+        names = {name for name, _ in self.network.named_modules()}
+        prefix = getattr(self.network, "base_model_prefix", "")
         return next((name for name in (f"{prefix}.backbone", "model.backbone") if name in names), "")
 
     def _own(self, logits: Tensor) -> Tensor:
         """Logits without "no object"."""
-        labels = getattr(getattr(self._network, "config", None), "num_labels", logits.shape[1])
+        labels = getattr(getattr(self.network, "config", None), "num_labels", logits.shape[1])
         return logits[:, :-1] if logits.shape[1] == labels + 1 else logits
 
     def _choose(self, calls: Mapping[str, list[Call]], logits: Tensor) -> None:
@@ -112,7 +108,7 @@ class HuggingFaceReader:
         gave = [name for name, made in calls.items() if _last_that_gave(made, logits) is not None]
         self._name = gave[-1] if gave else ""
         background = -1 if self._own(logits).shape[1] < logits.shape[1] else None
-        self._class_layer = ClassLayer(self._network.get_submodule(gave[-1]) if gave else None, background)
+        self._class_layer = ClassLayer(self.network.get_submodule(gave[-1]) if gave else None, background)
 
     def _features(self, calls: Mapping[str, list[Call]], logits: Tensor) -> Tensor | None:
         call = _last_that_gave(calls.get(self._name, []), logits)
@@ -126,10 +122,10 @@ class HuggingFaceReader:
 def _last_that_gave(calls: Sequence[Call], logits: Tensor) -> Call | None:
     """The last of the calls with these logits as its output."""
     for call in reversed(calls):
-        given = call.given
-        if isinstance(given, Tensor) and given.numel() == logits.numel() and given.shape[-1] == logits.shape[-1]:
-            if torch.equal(given.reshape(logits.shape).float(), logits):
-                return call
+        given: object = call.given
+        is_alike = isinstance(given, Tensor) and given.shape[-2:] == logits.shape and given.numel() == logits.numel()
+        if is_alike and torch.equal(given.reshape(logits.shape).float(), logits):
+            return call
     return None
 
 

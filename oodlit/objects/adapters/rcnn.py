@@ -30,15 +30,10 @@ class RCNNReader:
     """
 
     def __init__(self, network: GeneralizedRCNN) -> None:
-        self._network = network
+        self.network = network
         layer = getattr(network.roi_heads.box_predictor, "cls_score", None)
         missing = None if isinstance(layer, nn.Module) else "its box predictor has no layer cls_score"
         self._class_layer = ClassLayer(layer if isinstance(layer, nn.Module) else None, background=0, problem=missing)
-
-    @property
-    def network(self) -> nn.Module:
-        """The network."""
-        return self._network
 
     @property
     def head(self) -> Head:
@@ -57,16 +52,16 @@ class RCNNReader:
         return [self._read(image, layers, min_confidence) for image in images]
 
     def _read(self, image: Tensor, layers: Mapping[str, int], min_confidence: float) -> ImageBoxes:
-        heads = self._network.roi_heads
+        heads = self.network.roi_heads
         taps: dict[str, nn.Module] = {
-            "input": self._network.transform,
+            "input": self.network.transform,
             "heads": heads,
             "predictor": heads.box_predictor,
         }
         if self._class_layer.layer is not None:
             taps["class_layer"] = self._class_layer.layer
-        with calls_of(taps) as calls, maps_of(self._network, layers, "backbone") as maps:
-            (answer,) = self._network([image])
+        with calls_of(taps) as calls, maps_of(self.network, layers, "backbone") as maps:
+            (answer,) = self.network([image])
         logits, deltas = calls["predictor"][0].given
         proposals, (size,) = calls["heads"][0].taken[1:3]
         rows, labels, boxes, scores = self._kept(logits, deltas, proposals, size)
@@ -91,7 +86,7 @@ class RCNNReader:
         self, logits: Tensor, deltas: Tensor, proposals: list[Tensor], size: tuple[int, int]
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Proposal, class, box in the network's input, and score of each box that is kept."""
-        heads = self._network.roi_heads
+        heads = self.network.roi_heads
         every = clip_boxes_to_image(heads.box_coder.decode(deltas, proposals), size)
         scores = logits.softmax(dim=-1)
         rows, classes = survivors(scores[:, 1:], heads.score_thresh)

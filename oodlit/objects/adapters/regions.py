@@ -41,7 +41,8 @@ def inside_boxes(
         )
     finest = max(maps, key=lambda m: m.shape[2] * m.shape[3]).float()
     scale = boxes.new_tensor([finest.shape[3] / size[1], finest.shape[2] / size[0]]).repeat(2)
-    return roi_align(finest, [(boxes * scale).float()], (cells, cells), aligned=True)
+    cut: Tensor = roi_align(finest, [(boxes * scale).float()], (cells, cells), aligned=True)
+    return cut
 
 
 def _tensors(activation: object) -> list[Tensor]:

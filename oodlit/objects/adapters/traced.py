@@ -32,7 +32,8 @@ def survivors(scores: Tensor, threshold: float, limit: int | None = None) -> tup
 
 def suppressed(boxes: Tensor, scores: Tensor, labels: Tensor, overlap: float, limit: int) -> Tensor:
     """Places of the boxes that stay after suppression within each class, by falling score."""
-    return batched_nms(boxes, scores, labels, overlap)[:limit]
+    kept: Tensor = batched_nms(boxes, scores, labels, overlap)
+    return kept[:limit]
 
 
 def verify(
