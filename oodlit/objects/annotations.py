@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 import torch
 from jaxtyping import Int
@@ -37,6 +37,7 @@ class Annotations:
         image: Position in `keys` of the image of every object, int64, shape (objects,).
         labels: Position in `class_names` of the class of every object, int64, shape (objects,).
         is_crowd: Whether a box stands for a group of objects, boolean, shape (objects,).
+        ids: The id of every object in the file, as text.
         class_names: The classes; an id of the file is never an index.
         category_ids: The id of every class in the file, as text; "" for a class that the file lacks.
         file_names: The file of every image as it is named there; empty where it is not.
@@ -50,6 +51,7 @@ class Annotations:
     image: Tensor
     labels: Tensor
     is_crowd: Tensor
+    ids: tuple[str, ...]
     class_names: tuple[str, ...]
     category_ids: tuple[str, ...]
     file_names: tuple[str, ...]
@@ -161,6 +163,7 @@ def parse_annotations(
         image=torch.tensor(found.image, dtype=torch.int64),
         labels=torch.tensor(found.labels, dtype=torch.int64),
         is_crowd=torch.tensor(found.is_crowd, dtype=torch.bool),
+        ids=tuple(found.ids),
         class_names=tuple(names),
         category_ids=tuple(ids),
         file_names=tuple(name for _, name in images.values()),
@@ -252,6 +255,7 @@ class _Objects:
         self.image: list[int] = []
         self.labels: list[int] = []
         self.is_crowd: list[bool] = []
+        self.ids: list[str] = []
         self.repaired: dict[str, int] = {}
 
     def add(self, entry: Any, where: str) -> None:
@@ -291,6 +295,7 @@ class _Objects:
             self.image.append(image)
             self.labels.append(self.class_of[name])
             self.is_crowd.append(bool(crowd))
+            self.ids.append(identity)
 
     def _box(self, bbox: Any, size: tuple[int, int], where: str) -> list[float] | None:
         """The corners of a box; None if it does not fit, or was left out by repair."""
@@ -334,7 +339,7 @@ def is_bbox(value: Any) -> bool:
     return all(isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in value)
 
 
-def _is_length(value: Any) -> bool:
+def _is_length(value: Any) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value > 0
 
 

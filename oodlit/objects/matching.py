@@ -1,0 +1,134 @@
+"""Which annotated object a predicted box shows: the one that it overlaps most."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float, Int
+
+from oodlit.errors import InvalidArgumentError
+
+__all__ = ["BestOverlaps", "Objects", "best_overlaps", "iou_pairs"]
+
+_PAIRS = 1 << 20
+"""Pairs of a box and an object that are looked at together; bounds the memory."""
+
+
+@dataclass(frozen=True, eq=False)
+class Objects:
+    """Annotated objects.
+
+    Args:
+        boxes: xmin, ymin, xmax, ymax in pixels, float64, shape (objects, 4).
+        image: Number of the image of every object, int64, shape (objects,).
+        classes: Class of every object, int64, shape (objects,); None = all are of one class.
+    """
+
+    boxes: np.ndarray
+    image: np.ndarray
+    classes: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        """Number of objects."""
+        return len(self.boxes)
+
+
+class BestOverlaps(NamedTuple):
+    """The object that every box overlaps most.
+
+    Args:
+        objects: Its position, int64, shape (boxes,); -1 = the box overlaps no object.
+        overlaps: The intersection over union, float64, shape (boxes,); 0 where there is no object.
+    """
+
+    objects: np.ndarray
+    overlaps: np.ndarray
+
+
+def iou_pairs(
+    boxes: Float[np.ndarray, "pairs 4"], objects: Float[np.ndarray, "pairs 4"], *, extent: float = 0.0
+) -> Float[np.ndarray, " pairs"]:
+    """Intersection over union of pairs of boxes, in float64; 0 where both have no area.
+
+    Args:
+        boxes: xmin, ymin, xmax, ymax.
+        objects: The same.
+        extent: What is added to every width and height: 1 for programs that count pixels up to the last one.
+
+    Example:
+        >>> iou_pairs(np.array([[0.0, 0, 4, 4]]), np.array([[0.0, 0, 4, 2]])).tolist()
+        [0.5]
+        >>> iou_pairs(np.array([[0.0, 0, 3, 3]]), np.array([[0.0, 0, 3, 1]]), extent=1).tolist()
+        [0.5]
+    """
+    inner = np.minimum(boxes[:, 2:], objects[:, 2:]) - np.maximum(boxes[:, :2], objects[:, :2]) + extent
+    intersection = np.maximum(inner, 0.0).prod(axis=1)
+    areas = (boxes[:, 2:] - boxes[:, :2] + extent).prod(axis=1) + (objects[:, 2:] - objects[:, :2] + extent).prod(
+        axis=1
+    )
+    union = areas - intersection
+    share: np.ndarray = np.divide(intersection, union, out=np.zeros(len(union)), where=union > 0)
+    return share
+
+
+def best_overlaps(
+    boxes: Float[np.ndarray, "boxes 4"],
+    image: Int[np.ndarray, " boxes"],
+    objects: Objects,
+    *,
+    classes: Int[np.ndarray, " boxes"] | None = None,
+    extent: float = 0.0,
+) -> BestOverlaps:
+    """The object of its image that every box overlaps most, whatever its size.
+
+    Of objects that it overlaps equally, the first in the order of their coordinates is taken, so that the order in
+    which images, boxes and objects come does not matter.
+
+    Args:
+        boxes: xmin, ymin, xmax, ymax in pixels.
+        image: Number of the image of every box.
+        objects: What is annotated.
+        classes: Class of every box: only objects of the same class count. None = all do.
+        extent: See `iou_pairs`.
+
+    Raises:
+        InvalidArgumentError: Classes of boxes are given, but none of objects.
+
+    Example:
+        >>> objects = Objects(np.array([[0.0, 0, 4, 4], [4, 0, 8, 4]]), np.array([0, 0]))
+        >>> found = best_overlaps(np.array([[3.0, 0, 8, 4], [9, 9, 10, 10]]), np.array([0, 0]), objects)
+        >>> found.objects.tolist(), found.overlaps.tolist()
+        ([1, -1], [0.8, 0.0])
+    """
+    if classes is not None and objects.classes is None:
+        raise InvalidArgumentError("best_overlaps: boxes have classes, objects have none; give both or neither")
+    boxes, target = np.asarray(boxes, dtype=np.float64), np.asarray(objects.boxes, dtype=np.float64)
+    order = np.lexsort((*target.T[::-1], objects.image))
+    ordered_image = np.asarray(objects.image)[order]
+    first = np.searchsorted(ordered_image, image, side="left")
+    count = np.searchsorted(ordered_image, image, side="right") - first
+    found = np.full(len(boxes), -1, dtype=np.int64)
+    overlaps = np.zeros(len(boxes))
+    near = np.flatnonzero(count)
+    for rows in np.split(near, _cuts(count[near])):
+        if not len(rows):
+            continue
+        n = count[rows]
+        starts = np.cumsum(n) - n
+        of_pair = np.repeat(np.arange(len(rows)), n)
+        place = order[np.repeat(first[rows] - starts, n) + np.arange(n.sum())]
+        value = iou_pairs(boxes[rows][of_pair], target[place], extent=extent)
+        if classes is not None and objects.classes is not None:
+            value[objects.classes[place] != classes[rows][of_pair]] = 0.0
+        best = np.maximum.reduceat(value, starts)
+        at = np.flatnonzero(value == best[of_pair])
+        _, leading = np.unique(of_pair[at], return_index=True)
+        overlaps[rows] = best
+        found[rows] = np.where(best > 0, place[at[leading]], -1)
+    return BestOverlaps(found, overlaps)
+
+
+def _cuts(count: Int[np.ndarray, " boxes"]) -> Int[np.ndarray, " cuts"]:
+    """Where to cut boxes so that about `_PAIRS` pairs are together."""
+    part = np.cumsum(count) // _PAIRS
+    return np.flatnonzero(np.diff(part)) + 1
