@@ -5,8 +5,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from torch import Tensor
-
 from oodlit._lightning import pl
 from oodlit.callbacks.earlier_fit import EarlierFit
 from oodlit.datamodules.datamodule import OODDataModule
@@ -42,7 +40,7 @@ class Choice:
     transform: Transform | None
     fingerprint: str
     facts: BackboneFacts
-    images: Tensor
+    images: Any
     detectors: dict[str, Detector]
     not_applicable: dict[str, str]
     kept: frozenset[str]
@@ -87,7 +85,7 @@ def choose(
         FingerprintError: An earlier fit belongs to another backbone.
     """
     transform = module.transform if datamodule.transform is None else datamodule.transform
-    images: Tensor = probe_images(datamodule, transform)
+    images = probe_images(datamodule, transform)
     num_train = sum(_size(stream, trainer, datamodule) for stream in datamodule.streams if stream.role is Role.TRAIN)
     layers = tuple(dict.fromkeys(layer for d in detectors.values() for layer in d.required_layers))
     facts = module.probe(images, num_train=num_train, layers=layers, precision=trainer.precision_plugin)

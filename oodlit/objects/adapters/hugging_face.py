@@ -122,10 +122,11 @@ class HuggingFaceReader:
 def _last_that_gave(calls: Sequence[Call], logits: Tensor) -> Call | None:
     """The last of the calls with these logits as its output."""
     for call in reversed(calls):
-        given: object = call.given
-        is_alike = isinstance(given, Tensor) and given.shape[-2:] == logits.shape and given.numel() == logits.numel()
-        if is_alike and torch.equal(given.reshape(logits.shape).float(), logits):
-            return call
+        given = call.given
+        if isinstance(given, Tensor) and given.shape[-2:] == logits.shape and given.numel() == logits.numel():
+            is_same = torch.equal(given.reshape(logits.shape).float(), logits)
+            if is_same:
+                return call
     return None
 
 

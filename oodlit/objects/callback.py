@@ -1,0 +1,152 @@
+"""ObjectDetection: fit, score and evaluate OOD detectors on the boxes of an object detector, in one `trainer.predict`."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from oodlit._lightning import pl, warn_of_two
+from oodlit.callbacks.checks import check_alone, check_is_list, check_strategy
+from oodlit.callbacks.earlier_fit import EarlierFit
+from oodlit.detectors import Detector, load
+from oodlit.detectors.contract.fitting import name_detectors
+from oodlit.errors import InvalidArgumentError
+from oodlit.objects.benchmark import ObjectBenchmark
+from oodlit.objects.detections import Detections
+from oodlit.objects.fit_rows import FitOn
+from oodlit.objects.module import ObjectModule
+from oodlit.objects.run import ObjectRun, ScoredBoxes, choose
+from oodlit.plan import RunPlan
+from oodlit.results.score_table import check_detector_names
+
+__all__ = ["ObjectDetection"]
+
+
+class ObjectDetection(pl.Callback):
+    """Fit detectors on the boxes of the train stream, score those of every other stream; one pass per image.
+
+    The detectors are those for images: a box is a row. Collectives: one exchange when the fit ends, one at the end.
+
+    Args:
+        detectors: OOD detectors, or a mapping of names to them.
+        fitted: Folder with fitted detectors, in place of `detectors`; their network must be this one.
+        confidence: Least confidence of the boxes that detectors are fitted on (t*). Default 0.5.
+        fit_on: "predicted" (default): all boxes of training images from `confidence` on, with their predicted class;
+            "matched": only those that hit an object of this class.
+        strict: True stops the run if a detector does not apply; False (default) leaves it out and reports the reason.
+
+    Attributes:
+        boxes: All boxes and scores of the last run by data set, on every process.
+        plan: What a run that is going on asks of its module and data module; None before and after.
+
+    Raises:
+        InvalidArgumentError: No detector, two of one name, neither `detectors` nor `fitted`, or a number out of range.
+
+    Example:
+        >>> from oodlit.detectors import MSP, Mahalanobis
+        >>> ObjectDetection([MSP(), Mahalanobis()])
+        ObjectDetection(msp, mahalanobis)
+    """
+
+    def __init__(
+        self,
+        detectors: Sequence[Detector] | Mapping[str, Detector] | None = None,
+        *,
+        fitted: str | Path | None = None,
+        confidence: float = 0.5,
+        fit_on: FitOn = "predicted",
+        strict: bool = False,
+    ) -> None:
+        super().__init__()
+        warn_of_two()
+        if (detectors is None) == (fitted is None):
+            raise InvalidArgumentError(
+                "ObjectDetection: give either detectors=[...] or fitted=FOLDER of an earlier fit"
+            )
+        if not 0 <= confidence <= 1:
+            raise InvalidArgumentError(f"ObjectDetection: confidence={confidence}; a number from 0 to 1 is needed")
+        if fit_on not in ("predicted", "matched"):
+            raise InvalidArgumentError(f"ObjectDetection: fit_on={fit_on!r}; 'predicted' or 'matched' is needed")
+        check_is_list(detectors)
+        self._earlier = EarlierFit()
+        if fitted is not None:
+            self.detectors, origin = load(fitted)
+            self._earlier = EarlierFit(Path(fitted).absolute(), origin)
+        else:
+            assert detectors is not None  # checked above
+            self.detectors = name_detectors(detectors)
+        check_detector_names(self.detectors)
+        self.confidence, self.fit_on, self.strict = confidence, fit_on, strict
+        self.boxes: dict[str, ScoredBoxes] = {}
+        self.plan: RunPlan | None = None
+        self._run: ObjectRun | None = None
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Check everything that can be wrong, before the first batch."""
+        if stage != "predict":
+            return
+        datamodule = getattr(trainer, "datamodule", None)
+        if not isinstance(pl_module, ObjectModule):
+            raise InvalidArgumentError(
+                f"ObjectDetection runs on an ObjectModule, not on a {type(pl_module).__name__}; wrap the network:"
+                " ObjectModule(network)"
+            )
+        if not isinstance(datamodule, ObjectBenchmark):
+            raise InvalidArgumentError(
+                f"ObjectDetection needs annotated objects, but got {type(datamodule).__name__}; call"
+                " trainer.predict(module, datamodule) with an ObjectBenchmark"
+            )
+        check_alone(self, trainer)
+        check_strategy(trainer.strategy, has_output=False)
+        if self.confidence < pl_module.min_confidence:
+            raise InvalidArgumentError(
+                f"ObjectDetection: confidence={self.confidence:g}, but boxes below {pl_module.min_confidence:g} are not"
+                " kept; lower ObjectModule(min_confidence=...)"
+            )
+        self.boxes = {}
+        chosen = choose(trainer, pl_module, datamodule, self.detectors, self._earlier, strict=self.strict)
+        self.plan = chosen.plan(train_thresholds=False)
+        self._run = ObjectRun(
+            trainer, pl_module, datamodule, chosen, cut=self.confidence, fit_on=self.fit_on, strict=self.strict
+        )
+        self._run.prepare()
+
+    def on_predict_batch_end(
+        self,
+        trainer: pl.Trainer,
+        pl_module: pl.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
+        dataloader_idx: int = 0,
+    ) -> None:
+        """Feed the statistics, or score."""
+        if not isinstance(outputs, Detections):
+            raise InvalidArgumentError(
+                f"predict_step of {type(pl_module).__name__} gave a {type(outputs).__name__}; ObjectDetection needs the"
+                " Detections that ObjectModule.predict_step returns"
+            )
+        assert self._run is not None, "setup runs first"
+        self._run.take(outputs, batch, dataloader_idx)
+
+    def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Join the processes, evaluate, report."""
+        self._finish()
+
+    def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        """Finish on a process that had no batch at all: Lightning skips the hooks of its loop."""
+        self._finish()
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        """Drop the state of the broken run."""
+        self._run, self.plan = None, None
+
+    def _finish(self) -> None:
+        if self._run is None:
+            return
+        run = self._run
+        self.boxes = run.finish()
+        self._run, self.plan = None, None
+
+    def __repr__(self) -> str:
+        """Names of the detectors."""
+        return f"ObjectDetection({', '.join(self.detectors)})"
