@@ -1,4 +1,4 @@
-"""ObjectDetection: fit, score and evaluate OOD detectors on the boxes of an object detector, in one `trainer.predict`."""
+"""ObjectDetection: fit, score and evaluate OOD detectors on predicted boxes, in one `trainer.predict`."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

@@ -43,9 +43,7 @@ def small_faster_rcnn(num_classes: int, *, width: int = 64) -> FasterRCNN:
         rpn_post_nms_top_n_test=32,
         rpn_batch_size_per_image=64,
         box_roi_pool=MultiScaleRoIAlign(["0"], cells, 2),
-        box_head=nn.Sequential(
-            nn.Flatten(), nn.Linear(32 * cells**2, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU()
-        ),
+        box_head=nn.Sequential(nn.Flatten(), _layer(32 * cells**2, width), _layer(width, width)),
         box_predictor=_Predictor(width, num_classes + 1),
         box_batch_size_per_image=32,
         box_detections_per_img=20,
@@ -62,6 +60,10 @@ class _Predictor(nn.Module):
 
     def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
         return self.cls_score(features), self.bbox_pred(features)
+
+
+def _layer(width: int, out: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(width, out), nn.ReLU())
 
 
 def _block(channels: int, out: int, stride: int = 1) -> nn.Sequential:
