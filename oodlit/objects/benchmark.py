@@ -16,7 +16,7 @@ from oodlit.objects.picture_source import PictureSource, find_folder
 from oodlit.results import Finding
 from oodlit.roles import Role
 
-__all__ = ["ObjectBenchmark", "ObjectSet"]
+__all__ = ["CocoSet", "ObjectBenchmark"]
 
 FMIYC = {
     "voc": {
@@ -39,7 +39,7 @@ KNOWN = {
 
 
 @dataclass(frozen=True)
-class ObjectSet:
+class CocoSet:
     """A set of images with objects, in COCO's format.
 
     Args:
@@ -84,9 +84,9 @@ class ObjectBenchmark(OODDataModule):
 
     def __init__(
         self,
-        known: ObjectSet,
-        unknown: Sequence[ObjectSet],
-        train: ObjectSet | None = None,
+        known: CocoSet,
+        unknown: Sequence[CocoSet],
+        train: CocoSet | None = None,
         *,
         class_names: Sequence[str] | None = None,
         repair: bool = False,
@@ -163,12 +163,12 @@ class ObjectBenchmark(OODDataModule):
             )
         base, known_base = Path(root), Path(known_root)
         unknown = [
-            ObjectSet(name, base / file, base / file.partition("/")[0])
+            CocoSet(name, base / file, base / file.partition("/")[0])
             for name, file in files.items()
             if sets is None or name in sets
         ]
-        test = ObjectSet(f"{known}_test", known_base / test_file, known_base)
-        training = ObjectSet(f"{known}_train", known_base / train_file, known_base) if train else None
+        test = CocoSet(f"{known}_test", known_base / test_file, known_base)
+        training = CocoSet(f"{known}_train", known_base / train_file, known_base) if train else None
         return cls(test, unknown, training, **options)  # type: ignore[arg-type]
 
 

@@ -10,7 +10,7 @@ import scipy.ndimage
 from PIL import Image
 from sklearn.datasets import load_digits
 
-from oodlit.objects.benchmark import ObjectBenchmark, ObjectSet
+from oodlit.objects.benchmark import CocoSet, ObjectBenchmark
 
 KNOWN = ("zero", "one", "two", "three", "four", "five", "six")
 UNKNOWN = ("seven", "eight", "nine")
@@ -20,7 +20,7 @@ SIDES = (80, 128)
 """Smallest and largest side of a scene, in pixels."""
 DIGIT = (20, 34)
 """Smallest and largest height of an object, in pixels."""
-MOST = 4
+MOST = 6
 """Most objects of a scene."""
 
 
@@ -40,7 +40,7 @@ class Scene:
 
 
 class DigitScenes(ObjectBenchmark):
-    """Scenes with one to four objects: the digits 0-6 are known; 7, 8 and 9 are unknown, and so are drawn shapes.
+    """Scenes with one to six objects: the digits 0-6 are known; 7, 8 and 9 are unknown, and so are drawn shapes.
 
     | set           | role  | objects                                     |
     |---------------|-------|---------------------------------------------|
@@ -80,7 +80,7 @@ class DigitScenes(ObjectBenchmark):
             "digits_near": (UNKNOWN, test),
             "shapes_far": (SHAPES, test),
         }
-        sets = {name: ObjectSet(name, folder / name / "annotations.json", folder / name) for name in pools}
+        sets = {name: CocoSet(name, folder / name / "annotations.json", folder / name) for name in pools}
         for number, (name, (classes, count)) in enumerate(pools.items()):
             if not (folder / name / "annotations.json").is_file():
                 rng = np.random.default_rng([seed, number])

@@ -8,7 +8,6 @@ from torch import Tensor, nn
 from torchvision.ops import box_convert
 
 from oodlit.backbones.facts import place_of
-from oodlit.errors import InvalidArgumentError
 from oodlit.objects.adapters.boxes import ImageBoxes
 from oodlit.objects.adapters.calls import Call, calls_of, maps_of
 from oodlit.objects.adapters.class_layer import ClassLayer
@@ -26,18 +25,10 @@ class HuggingFaceReader:
     Args:
         network: A `...ForObjectDetection` of transformers, or what returns `logits` (images, queries, classes) and
             `pred_boxes` (centre, width and height between 0 and 1); in eval mode.
-        processor: Its image processor: from a list of uint8 images (3, height, width) to `pixel_values` and the like.
-
-    Raises:
-        InvalidArgumentError: There is no processor.
+        processor: Its image processor, such as `AutoImageProcessor.from_pretrained` gives: from a list of uint8 images (3, height, width) to `pixel_values` and the like.
     """
 
     def __init__(self, network: nn.Module, processor: Callable[..., Any]) -> None:
-        if not callable(processor):
-            raise InvalidArgumentError(
-                f"HuggingFaceReader: processor={processor!r}; the image processor of the model is needed, such as"
-                " AutoImageProcessor.from_pretrained(...)"
-            )
         self.network, self.processor = network, processor
         self._class_layer: ClassLayer | None = None
         self._name = ""
