@@ -12,5 +12,24 @@ if TYPE_CHECKING:
     from oodlit.objects.annotations import Annotations as Annotations
     from oodlit.objects.annotations import read_annotations as read_annotations
     from oodlit.objects.detections import Detections as Detections
+    from oodlit.objects.id_quality import id_quality as id_quality
+    from oodlit.objects.matching import Objects as Objects
+    from oodlit.objects.matching import best_overlaps as best_overlaps
+    from oodlit.objects.open_set import MatchedBoxes as MatchedBoxes
+    from oodlit.objects.open_set import OpenSet as OpenSet
+    from oodlit.objects.open_set import aose as aose
+    from oodlit.objects.open_set import ap_u as ap_u
+    from oodlit.objects.open_set import dismissed as dismissed
+    from oodlit.objects.open_set import nose as nose
+    from oodlit.objects.open_set import nose_boxes as nose_boxes
+    from oodlit.objects.open_set import p_u as p_u
+    from oodlit.objects.open_set import r_u as r_u
+    from oodlit.objects.results import ObjectResults as ObjectResults
+    from oodlit.objects.settings import ObjectSettings as ObjectSettings
+    from oodlit.objects.tables import ObjectSet as ObjectSet
+    from oodlit.objects.thresholds import best_f1_confidence as best_f1_confidence
+    from oodlit.objects.thresholds import unknown_threshold as unknown_threshold
+    from oodlit.objects.wilderness import ClassifiedBoxes as ClassifiedBoxes
+    from oodlit.objects.wilderness import wilderness_impact as wilderness_impact
 
 __getattr__, __dir__, __all__ = _lazy.lazy_exports(__name__)

@@ -14,7 +14,6 @@ TP + misclassified + dismissed = N_U at every :math:`\tau`.
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Int
@@ -35,7 +34,7 @@ __all__ = [
     "r_u",
 ]
 
-Points: TypeAlias = Literal["all", "11"]
+POINTS = ("all", "11")
 
 
 @dataclass(frozen=True, eq=False)
@@ -194,9 +193,9 @@ class OpenSet:
         """Dismissed objects / N_U."""
         return self._share(int(self.dismissed.sum()))
 
-    def ap_u(self, points: Points = "all", *, each_box: bool = False) -> Value:
+    def ap_u(self, points: str = "all", *, each_box: bool = False) -> Value:
         """Area under the precision-recall curve; `each_box` makes a point of every box, also within ties."""
-        if points not in ("all", "11"):
+        if points not in POINTS:
             raise InvalidArgumentError(f"points={points!r}: 'all' or '11' is needed")
         if not self.boxes.n_objects:
             return Value(math.nan, reason=_NO_OBJECT)
@@ -223,7 +222,7 @@ _NO_OBJECT = "no object is annotated"
 
 
 def average_precision(
-    true: Int[np.ndarray, " points"], called: Int[np.ndarray, " points"], n_objects: int, *, points: Points = "all"
+    true: Int[np.ndarray, " points"], called: Int[np.ndarray, " points"], n_objects: int, *, points: str = "all"
 ) -> float:
     """Average precision from the points of a precision-recall curve.
 
@@ -258,7 +257,7 @@ def r_u(boxes: MatchedBoxes, *, tau: float, iou: float = 0.5) -> float:
     return _told("r_u", OpenSet(boxes, tau, iou).r_u())
 
 
-def ap_u(boxes: MatchedBoxes, *, tau: float, iou: float = 0.5, points: Points = "all") -> float:
+def ap_u(boxes: MatchedBoxes, *, tau: float, iou: float = 0.5, points: str = "all") -> float:
     """Average precision of the boxes called unknown, ranked by the confidence of the detector.
 
     The precision at a recall is the largest at this recall or a higher one. Boxes of equal confidence enter together,

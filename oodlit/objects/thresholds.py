@@ -4,7 +4,6 @@ Boxes below t\* are dropped first; of those that stay, the ones below tau are ca
 """
 
 import math
-from typing import Literal, TypeAlias
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -18,13 +17,13 @@ from oodlit.shares import ShareLike
 
 __all__ = ["best_f1_confidence", "unknown_threshold"]
 
-TauRule: TypeAlias = Literal["quantile", "normal"]
+TAU_RULES = ("quantile", "normal")
 
 _IOUS = np.arange(50, 100, 5) / 100
 _RECALLS = np.arange(101) / 100
 
 
-def unknown_threshold(id_scores: ScoreLike, *, rule: TauRule = "quantile", tpr: ShareLike = 0.95) -> float:
+def unknown_threshold(id_scores: ScoreLike, *, rule: str = "quantile", tpr: ShareLike = 0.95) -> float:
     r"""Threshold tau of the OOD score: a box is called unknown if its score is below it.
 
     `quantile`: the largest observed score that at least a share `tpr` of the ID boxes reaches, as everywhere in this
@@ -50,10 +49,10 @@ def unknown_threshold(id_scores: ScoreLike, *, rule: TauRule = "quantile", tpr: 
     References:
         FindMeIfYouCan: Bringing Open Set Metrics to near, far and farther Out-of-Distribution Object Detection.
     """
+    if rule not in TAU_RULES:
+        raise InvalidArgumentError(f"tau: rule={rule!r}: 'quantile' or 'normal' is needed")
     if rule == "quantile":
         return acceptance_threshold(id_scores, tpr=tpr)
-    if rule != "normal":
-        raise InvalidArgumentError(f"tau: rule={rule!r}: 'quantile' or 'normal' is needed")
     scores = as_scores(id_scores, "id_scores").double()
     if not len(scores):
         return undefined("unknown_threshold", "there is no ID box")

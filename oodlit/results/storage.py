@@ -7,7 +7,7 @@ import json
 import math
 import os
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ TABLE, SCORES, RUN, PENDING = "table.csv", "scores.parquet", "run.json", ".pendi
 UNFINISHED = "unfinished"
 """Folder within that of the results, for what a run has finished while it goes on."""
 FILES = (RUN, TABLE, SCORES)
-BESIDE = ("report.html", "thumbnails", "fitted")
+BESIDE = ("report.html", "thumbnails", "fitted", "images.parquet", "objects.parquet")
 """What a run leaves beside its results, from its fit to its page."""
 GONE = ".gone-"
 """Begins the name of an empty file that stands for a part which the new result does not have."""
@@ -38,7 +38,7 @@ def write(
     scores: pd.DataFrame,
     run: dict[str, Any],
     add: Callable[[Path], None] | None = None,
-    keep: Path | None = None,
+    keep: Path | Collection[Path] | None = None,
 ) -> Path:
     """Write a result: at every instant `read` gives the old one or the new one, also after a kill or a power cut.
 
@@ -54,7 +54,7 @@ def write(
         run: Description of the run; numpy scalars, paths and tuples become plain, NaN becomes null.
         add: Puts what else the run leaves (of `BESIDE`) into the folder that it is given. Together with the results it
             replaces what lies in the directory; what it does not put there is removed. None = other files stay.
-        keep: A path that is not removed, such as the fitted detectors that the run used.
+        keep: A path that is not removed, or several, such as the fitted detectors that the run used.
 
     Returns:
         The directory.
@@ -70,8 +70,9 @@ def write(
         (temporary / RUN).write_text(to_json(run | {"checksums": checksums}), encoding="utf-8")
         if add is not None:
             add(temporary)
+            kept = {path.resolve() for path in ([keep] if isinstance(keep, Path) else keep or ())}
             for name in BESIDE:
-                if not (temporary / name).exists() and (keep is None or (target / name).resolve() != keep.resolve()):
+                if not (temporary / name).exists() and (target / name).resolve() not in kept:
                     (temporary / f"{GONE}{name}").touch()
         for path in temporary.rglob("*"):
             fsync(path)
