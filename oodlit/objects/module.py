@@ -74,7 +74,7 @@ class ObjectModule(pl.LightningModule):
         Raises:
             RequirementError: The class logits do not follow from features; says why.
         """
-        return self.reader.head
+        return self.reader.head()
 
     @property
     def head_problem(self) -> str:

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torchvision.models import detection
 from torchvision.models.detection.anchor_utils import AnchorGenerator, DefaultBoxGenerator
+from torchvision.models.detection.ssd import SSD
 
 from oodlit.cli.demos.object_network import small_faster_rcnn
 from oodlit.objects.adapters import BoxReader, DenseReader, RCNNReader
@@ -43,22 +44,35 @@ def retinanet() -> DenseReader:
 
 def fcos() -> DenseReader:
     anchors = AnchorGenerator(sizes=((8,),), aspect_ratios=((1.0,),))
-    make = lambda: detection.FCOS(backbone(), CLASSES, anchor_generator=anchors, **OPTIONS, **SIZES)  # noqa: E731
+    make = lambda: detection.FCOS(backbone(32), CLASSES, anchor_generator=anchors, **OPTIONS, **SIZES)  # noqa: E731
     return DenseReader(_spread(seeded(make)), background=False)
+
+
+class _Levels(nn.Module):
+    """A backbone as SSD takes it: a mapping of maps."""
+
+    out_channels = (8,)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = backbone()
+
+    def forward(self, images: torch.Tensor) -> dict[str, torch.Tensor]:
+        return {"0": self.layers(images)}
 
 
 def ssd() -> DenseReader:
     anchors = DefaultBoxGenerator([[2]], scales=[0.3, 0.5])
-    make = lambda: detection.SSD(backbone(), anchors, (64, 64), CLASSES + 1, **OPTIONS)  # noqa: E731
+    make = lambda: SSD(_Levels(), anchors, (64, 64), CLASSES + 1, **OPTIONS)  # noqa: E731
     return DenseReader(seeded(make))
 
 
 def _spread(network: nn.Module) -> nn.Module:
     """Let logits differ from place to place: fresh weights are nearly zero."""
     torch.manual_seed(1)
-    for name, weight in network.head.named_parameters():
-        if "cls_logits.weight" in name or "bbox" in name:
-            nn.init.normal_(weight, std=0.05)
+    for weight in network.head.parameters():
+        if weight.ndim > 1:
+            nn.init.normal_(weight, std=0.1)
     return network
 
 

@@ -24,10 +24,10 @@ def read(reader, images=IMAGES, layers=(), **options):
 def test_head_of_features_is_logits_without_no_object(reader) -> None:
     found = read(reader)
     assert reader.head_problem == ""
-    assert reader.head.num_classes == CLASSES
+    assert reader.head().num_classes == CLASSES
     for boxes in found:
         assert boxes.logits.shape[1] == CLASSES
-        torch.testing.assert_close(reader.head(boxes.features), boxes.logits, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(reader.head()(boxes.features), boxes.logits, atol=1e-5, rtol=1e-5)
 
 
 def test_boxes_are_those_of_the_models_own_post_processing(reader) -> None:

@@ -19,7 +19,7 @@ VAL_SHARE = 0.4
 SIDES = (80, 128)
 """Smallest and largest side of a scene, in pixels."""
 DIGIT = (20, 34)
-"""Smallest and largest height of an object, in pixels."""
+"""Smallest and largest longer side of an object, in pixels."""
 MOST = 6
 """Most objects of a scene."""
 
@@ -145,11 +145,11 @@ def _texture(height: int, width: int, rng: np.random.Generator) -> np.ndarray:
     return np.asarray(rng.uniform(0.15, 0.3) + 0.08 * coarse / coarse.std())
 
 
-def _scaled(ink: np.ndarray, height: int) -> np.ndarray:
-    """The ink without its margins, at this height."""
+def _scaled(ink: np.ndarray, side: int) -> np.ndarray:
+    """The ink without its margins; the longer side becomes `side`."""
     rows, columns = (np.flatnonzero((ink > 0.2).any(axis=axis)) for axis in (1, 0))
     tight = ink[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
-    width = max(6, round(height * tight.shape[1] / tight.shape[0]))
+    height, width = (max(6, round(side * length / max(tight.shape))) for length in tight.shape)
     picture = Image.fromarray(np.rint(255 * tight).astype(np.uint8)).resize((width, height), Image.Resampling.BICUBIC)
     return np.asarray(picture) / 255.0
 

@@ -84,7 +84,6 @@ class BoxReader(Protocol):
 
     network: nn.Module
 
-    @property
     def head(self) -> Head:
         """The class layer without background, from features to logits.
 

@@ -42,7 +42,6 @@ class DenseReader:
             raise InvalidArgumentError("DenseReader: background=False, but class 0 of torchvision's SSD is background")
         self.network, self.background = network, background
 
-    @property
     def head(self) -> Head:
         """There is none.
 

@@ -45,7 +45,7 @@ class FunctionReader:
         >>> network = Corner()
         >>> reader = FunctionReader(network, class_layer=network.classes)
         >>> boxes, = reader.read([torch.rand(3, 20, 30)], {})
-        >>> bool(torch.allclose(reader.head(boxes.features), boxes.logits)), reader.head_problem
+        >>> bool(torch.allclose(reader.head()(boxes.features), boxes.logits)), reader.head_problem
         (True, '')
     """
 
@@ -64,7 +64,6 @@ class FunctionReader:
         self._function, self.network = function, network
         self._class_layer = ClassLayer(class_layer, None, "no class layer was named" if class_layer is None else None)
 
-    @property
     def head(self) -> Head:
         """The class layer."""
         return self._class_layer.head

@@ -25,7 +25,8 @@ class HuggingFaceReader:
     Args:
         network: A `...ForObjectDetection` of transformers, or what returns `logits` (images, queries, classes) and
             `pred_boxes` (centre, width and height between 0 and 1); in eval mode.
-        processor: Its image processor, such as `AutoImageProcessor.from_pretrained` gives: from a list of uint8 images (3, height, width) to `pixel_values` and the like.
+        processor: Its image processor, as `AutoImageProcessor.from_pretrained` gives it: from a list of uint8 images
+            (3, height, width) to `pixel_values` and the like.
     """
 
     def __init__(self, network: nn.Module, processor: Callable[..., Any]) -> None:
@@ -33,7 +34,6 @@ class HuggingFaceReader:
         self._class_layer: ClassLayer | None = None
         self._name = ""
 
-    @property
     def head(self) -> Head:
         """The last class layer, without "no object"."""
         assert self._class_layer is not None  # an image was read

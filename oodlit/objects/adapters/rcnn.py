@@ -35,7 +35,6 @@ class RCNNReader:
         missing = None if isinstance(layer, nn.Module) else "its box predictor has no layer cls_score"
         self._class_layer = ClassLayer(layer if isinstance(layer, nn.Module) else None, background=0, problem=missing)
 
-    @property
     def head(self) -> Head:
         """The class layer without background."""
         return self._class_layer.head
