@@ -36,7 +36,7 @@ ALLOWED = {
     "module": BASE | {"backbones"},
     "results": BASE | {"metrics", "results"},
     "report": BASE | {"metrics", "detectors", "results", "report"},
-    "objects": (ROOMS - {"module", "callbacks"}) | {"report", "objects"},
+    "objects": ROOMS | {"report", "objects"},
     "callbacks": ROOMS | {"report"},
     "testing": ROOMS | {"testing"},
     "cli": ROOMS | {"report", "testing", "objects", "cli"},

@@ -11,10 +11,14 @@ from oodlit import _lazy
 if TYPE_CHECKING:
     from oodlit.objects.annotations import Annotations as Annotations
     from oodlit.objects.annotations import read_annotations as read_annotations
+    from oodlit.objects.benchmark import CocoSet as CocoSet
+    from oodlit.objects.benchmark import ObjectBenchmark as ObjectBenchmark
+    from oodlit.objects.callback import ObjectDetection as ObjectDetection
     from oodlit.objects.detections import Detections as Detections
     from oodlit.objects.id_quality import id_quality as id_quality
     from oodlit.objects.matching import Objects as Objects
     from oodlit.objects.matching import best_overlaps as best_overlaps
+    from oodlit.objects.module import ObjectModule as ObjectModule
     from oodlit.objects.open_set import MatchedBoxes as MatchedBoxes
     from oodlit.objects.open_set import OpenSet as OpenSet
     from oodlit.objects.open_set import aose as aose

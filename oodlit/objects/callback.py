@@ -1,5 +1,6 @@
 """ObjectDetection: fit, score and evaluate OOD detectors on predicted boxes, in one `trainer.predict`."""
 
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -7,16 +8,24 @@ from typing import Any
 from oodlit._lightning import pl, warn_of_two
 from oodlit.callbacks.checks import check_alone, check_is_list, check_strategy
 from oodlit.callbacks.earlier_fit import EarlierFit
-from oodlit.detectors import Detector, load
+from oodlit.callbacks.loggers import log_to_all
+from oodlit.callbacks.output import FITTED, check_writable
+from oodlit.callbacks.record import Record, joined
+from oodlit.detectors import Detector, load, save
 from oodlit.detectors.contract.fitting import name_detectors
 from oodlit.errors import InvalidArgumentError
 from oodlit.objects.benchmark import ObjectBenchmark
 from oodlit.objects.detections import Detections
 from oodlit.objects.fit_rows import FitOn
 from oodlit.objects.module import ObjectModule
-from oodlit.objects.run import ObjectRun, ScoredBoxes, choose
+from oodlit.objects.results import ObjectResults
+from oodlit.objects.run import ObjectRun, choose
+from oodlit.objects.settings import ObjectSettings
 from oodlit.plan import RunPlan
+from oodlit.results import FindingWarning
+from oodlit.results.names import metric_names
 from oodlit.results.score_table import check_detector_names
+from oodlit.results.storage import check_replaceable
 
 __all__ = ["ObjectDetection"]
 
@@ -29,17 +38,21 @@ class ObjectDetection(pl.Callback):
     Args:
         detectors: OOD detectors, or a mapping of names to them.
         fitted: Folder with fitted detectors, in place of `detectors`; their network must be this one.
-        confidence: Least confidence of the boxes that detectors are fitted on (t*). Default 0.5.
-        fit_on: "predicted" (default): all boxes of training images from `confidence` on, with their predicted class;
-            "matched": only those that hit an object of this class.
+        output_dir: Folder for results, fitted detectors and the page; those of an earlier run are replaced. None
+            (default) keeps the results in memory.
+        settings: How metrics are computed. Its t* is also the least confidence of the boxes that detectors are fitted
+            on. None (default) = t* 0.5, everything else as `ObjectSettings` has it.
+        fit_on: "predicted" (default): all boxes of training images from t* on, with their predicted class; "matched":
+            only those that hit an object of this class.
         strict: True stops the run if a detector does not apply; False (default) leaves it out and reports the reason.
+        record: Gives further entries of `results.run`; called once, when all boxes are scored.
 
     Attributes:
-        boxes: All boxes and scores of the last run by data set, on every process.
+        results: The `ObjectResults` of the last run, on every process.
         plan: What a run that is going on asks of its module and data module; None before and after.
 
     Raises:
-        InvalidArgumentError: No detector, two of one name, neither `detectors` nor `fitted`, or a number out of range.
+        InvalidArgumentError: No detector, two of one name, or neither `detectors` nor `fitted`.
 
     Example:
         >>> from oodlit.detectors import MSP, Mahalanobis
@@ -52,20 +65,16 @@ class ObjectDetection(pl.Callback):
         detectors: Sequence[Detector] | Mapping[str, Detector] | None = None,
         *,
         fitted: str | Path | None = None,
-        confidence: float = 0.5,
+        output_dir: str | Path | None = None,
+        settings: ObjectSettings | None = None,
         fit_on: FitOn = "predicted",
         strict: bool = False,
+        record: Record = dict,
     ) -> None:
         super().__init__()
         warn_of_two()
         if (detectors is None) == (fitted is None):
-            raise InvalidArgumentError(
-                "ObjectDetection: give either detectors=[...] or fitted=FOLDER of an earlier fit"
-            )
-        if not 0 <= confidence <= 1:
-            raise InvalidArgumentError(f"ObjectDetection: confidence={confidence}; a number from 0 to 1 is needed")
-        if fit_on not in ("predicted", "matched"):
-            raise InvalidArgumentError(f"ObjectDetection: fit_on={fit_on!r}; 'predicted' or 'matched' is needed")
+            raise InvalidArgumentError("ObjectDetection: give either detectors=[...] or fitted=FOLDER of a fit")
         check_is_list(detectors)
         self._earlier = EarlierFit()
         if fitted is not None:
@@ -75,9 +84,12 @@ class ObjectDetection(pl.Callback):
             assert detectors is not None  # checked above
             self.detectors = name_detectors(detectors)
         check_detector_names(self.detectors)
-        self.confidence, self.fit_on, self.strict = confidence, fit_on, strict
-        self.boxes: dict[str, ScoredBoxes] = {}
+        self.output_dir = None if output_dir is None else Path(output_dir).expanduser().absolute()
+        self.settings = ObjectSettings(t_star=0.5) if settings is None else settings
+        self.fit_on, self.strict = fit_on, strict
+        self.results: ObjectResults | None = None
         self.plan: RunPlan | None = None
+        self._record = record
         self._run: ObjectRun | None = None
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
@@ -96,17 +108,20 @@ class ObjectDetection(pl.Callback):
                 " trainer.predict(module, datamodule) with an ObjectBenchmark"
             )
         check_alone(self, trainer)
-        check_strategy(trainer.strategy, has_output=False)
-        if self.confidence < pl_module.min_confidence:
+        check_strategy(trainer.strategy, has_output=self.output_dir is not None)
+        if self.settings.t_star < pl_module.min_confidence:
             raise InvalidArgumentError(
-                f"ObjectDetection: confidence={self.confidence:g}, but boxes below {pl_module.min_confidence:g} are not"
-                " kept; lower ObjectModule(min_confidence=...)"
+                f"ObjectDetection: t_star={self.settings.t_star:g}, but boxes below {pl_module.min_confidence:g} are"
+                " not kept; lower ObjectModule(min_confidence=...)"
             )
-        self.boxes = {}
+        if self.output_dir is not None:
+            check_replaceable(self.output_dir, keep=self._earlier.folder)
+            check_writable(self.output_dir)
+        self.results = None
         chosen = choose(trainer, pl_module, datamodule, self.detectors, self._earlier, strict=self.strict)
         self.plan = chosen.plan(train_thresholds=False)
         self._run = ObjectRun(
-            trainer, pl_module, datamodule, chosen, cut=self.confidence, fit_on=self.fit_on, strict=self.strict
+            trainer, pl_module, datamodule, chosen, cut=self.settings.t_star, fit_on=self.fit_on, strict=self.strict
         )
         self._run.prepare()
 
@@ -144,8 +159,24 @@ class ObjectDetection(pl.Callback):
         if self._run is None:
             return
         run = self._run
-        self.boxes = run.finish()
+        sets = run.finish()
+        record = joined(run.record(), self._record())
+        names = run.datamodule.class_names
+        self.results = results = ObjectResults.from_sets(sets, class_names=names, settings=self.settings, run=record)
+        self._earlier.origin = run.origin
         self._run, self.plan = None, None
+        for finding in run.choice.findings:
+            warnings.warn(finding.text, FindingWarning, stacklevel=2)
+        if not run.trainer.is_global_zero:
+            return
+        if self.output_dir is not None:
+            results.save(self.output_dir, add=lambda folder: self._add(folder, results), keep=self._earlier.folder)
+        log_to_all(run.trainer.loggers, dict(zip(metric_names(results.table), results.table["value"], strict=True)))
+
+    def _add(self, folder: Path, results: ObjectResults) -> None:
+        """What a run leaves beside its results."""
+        if self._earlier.folder is None:
+            save({name: self.detectors[name] for name in results.detectors}, folder / FITTED, self._earlier.origin)
 
     def __repr__(self) -> str:
         """Names of the detectors."""

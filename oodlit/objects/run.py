@@ -2,9 +2,7 @@
 
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any
 
 from oodlit._lightning import pl
 from oodlit.callbacks.checks import check_memory, check_train_size
@@ -13,6 +11,7 @@ from oodlit.callbacks.earlier_fit import EarlierFit
 from oodlit.callbacks.record import common_record
 from oodlit.callbacks.scoring import Scoring
 from oodlit.datamodules.stream import Stream
+from oodlit.datamodules.thinning import whole_size
 from oodlit.detectors import Detector, FitOrigin
 from oodlit.detectors.contract.fitting import make_statistics
 from oodlit.detectors.statistics import Statistics, synchronize
@@ -23,15 +22,9 @@ from oodlit.objects.box_rows import BoxRows
 from oodlit.objects.detections import Detections
 from oodlit.objects.fit_rows import FitOn, ImageObjects, fit_rows
 from oodlit.objects.module import ObjectModule
-from oodlit.results import Finding
+from oodlit.objects.tables import ObjectSet
+from oodlit.results import DatasetInfo, Finding
 from oodlit.roles import Role
-
-
-class ScoredBoxes(NamedTuple):
-    """All boxes of a data set, with the scores of every detector."""
-
-    found: Detections
-    scores: Mapping[str, np.ndarray]
 
 
 def choose(
@@ -195,7 +188,7 @@ class ObjectRun:
             raise DataError(
                 f"no box of the training images has a confidence of {self.cut:g} or more"
                 f"{' and hits an object of its class' if self.fit_on == 'matched' else ''}: detectors cannot be fitted;"
-                " lower confidence=..., or look at the detector, the order of its classes, and the pictures"
+                " lower t_star, or look at the detector, the order of its classes, and the pictures"
             )
         head = None if self.choice.facts.head_problem or self.module.head_problem else self.module.head
         train = "+".join(stream.name for stream in self.streams if stream.role is Role.TRAIN)
@@ -214,7 +207,7 @@ class ObjectRun:
         facts = self.choice.facts
         return FitOrigin(self.choice.fingerprint, facts.width, facts.num_classes, self.num_fitted)
 
-    def finish(self) -> dict[str, ScoredBoxes]:
+    def finish(self) -> list[ObjectSet]:
         """The second point where processes meet: all boxes of every test set, the same on every process."""
         self.finish_fit()
         self._lap("test_images")
@@ -222,11 +215,14 @@ class ObjectRun:
             self.scoring.failed |= failed
         if not self.scoring.active:
             raise self.scoring.first_error or DataError("every detector failed on some process; see its messages")
-        active = self.scoring.active
-        joined = {name: ScoredBoxes(*rows.gather(self.group, detectors=active)) for name, rows in self.rows.items()}
         parts = gather_objects(self.group, self.skipped)
         self.skipped = sorted({(key, reason) for part in parts for key, reason in part})
-        return joined
+        return [self._set(stream) for stream in self.streams if stream.role is not Role.TRAIN]
+
+    def _set(self, stream: Stream) -> ObjectSet:
+        found, scores = self.rows[stream.name].gather(self.group, detectors=self.scoring.active)
+        info = DatasetInfo(stream.name, stream.role, (), whole_size(stream))
+        return ObjectSet(info, found, self.datamodule.annotations[stream.name], scores)
 
     def record(self) -> dict[str, Any]:
         """What is known of this run besides its boxes."""
