@@ -1,131 +1,53 @@
-"""Random scenes with ties and exact overlaps, and slow, readable references for the metrics of boxes."""
+"""Runs over boxes on the tiny benchmark of layout.py."""
 
-from dataclasses import dataclass, field
-from fractions import Fraction
+import warnings
+from pathlib import Path
+from typing import Any
 
-import numpy as np
-from hypothesis import strategies as st
+import torch
+from pytorch_lightning import Trainer
 
-from oodlit.objects import MatchedBoxes, Objects, best_overlaps
+from oodlit.cli.demos.detectors import every_detector
+from oodlit.cli.demos.object_network import small_faster_rcnn
+from oodlit.detectors import Detector
+from oodlit.objects import ObjectBenchmark, ObjectDetection, ObjectModule, ObjectResults, ObjectSettings
+from tests.objects.layout import BDD, VOC, write_fmiyc
 
-
-@dataclass
-class Box:
-    image: int
-    corners: tuple[int, int, int, int]
-    confidence: float
-    score: float
-    label: int = 0
-
-
-@dataclass
-class Plain:
-    """A scene as plain Python: boxes, and objects as (image, corners, class)."""
-
-    boxes: list[Box] = field(default_factory=list)
-    objects: list[tuple[int, tuple[int, int, int, int], int]] = field(default_factory=list)
-    n_images: int = 1
+SETTINGS = ObjectSettings(t_star=0.2, bootstrap=0)
+"""Fresh weights give every class of a box a confidence of about 1/4."""
 
 
-CONFIDENCES = [0.1, 0.25, 0.5, 0.5, 0.75, 0.9]
-SCORES = [-2.0, -1.0, 0.0, 0.5, 1.0, 3.0]
+def write(folder: Path, known: str = "voc", **options: Any) -> Path:
+    write_fmiyc(folder / "fmiyc", folder / known, known=VOC if known == "voc" else BDD, **options)
+    return folder
 
 
-@st.composite
-def corners(draw, *, side=8):
-    """A box on a grid, so that equal overlaps and an overlap of exactly one half are frequent."""
-    x, y = draw(st.integers(0, side - 1)), draw(st.integers(0, side - 1))
-    return (x, y, draw(st.integers(x + 1, side)), draw(st.integers(y + 1, side)))
+def benchmark(folder: Path, known: str = "voc", **options: Any) -> ObjectBenchmark:
+    return ObjectBenchmark.fmiyc(folder / "fmiyc", known, known_root=folder / known, **options)
 
 
-@st.composite
-def scenes(draw, *, max_boxes=12, max_objects=6, max_images=3, classes=2, min_objects=0, min_boxes=0):
-    n_images = draw(st.integers(1, max_images))
-    image, label = st.integers(0, n_images - 1), st.integers(0, classes - 1)
-    objects = draw(st.lists(st.tuples(image, corners(), label), min_size=min_objects, max_size=max_objects))
-    shown = [found for found in objects for _ in range(2)]  # half of the boxes lie on an object
-    box = st.builds(Box, image, corners(), st.sampled_from(CONFIDENCES), st.sampled_from(SCORES), label)
-    boxes = draw(st.lists(box, min_size=min_boxes, max_size=max_boxes))
-    for position, found in enumerate(boxes):
-        if shown and position % 2:
-            found.image, found.corners, _ = shown[position % len(shown)]
-    return Plain(boxes, objects, n_images)
+def make_module(num_classes: int = 3, **options: Any) -> ObjectModule:
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        network = small_faster_rcnn(num_classes)
+        torch.nn.init.normal_(network.roi_heads.box_predictor.cls_score.weight, std=0.3)
+    return ObjectModule(network, **{"min_confidence": 0.1} | options)
 
 
-def matched(scene: Plain) -> MatchedBoxes:
-    """The scene as the metrics take it."""
-    best = best_overlaps(*arrays(scene))
-    return MatchedBoxes(
-        np.array([b.confidence for b in scene.boxes], dtype=float),
-        np.array([b.score for b in scene.boxes], dtype=float),
-        best.objects,
-        best.overlaps,
-        len(scene.objects),
-    )
+def make_trainer(*callbacks: Any, **options: Any) -> Trainer:
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "logger": False, "accelerator": "cpu"}
+    return Trainer(callbacks=list(callbacks), **quiet | {"devices": 1} | options)
 
 
-def arrays(scene: Plain):
-    """Boxes, their images, and the objects."""
-    return (
-        np.array([b.corners for b in scene.boxes], dtype=float).reshape(-1, 4),
-        np.array([b.image for b in scene.boxes], dtype=np.int64),
-        objects_of(scene),
-    )
+def many_detectors() -> dict[str, Detector]:
+    return every_detector({"knn": {"k": 3}})[0]
 
 
-def objects_of(scene: Plain) -> Objects:
-    return Objects(
-        np.array([c for _, c, _ in scene.objects], dtype=float).reshape(-1, 4),
-        np.array([i for i, _, _ in scene.objects], dtype=np.int64),
-        np.array([k for _, _, k in scene.objects], dtype=np.int64),
-    )
-
-
-def reference_iou(a, b, extent=0):
-    """Of two boxes, as a fraction."""
-    a, b = [Fraction(v) for v in a], [Fraction(v) for v in b]
-    width, height = min(a[2], b[2]) - max(a[0], b[0]) + extent, min(a[3], b[3]) - max(a[1], b[1]) + extent
-    inner = max(width, 0) * max(height, 0)
-    area = sum((c[2] - c[0] + extent) * (c[3] - c[1] + extent) for c in (a, b))
-    return inner / (area - inner) if area > inner else Fraction(0)
-
-
-def reference_best(box: Box, objects):
-    """(number, overlap) of the object that a box overlaps most; of equal ones that with the smallest corners."""
-    near = [(-reference_iou(box.corners, c), c, n) for n, (image, c, _) in enumerate(objects) if image == box.image]
-    overlap, _, number = min(near, default=(Fraction(0), None, None))
-    return (number, -overlap) if overlap < 0 else (None, Fraction(0))
-
-
-def reference_open_set(scene: Plain, tau: float, iou=Fraction(1, 2)):
-    """All metrics of `open_set`, by loops; None where there is none."""
-    best = [reference_best(box, scene.objects) for box in scene.boxes]
-    unknown = sorted((i for i, b in enumerate(scene.boxes) if b.score < tau), key=lambda i: -scene.boxes[i].confidence)
-    taken, true = set(), []
-    for i in unknown:
-        number, overlap = best[i]
-        hit = number is not None and overlap >= iou and number not in taken
-        true.append(hit)
-        if hit:
-            taken.add(number)
-    called_id = [best[i] for i, b in enumerate(scene.boxes) if not b.score < tau]
-    errors = [number for number, overlap in called_id if number is not None and overlap >= iou]
-    n = len(scene.objects)
-    curve = []
-    for cut in sorted({scene.boxes[i].confidence for i in unknown}, reverse=True):
-        among = [hit for i, hit in zip(unknown, true, strict=True) if scene.boxes[i].confidence >= cut]
-        curve.append((sum(among), len(among)))
-    area, before = Fraction(0), 0
-    for position, (found, _) in enumerate(curve):
-        area += (found - before) * max(Fraction(*point) for point in curve[position:])
-        before = found
-    wrong = set(errors) - taken
-    return {
-        "p_u": Fraction(sum(true), len(true)) if true else None,
-        "r_u": Fraction(sum(true), n) if n else None,
-        "ap_u": area / n if n else None,
-        "nose": Fraction(len(wrong), n) if n else None,
-        "nose_boxes": Fraction(len(errors), n) if n else None,
-        "dismissed": Fraction(n - len(wrong) - len(taken), n) if n else None,
-        "aose": len(wrong),
-    }
+def predict(detectors: Any, data: ObjectBenchmark, module: ObjectModule | None = None, **options: Any) -> ObjectResults:
+    detection = ObjectDetection(detectors, **{"settings": SETTINGS} | options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        make_trainer(detection).predict(module or make_module(), data, return_predictions=False)
+    assert detection.results is not None
+    assert detection.plan is None
+    return detection.results
