@@ -14,7 +14,7 @@ from oodlit.objects import Detections, ObjectDetection, ObjectModule, ObjectResu
 from oodlit.objects.fit_rows import ImageObjects, fit_rows
 from oodlit.outputs import Outputs
 from tests.objects.networks import fcos, hugging_face
-from tests.objects.support import SETTINGS, benchmark, make_module, make_trainer, many_detectors, predict, write
+from tests.objects.runs import SETTINGS, benchmark, make_module, make_trainer, many_detectors, predict, write
 
 
 @pytest.fixture(scope="module")
