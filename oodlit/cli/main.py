@@ -19,6 +19,8 @@ COMMANDS = {
     "shards build": "oodlit.cli.shards:build",
     "shards verify": "oodlit.cli.shards:verify",
     "shards info": "oodlit.cli.shards:info",
+    "objects evaluate": "oodlit.cli.objects:evaluate",
+    "objects report": "oodlit.cli.objects:report",
     "report": "oodlit.cli.report:report",
     "list": "oodlit.cli.listing:listing",
     "check": "oodlit.cli.check:check",

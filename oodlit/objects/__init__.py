@@ -14,7 +14,11 @@ if TYPE_CHECKING:
     from oodlit.objects.benchmark import CocoSet as CocoSet
     from oodlit.objects.benchmark import ObjectBenchmark as ObjectBenchmark
     from oodlit.objects.callback import ObjectDetection as ObjectDetection
+    from oodlit.objects.curves import tau_curve as tau_curve
     from oodlit.objects.detections import Detections as Detections
+    from oodlit.objects.files import BoxFiles as BoxFiles
+    from oodlit.objects.files import evaluate_files as evaluate_files
+    from oodlit.objects.files import read_head as read_head
     from oodlit.objects.id_quality import id_quality as id_quality
     from oodlit.objects.matching import Objects as Objects
     from oodlit.objects.matching import best_overlaps as best_overlaps
@@ -28,6 +32,13 @@ if TYPE_CHECKING:
     from oodlit.objects.open_set import nose_boxes as nose_boxes
     from oodlit.objects.open_set import p_u as p_u
     from oodlit.objects.open_set import r_u as r_u
+    from oodlit.objects.page import write_object_report as write_object_report
+    from oodlit.objects.pictures import Mark as Mark
+    from oodlit.objects.pictures import draw_boxes as draw_boxes
+    from oodlit.objects.pictures import save_pictures as save_pictures
+    from oodlit.objects.predictions import Classes as Classes
+    from oodlit.objects.predictions import Predictions as Predictions
+    from oodlit.objects.predictions import read_predictions as read_predictions
     from oodlit.objects.results import ObjectResults as ObjectResults
     from oodlit.objects.settings import ObjectSettings as ObjectSettings
     from oodlit.objects.tables import ObjectSet as ObjectSet

@@ -327,7 +327,7 @@ class _Objects:
         self.repaired[what] = self.repaired.get(what, 0) + 1
 
 
-def is_bbox(value: Any) -> bool:
+def is_bbox(value: Any) -> TypeGuard[list[float]]:
     """Whether a value is four finite numbers.
 
     Example:

@@ -25,10 +25,10 @@ class Problems:
         self.path = path
         self._found: dict[str, tuple[int, str]] = {}
 
-    def add(self, kind: str, example: str, way_out: str = "") -> None:
-        """Take one problem. `way_out` follows the first of its kind."""
-        count, first = self._found.get(kind, (0, example + (f"; {way_out}" if way_out else "")))
-        self._found[kind] = count + 1, first
+    def add(self, kind: str, example: str, way_out: str = "", *, count: int = 1) -> None:
+        """Take one problem, or several of a kind. `way_out` follows the first."""
+        before, first = self._found.get(kind, (0, example + (f"; {way_out}" if way_out else "")))
+        self._found[kind] = before + count, first
 
     def check(self, error: Callable[[str], Exception] = DataError) -> None:
         """Raise one error for all of them, if there are any."""

@@ -162,12 +162,20 @@ class ObjectResults:
         Raises:
             UnknownNameError: The table has no such row.
         """
+        return float(self.row(metric, dataset=dataset, detector=detector, ood_class=ood_class)["value"])
+
+    def row(self, metric: str, *, dataset: str, detector: str = MODEL, ood_class: str = "") -> dict[str, Any]:
+        """One row of the table, by the names of its columns.
+
+        Raises:
+            UnknownNameError: The table has no such row.
+        """
         table = self.table
         same = (table["detector"] == detector) & (table["dataset"] == dataset) & (table["ood_class"] == ood_class)
         rows = table[same & (table["metric"] == metric)]
         if rows.empty:
             raise UnknownNameError.of("value", metric, table[same]["metric"].tolist() or sorted(set(table["metric"])))
-        return float(rows["value"].iloc[0])
+        return dict(zip(map(str, rows.columns), rows.iloc[0].tolist(), strict=True))
 
     def reason(self, metric: str, *, dataset: str, detector: str = MODEL, ood_class: str = "") -> str:
         """Why a value is NaN; empty if it is not."""

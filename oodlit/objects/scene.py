@@ -98,7 +98,7 @@ class Scene:
 
     def scores(self, detector: str) -> Float[np.ndarray, " boxes"]:
         """The scores of a detector."""
-        return self.boxes[detector].to_numpy(dtype=np.float64)
+        return self.boxes[detector].to_numpy(dtype=np.float64, copy=True)  # torch warns of read-only memory
 
     def open_set(self, detector: str, tau: float) -> OpenSet:
         """What a threshold makes of the boxes that count."""

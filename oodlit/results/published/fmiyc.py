@@ -1,0 +1,160 @@
+"""What FindMeIfYouCan prints for its splits: detectors of known and unknown objects, beside which ours can be laid.
+
+Source: 'FindMeIfYouCan: Bringing Open Set Metrics to near, far and farther Out-of-Distribution Object Detection',
+Tables 2, 3 and 12-30, as printed, in percent there and as shares here. Its nOSE counts boxes called ID on unknown
+objects, duplicates included: what is `nose_boxes` here. Where its program thresholds an OOD score it takes the mean of
+the ID scores minus 1.645 standard deviations.
+"""
+
+import csv
+import re
+from functools import cache
+from importlib import resources
+from typing import NamedTuple
+
+__all__ = [
+    "METHODS",
+    "PublishedFigure",
+    "figures",
+    "images_without_boxes",
+    "mean_average_precision",
+    "split_named",
+    "splits",
+]
+
+METRICS = {"auroc": "auroc", "fpr95": "fpr95", "nose": "nose_boxes", "ap_u": "ap_u", "p_u": "p_u", "r_u": "r_u"}
+"""Our names of the printed columns."""
+
+METHODS = {
+    "MSP": "msp",
+    "Energy": "energy",
+    "GEN": "gen",
+    "KNN": "knn",
+    "Mahalanobis": "mahalanobis",
+    "ViM": "vim",
+    "ASH": "ash",
+    "DICE": "dice",
+    "ReAct": "react",
+    "DDU": "ddu",
+    "LaRD": "lard",
+}
+"""Keys of our detectors by the printed method; the others (VOS, DICE+ReAct) have none."""
+
+
+class PublishedSplit(NamedTuple):
+    """An OOD split of the benchmark.
+
+    Args:
+        name: As printed, such as COCO-near.
+        id_dataset: VOC or BDD, which the detectors know.
+        n_images: Number of its images.
+    """
+
+    name: str
+    id_dataset: str
+    n_images: int
+
+
+class PublishedFigure(NamedTuple):
+    """One printed value.
+
+    Args:
+        architecture: The object detector: F-RCNN, F-RCNN VOS, Yolov8 or RT-DETR.
+        id_dataset: VOC or BDD, which it was trained on.
+        split: As printed, such as COCO-near.
+        method: The OOD detector, as printed.
+        metric: Our name of the metric.
+        value: A share; nose_boxes may exceed 1.
+        table: Number of the table.
+    """
+
+    architecture: str
+    id_dataset: str
+    split: str
+    method: str
+    metric: str
+    value: float
+    table: int
+
+
+def splits() -> dict[str, PublishedSplit]:
+    """The six splits by their name.
+
+    Example:
+        >>> sum(split.n_images for split in splits().values())
+        7767
+    """
+    return {
+        row["split"]: PublishedSplit(row["split"], row["id_dataset"], int(row["n_images"])) for row in _rows("splits")
+    }
+
+
+def split_named(name: str) -> PublishedSplit | None:
+    """The split that a data set's name speaks of; None if it speaks of none.
+
+    Example:
+        >>> [found and found.name for found in map(split_named, ("near_coco_wrt_voc", "farther_oi", "near", "coco"))]
+        ['COCO-near', 'OpenImages-farther', None, None]
+    """
+    words = set(re.split(r"[^a-z]+", name.lower()))
+    source = "COCO" if "coco" in words else "OpenImages" if words & {"oi", "openimages"} else ""
+    distance = next((word for word in ("near", "far", "farther") if word in words), "")
+    return splits().get(f"{source}-{distance}")
+
+
+def figures(split: str) -> list[PublishedFigure]:
+    """All printed values of a split.
+
+    Example:
+        >>> [f.value for f in figures("COCO-near") if f[:4] == ("Yolov8", "VOC", "COCO-near", "MSP")][-4:]
+        [0.323, 0.085, 0.62, 0.11]
+    """
+    return [figure for figure in _figures() if figure.split == split]
+
+
+def images_without_boxes(split: str) -> dict[str, float]:
+    """Share of the images of a split without a box above t*, by architecture (Table 12).
+
+    Example:
+        >>> images_without_boxes("COCO-near")["F-RCNN"]
+        0.2036
+    """
+    return {
+        row["architecture"]: _share(row["pct_images_no_prediction"])
+        for row in _rows("no_prediction")
+        if row["split"] == split
+    }
+
+
+def mean_average_precision(id_dataset: str) -> dict[str, float]:
+    """Mean average precision on the ID set, by architecture (Table 3).
+
+    Example:
+        >>> mean_average_precision("VOC")["RT-DETR"]
+        0.704
+    """
+    return {row["architecture"]: _share(row["map"]) for row in _rows("map") if row["id_dataset"] == id_dataset}
+
+
+@cache
+def _figures() -> list[PublishedFigure]:
+    found = []
+    for file in ("auroc_fpr", "osod"):
+        for row in _rows(file):
+            architecture, known, split, method = (row[n] for n in ("architecture", "id_dataset", "split", "method"))
+            found += [
+                PublishedFigure(architecture, known, split, method, metric, _share(row[column]), int(row["table"]))
+                for column, metric in METRICS.items()
+                if row.get(column)
+            ]
+    return found
+
+
+def _share(percent: str) -> float:
+    return round(float(percent) / 100, 6)
+
+
+@cache
+def _rows(name: str) -> list[dict[str, str]]:
+    file = resources.files("oodlit.results.published") / f"fmiyc_{name}.csv"
+    return list(csv.DictReader(file.read_text(encoding="utf-8").splitlines()))
