@@ -37,7 +37,7 @@ def check_folder(out: Path, *, fitted: str | Path | None = None) -> bool:
     if out.is_dir() and check_replaceable(out, keep=None if fitted is None else Path(fitted)):
         return True
     names = {path.name for path in out.iterdir() if not path.name.startswith(".")} if out.is_dir() else {"a file"}
-    if foreign := sorted(names - {"shards", "fitted"}):
+    if foreign := sorted(names - {"shards", "scenes", "fitted"}):
         raise InvalidArgumentError(
             f"--out {out}: it holds {foreign[0]!r}, which was not written by oodlit; name a new folder"
         )

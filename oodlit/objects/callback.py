@@ -2,10 +2,12 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from oodlit._lightning import pl, warn_of_two
+from oodlit.atomic import remove
 from oodlit.callbacks.checks import check_alone, check_is_list, check_strategy
 from oodlit.callbacks.earlier_fit import EarlierFit
 from oodlit.callbacks.loggers import log_to_all
@@ -18,6 +20,8 @@ from oodlit.objects.benchmark import ObjectBenchmark
 from oodlit.objects.detections import Detections
 from oodlit.objects.fit_rows import FitOn
 from oodlit.objects.module import ObjectModule
+from oodlit.objects.page import write_object_report
+from oodlit.objects.pictures import save_pictures
 from oodlit.objects.results import ObjectResults
 from oodlit.objects.run import ObjectRun, choose
 from oodlit.objects.settings import ObjectSettings
@@ -169,14 +173,27 @@ class ObjectDetection(pl.Callback):
             warnings.warn(finding.text, FindingWarning, stacklevel=2)
         if not run.trainer.is_global_zero:
             return
+        failed: list[Exception] = []
         if self.output_dir is not None:
-            results.save(self.output_dir, add=lambda folder: self._add(folder, results), keep=self._earlier.folder)
+            add = partial(self._add, results=results, datamodule=run.datamodule, failed=failed)
+            results.save(self.output_dir, add=add, keep=self._earlier.folder)
         log_to_all(run.trainer.loggers, dict(zip(metric_names(results.table), results.table["value"], strict=True)))
+        if failed:
+            raise failed[0]
 
-    def _add(self, folder: Path, results: ObjectResults) -> None:
-        """What a run leaves beside its results."""
+    def _add(
+        self, folder: Path, *, results: ObjectResults, datamodule: ObjectBenchmark, failed: list[Exception]
+    ) -> None:
+        """What a run leaves beside its results: the fit, and the page, whose failure loses no number."""
         if self._earlier.folder is None:
             save({name: self.detectors[name] for name in results.detectors}, folder / FITTED, self._earlier.origin)
+        try:
+            save_pictures(results, folder, datamodule.read_images)
+            write_object_report(results, folder / "report.html", folder=folder)
+        except Exception as error:  # pictures, decoders and templates fail with types of their own
+            for part in ("thumbnails", "report.html"):
+                remove(folder / part)
+            failed.append(error)
 
     def __repr__(self) -> str:
         """Names of the detectors."""

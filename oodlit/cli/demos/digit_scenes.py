@@ -4,12 +4,16 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.ndimage
+import torch
 from PIL import Image
 from sklearn.datasets import load_digits
+from torch.utils.data import DataLoader
 
+from oodlit.datamodules.decode import decode_image
 from oodlit.objects.benchmark import CocoSet, ObjectBenchmark
 
 KNOWN = ("zero", "one", "two", "three", "four", "five", "six")
@@ -87,6 +91,24 @@ class DigitScenes(ObjectBenchmark):
                 write_scenes(folder / name, scenes(_objects(name, seed, rng), count, rng), classes)
         near, far = sets["digits_near"], sets["shapes_far"]
         super().__init__(sets["scenes_val"], [near, far], sets["scenes_train"], batch_size=batch_size)
+        self.seed = seed
+
+    def train_dataloader(self) -> DataLoader[Any]:
+        """Shuffled batches for a torchvision detector: images and targets, whose label 0 is the background."""
+        annotations, stream = self.annotations["scenes_train"], self.stream("scenes_train")
+        assert self.transform is not None  # set in ObjectBenchmark
+        pairs = []
+        for number, sample in enumerate(stream.source.read(0, len(stream))):
+            assert isinstance(sample.image, bytes)  # files that were just written
+            rows = annotations.image == number
+            target = {"boxes": annotations.boxes[rows].float(), "labels": annotations.labels[rows] + 1}
+            pairs.append((self.transform(decode_image(sample.image)), target))
+        generator = torch.Generator().manual_seed(self.seed)
+        return DataLoader(pairs, self.batch_size, shuffle=True, collate_fn=_as_lists, generator=generator)
+
+
+def _as_lists(pairs: Sequence[tuple[Any, Any]]) -> tuple[list[Any], list[Any]]:
+    return [image for image, _ in pairs], [target for _, target in pairs]
 
 
 def _objects(name: str, seed: int, rng: np.random.Generator) -> Iterator[tuple[np.ndarray, int]]:
