@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from torchvision.transforms import ToTensor
 
@@ -129,7 +128,7 @@ class ObjectBenchmark(OODDataModule):
     def fmiyc(
         cls,
         root: str | Path,
-        known: Literal["voc", "bdd"] = "voc",
+        known: str = "voc",
         *,
         known_root: str | Path,
         sets: Sequence[str] | None = None,

@@ -1,10 +1,12 @@
 """ObjectDetection: fit, score and evaluate OOD detectors on predicted boxes, in one `trainer.predict`."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+from PIL import Image
 
 from oodlit._lightning import pl, warn_of_two
 from oodlit.atomic import remove
@@ -32,6 +34,8 @@ from oodlit.results.score_table import check_detector_names
 from oodlit.results.storage import check_replaceable
 
 __all__ = ["ObjectDetection"]
+
+ReadImages = Callable[[list[str]], Mapping[str, Image.Image]]
 
 
 class ObjectDetection(pl.Callback):
@@ -175,20 +179,18 @@ class ObjectDetection(pl.Callback):
             return
         failed: list[Exception] = []
         if self.output_dir is not None:
-            add = partial(self._add, results=results, datamodule=run.datamodule, failed=failed)
+            add = partial(self._add, results, run.datamodule.read_images, failed)
             results.save(self.output_dir, add=add, keep=self._earlier.folder)
         log_to_all(run.trainer.loggers, dict(zip(metric_names(results.table), results.table["value"], strict=True)))
         if failed:
             raise failed[0]
 
-    def _add(
-        self, folder: Path, *, results: ObjectResults, datamodule: ObjectBenchmark, failed: list[Exception]
-    ) -> None:
+    def _add(self, results: ObjectResults, read: ReadImages, failed: list[Exception], folder: Path) -> None:
         """What a run leaves beside its results: the fit, and the page, whose failure loses no number."""
         if self._earlier.folder is None:
             save({name: self.detectors[name] for name in results.detectors}, folder / FITTED, self._earlier.origin)
         try:
-            save_pictures(results, folder, datamodule.read_images)
+            save_pictures(results, folder, read)
             write_object_report(results, folder / "report.html", folder=folder)
         except Exception as error:  # pictures, decoders and templates fail with types of their own
             for part in ("thumbnails", "report.html"):
