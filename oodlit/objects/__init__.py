@@ -22,6 +22,14 @@ if TYPE_CHECKING:
     from oodlit.objects.id_quality import id_quality as id_quality
     from oodlit.objects.matching import Objects as Objects
     from oodlit.objects.matching import best_overlaps as best_overlaps
+    from oodlit.objects.metrics import AOSE as AOSE
+    from oodlit.objects.metrics import NOSE as NOSE
+    from oodlit.objects.metrics import Dismissed as Dismissed
+    from oodlit.objects.metrics import NOSEBoxes as NOSEBoxes
+    from oodlit.objects.metrics import UnknownAP as UnknownAP
+    from oodlit.objects.metrics import UnknownPrecision as UnknownPrecision
+    from oodlit.objects.metrics import UnknownRecall as UnknownRecall
+    from oodlit.objects.metrics import WildernessImpact as WildernessImpact
     from oodlit.objects.module import ObjectModule as ObjectModule
     from oodlit.objects.open_set import MatchedBoxes as MatchedBoxes
     from oodlit.objects.open_set import OpenSet as OpenSet

@@ -64,6 +64,7 @@ def run_objects(
                 output_dir=out,
                 settings=ObjectSettings(t_star=0.5, bootstrap=bootstrap, seed=seed),
                 record=lambda: {
+                    "title": "A detector of the digits 0-6 meets others",
                     "not_applicable": left_out,
                     "caveat": CAVEAT,
                     "warnings": [text for text in warned() if "is left out" not in text],
