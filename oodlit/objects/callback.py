@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from PIL import Image
 
@@ -20,6 +20,7 @@ from oodlit.detectors.contract.fitting import name_detectors
 from oodlit.errors import InvalidArgumentError
 from oodlit.objects.benchmark import ObjectBenchmark
 from oodlit.objects.detections import Detections
+from oodlit.objects.files import f1_confidence
 from oodlit.objects.fit_rows import FitOn
 from oodlit.objects.module import ObjectModule
 from oodlit.objects.page import write_object_report
@@ -32,6 +33,7 @@ from oodlit.results import FindingWarning
 from oodlit.results.names import metric_names
 from oodlit.results.score_table import check_detector_names
 from oodlit.results.storage import check_replaceable
+from oodlit.roles import Role
 
 __all__ = ["ObjectDetection"]
 
@@ -50,6 +52,8 @@ class ObjectDetection(pl.Callback):
             (default) keeps the results in memory.
         settings: How metrics are computed. Its t* is also the least confidence of the boxes that detectors are fitted
             on. None (default) = t* 0.5, everything else as `ObjectSettings` has it.
+        t_star_rule: "given" (default): metrics are computed from the t* of `settings` on, as detectors are fitted; "f1":
+            from the confidence of the best F1 on the ID set on, which is known when the run has ended.
         fit_on: "predicted" (default): all boxes of training images from t* on, with their predicted class; "matched":
             only those that hit an object of this class.
         strict: True stops the run if a detector does not apply; False (default) leaves it out and reports the reason.
@@ -75,6 +79,7 @@ class ObjectDetection(pl.Callback):
         fitted: str | Path | None = None,
         output_dir: str | Path | None = None,
         settings: ObjectSettings | None = None,
+        t_star_rule: Literal["given", "f1"] = "given",
         fit_on: FitOn = "predicted",
         strict: bool = False,
         record: Record = dict,
@@ -94,7 +99,7 @@ class ObjectDetection(pl.Callback):
         check_detector_names(self.detectors)
         self.output_dir = None if output_dir is None else Path(output_dir).expanduser().absolute()
         self.settings = ObjectSettings(t_star=0.5) if settings is None else settings
-        self.fit_on, self.strict = fit_on, strict
+        self.t_star_rule, self.fit_on, self.strict = t_star_rule, fit_on, strict
         self.results: ObjectResults | None = None
         self.plan: RunPlan | None = None
         self._record = record
@@ -168,9 +173,14 @@ class ObjectDetection(pl.Callback):
             return
         run = self._run
         sets = run.finish()
-        record = joined(run.record(), self._record())
+        settings, rule = self.settings, "given"
+        if self.t_star_rule == "f1":
+            known = next(part for part in sets if part.info.role is Role.ID)
+            settings = settings.changed(t_star=f1_confidence(known.detections, known.annotations))
+            rule = "best F1 of the ID set"
+        record = joined({**run.record(), "t_star_rule": rule}, self._record())
         names = run.datamodule.class_names
-        self.results = results = ObjectResults.from_sets(sets, class_names=names, settings=self.settings, run=record)
+        self.results = results = ObjectResults.from_sets(sets, class_names=names, settings=settings, run=record)
         self._earlier.origin = run.origin
         self._run, self.plan = None, None
         for finding in run.choice.findings:

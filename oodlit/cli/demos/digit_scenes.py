@@ -135,9 +135,11 @@ def _shape(kind: str, rng: np.random.Generator) -> np.ndarray:
     angle, thick = rng.uniform(0, np.pi), rng.uniform(0.15, 0.3)
     u, v = x * np.cos(angle) + y * np.sin(angle), y * np.cos(angle) - x * np.sin(angle)
     if kind == "ring":
-        return (np.abs(np.hypot(x, rng.uniform(1.0, 1.4) * y) - 0.75) < thick / 2).astype(float)
-    bar = (np.abs(u) < thick) & (np.abs(v) < 0.95)
-    return (bar if kind == "bar" else bar | ((np.abs(v) < thick) & (np.abs(u) < 0.95))).astype(float)
+        ring: np.ndarray = np.abs(np.hypot(x, rng.uniform(1.0, 1.4) * y) - 0.75) < thick / 2
+        return ring.astype(float)
+    bar: np.ndarray = (np.abs(u) < thick) & (np.abs(v) < 0.95)
+    across: np.ndarray = (np.abs(v) < thick) & (np.abs(u) < 0.95)
+    return (bar if kind == "bar" else bar | across).astype(float)
 
 
 def scenes(objects: Iterator[tuple[np.ndarray, int]], count: int, rng: np.random.Generator) -> Iterator[Scene]:
@@ -193,7 +195,8 @@ def _free_place(
 def write_scenes(folder: Path, made: Iterator[Scene], classes: Sequence[str]) -> None:
     """Pictures and `annotations.json`, which comes last: a folder without it is not complete."""
     folder.mkdir(parents=True, exist_ok=True)
-    images, annotations = [], []
+    images: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
     for number, scene in enumerate(made):
         name = f"{number:04d}.png"
         Image.fromarray(np.rint(255 * scene.picture).astype(np.uint8)).save(folder / name)
