@@ -11,7 +11,7 @@ from oodlit.objects import ObjectResults
 
 
 def test_the_demo_leaves_results_and_a_page(tmp_path) -> None:
-    page = run_objects(tmp_path / "out", epochs=4, scenes=(40, 6), bootstrap=0)
+    page = run_objects(tmp_path / "out", epochs=4, scenes=(40, 6), t_star=0.1, bootstrap=0)
     results = ObjectResults.load(tmp_path / "out")
     assert page == tmp_path / "out" / "report.html"
     text = page.read_text()
@@ -21,7 +21,9 @@ def test_the_demo_leaves_results_and_a_page(tmp_path) -> None:
     assert results.class_names == KNOWN
     assert len(results.detectors) >= 35
     assert (results.images.groupby("dataset").size() == 6).all()
-    again = run_objects(tmp_path / "out", epochs=1, scenes=(40, 6), bootstrap=0)  # what a demo wrote is replaced
+    again = run_objects(
+        tmp_path / "out", epochs=1, scenes=(40, 6), t_star=0.06, bootstrap=0
+    )  # what a demo wrote is replaced
     assert again == page
 
 
@@ -40,7 +42,7 @@ def test_scenes_show_what_their_annotations_say(tmp_path) -> None:
                 assert not inside[y0:y1, x0:x1].any()  # objects do not overlap
                 inside[y0:y1, x0:x1] = True
                 assert picture[y0:y1, x0:x1].max() > 0.65  # the ink is bright
-            assert picture[~inside].max() < 0.75
+            assert picture[~inside].max() < 0.65
         assert annotations.counts[9] == 0  # one scene of ten is empty
         assert annotations.boxes.tolist() == again.annotations[name].boxes.tolist()
 
@@ -54,7 +56,7 @@ def test_training_lowers_the_loss(tmp_path) -> None:
     losses = []
     for _ in range(12):
         loss = training.training_step(batch, 0)
-        losses.append(float(loss))
+        losses.append(loss.item())
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

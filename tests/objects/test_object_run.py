@@ -197,7 +197,7 @@ def test_t_star_by_the_best_f1_of_the_id_set(data) -> None:
     best = predict([MSP()], data, t_star_rule="f1")
     assert given.settings.t_star == SETTINGS.t_star
     assert given.run["t_star_rule"] == "given"
-    assert best.run["t_star_rule"] == "best F1 of the ID set"
+    assert best.run["t_star_rule"] == "best F1 on the ID set"
     assert best.run["fit"]["confidence"] == SETTINGS.t_star
     again = given.recompute(t_star=best.settings.t_star)
     pd.testing.assert_frame_equal(again.table, best.table)

@@ -97,7 +97,7 @@ class DigitScenes(ObjectBenchmark):
         """Shuffled batches for a torchvision detector: images and targets, whose label 0 is the background."""
         annotations, stream = self.annotations["scenes_train"], self.stream("scenes_train")
         assert self.transform is not None  # set in ObjectBenchmark
-        pairs = []
+        pairs: Any = []  # a list is all that a DataLoader needs
         for number, sample in enumerate(stream.source.read(0, len(stream))):
             assert isinstance(sample.image, bytes)  # files that were just written
             rows = annotations.image == number
@@ -166,7 +166,7 @@ def scenes(objects: Iterator[tuple[np.ndarray, int]], count: int, rng: np.random
 
 def _texture(height: int, width: int, rng: np.random.Generator) -> np.ndarray:
     coarse = scipy.ndimage.gaussian_filter(rng.normal(size=(height, width)), rng.uniform(1.5, 6.0))
-    return np.asarray(rng.uniform(0.15, 0.3) + 0.08 * coarse / coarse.std())
+    return np.clip(rng.uniform(0.15, 0.3) + 0.08 * coarse / coarse.std(), 0.0, 0.5)
 
 
 def _scaled(ink: np.ndarray, side: int) -> np.ndarray:

@@ -31,6 +31,7 @@ def run_objects(
     epochs: int = 16,
     scenes: tuple[int, int] = (400, 120),
     accelerator: str = "cpu",
+    t_star: float = 0.5,
     bootstrap: int = 1000,
     console: Console | None = None,
 ) -> Path:
@@ -42,6 +43,7 @@ def run_objects(
         epochs: Length of the training.
         scenes: Number of training scenes, and of scenes of every other set.
         accelerator: Lightning's name of the device.
+        t_star: Least confidence of the boxes that count.
         bootstrap: Repetitions for the intervals.
         console: Where the tables are printed. None = nowhere.
 
@@ -62,7 +64,7 @@ def run_objects(
             detection = ObjectDetection(
                 detectors,
                 output_dir=out,
-                settings=ObjectSettings(t_star=0.5, bootstrap=bootstrap, seed=seed),
+                settings=ObjectSettings(t_star=t_star, bootstrap=bootstrap, seed=seed),
                 record=lambda: {
                     "title": "A detector of the digits 0-6 meets others",
                     "not_applicable": left_out,

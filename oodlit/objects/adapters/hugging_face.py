@@ -112,13 +112,13 @@ class HuggingFaceReader:
 
 def _last_that_gave(calls: Sequence[Call], logits: Tensor) -> Call | None:
     """The last of the calls with these logits as its output."""
-    for call in reversed(calls):
-        given = call.given
-        if isinstance(given, Tensor) and given.shape[-2:] == logits.shape and given.numel() == logits.numel():
-            is_same = torch.equal(given.reshape(logits.shape).float(), logits)
-            if is_same:
-                return call
-    return None
+    return next((call for call in reversed(calls) if _is_same(call.given, logits)), None)
+
+
+def _is_same(given: object, logits: Tensor) -> bool:
+    if not isinstance(given, Tensor) or given.shape[-2:] != logits.shape or given.numel() != logits.numel():
+        return False
+    return torch.equal(given.reshape(logits.shape).float(), logits)
 
 
 def _scale(boxes: Tensor, size: Sequence[int]) -> Tensor:
