@@ -52,8 +52,8 @@ class ObjectDetection(pl.Callback):
             (default) keeps the results in memory.
         settings: How metrics are computed. Its t* is also the least confidence of the boxes that detectors are fitted
             on. None (default) = t* 0.5, everything else as `ObjectSettings` has it.
-        t_star_rule: "given" (default): metrics count boxes from the t* of `settings` on, as the fit does; "f1": from the
-            confidence of the best F1 on the ID set on, which is known when the run has ended.
+        t_star_rule: "given" (default): metrics count boxes from the t* of `settings` on, as the fit does; "f1": from
+            the confidence of the best F1 on the ID set on, which is known when the run has ended.
         fit_on: "predicted" (default): all boxes of training images from t* on, with their predicted class; "matched":
             only those that hit an object of this class.
         strict: True stops the run if a detector does not apply; False (default) leaves it out and reports the reason.
