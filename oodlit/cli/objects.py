@@ -67,8 +67,8 @@ def evaluate(
         seed: of the draws
         resolved_config: all of the above as YAML; filled in by the command line
     """
-    splits = _files(annotations, "--annotations")
-    boxes = _files(predictions, "--predictions", like=splits)
+    splits = split_files(annotations, "--annotations")
+    boxes = split_files(predictions, "--predictions", like=splits)
     if detectors is None and not scores:
         raise UsageError(
             "--detectors or --scores is needed; the first score logits and features, the others are columns"
@@ -134,13 +134,13 @@ def _listed(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def _files(text: str, option: str, *, like: dict[str, Path] | None = None) -> dict[str, Path]:
+def split_files(text: str, option: str, *, like: dict[str, Path] | None = None) -> dict[str, Path]:
     """Files by the name of their split; a single one may have none and is named after the annotations.
 
     Example:
-        >>> {name: file.name for name, file in _files("near=a.json,far=b.json", "--annotations").items()}
+        >>> {name: file.name for name, file in split_files("near=a.json,far=b.json", "--annotations").items()}
         {'near': 'a.json', 'far': 'b.json'}
-        >>> list(_files("data/near_coco.json", "--annotations"))
+        >>> list(split_files("data/near_coco.json", "--annotations"))
         ['near_coco']
     """
     parts = _listed(text)

@@ -55,9 +55,11 @@ def id_quality(detections: Detections, annotations: Annotations) -> dict[str, fl
 
 
 def _predictions(found: Detections) -> list[dict[str, Tensor]]:
-    """One entry per image, as torchmetrics takes them."""
+    """One entry per image, as torchmetrics takes them: in the order of keys and numbers, as equal scores have none."""
+    rows = found.numbers.argsort(stable=True)
     fields = {"boxes": found.boxes.float(), "scores": found.confidence.float(), "labels": found.classes}
-    return _per_image(fields, found.image, found.num_images)
+    every = _per_image({name: value[rows] for name, value in fields.items()}, found.image[rows], found.num_images)
+    return [every[image] for image in _by_key(found)]
 
 
 def _targets(detections: Detections, annotations: Annotations) -> list[dict[str, Tensor]]:
@@ -71,7 +73,11 @@ def _targets(detections: Detections, annotations: Annotations) -> list[dict[str,
         "iscrowd": annotations.is_crowd.long(),
     }
     every = _per_image(fields, annotations.image, annotations.num_images)
-    return [every[place[key]] for key in detections.keys]
+    return [every[place[detections.keys[image]]] for image in _by_key(detections)]
+
+
+def _by_key(found: Detections) -> list[int]:
+    return sorted(range(found.num_images), key=found.keys.__getitem__)
 
 
 def _per_image(fields: dict[str, Tensor], image: Tensor, n_images: int) -> list[dict[str, Tensor]]:

@@ -158,7 +158,7 @@ def _predictions(rows: _Rows, classes: Classes | None, problems: Problems) -> np
     """Predicted classes of the boxes; None = that of the largest logit, or not known."""
     if classes is None:
         return None
-    if rows.logits is not None and rows.logits.shape[1] != len(classes.names):
+    if rows.logits is not None and len(rows.logits) and rows.logits.shape[1] != len(classes.names):
         width, wanted = rows.logits.shape[1], len(classes.names)
         hint = "leave out that of the background" if width == wanted + 1 else "give the classes in the network's order"
         problems.add("number of logits does not fit", f"{width} logits, {wanted} ID classes", hint)

@@ -134,6 +134,8 @@ class Results(RunResults):
                 stacklevel=2,
             )
         table, scores, run = storage.read(directory)
+        if run.get("kind", "images") != "images":
+            raise DataError(f"{directory}: the results are of boxes, not of images; ObjectResults.load reads them")
         results = cls(scores, table, run)
         try:
             # JSON has no NaN and no infinities; a threshold can be either.

@@ -1,0 +1,172 @@
+"""The reader of COCO annotations: every kind of id, images without objects, and what does not fit."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.objects import read_annotations
+
+
+def coco() -> dict[str, Any]:
+    """Three images, the last without objects; category ids with gaps, annotation id 0, no area."""
+    return {
+        "info": {"year": 2026},
+        "images": [
+            {"id": 139, "width": 64, "height": 48, "file_name": "000000000139.jpg"},
+            {"id": 285, "width": 32, "height": 32, "file_name": "000000000285.jpg"},
+            {"id": 632, "width": 16, "height": 16},
+        ],
+        "categories": [{"id": 1, "name": "person"}, {"id": 90, "name": "toothbrush"}, {"id": 13, "name": "zebra"}],
+        "annotations": [
+            {"id": 0, "image_id": 139, "category_id": 13, "bbox": [1, 2, 10.5, 20]},
+            {"id": 7, "image_id": 139, "category_id": 90, "bbox": [0, 0, 64, 48], "iscrowd": 1, "area": 3072.0},
+            {"id": 3, "image_id": 285, "category_id": 13, "bbox": [4, 4, 8, 8], "iscrowd": 0},
+        ],
+    }
+
+
+def written(tmp_path: Path, content: Any) -> Path:
+    path = tmp_path / "near.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path
+
+
+def test_everything_is_read(tmp_path: Path) -> None:
+    found = read_annotations(written(tmp_path, coco()), "near")
+    assert found.keys == ("near/139", "near/285", "near/632")
+    assert found.boxes.tolist() == [[1, 2, 11.5, 22], [0, 0, 64, 48], [4, 4, 12, 12]]
+    assert found.image.tolist() == [0, 0, 1]
+    assert [found.class_names[label] for label in found.labels] == ["zebra", "toothbrush", "zebra"]
+    assert found.is_crowd.tolist() == [False, True, False]
+    assert found.counts.tolist() == [2, 1, 0]
+    assert found.sizes.tolist() == [[64, 48], [32, 32], [16, 16]]
+    assert found.ids == ("0", "7", "3")
+    assert found.file_names == ("000000000139.jpg", "000000000285.jpg", "")
+    assert found.classes_like(["Zebra", "person"]) == ["zebra"]
+    assert repr(found) == "Annotations('near', 3 objects, 3 images, 3 classes)"
+
+
+def as_text(content: dict[str, Any], width: int = 0) -> dict[str, Any]:
+    for image in content["images"]:
+        image["id"] = str(image["id"]).zfill(width)
+    for entry in content["annotations"]:
+        entry["image_id"] = str(entry["image_id"]).zfill(width)
+    return content
+
+
+@pytest.mark.parametrize("change", [as_text, lambda c: as_text(c, 12)])
+def test_ids_may_be_text_and_have_leading_zeros(tmp_path: Path, change: Callable[[Any], Any]) -> None:
+    expected = read_annotations(written(tmp_path, coco()), "near")
+    found = read_annotations(written(tmp_path, change(coco())), "near")
+    assert found.boxes.tolist() == expected.boxes.tolist()
+    assert found.image.tolist() == expected.image.tolist()
+    assert [found.image_ids.find(value) for value in (139, "139", "000000000285", "632", 5)] == [0, 0, 1, 2, None]
+
+
+def test_numbers_find_texts_with_leading_zeros(tmp_path: Path) -> None:
+    content = as_text(coco(), 12)
+    for entry in content["annotations"]:
+        entry["image_id"] = int(entry["image_id"])
+    assert read_annotations(written(tmp_path, content), "near").image.tolist() == [0, 0, 1]
+
+
+def test_classes_follow_names_never_ids(tmp_path: Path) -> None:
+    names = ["zebra", "cat", "toothbrush"]
+    found = read_annotations(written(tmp_path, coco()), "near", class_names=names)
+    assert found.class_names == tuple(names)
+    assert found.labels.tolist() == [0, 2, 0]
+    assert found.category_ids == ("13", "", "90")
+    assert [found.categories.find(value) for value in (13, "90", 1)] == [0, 2, None]
+
+
+def test_images_without_any_object(tmp_path: Path) -> None:
+    found = read_annotations(written(tmp_path, coco() | {"annotations": [], "categories": []}), "near")
+    assert len(found) == 0
+    assert found.boxes.shape == (0, 4)
+    assert found.counts.tolist() == [0, 0, 0]
+
+
+def changed(where: str, position: int, **values: Any) -> Callable[[dict[str, Any]], None]:
+    return lambda content: content[where][position].update(values)
+
+
+def without(where: str, position: int, name: str) -> Callable[[dict[str, Any]], None]:
+    return lambda content: content[where][position].pop(name)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (changed("annotations", 1, id=0), r"1 ids of annotations that occur twice \(first: annotations\[1\], id 0\)"),
+        (changed("images", 1, id=139), r"1 ids of images that occur twice \(first: images\[1\]: 139\)"),
+        (
+            changed("annotations", 0, image_id=5),
+            r"1 annotations of unknown images \(first: annotations\[0\], id 0: image_id 5",
+        ),
+        (changed("annotations", 0, category_id=2), r"annotations of unknown categories .* category_id 2"),
+        (changed("annotations", 0, bbox=[60, 2, 10, 20]), r"boxes outside of their image .* in an image of 64 x 48"),
+        (changed("annotations", 0, bbox=[5, 2, 0, 20]), r"1 boxes without area .*repair=True leaves them out"),
+        (changed("annotations", 0, bbox=[5, 2, 3]), r"annotations without box .*bbox \[5, 2, 3\]"),
+        (changed("annotations", 0, iscrowd=2), r"another iscrowd than 0 or 1 \(first: annotations\[0\], id 0: 2\)"),
+        (changed("annotations", 0, id=1.5), r"annotations without id \(first: annotations\[0\]: 1.5"),
+        (changed("images", 2, width=None), r"images without size \(first: images\[2\], id 632: width None"),
+        (changed("images", 2, id=True), r"images without id \(first: images\[2\]: True"),
+        (without("images", 0, "height"), r"images without size"),
+        (changed("categories", 1, id=1), r"ids of categories that occur twice \(first: categories\[1\]: 1\)"),
+        (changed("categories", 1, name="person"), r"names of categories that occur twice"),
+        (without("categories", 1, "name"), r"categories without id or name"),
+    ],
+)
+def test_what_does_not_fit_is_named(tmp_path: Path, change: Callable[[Any], None], message: str) -> None:
+    content = coco()
+    change(content)
+    with pytest.raises(DataError, match=message):
+        read_annotations(written(tmp_path, content), "near")
+
+
+def test_all_kinds_are_told_at_once(tmp_path: Path) -> None:
+    content = coco()
+    content["annotations"][0]["image_id"] = 5
+    content["annotations"][1]["image_id"] = 6
+    content["annotations"][2]["bbox"] = [1, 1, 1, 0]
+    with pytest.raises(DataError, match=r"near.json: 2 annotations of unknown images .*; 1 boxes without area"):
+        read_annotations(written(tmp_path, content), "near")
+
+
+def test_repair_cuts_and_tells(tmp_path: Path) -> None:
+    content = coco()
+    content["annotations"][0]["bbox"] = [60, 2, 10, 20]
+    content["annotations"][2]["bbox"] = [5, 2, 0, 20]
+    found = read_annotations(written(tmp_path, content), "near", repair=True)
+    assert found.boxes.tolist() == [[60, 2, 64, 22], [0, 0, 64, 48]]
+    assert found.notes == (
+        "near.json: 1 boxes were cut at the border of their image",
+        "near.json: 1 boxes without area were left out",
+    )
+    # Up to a pixel is rounding: left as it is.
+    content["annotations"] = [{"id": 0, "image_id": 139, "category_id": 13, "bbox": [-0.5, 0, 65, 48]}]
+    assert read_annotations(written(tmp_path, content), "near").boxes.tolist() == [[-0.5, 0, 64.5, 48]]
+
+
+def test_files_that_are_no_annotations(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="not readable"):
+        read_annotations(tmp_path / "none.json", "near")
+    (tmp_path / "bad.json").write_text("{")
+    with pytest.raises(DataError, match="not readable as JSON"):
+        read_annotations(tmp_path / "bad.json", "near")
+    with pytest.raises(DataError, match="a list, as predictions are"):
+        read_annotations(written(tmp_path, []), "near")
+    with pytest.raises(DataError, match="categories missing or not a list; there is images, annotations"):
+        read_annotations(written(tmp_path, {"images": [], "annotations": []}), "near")
+    with pytest.raises(InvalidArgumentError, match="data set name 'a/b'"):
+        read_annotations(written(tmp_path, coco()), "a/b")
+    with pytest.raises(InvalidArgumentError, match="a name occurs twice"):
+        read_annotations(written(tmp_path, coco()), "near", class_names=["cat", "cat"])
+    with pytest.raises(
+        DataError, match=r"2 annotations of classes that the network lacks .*'zebra'; it has toothbrush"
+    ):
+        read_annotations(written(tmp_path, coco()), "near", class_names=["toothbrush"])

@@ -1,0 +1,110 @@
+"""Detections: boxes are rows, images without boxes count, identities survive every selection."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oodlit import Outputs
+from oodlit.errors import InvalidArgumentError
+from oodlit.objects import Detections
+
+
+def made(image: list[int], n_images: int = 3, *, dataset: str = "val", width: int = 4) -> Detections:
+    n = len(image)
+    corner = torch.arange(2 * n).reshape(n, 2).float()
+    return Detections(
+        torch.cat([corner, corner + 2], dim=1),
+        torch.linspace(0.1, 0.9, n) if n else torch.zeros(0),
+        torch.tensor(image, dtype=torch.int64),
+        [f"{dataset}/{number}" for number in range(n_images)],
+        sizes=torch.full((n_images, 2), 64),
+        outputs=Outputs(torch.arange(n * width).reshape(n, width).float(), torch.ones(n, 2)),
+    )
+
+
+IMAGES = st.lists(st.integers(0, 2), max_size=10)
+
+
+@given(IMAGES, st.floats(0, 1))
+def test_a_cut_keeps_identities_and_images(image: list[int], cut: float) -> None:
+    whole = made(image)
+    kept = whole.above(cut)
+    assert kept.keys == whole.keys
+    assert set(kept.box_keys) == {k for k, c in zip(whole.box_keys, whole.confidence.double(), strict=True) if c >= cut}
+    assert kept.counts.sum() == len(kept)
+    assert kept.outputs is not None
+    assert list(kept.outputs.keys or ()) == kept.box_keys
+    assert whole.select(slice(None)).box_keys == whole.box_keys
+
+
+@given(IMAGES, IMAGES)
+def test_parts_are_joined_as_they_are(one: list[int], two: list[int]) -> None:
+    parts = [made(one, dataset="val"), made(two, dataset="near")]
+    joined = Detections.cat(parts)
+    assert joined.keys == (*parts[0].keys, *parts[1].keys)
+    assert joined.box_keys == [*parts[0].box_keys, *parts[1].box_keys]
+    assert joined.counts.tolist() == [*parts[0].counts.tolist(), *parts[1].counts.tolist()]
+    assert joined.outputs is not None
+    assert parts[0].outputs is not None
+    assert torch.equal(joined.outputs.require("logits")[: len(one)], parts[0].outputs.require("logits"))
+    assert joined.sizes is not None
+    assert joined.sizes.shape == (6, 2)
+
+
+def test_boxes_are_numbered_within_their_image() -> None:
+    found = made([2, 0, 2, 2, 0])
+    assert found.box_keys == ["val/2#0", "val/0#0", "val/2#1", "val/2#2", "val/0#1"]
+    assert found.counts.tolist() == [2, 0, 3]
+    assert found.select(torch.tensor([3, 0])).box_keys == ["val/2#2", "val/2#0"]
+    assert found.classes.tolist() == [3] * 5
+    assert repr(found).startswith("Detections(5 boxes, 3 images, outputs=Outputs(logits=(5, 4)")
+
+
+def test_half_precision_is_upcast_and_classes_may_be_unknown() -> None:
+    none = torch.zeros(0, dtype=torch.int64)
+    found = Detections(torch.zeros(0, 4, dtype=torch.float16), torch.zeros(0, dtype=torch.bfloat16), none, ["a/b"])
+    assert found.boxes.dtype == found.confidence.dtype == torch.float32
+    one = Detections(torch.ones(1, 4), torch.ones(1), torch.zeros(1, dtype=torch.int64), ["a/b"])
+    assert one.classes.tolist() == [-1]
+    assert one.to("cpu").box_keys == ["a/b#0"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"boxes": torch.zeros(2, 5)}, r"boxes has shape \(2, 5\) and dtype torch.float32; .* \(boxes, 4\)"),
+        ({"boxes": torch.zeros(2, 4, dtype=torch.int64)}, "dtype torch.int64; a floating-point tensor"),
+        ({"boxes": torch.tensor([[0.0, 0, 1, 1], [5, 5, 4, 6]])}, r"1 boxes end before they begin, first val/1#0"),
+        ({"boxes": torch.full((2, 4), torch.nan)}, "8 numbers of boxes are not finite"),
+        ({"confidence": torch.zeros(3)}, r"confidence has shape \(3,\)"),
+        ({"image": torch.tensor([0, 7])}, r"image holds 0\.\.7; positions among the 3 keys"),
+        ({"image": torch.tensor([0.0, 1.0])}, "image has shape .* an integer tensor"),
+        ({"keys": ["val/0", "val/0", "val/1"]}, "image keys occur twice: val/0"),
+        ({"keys": ["0", "1", "2"]}, "key '0'; `dataset/image` is needed"),
+        ({"sizes": torch.zeros(2, 2, dtype=torch.int64)}, r"sizes has shape \(2, 2\)"),
+        ({"index": torch.tensor([0, -1])}, "index holds negative numbers"),
+        ({"image": torch.tensor([1, 1]), "index": torch.tensor([4, 4])}, "box val/1#4 occurs twice"),
+        ({"outputs": Outputs(torch.zeros(3, 2))}, "outputs have 3 rows, but there are 2 boxes"),
+        ({"outputs": Outputs(torch.zeros(2, 2), keys=["a", "b"])}, "keys of outputs are not those of the boxes"),
+        ({"predictions": torch.zeros(1, dtype=torch.int64)}, r"predictions has shape \(1,\)"),
+    ],
+)
+def test_what_does_not_fit_is_named(change: dict[str, object], message: str) -> None:
+    whole = replace(made([0, 1]), outputs=None, predictions=None, index=None)
+    with pytest.raises(InvalidArgumentError, match=message):
+        replace(whole, **change)
+
+
+def test_parts_that_do_not_fit_are_refused() -> None:
+    one, two = made([0]), made([1], dataset="near")
+    with pytest.raises(InvalidArgumentError, match="no part is given"):
+        Detections.cat([])
+    with pytest.raises(InvalidArgumentError, match="image keys occur twice: val/0"):
+        Detections.cat([one, one])
+    with pytest.raises(InvalidArgumentError, match="1 of 2 parts have outputs"):
+        Detections.cat([one, replace(two, outputs=None)])
+    with pytest.raises(InvalidArgumentError, match="logits of the parts do not fit each other"):
+        Detections.cat([one, made([1], dataset="near", width=5)])

@@ -1,0 +1,230 @@
+"""From files alone: several splits by name, detectors fitted on training boxes, the command and the page."""
+
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+from safetensors.torch import save_file
+
+from oodlit.cli.main import main
+from oodlit.cli.objects import split_files
+from oodlit.detectors import KNN, MSP, Energy, Mahalanobis, ViM
+from oodlit.errors import DataError, InvalidArgumentError, RequirementError
+from oodlit.objects import BoxFiles, ObjectResults, evaluate_files, read_head, save_pictures
+
+CENTRES = np.random.default_rng(1).normal(size=(4, 8)) * 3
+IDS = [1, 7, 8, 90]
+NAMES = ["cat", "dog", "bird", "<b>bike</b>"]
+
+
+def write_set(
+    folder: Path, name: str, *, unknown: bool, seed: int, as_text: bool = False, n_images: int = 12
+) -> BoxFiles:
+    """Objects with a box or two each, features near the centre of their class, or anywhere if they are unknown."""
+    random = np.random.default_rng(seed)
+    ids: list[Any] = [f"{n:06x}" if as_text else n for n in range(n_images)]
+    coco: dict[str, Any] = {
+        "images": [{"id": i, "width": 200, "height": 150, "file_name": f"{i}.jpg"} for i in ids],
+        "categories": [{"id": 500, "name": "zebra"}] if unknown else [
+            {"id": i, "name": n} for i, n in zip(IDS, NAMES, strict=True)
+        ],
+        "annotations": [],
+    }  # fmt: skip
+    rows: dict[str, list[Any]] = {n: [] for n in ("image_id", "box", "confidence", "logits", "features")}
+    for image in ids[:-1]:  # the last has neither objects nor boxes
+        for _ in range(int(random.integers(1, 4))):
+            corner, side, label = random.uniform(0, 100, 2), random.uniform(15, 45, 2), int(random.integers(4))
+            category = 500 if unknown else IDS[label]
+            entry = {"id": len(coco["annotations"]), "image_id": image, "category_id": category}
+            coco["annotations"].append(entry | {"bbox": [*corner.tolist(), *side.tolist()]})
+            for _ in range(int(random.integers(1, 3))):
+                features = (random.normal(size=8) * 4 if unknown else CENTRES[label]) + random.normal(size=8)
+                rows["image_id"].append(image)
+                rows["box"].append(np.concatenate([corner, corner + side]) + random.normal(0, 1.5, 4))
+                rows["confidence"].append(float(random.beta(4, 2)))
+                rows["features"].append(features.astype(np.float32))
+                rows["logits"].append((features @ CENTRES.T / 6).astype(np.float32))
+    (folder / f"{name}.json").write_text(json.dumps(coco))
+    box = np.array(rows.pop("box"))
+    columns = {c: box[:, n] for n, c in enumerate(("xmin", "ymin", "xmax", "ymax"))}
+    columns["my_score"] = np.array([logits.max() for logits in rows["logits"]], dtype=float)
+    pq.write_table(pa.table({**rows, **columns}), folder / f"{name}.parquet")
+    return BoxFiles(folder / f"{name}.parquet", folder / f"{name}.json")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("boxes")
+    write_set(made, "train", unknown=False, seed=0, n_images=40)
+    write_set(made, "val", unknown=False, seed=1)
+    write_set(made, "near_coco", unknown=True, seed=2)
+    write_set(made, "far", unknown=True, seed=3, as_text=True)
+    return made
+
+
+def files(folder: Path, name: str) -> BoxFiles:
+    return BoxFiles(folder / f"{name}.parquet", folder / f"{name}.json")
+
+
+def evaluated(folder: Path, **changes: Any) -> ObjectResults:
+    splits = {name: files(folder, name) for name in ("near_coco", "far")}
+    arguments: dict[str, Any] = {"detectors": [MSP(), KNN(k=3), Mahalanobis()], "scores": ["my_score"], "bootstrap": 20}
+    arguments |= {"train": files(folder, "train"), **changes}
+    return evaluate_files(files(folder, "val"), splits, **arguments)
+
+
+@pytest.fixture(scope="module")
+def results(folder: Path) -> ObjectResults:
+    return evaluated(folder)
+
+
+def test_detectors_are_fitted_and_columns_taken(results: ObjectResults, folder: Path) -> None:
+    assert results.detectors == ("my_score", "msp", "knn", "mahalanobis")
+    assert results.splits == ("near_coco", "far")
+    assert results.class_names == tuple(NAMES)
+    assert results.run["t_star_rule"] == "best F1 on the ID set"
+    assert 0 < results.settings.t_star < 1
+    assert results.value("auroc", dataset="far", detector="mahalanobis") > 0.9
+    table = pq.read_table(folder / "far.parquet").to_pandas()
+    far = results.boxes[results.boxes["dataset"] == "far"]
+    assert sorted(far["my_score"]) == sorted(table["my_score"])
+    assert results.images.groupby("dataset")["boxes"].min().tolist() == [0, 0, 0]
+    assert far["key"].iloc[0] == "far/000000#0"
+
+
+def test_scores_are_those_of_the_detector(results: ObjectResults, folder: Path) -> None:
+    table = pq.read_table(folder / "near_coco.parquet").to_pandas()
+    logits = torch.tensor(np.stack(table["logits"].to_list()))
+    near = results.boxes[results.boxes["dataset"] == "near_coco"]
+    expected = logits.log_softmax(1).amax(1).double().numpy()
+    np.testing.assert_allclose(np.sort(near["msp"]), np.sort(expected), rtol=1e-5, atol=1e-6)
+
+
+def test_matched_boxes_are_another_fit(folder: Path, results: ObjectResults) -> None:
+    matched = evaluated(folder, fit_on="matched", detectors=[Mahalanobis()], scores=(), t_star=0.3)
+    every = evaluated(folder, detectors=[Mahalanobis()], scores=(), t_star=0.3)
+    assert not np.allclose(matched.boxes["mahalanobis"], every.boxes["mahalanobis"])
+    with pytest.raises(InvalidArgumentError, match="fit_on='matched' needs the annotations"):
+        evaluated(folder, fit_on="matched", train=BoxFiles(folder / "train.parquet"))
+
+
+def test_detectors_that_do_not_apply_are_left_out_with_the_reason(folder: Path, tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="detector 'vim' is left out: it needs the linear head; the file has none"):
+        found = evaluated(folder, detectors=[Energy(), ViM(dim=4)], scores=())
+    assert found.detectors == ("energy",)
+    assert found.run["not_applicable"] == {"vim": "needs the linear head; the file has none"}
+    with pytest.raises(RequirementError, match="none of 1 detectors applies"):
+        evaluated(folder, detectors=[KNN()], scores=(), train=None)
+    save_file({"weight": torch.tensor(CENTRES / 6, dtype=torch.float32)}, tmp_path / "head.safetensors")
+    with_head = evaluated(folder, detectors=[ViM(dim=4)], scores=(), head=read_head(tmp_path / "head.safetensors"))
+    assert with_head.detectors == ("vim",)
+
+
+def test_what_does_not_fit_is_named(folder: Path, tmp_path: Path) -> None:
+    known, near = files(folder, "val"), files(folder, "near_coco")
+    with pytest.raises(InvalidArgumentError, match="no OOD split is given"):
+        evaluate_files(known, {}, scores=["my_score"])
+    with pytest.raises(InvalidArgumentError, match="neither detectors nor columns"):
+        evaluate_files(known, {"near": near})
+    with pytest.raises(InvalidArgumentError, match="id_name='near'"):
+        evaluate_files(known, {"near": near}, scores=["my_score"], id_name="near")
+    with pytest.raises(InvalidArgumentError, match="split 'near': annotations are needed"):
+        evaluate_files(known, {"near": BoxFiles(near.predictions)}, scores=["my_score"])
+    with pytest.raises(InvalidArgumentError, match="best F1 needs annotated ID objects; give t_star"):
+        evaluate_files(BoxFiles(known.predictions), {"near": near}, scores=["my_score"])
+    for name in ("val", "near_coco"):
+        pq.write_table(_renamed(folder / f"{name}.parquet"), tmp_path / f"{name}.parquet")
+    with pytest.raises(InvalidArgumentError, match=r"\['msp'\] are detectors and columns"):
+        evaluate_files(
+            BoxFiles(tmp_path / "val.parquet", known.annotations),
+            {"near": BoxFiles(tmp_path / "near_coco.parquet", near.annotations)},
+            scores=["msp"],
+            detectors=[MSP()],
+        )
+    with pytest.raises(DataError, match=r"head.safetensors: not readable"):
+        read_head(tmp_path / "head.safetensors")
+    save_file({"bias": torch.zeros(1)}, tmp_path / "head.safetensors")
+    with pytest.raises(DataError, match="'weight' is missing; there is bias"):
+        read_head(tmp_path / "head.safetensors")
+
+
+def _renamed(path: Path) -> pa.Table:
+    table = pq.read_table(path)
+    return table.rename_columns(["msp" if name == "my_score" else name for name in table.column_names])
+
+
+def test_a_split_without_any_box_is_evaluated(folder: Path, tmp_path: Path) -> None:
+    pq.write_table(pq.read_table(folder / "far.parquet").slice(0, 0), tmp_path / "far.parquet")
+    splits = {"far": BoxFiles(tmp_path / "far.parquet", folder / "far.json")}
+    found = evaluate_files(files(folder, "val"), splits, detectors=[MSP()], bootstrap=5)
+    assert found.value("no_boxes", dataset="far") == 1
+    assert found.value("r_u", dataset="far", detector="msp") == 0
+    assert found.value("dismissed", dataset="far", detector="msp") == 1
+    assert found.reason("p_u", dataset="far", detector="msp") == "no box is called unknown"
+
+
+def test_the_command_writes_results_and_page(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out"
+    words = ["objects", "evaluate", f"--annotations=near_coco={folder / 'near_coco.json'},far={folder / 'far.json'}"]
+    words += [f"--predictions=near_coco={folder / 'near_coco.parquet'},far={folder / 'far.parquet'}"]
+    words += [f"--id_predictions={folder / 'val.parquet'}", f"--id_annotations={folder / 'val.json'}"]
+    words += ["--scores=my_score", "--detectors=[Energy]", "--bootstrap=20", f"--out={out}"]
+    assert main(words) == 0
+    told = capsys.readouterr()
+    assert "unknown objects in 12 images" in told.out
+    assert told.err == ""
+    found = ObjectResults.load(out)
+    assert found.detectors == ("my_score", "energy")
+    page = (out / "report.html").read_text()
+    assert "As published: COCO-near" in page
+    assert "the numbers are not of the same images" in page
+    assert "&lt;b&gt;bike&lt;/b&gt;" in page
+    assert "<b>bike" not in page
+    with Image.new("RGB", (200, 150), (200, 200, 200)) as image:
+        save_pictures(found, out, lambda keys: dict.fromkeys(keys, image))
+    assert main(["objects", "report", str(out)]) == 0
+    assert (out / "report.html").read_text().count("data:image/jpeg") == 2 * 12  # of two detectors and two splits
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "mine.txt").write_text("")
+    assert main([*words[:-1], f"--out={tmp_path / 'other'}"]) == 2
+    assert "which was not written by oodlit" in capsys.readouterr().err
+    assert main([*words[:-4], f"--out={out}"]) == 2
+    assert "--detectors or --scores is needed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a.json,b.json", "'a.json' has no name"),
+        ("near=a.json,near=b.json", "a split is named twice"),
+        ("near=a.json,=b.json", "'=b.json' has no name"),
+    ],
+)
+def test_names_of_splits(text: str, message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        split_files(text, "--annotations")
+    assert split_files("far.parquet", "--predictions", like={"near": Path("near.json")}) == {
+        "near": Path("far.parquet")
+    }
+    with pytest.raises(InvalidArgumentError, match="splits are far, but --annotations has near"):
+        split_files("far=b.parquet", "--predictions", like={"near": Path("near.json")})
+
+
+def test_the_page_of_a_run_without_anything_is_made(folder: Path, tmp_path: Path) -> None:
+    from oodlit.objects import write_object_report
+
+    pq.write_table(pq.read_table(folder / "val.parquet").slice(0, 0), tmp_path / "val.parquet")
+    splits = {"far": files(folder, "far")}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = evaluate_files(BoxFiles(tmp_path / "val.parquet"), splits, scores=["my_score"], t_star=0.1, bootstrap=5)
+        page = write_object_report(found, tmp_path / "page.html").read_text()
+    assert "tau: there is no ID box" in page
+    assert "no annotations; its boxes hit nothing" in page

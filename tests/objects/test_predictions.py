@@ -1,0 +1,174 @@
+"""Readers of predicted boxes: both formats give the same, and what does not fit is refused by name."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from oodlit.errors import DataError, UnknownNameError
+from oodlit.objects import Annotations, Classes, read_annotations, read_predictions
+
+from .test_annotations import coco, written
+
+CLASSES = Classes(("cat", "dog", "bird"), ("17", "18", "90"))
+
+
+@pytest.fixture
+def near(tmp_path: Path) -> Annotations:
+    return read_annotations(written(tmp_path, coco()), "near")
+
+
+def results() -> list[dict[str, Any]]:
+    """Boxes of two of three images."""
+    return [
+        {"image_id": 285, "category_id": 18, "bbox": [1, 2, 3, 4], "score": 0.5, "energy": -1.0},
+        {"image_id": 139, "category_id": 90, "bbox": [0, 0, 8, 8], "score": 0.9, "energy": 2},
+        {"image_id": 285, "category_id": 17, "bbox": [5.5, 5, 1, 1], "score": 0.1, "energy": 3.5},
+    ]
+
+
+def columns() -> dict[str, Any]:
+    found = results()
+    box = np.array([entry["bbox"] for entry in found], dtype=float)
+    return {
+        "image_id": [entry["image_id"] for entry in found],
+        "xmin": box[:, 0],
+        "ymin": box[:, 1],
+        "xmax": box[:, 0] + box[:, 2],
+        "ymax": box[:, 1] + box[:, 3],
+        "confidence": [entry["score"] for entry in found],
+        "energy": [float(entry["energy"]) for entry in found],
+        "logits": [[0.0, 3.0, 1.0], [0.0, 0.0, 1.0], [2.0, 1.0, 1.0]],
+        "features": [np.float32([1, 2]), np.float32([3, 4]), np.float32([5, 6])],
+    }
+
+
+def as_json(tmp_path: Path, content: Any) -> Path:
+    path = tmp_path / "boxes.json"
+    path.write_text(json.dumps(content))
+    return path
+
+
+def as_parquet(tmp_path: Path, content: dict[str, Any]) -> Path:
+    path = tmp_path / "boxes.parquet"
+    pq.write_table(pa.table(content), path)
+    return path
+
+
+def test_both_formats_give_the_same(tmp_path: Path, near: Annotations) -> None:
+    one = read_predictions(as_json(tmp_path, results()), near, classes=CLASSES, scores=["energy"])
+    two = read_predictions(as_parquet(tmp_path, columns()), near, classes=CLASSES, scores=["energy"])
+    for found in (one, two):
+        assert found.detections.keys == near.keys
+        assert found.detections.counts.tolist() == [1, 2, 0]
+        assert found.detections.box_keys == ["near/285#0", "near/139#0", "near/285#1"]
+        assert found.detections.boxes.tolist() == [[1, 2, 4, 6], [0, 0, 8, 8], [5.5, 5, 6.5, 6]]
+        assert found.detections.classes.tolist() == [1, 2, 0]
+        assert found.scores["energy"].tolist() == [-1.0, 2.0, 3.5]
+    assert one.detections.outputs is None
+    assert two.detections.outputs is not None
+    assert two.detections.outputs.require("features").tolist() == [[1, 2], [3, 4], [5, 6]]
+    assert two.detections.outputs.require("logits").dtype.itemsize == 8
+
+
+def test_ids_fit_however_they_are_written(tmp_path: Path, near: Annotations) -> None:
+    content = results()
+    for entry in content:
+        entry["image_id"] = f"{entry['image_id']:012d}"
+        entry["category_id"] = str(entry["category_id"])
+    found = read_predictions(as_json(tmp_path, content), near, classes=CLASSES).detections
+    assert found.counts.tolist() == [1, 2, 0]
+    assert found.classes.tolist() == [1, 2, 0]
+    by_name = columns() | {"category_id": ["dog", "bird", "cat"], "image_id": ["285", "139", "0285"]}
+    assert read_predictions(as_parquet(tmp_path, by_name), near, classes=CLASSES).detections.classes.tolist() == [
+        1,
+        2,
+        0,
+    ]
+
+
+def test_without_annotations_images_are_those_of_the_file(tmp_path: Path) -> None:
+    found = read_predictions(as_json(tmp_path, results()), "train").detections
+    assert found.keys == ("train/139", "train/285")
+    assert found.classes.tolist() == [-1, -1, -1]
+
+
+def test_no_box_at_all(tmp_path: Path, near: Annotations) -> None:
+    empty = {name: pa.array([], pa.table(columns())[name].type) for name in columns()}
+    for path in (as_json(tmp_path, []), as_parquet(tmp_path, empty)):
+        found = read_predictions(path, near).detections
+        assert len(found) == 0
+        assert found.counts.tolist() == [0, 0, 0]
+
+
+def test_classes_that_do_not_fit_are_refused(tmp_path: Path, near: Annotations) -> None:
+    content = results()
+    content[1]["category_id"] = 3
+    told = (
+        r"1 of 3 boxes have a class that is no ID class .*category_id 3; ID classes are cat, dog, bird with ids 17, 18"
+    )
+    with pytest.raises(DataError, match=told):
+        read_predictions(as_json(tmp_path, content), near, classes=CLASSES)
+    wide = columns() | {"logits": [[0.0] * 4] * 3}
+    with pytest.raises(DataError, match="4 logits, 3 ID classes; leave out that of the background"):
+        read_predictions(as_parquet(tmp_path, wide), near, classes=CLASSES)
+    many = {name: list(values) * 10 for name, values in columns().items()} | {"category_id": [17, 17, 18] * 10}
+    with pytest.raises(
+        DataError, match=r"order of logits does not fit \(first: the largest logit .* in 0% of the boxes"
+    ):
+        read_predictions(as_parquet(tmp_path, many), near, classes=CLASSES)
+
+
+def test_images_that_do_not_fit_are_refused(tmp_path: Path, near: Annotations) -> None:
+    content = [entry | {"image_id": entry["image_id"] + 1} for entry in results()]
+    with pytest.raises(
+        DataError,
+        match=r"2 of 2 images with boxes are not annotated \(first: image_id '140'; 'near' has 3 images, such as 139",
+    ):
+        read_predictions(as_json(tmp_path, content), near)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"score": None}, "1 boxes lack something .*'score': None"),
+        ({"bbox": [1, 2, 3]}, "boxes lack something"),
+        ({"image_id": 1.5}, "boxes lack something"),
+        ({"bbox": [5, 5, -1, 2]}, "1 boxes end before they begin .* JSON x, y, width and height"),
+        ({"category_id": None}, "1 of 3 boxes have no category_id"),
+        ({"category_id": [1]}, r"category_id \[1\]; text or an integer"),
+    ],
+)
+def test_boxes_that_do_not_fit_are_refused(
+    tmp_path: Path, near: Annotations, change: dict[str, Any], message: str
+) -> None:
+    content = results()
+    content[1] |= change
+    with pytest.raises(DataError, match=message):
+        read_predictions(as_json(tmp_path, content), near, classes=CLASSES)
+
+
+def test_columns_that_do_not_fit_are_refused(tmp_path: Path, near: Annotations) -> None:
+    def refused(message: str, **change: Any) -> None:
+        content = {name: value for name, value in (columns() | change).items() if value is not None}
+        with pytest.raises(DataError, match=message):
+            read_predictions(as_parquet(tmp_path, content), near)
+
+    refused(r"columns \['xmin', 'confidence'\] are missing", xmin=None, confidence=None)
+    refused("column 'ymin' is missing in 1 of 3 rows", ymin=[1.0, None, 2.0])
+    refused("column 'ymin' is string; numbers are needed", ymin=["1", "2", "3"])
+    refused("lists in column 'logits' differ in their length", logits=[[1.0], [1.0, 2.0], [1.0]])
+    refused("column 'logits' is double; a list of numbers", logits=[1.0, 2.0, 3.0])
+    refused("1 boxes or confidences are not finite", confidence=[0.1, float("nan"), 0.2])
+    refused("image_id is double; text or integers are needed", image_id=[1.0, 2.0, 3.0])
+    with pytest.raises(UnknownNameError, match=r"unknown column of boxes\.parquet 'enrgy'; did you mean 'energy'"):
+        read_predictions(as_parquet(tmp_path, columns()), near, scores=["enrgy"])
+    (tmp_path / "bad.parquet").write_text("no")
+    with pytest.raises(DataError, match="not readable as Parquet"):
+        read_predictions(tmp_path / "bad.parquet", near)
+    with pytest.raises(DataError, match="a list of boxes is needed"):
+        read_predictions(as_json(tmp_path, {}), near)

@@ -1,0 +1,311 @@
+"""Results of boxes: the table is what the functions give, from any order, and can be made again from the files."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from oodlit import Results
+from oodlit.errors import DataError, InvalidArgumentError, NonFiniteScoreError, UnknownNameError
+from oodlit.metrics import auroc, fpr_at_tpr
+from oodlit.objects import Annotations, Detections, ObjectResults, ObjectSet, ObjectSettings
+from oodlit.objects.evaluation import METRICS, OBJECT_COLUMNS
+from oodlit.results import DatasetInfo
+from oodlit.roles import Role
+
+from .support import Plain, annotations_of, reference_open_set, scenes
+
+CLASSES = ("cat", "dog")
+
+
+def object_set(scene: Plain, name: str, *, role: Role = Role.OOD, reverse: bool = False) -> ObjectSet:
+    """A scene as a data set; `reverse` turns the order of its images and boxes round, not what they are called."""
+    keys = [f"{name}/{number}" for number in range(scene.n_images)]
+    numbers = list(range(len(scene.boxes)))
+    of_image: dict[int, int] = {}
+    index = [of_image.setdefault(b.image, -1) or 0 for b in scene.boxes]
+    for place, box in enumerate(scene.boxes):
+        of_image[box.image] += 1
+        index[place] = of_image[box.image]
+    if reverse:
+        numbers.reverse()
+        keys.reverse()
+    boxes = [scene.boxes[number] for number in numbers]
+    detections = Detections(
+        torch.tensor([b.corners for b in boxes], dtype=torch.float64).reshape(-1, 4),
+        torch.tensor([b.confidence for b in boxes], dtype=torch.float64),
+        torch.tensor([keys.index(f"{name}/{b.image}") for b in boxes], dtype=torch.int64),
+        keys,
+        predictions=torch.tensor([b.label for b in boxes], dtype=torch.int64),
+        index=torch.tensor([index[number] for number in numbers], dtype=torch.int64),
+    )
+    scores = np.array([b.score for b in boxes], dtype=float)
+    return ObjectSet(DatasetInfo(name, role), detections, annotated(scene, name), {"g": scores, "h": -scores})
+
+
+def annotated(scene: Plain, name: str) -> Annotations:
+    of_image: dict[str, list[tuple[int, ...]]] = {f"{name}/{number}": [] for number in range(scene.n_images)}
+    labels: dict[str, list[int]] = {key: [] for key in of_image}
+    for image, corners, label in scene.objects:
+        of_image[f"{name}/{image}"].append(corners)
+        labels[f"{name}/{image}"].append(label)
+    return annotations_of(name, of_image, classes=CLASSES, labels=labels)
+
+
+def made(
+    inside: Plain, split: Plain, *, reverse: bool = False, classes: tuple[str, ...] = CLASSES, **changes: object
+) -> ObjectResults:
+    sets = [
+        object_set(inside, "val", role=Role.ID, reverse=reverse),
+        object_set(split, "near", reverse=reverse),
+    ]
+    chosen = ObjectSettings().changed(**{"bootstrap": 0, **changes})
+    return ObjectResults.from_sets(sets, class_names=classes, settings=chosen)
+
+
+def example(**changes: object) -> ObjectResults:
+    """A pair of scenes that hypothesis finds for no seed of its own: many boxes, an image without any."""
+    random = np.random.default_rng(5)
+
+    def scene(seed_images: int) -> Plain:
+        from .support import Box
+
+        def corner() -> tuple[int, int, int, int]:
+            x, y = random.integers(0, 60, 2).tolist()
+            return x, y, x + int(random.integers(10, 40)), y + int(random.integers(10, 40))
+
+        objects = [(int(random.integers(seed_images)), corner(), int(random.integers(2))) for _ in range(12)]
+        boxes = [
+            Box(image, tuple(c + int(random.integers(-2, 3)) for c in corners), float(random.integers(1, 20) / 20),
+                float(random.normal()), label)
+            for image, corners, label in objects * 3
+        ]  # fmt: skip
+        return Plain(boxes, objects, seed_images + 1)
+
+    return made(scene(5), scene(6), **changes)
+
+
+@settings(max_examples=25)
+@given(scenes(min_boxes=1), scenes(min_boxes=1, min_objects=1), st.sampled_from([0.0, 0.25, 0.5]))
+def test_the_table_is_what_the_functions_give(inside: Plain, split: Plain, t_star: float) -> None:
+    found = made(inside, split, t_star=t_star, classes=())  # without: the mean average precision takes its time
+    kept = {
+        name: Plain([b for b in scene.boxes if b.confidence >= t_star], scene.objects, scene.n_images)
+        for name, scene in (("val", inside), ("near", split))
+    }
+    counts = found.row("auroc", dataset="near", detector="g")
+    assert (counts["n_id"], counts["n_ood"]) == (len(kept["val"].boxes), len(kept["near"].boxes))
+    assert (counts["n_objects"], counts["n_images"], counts["t_star"]) == (len(split.objects), split.n_images, t_star)
+    scores = {name: [b.score for b in scene.boxes] for name, scene in kept.items()}
+    if not scores["val"]:
+        assert "no ID box" in found.reason("r_u", dataset="near", detector="g")
+        return
+    expected = {k: v for k, v in reference_open_set(kept["near"], found.threshold("g")).items() if v is not None}
+    if scores["near"]:
+        expected |= {"auroc": auroc(scores["val"], scores["near"]), "fpr95": fpr_at_tpr(scores["val"], scores["near"])}
+    told = {name: found.value(name, dataset="near", detector="g") for name in expected}
+    assert told == pytest.approx({name: float(value) for name, value in expected.items()}, abs=1e-12)
+    empty = split.n_images - len({b.image for b in kept["near"].boxes})
+    assert found.value("no_boxes", dataset="near") == pytest.approx(empty / split.n_images)
+
+
+@settings(max_examples=6)
+@given(scenes(), scenes(), st.sampled_from(["exact", "published"]))
+def test_order_does_not_matter(inside: Plain, split: Plain, rules: str) -> None:
+    one, two = (made(inside, split, reverse=reverse, rules=rules, bootstrap=20) for reverse in (False, True))
+    for name in ("boxes", "images", "objects", "table"):
+        pd.testing.assert_frame_equal(getattr(one, name), getattr(two, name))
+
+
+def test_every_nan_has_its_reason_and_every_name_its_meaning() -> None:
+    found = made(Plain(), Plain(n_images=2))
+    rows = found.table[found.table["value"].isna()]
+    assert len(rows) > 5
+    told = {(e["detector"], e["dataset"], e["ood_class"], e["metric"]) for e in found.run["undefined"]}
+    assert told == set(rows[["detector", "dataset", "ood_class", "metric"]].itertuples(index=False, name=None))
+    assert all(entry["reason"] for entry in found.run["undefined"])
+    assert {name.replace("95", "") for name in example().table["metric"]} == set(METRICS)
+    assert tuple(found.table.columns) == OBJECT_COLUMNS
+
+
+def test_intervals_hold_their_values() -> None:
+    found = example(bootstrap=300, t_star=0.2)
+    rows = found.table[found.table["ci_low"].notna()]
+    assert len(rows) >= 16
+    inside = (rows["ci_low"] <= rows["value"] + 0.05) & (rows["value"] <= rows["ci_high"] + 0.05)
+    assert inside.all(), rows[~inside]
+    again = example(bootstrap=300, t_star=0.2)
+    pd.testing.assert_frame_equal(found.table, again.table)
+
+
+def test_files_give_the_same_again(tmp_path: Path) -> None:
+    found = example(t_star=0.2, bootstrap=10)
+    found.save(tmp_path / "out")
+    loaded = ObjectResults.load(tmp_path / "out")
+    for name in ("boxes", "images", "objects", "table"):
+        pd.testing.assert_frame_equal(getattr(found, name), getattr(loaded, name), check_dtype=name != "table")
+    assert loaded.settings == found.settings
+    assert {d: loaded.threshold(d) for d in "gh"} == {d: found.threshold(d) for d in "gh"}
+    changed = {"t_star": 0.5, "iou": 0.75, "tau": {"g": 0.1, "h": math.inf}, "rules": "published"}
+    pd.testing.assert_frame_equal(loaded.recompute(**changed).table, found.recompute(**changed).table)
+    again = loaded.recompute(**changed).recompute(**found.settings.to_json())
+    pd.testing.assert_frame_equal(again.table, found.table, check_dtype=False)
+    infinite = found.recompute(tau=math.inf)
+    infinite.save(tmp_path / "out")
+    assert ObjectResults.load(tmp_path / "out").threshold("g") == math.inf
+    assert ObjectResults.load(tmp_path / "out").settings == infinite.settings
+
+
+def test_a_replaced_result_keeps_what_lies_beside_it(tmp_path: Path) -> None:
+    found = example()
+    found.save(tmp_path)
+    (tmp_path / "report.html").write_text("page")
+    found.recompute(iou=0.3).save(tmp_path)
+    assert (tmp_path / "report.html").read_text() == "page"
+    assert ObjectResults.load(tmp_path).settings.iou == 0.3
+    found.save(tmp_path, add=lambda folder: None)
+    assert not (tmp_path / "report.html").exists()
+
+
+def test_damaged_files_are_refused(tmp_path: Path) -> None:
+    found = example()
+    found.save(tmp_path)
+    content = (tmp_path / "objects.parquet").read_bytes()
+    (tmp_path / "objects.parquet").write_bytes(content[:-1])
+    with pytest.raises(DataError, match=r"objects.parquet: missing, or not the file that run.json was written with"):
+        ObjectResults.load(tmp_path)
+    (tmp_path / "objects.parquet").unlink()
+    with pytest.raises(DataError, match=r"objects.parquet: missing"):
+        ObjectResults.load(tmp_path)
+
+
+def test_results_of_images_and_of_boxes_are_not_taken_for_each_other(tmp_path: Path) -> None:
+    frame = pd.DataFrame({"key": ["v/0", "v/1", "n/0"], "dataset": ["v", "v", "n"], "group": [-1] * 3,
+                          "label": [0, 1, -1], "prediction": [0, 0, 0], "msp": [0.9, 0.5, 0.1]})  # fmt: skip
+    Results.from_scores(frame, [DatasetInfo("v", Role.ID), DatasetInfo("n", Role.OOD)], ["msp"]).save(tmp_path)
+    with pytest.raises(DataError, match="the results are of images, not of boxes"):
+        ObjectResults.load(tmp_path)
+    example().save(tmp_path / "boxes")
+    with pytest.raises(DataError, match="the results are of boxes, not of images"):
+        Results.load(tmp_path / "boxes")
+
+
+def test_quality_of_the_known_classes() -> None:
+    pytest.importorskip("faster_coco_eval")
+    found = example()
+    quality = found.run["id_quality"]
+    assert 0 < quality["map"] < quality["map50"] <= 1
+    assert quality["map50"] == pytest.approx(np.mean([quality[f"map50/{name}"] for name in CLASSES]), abs=1e-6)
+    assert found.value("map50", dataset="val", ood_class="dog") == quality["map50/dog"]
+    # A cut never raises it, so it is of all boxes whatever t* is.
+    assert found.recompute(t_star=0.6).value("map", dataset="val") == quality["map"]
+    row = found.recompute(t_star=0.6).row("map", dataset="val")
+    assert math.isnan(row["t_star"])
+
+
+def test_without_the_extra_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oodlit.objects.results.has_id_quality", lambda: False)
+    found = example()
+    assert "map" not in set(found.table["metric"])
+    assert found.run["notes"][-1] == "mean average precision not computed: pip install 'oodlit[objects]'"
+
+
+def test_side_by_side_shows_cuts_and_counts() -> None:
+    found = example(t_star=0.2)
+    wide = found.side_by_side("near")
+    assert wide.index.tolist() == ["g", "h"]
+    assert {"auroc", "fpr95", "auroc_hit", "ap_u", "r_u", "p_u", "nose", "tau", "t_star", "n_id", "n_ood"} <= set(wide)
+    assert wide.loc["g", "tau"] == found.threshold("g")
+    with pytest.raises(UnknownNameError, match="unknown OOD split 'nera'; did you mean 'near'"):
+        found.side_by_side("nera")
+    with pytest.raises(UnknownNameError, match="unknown detector in these results 'x'"):
+        found.threshold("x")
+    with pytest.raises(UnknownNameError, match="unknown value 'ap_x'"):
+        found.value("ap_x", dataset="near", detector="g")
+
+
+def test_what_does_not_fit_is_named() -> None:
+    scene = Plain([], [(0, (0, 0, 4, 4), 0)])
+    inside, split = object_set(scene, "val", role=Role.ID), object_set(scene, "near")
+    from dataclasses import replace
+
+    def refused(sets: list[ObjectSet], kind: type[Exception], message: str, classes: tuple[str, ...] = CLASSES) -> None:
+        with pytest.raises(kind, match=message):
+            ObjectResults.from_sets(sets, class_names=classes, settings=ObjectSettings(bootstrap=0))
+
+    refused(
+        [inside, replace(split, annotations=None)], InvalidArgumentError, "'near': an OOD split needs its annotations"
+    )
+    refused([split], InvalidArgumentError, "exactly one data set with role 'id'")
+    refused([inside, replace(split, scores={"g": np.zeros(0)})], InvalidArgumentError, "'near' has no scores of 'h'")
+    refused([inside, replace(split, scores={n: np.zeros(2) for n in "gh"})], InvalidArgumentError, r"have shape \(2,\)")
+    lost = object_set(Plain([], [], 2), "near")
+    refused(
+        [inside, replace(lost, annotations=split.annotations)],
+        DataError,
+        "1 of 2 images are not annotated, first near/1",
+    )
+    refused([inside, split], DataError, "objects of classes that the network lacks: cat; it has bird", ("bird",))
+    moved = replace(split, info=DatasetInfo("far", Role.OOD))
+    refused([inside, moved], InvalidArgumentError, "key 'near/0' is of another data set")
+    taken = [replace(entry, scores={"overlap": np.zeros(0)}) for entry in (inside, split)]
+    refused(taken, InvalidArgumentError, r"detector names \['overlap'\]: these are columns")
+    sized = replace(split, detections=replace(split.detections, sizes=torch.tensor([[7, 7]])))
+    refused([inside, sized], DataError, r"1 images have another size than annotated, first near/0: \[7, 7\] against")
+
+
+def test_nan_scores_are_an_error() -> None:
+    from .support import Box
+
+    scene = Plain([Box(0, (0, 0, 4, 4), 0.5, math.nan)], [(0, (0, 0, 4, 4), 0)])
+    with pytest.raises(NonFiniteScoreError, match=r"'g' gave NaN for 1 of 1 boxes of 'near' \(first: near/0#0\)"):
+        made(Plain(), scene)
+
+
+def test_what_users_should_hear() -> None:
+    scene = Plain([], [(0, (0, 0, 4, 4), 0), (1, (0, 0, 4, 4), 1)], 3)
+    split = object_set(scene, "near")
+    seen = Detections(torch.zeros(0, 4), torch.zeros(0), torch.zeros(0, dtype=torch.int64), ["near/0"])
+    sets = [
+        ObjectSet(DatasetInfo("val", Role.ID), object_set(Plain(), "val").detections, None, {"g": np.zeros(0)}),
+        ObjectSet(split.info, seen, split.annotations, {"g": np.zeros(0)}),
+    ]
+    found = ObjectResults.from_sets(sets, class_names=("Dog",), settings=ObjectSettings(bootstrap=0))
+    assert found.run["notes"] == [
+        "val: no annotations; its boxes hit nothing",
+        "near: 1 of 3 annotated images were seen; others do not count",
+        "near: objects of classes named like ID classes are counted as unknown: dog",
+    ]
+    assert len(found.objects) == 1
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rules": "mine"}, "rules='mine': 'exact' or 'published' is needed"),
+        ({"points": "12"}, "points='12'"),
+        ({"tau_rule": "mean"}, "tau_rule='mean'"),
+        ({"t_star": math.nan}, "t_star=nan: a finite confidence"),
+        ({"iou": 0.0}, r"iou=0.0: an overlap in \(0, 1\]"),
+        ({"tpr": 1.5}, "tpr=1.5: a share"),
+        ({"bootstrap": -1}, "bootstrap=-1: an integer"),
+        ({"tau": math.nan}, "tau is NaN"),
+        ({"other": 1}, r"\['other'\] cannot be changed"),
+    ],
+)
+def test_settings_are_checked(change: dict[str, object], message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        ObjectSettings().changed(**change)
+
+
+def test_settings_come_back_from_json() -> None:
+    for chosen in (ObjectSettings(), ObjectSettings(tau={"g": 1.0}), ObjectSettings(tau=2, rules="published")):
+        assert ObjectSettings.from_json(json.loads(json.dumps(chosen.to_json()))) == chosen
+    with pytest.raises(UnknownNameError, match="unknown detector in tau= 'h'"):
+        ObjectSettings(tau={"g": 1.0}).given_tau("h")
