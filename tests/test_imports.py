@@ -137,7 +137,7 @@ def test_one_lightning_only() -> None:
 
 def test_lightning_stays_in_the_outer_rooms() -> None:
     users = {_room(file) for file, name, _ in IMPORTS if name == "oodlit._lightning"}
-    assert users <= {"module", "callbacks", "datamodules", "cli", "testing"}
+    assert users <= {"module", "callbacks", "datamodules", "objects", "cli", "testing"}
 
 
 @pytest.mark.parametrize(
@@ -147,6 +147,7 @@ def test_lightning_stays_in_the_outer_rooms() -> None:
         ("import oodlit.detectors, oodlit.metrics", ["pytorch_lightning", "lightning", "hypothesis", "pytest"]),
         ("import oodlit.cli.main", ["torch", "numpy", "pandas", "pytorch_lightning"]),  # `oodlit --help`
         ("import oodlit.results, oodlit.report", ["pytorch_lightning", "lightning", "hypothesis", "pytest"]),
+        ("from oodlit.objects import ObjectResults, evaluate_files", ["pytorch_lightning", "transformers", "pytest"]),
         ("import oodlit.callbacks, oodlit.module, oodlit.datamodules", ["lightning", "hypothesis", "pytest"]),
     ],
 )

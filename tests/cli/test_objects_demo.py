@@ -21,10 +21,9 @@ def test_the_demo_leaves_results_and_a_page(tmp_path) -> None:
     assert results.class_names == KNOWN
     assert len(results.detectors) >= 35
     assert (results.images.groupby("dataset").size() == 6).all()
-    again = run_objects(
-        tmp_path / "out", epochs=1, scenes=(40, 6), t_star=0.06, bootstrap=0
-    )  # what a demo wrote is replaced
-    assert again == page
+    page.unlink()
+    run_objects(tmp_path / "out", epochs=1, scenes=(40, 6), t_star=0.06, bootstrap=0)  # what a demo wrote is replaced
+    assert page.is_file()
 
 
 def test_scenes_show_what_their_annotations_say(tmp_path) -> None:

@@ -166,7 +166,8 @@ def scenes(objects: Iterator[tuple[np.ndarray, int]], count: int, rng: np.random
 
 def _texture(height: int, width: int, rng: np.random.Generator) -> np.ndarray:
     coarse = scipy.ndimage.gaussian_filter(rng.normal(size=(height, width)), rng.uniform(1.5, 6.0))
-    return np.clip(rng.uniform(0.15, 0.3) + 0.08 * coarse / coarse.std(), 0.0, 0.5)
+    ground: np.ndarray = rng.uniform(0.15, 0.3) + 0.08 * coarse / coarse.std()
+    return ground.clip(0.0, 0.5)
 
 
 def _scaled(ink: np.ndarray, side: int) -> np.ndarray:

@@ -24,6 +24,7 @@ def calls_of(modules: Mapping[str, nn.Module]) -> Iterator[dict[str, list[Call]]
     """Collect all calls of modules, by the names given here; hooks are gone afterwards.
 
     Example:
+        >>> import torch
         >>> layer = nn.Linear(2, 3)
         >>> with calls_of({"mine": layer}) as calls:
         ...     _ = layer(torch.zeros(1, 2))
