@@ -33,7 +33,7 @@ def evaluate(
     rules: Literal["exact", "published"] = "exact",
     fit_on: Literal["predicted", "matched"] = "predicted",
     repair: bool = False,
-    bootstrap: int = 1000,
+    bootstrap: int = 200,
     seed: int = 0,
     resolved_config: str = "",
 ) -> None:

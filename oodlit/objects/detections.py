@@ -89,11 +89,17 @@ class Detections:
             object.__setattr__(self, "index", _position_within(self.image))
             return
         _integers(self, "index", n)
-        pairs = torch.stack([self.image, self.index], dim=1)
         if n and int(self.index.min()) < 0:
             raise InvalidArgumentError("Detections: index holds negative numbers; boxes are counted from 0")
-        if twice := [pair for pair, count in Counter(map(tuple, pairs.tolist())).items() if count > 1]:
-            raise InvalidArgumentError(f"Detections: box {self.keys[twice[0][0]]}#{twice[0][1]} occurs twice")
+        order = torch.argsort(self.index, stable=True)
+        order = order[torch.argsort(self.image[order], stable=True)]
+        image, index = self.image[order], self.index[order]
+        twice = ((image[1:] == image[:-1]) & (index[1:] == index[:-1])).nonzero().flatten()
+        if len(twice):
+            first = int(order[twice[0]])
+            raise InvalidArgumentError(
+                f"Detections: box {self.keys[int(self.image[first])]}#{int(self.index[first])} occurs twice"
+            )
 
     def _fill_rows(self, n: int) -> None:
         if self.outputs is not None:
