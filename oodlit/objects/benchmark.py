@@ -96,20 +96,20 @@ class ObjectBenchmark(OODDataModule):
         prefetch_factor: int | None = None,
         max_images: int | None = None,
     ) -> None:
-        first = known if train is None else train
-        names = tuple(class_names or read_annotations(first.annotations, first.name, repair=repair).class_names)
-        roles = [(known, Role.ID), *((one, Role.OOD) for one in unknown)]
-        if train is not None:
-            roles = [(train, Role.TRAIN), *roles]
+        names = None if class_names is None else tuple(class_names)
+        roles = [] if train is None else [(train, Role.TRAIN)]
+        roles += [(known, Role.ID), *((one, Role.OOD) for one in unknown)]
         self.annotations: dict[str, Annotations] = {}
         streams = []
         for one, role in roles:
-            classes = None if role is Role.OOD else names
-            found = read_annotations(one.annotations, one.name, class_names=classes, repair=repair)
+            is_known = role is not Role.OOD
+            found = read_annotations(one.annotations, one.name, class_names=names if is_known else None, repair=repair)
+            names = found.class_names if names is None else names  # the first set is one of known classes
             folder = Path(one.annotations).parent if one.images is None else Path(one.images)
             source = PictureSource(found, find_folder(folder, found))
-            streams.append(Stream(one.name, role, source, () if role is Role.OOD else names))
+            streams.append(Stream(one.name, role, source, names if is_known else ()))
             self.annotations[one.name] = found
+        names = names or ()
         super().__init__(
             streams,
             transform=ToTensor(),

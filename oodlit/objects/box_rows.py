@@ -29,7 +29,7 @@ class BoxRows:
 
     def __post_init__(self) -> None:
         """Make room for scores; a box is a row."""
-        self.scores = ImageRows(self.dataset, self.detectors)
+        self.scores = ImageRows(self.dataset, self.detectors, what="boxes")
 
     def add(self, found: Detections, scores: dict[str, Tensor]) -> dict[str, NonFiniteScoreError]:
         """Take in one batch; logits and features are not kept. Errors as of `ImageRows.add`."""

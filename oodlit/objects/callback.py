@@ -88,6 +88,12 @@ class ObjectDetection(pl.Callback):
         warn_of_two()
         if (detectors is None) == (fitted is None):
             raise InvalidArgumentError("ObjectDetection: give either detectors=[...] or fitted=FOLDER of a fit")
+        for name, value, allowed in (
+            ("fit_on", fit_on, ("predicted", "matched")),
+            ("t_star_rule", t_star_rule, ("given", "f1")),
+        ):
+            if value not in allowed:
+                raise InvalidArgumentError(f"ObjectDetection: {name}={value!r}; one of {', '.join(allowed)} is needed")
         check_is_list(detectors)
         self._earlier = EarlierFit()
         if fitted is not None:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from oodlit._lightning import pl, warn_of_two
+from oodlit.backbones.facts import place_of
 from oodlit.backbones.fingerprint import WeightsHash
 from oodlit.backbones.loading import class_name
 from oodlit.checks import check_int
@@ -123,7 +124,7 @@ class ObjectModule(pl.LightningModule):
             num_train: About how many training boxes there will be.
             layers: Hidden layers that OOD detectors ask for.
         """
-        inputs = [image.to(next(self.network.parameters()).device) for image in images]
+        inputs = [image.to(place_of(self.network)[0]) for image in images]
         found = self._read(inputs, ())
         logits, features = found[0].logits, found[0].features
         channels, problems = {}, {}

@@ -1,5 +1,6 @@
 """The pictures of a COCO file as a source of samples; the id of an image is its key."""
 
+import os
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
@@ -63,7 +64,7 @@ def find_folder(below: Path, annotations: Annotations) -> Path:
         DataError: There is none.
     """
     names = [name for name in annotations.file_names[:FIRST] if name]
-    folders = [below, *sorted(path for path in below.rglob("*") if path.is_dir())] if below.is_dir() else []
+    folders = [Path(folder) for folder, _, _ in sorted(os.walk(below))]
     counts = [sum((folder / name).is_file() for name in names) for folder in folders]
     if not any(counts):
         raise DataError(

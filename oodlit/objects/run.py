@@ -1,6 +1,7 @@
 """The state of one `trainer.predict` over boxes: fit, score, join."""
 
 import time
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -51,6 +52,8 @@ def choose(
     facts = module.probe(images, num_train, layers=layers)
     _check_classes(module, datamodule, facts.num_classes)
     reasons = reasons_against(detectors, facts, strict=strict)
+    for name, reason in reasons.items():
+        warnings.warn(f"detector {name!r} is left out: it {reason}", stacklevel=3)
     applicable = {name: detector for name, detector in detectors.items() if name not in reasons}
     kept = earlier.kept(applicable, has_train=num_train > 0)
     here = FitOrigin(module.fingerprint, facts.width, facts.num_classes)

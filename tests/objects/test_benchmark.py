@@ -112,8 +112,10 @@ def test_unreadable_pictures_are_an_error_or_are_listed(tmp_path) -> None:
     (folder / "fmiyc/COCO/near_images/near_coco_wrt_voc_003.png").write_bytes(b"broken")
     with pytest.raises(DataError, match="near_coco"):
         predict([MSP()], benchmark(folder, sets=["near_coco"]))
-    results = predict([MSP()], benchmark(folder, sets=["near_coco"], on_error="skip"))
-    (skipped,) = results.run["skipped"]
-    assert skipped["key"] == "near_coco/1021"
-    assert (results.images["dataset"] == "near_coco").sum() == 4
-    assert "near_coco/1021" not in set(results.objects["image"])
+    for batch_size in (1, 4):  # of a batch of one, nothing is left
+        data = benchmark(folder, sets=["near_coco"], on_error="skip", train=False, batch_size=batch_size)
+        results = predict([MSP()], data)
+        (skipped,) = results.run["skipped"]
+        assert skipped["key"] == "near_coco/1021"
+        assert (results.images["dataset"] == "near_coco").sum() == 4
+        assert "near_coco/1021" not in set(results.objects["image"])

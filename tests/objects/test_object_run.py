@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from pytorch_lightning.loggers import CSVLogger
 
 from oodlit.detectors import KNN, MSP, ODIN, Energy, LaRD, Mahalanobis, fit
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError, RequirementError
@@ -201,3 +202,32 @@ def test_t_star_by_the_best_f1_of_the_id_set(data) -> None:
     assert best.run["fit"]["confidence"] == SETTINGS.t_star
     again = given.recompute(t_star=best.settings.t_star)
     pd.testing.assert_frame_equal(again.table, best.table)
+
+
+def test_every_value_reaches_the_loggers(data, tmp_path) -> None:
+    detection = ObjectDetection([MSP()], settings=SETTINGS)
+    logger = CSVLogger(tmp_path)
+    make_trainer(detection, logger=logger).predict(make_module(), data, return_predictions=False)
+    logged = pd.read_csv(next(tmp_path.rglob("metrics.csv")))
+    value = detection.results.value("r_u", dataset="near_coco", detector="msp")
+    assert logged["near_coco/msp/r_u"].iloc[0] == pytest.approx(value)
+    assert "far_oi/model/no_boxes" in logged
+
+
+def test_a_detector_that_gives_nan_is_named_with_its_boxes(data, monkeypatch) -> None:
+    monkeypatch.setattr(Energy, "_score", lambda self, outputs: torch.full((len(outputs),), torch.nan))
+    results = predict([MSP(), Energy()], data)
+    reason = results.run["not_applicable"]["energy"]
+    assert "boxes of a batch of 'voc_test', first keys: voc_test/" in reason
+    assert results.detectors == ("msp",)
+
+
+def test_a_page_that_cannot_be_drawn_loses_no_number(data, tmp_path, monkeypatch) -> None:
+    def broken(*_args: object) -> None:
+        raise OSError("no room for pictures")
+
+    monkeypatch.setattr("oodlit.objects.callback.save_pictures", broken)
+    with pytest.raises(OSError, match="no room for pictures"):
+        predict([MSP()], data, output_dir=tmp_path / "out")
+    assert len(ObjectResults.load(tmp_path / "out").boxes) > 0
+    assert not (tmp_path / "out" / "report.html").exists()
