@@ -78,7 +78,7 @@ class ImageRows:
         return NonFiniteScoreError(
             f"detector {name!r} gave NaN for {len(rows)} of {len(keys)} {self.what} of a batch of {self.dataset!r},"
             f" first keys: {', '.join(keys[i] for i in rows[:3])};"
-            " look at these {self.what} and at the logits and features of the backbone for them"
+            f" look at these {self.what} and at the logits and features of the backbone for them"
         )
 
     def frame(self, *, detectors: Sequence[str], float32: Collection[str] = ()) -> pd.DataFrame:
