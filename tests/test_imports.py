@@ -146,6 +146,7 @@ def test_lightning_stays_in_the_outer_rooms() -> None:
         ("import oodlit", ["torch", "numpy", "pandas", "pytorch_lightning", "hypothesis", "pytest"]),
         ("import oodlit.detectors, oodlit.metrics", ["pytorch_lightning", "lightning", "hypothesis", "pytest"]),
         ("import oodlit.cli.main", ["torch", "numpy", "pandas", "pytorch_lightning"]),  # `oodlit --help`
+        ("import oodlit.objects", ["torch", "numpy", "pandas", "pytorch_lightning", "faster_coco_eval"]),
         ("import oodlit.results, oodlit.report", ["pytorch_lightning", "lightning", "hypothesis", "pytest"]),
         ("from oodlit.objects import ObjectResults, evaluate_files", ["pytorch_lightning", "pytest"]),
         ("import oodlit.callbacks, oodlit.module, oodlit.datamodules", ["lightning", "hypothesis", "pytest"]),

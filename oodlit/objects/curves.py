@@ -8,7 +8,6 @@ import torch
 from oodlit.errors import UnknownNameError
 from oodlit.metrics.threshold import acceptance_threshold
 from oodlit.objects.results import ObjectResults
-from oodlit.objects.scene import Scene
 
 __all__ = ["CURVES", "TauPoint", "tau_curve"]
 
@@ -49,10 +48,7 @@ def tau_curve(results: ObjectResults, detector: str, dataset: str, *, points: in
     results.threshold(detector)
     if dataset not in results.splits:
         raise UnknownNameError.of("OOD split", dataset, results.splits)
-    known, split = (
-        Scene.of(results.tables, name, results.class_names, results.settings)
-        for name in (results.id_dataset.name, dataset)
-    )
+    known, split = results.scene(results.id_dataset.name), results.scene(dataset)
     scores = torch.from_numpy(known.scores(detector))
     if not len(scores):
         return []

@@ -112,8 +112,7 @@ def evaluate_tables(
     for name, split in {evaluation.info.name: known, **splits}.items():
         evaluation.add_coverage(name, split)
     for detector in detectors:
-        given = settings.given_tau(detector)
-        evaluation.result.taus[detector] = evaluation.tau(detector) if given is None else given
+        evaluation.result.taus[detector], evaluation.no_tau[detector] = evaluation.tau(detector)
         for name, split in splits.items():
             evaluation.add_split(detector, name, split)
     return evaluation.result
@@ -128,13 +127,18 @@ class _Evaluation:
     info: DatasetInfo
     class_names: tuple[str, ...]
     result: Evaluated = field(default_factory=Evaluated)
+    no_tau: dict[str, str] = field(default_factory=dict)
 
-    def tau(self, detector: str) -> float:
-        """The threshold by the rule; NaN without ID boxes."""
+    def tau(self, detector: str) -> tuple[float, str]:
+        """The threshold that is given or by the rule, or NaN with the reason why there is none."""
+        if (given := self.settings.given_tau(detector)) is not None:
+            return given, ""
         scores = torch.from_numpy(self.known.scores(detector))
         if not len(scores):
-            return math.nan
-        return unknown_threshold(scores, rule=self.settings.tau_rule or "quantile", tpr=self.settings.tpr)
+            return math.nan, "there is no ID box"
+        if self.settings.tau_rule == "normal" and not bool(scores.isfinite().all()):
+            return math.nan, "ID scores are infinite, which have no mean"
+        return unknown_threshold(scores, rule=self.settings.tau_rule or "quantile", tpr=self.settings.tpr), ""
 
     @cached_property
     def drawn(self) -> np.ndarray:
@@ -164,8 +168,9 @@ class _Evaluation:
             self._add_legacy(detector, dataset, split, drawn, self.known.hits, split.hits, suffix="_hit")
         tau = self.result.taus[detector]
         if math.isnan(tau):
-            for metric in ("ap_u", "p_u", "r_u", "nose", "nose_boxes"):
-                self._add(detector, dataset, metric, Value(math.nan, reason="tau: there is no ID box"), split)
+            nothing = Value(math.nan, reason=f"tau: {self.no_tau[detector]}")
+            for metric in ("ap_u", "p_u", "r_u", "nose", "nose_boxes", "aose", "aose_boxes", "wi"):
+                self._add(detector, dataset, metric, nothing, split)
             return
         self._add_open_set(detector, dataset, split, split.open_set(detector, tau), drawn)
         self._add(detector, dataset, "wi", self._wilderness(detector, split, tau), split)

@@ -14,7 +14,6 @@ from PIL import Image, ImageDraw, ImageFont
 from oodlit.atomic import write_bytes
 from oodlit.errors import InvalidArgumentError
 from oodlit.objects.results import ObjectResults
-from oodlit.objects.scene import Scene
 from oodlit.objects.tables import CORNERS
 from oodlit.report.thumbnails import load_thumbnails
 
@@ -89,7 +88,7 @@ def marks_of(results: ObjectResults, detector: str, dataset: str) -> dict[str, l
     An object that is taken for known has the class of the surest box on it, one that is found the confidence.
     """
     tau = results.threshold(detector)
-    scene = Scene.of(results.tables, dataset, results.class_names, results.settings)
+    scene = results.scene(dataset)
     marks: dict[str, list[Mark]] = {key: [] for key in scene.images["key"]}
     if np.isnan(tau):
         return marks

@@ -13,6 +13,7 @@ from oodlit.errors import UnknownNameError
 from oodlit.objects import storage
 from oodlit.objects.evaluation import evaluate_tables
 from oodlit.objects.id_quality import has_id_quality, id_quality
+from oodlit.objects.scene import Scene
 from oodlit.objects.settings import ObjectSettings
 from oodlit.objects.tables import ObjectSet, Tables, make_tables
 from oodlit.results.info import DatasetInfo, id_dataset
@@ -41,6 +42,7 @@ class ObjectResults:
     objects: pd.DataFrame
     table: pd.DataFrame
     run: dict[str, Any] = field(default_factory=dict)
+    _scenes: dict[str, Scene] = field(default_factory=dict, init=False, repr=False)
 
     # --- making ---------------------------------------------------------------------------------------------------
 
@@ -108,6 +110,19 @@ class ObjectResults:
             InvalidArgumentError: A setting is unknown or not allowed.
         """
         return self._of(self.tables, self.run, self.settings.changed(**changes))
+
+    def scene(self, dataset: str) -> Scene:
+        r"""The boxes of a data set from t\* on, with what they hit; matched once.
+
+        Raises:
+            UnknownNameError: There is no such data set.
+        """
+        names = [info.name for info in self.datasets]
+        if dataset not in names:
+            raise UnknownNameError.of("data set", dataset, names)
+        if dataset not in self._scenes:
+            self._scenes[dataset] = Scene.of(self.tables, dataset, self.class_names, self.settings)
+        return self._scenes[dataset]
 
     # --- what there is --------------------------------------------------------------------------------------------
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,7 +20,7 @@ from oodlit.objects.evaluation import METRICS, OBJECT_COLUMNS
 from oodlit.results import DatasetInfo
 from oodlit.roles import Role
 
-from .support import Plain, annotations_of, reference_open_set, scenes
+from .support import Box, Plain, annotations_of, reference_open_set, scenes
 
 CLASSES = ("cat", "dog")
 
@@ -74,8 +75,6 @@ def example(**changes: object) -> ObjectResults:
     random = np.random.default_rng(5)
 
     def scene(seed_images: int) -> Plain:
-        from .support import Box
-
         def corner() -> tuple[int, int, int, int]:
             x, y = random.integers(0, 60, 2).tolist()
             return x, y, x + int(random.integers(10, 40)), y + int(random.integers(10, 40))
@@ -233,7 +232,6 @@ def test_side_by_side_shows_cuts_and_counts() -> None:
 def test_what_does_not_fit_is_named() -> None:
     scene = Plain([], [(0, (0, 0, 4, 4), 0)])
     inside, split = object_set(scene, "val", role=Role.ID), object_set(scene, "near")
-    from dataclasses import replace
 
     def refused(sets: list[ObjectSet], kind: type[Exception], message: str, classes: tuple[str, ...] = CLASSES) -> None:
         with pytest.raises(kind, match=message):
@@ -261,11 +259,35 @@ def test_what_does_not_fit_is_named() -> None:
 
 
 def test_nan_scores_are_an_error() -> None:
-    from .support import Box
-
     scene = Plain([Box(0, (0, 0, 4, 4), 0.5, math.nan)], [(0, (0, 0, 4, 4), 0)])
     with pytest.raises(NonFiniteScoreError, match=r"'g' gave NaN for 1 of 1 boxes of 'near' \(first: near/0#0\)"):
         made(Plain(), scene)
+
+
+def test_a_threshold_that_cannot_be_leaves_its_reason() -> None:
+    inside, split = ([Box(0, (0, 0, 4, 4), 0.5, score)] for score in (-math.inf, 0.0))
+    found = made(Plain(inside), Plain(split, [(0, (0, 0, 4, 4), 0)]), classes=(), tau_rule="normal")
+    assert found.reason("r_u", dataset="near", detector="g") == "tau: ID scores are infinite, which have no mean"
+    assert found.value("auroc", dataset="near", detector="g") == 0
+    assert found.recompute(tau_rule="quantile").value("r_u", dataset="near", detector="g") == 0
+
+
+def test_crowds_are_unknown_objects_too() -> None:
+    scene = Plain([Box(0, (0, 0, 4, 4), 0.5, -1.0)], [(0, (0, 0, 4, 4), 0), (0, (6, 6, 8, 8), 0)])
+    entry = object_set(scene, "near")
+    assert entry.annotations is not None
+    crowds = replace(entry, annotations=replace(entry.annotations, is_crowd=torch.tensor([True, True])))
+    sets = [object_set(Plain([Box(0, (0, 0, 4, 4), 0.5, 0.0)]), "val", role=Role.ID), crowds]
+    found = ObjectResults.from_sets(sets, settings=ObjectSettings(bootstrap=0))
+    assert found.value("r_u", dataset="near", detector="g") == 0.5
+    assert found.objects["is_crowd"].all()
+
+
+def test_scenes_are_matched_once() -> None:
+    found = example()
+    assert found.scene("near") is found.scene("near")
+    with pytest.raises(UnknownNameError, match="unknown data set 'far'"):
+        found.scene("far")
 
 
 def test_what_users_should_hear() -> None:
