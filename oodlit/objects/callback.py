@@ -15,9 +15,9 @@ from oodlit.callbacks.earlier_fit import EarlierFit
 from oodlit.callbacks.loggers import log_to_all
 from oodlit.callbacks.output import FITTED, check_writable
 from oodlit.callbacks.record import Record, joined
-from oodlit.detectors import Detector, load, save
+from oodlit.detectors import Detector, FitOrigin, load, save
 from oodlit.detectors.contract.fitting import name_detectors
-from oodlit.errors import InvalidArgumentError
+from oodlit.errors import InvalidArgumentError, add_note
 from oodlit.objects.benchmark import ObjectBenchmark
 from oodlit.objects.detections import Detections
 from oodlit.objects.files import f1_confidence
@@ -32,7 +32,7 @@ from oodlit.plan import RunPlan
 from oodlit.results import FindingWarning
 from oodlit.results.names import metric_names
 from oodlit.results.score_table import check_detector_names
-from oodlit.results.storage import check_replaceable
+from oodlit.results.storage import UNFINISHED, check_replaceable
 from oodlit.roles import Role
 
 __all__ = ["ObjectDetection"]
@@ -140,7 +140,14 @@ class ObjectDetection(pl.Callback):
         chosen = choose(trainer, pl_module, datamodule, self.detectors, self._earlier, strict=self.strict)
         self.plan = chosen.plan(train_thresholds=False)
         self._run = ObjectRun(
-            trainer, pl_module, datamodule, chosen, cut=self.settings.t_star, fit_on=self.fit_on, strict=self.strict
+            trainer,
+            pl_module,
+            datamodule,
+            chosen,
+            cut=self.settings.t_star,
+            fit_on=self.fit_on,
+            strict=self.strict,
+            keep_fit=None if self.output_dir is None or self._earlier.folder is not None else self._keep_fit,
         )
         self._run.prepare()
 
@@ -171,8 +178,20 @@ class ObjectDetection(pl.Callback):
         self._finish()
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Drop the state of the broken run."""
-        self._run, self.plan = None, None
+        """Drop the state of the broken run; say where its fit is kept."""
+        run, self._run, self.plan = self._run, None, None
+        if run is not None and run.is_fitted and self._unfinished is not None and (self._unfinished / FITTED).is_dir():
+            add_note(exception, f"the fit is kept: ObjectDetection(fitted={str(self._unfinished / FITTED)!r}, ...)")
+
+    @property
+    def _unfinished(self) -> Path | None:
+        """What is finished while a run goes on."""
+        return None if self.output_dir is None else self.output_dir / UNFINISHED
+
+    def _keep_fit(self, detectors: Mapping[str, Detector], origin: FitOrigin | None) -> None:
+        """The fit is kept before anything can happen to a test image."""
+        assert self._unfinished is not None  # asked for with an output folder
+        save(detectors, self._unfinished / FITTED, origin)
 
     def _finish(self) -> None:
         if self._run is None:
@@ -197,6 +216,8 @@ class ObjectDetection(pl.Callback):
         if self.output_dir is not None:
             add = partial(self._add, results, run.datamodule.read_images, failed)
             results.save(self.output_dir, add=add, keep=self._earlier.folder)
+            if self._earlier.folder is None:
+                remove(self.output_dir / UNFINISHED)
         log_to_all(run.trainer.loggers, dict(zip(metric_names(results.table), results.table["value"], strict=True)))
         if failed:
             raise failed[0]

@@ -2,7 +2,7 @@
 
 import time
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from oodlit._lightning import pl
@@ -99,6 +99,7 @@ class ObjectRun:
         cut: Least confidence of the boxes that detectors are fitted on (t*).
         fit_on: "predicted": all of them; "matched": those that hit an object of their class.
         strict: True raises what a detector raises.
+        keep_fit: Called by the first process with the detectors as soon as they are fitted; None = nobody.
     """
 
     def __init__(
@@ -111,7 +112,9 @@ class ObjectRun:
         cut: float,
         fit_on: FitOn,
         strict: bool,
+        keep_fit: Callable[[dict[str, Detector], FitOrigin | None], None] | None = None,
     ) -> None:
+        self.keep_fit = keep_fit
         self.trainer, self.module, self.datamodule, self.choice = trainer, module, datamodule, choice
         self.cut, self.fit_on = cut, fit_on
         self.scoring = Scoring(choice.detectors, strict=strict)
@@ -200,6 +203,8 @@ class ObjectRun:
                 self.scoring.fit(name, self.statistics, head, train or "the head")
                 detector.fitted_on = self.choice.fingerprint
         self.is_fitted = True
+        if self.keep_fit is not None and self.trainer.is_global_zero:
+            self.keep_fit({name: self.choice.detectors[name] for name in self.scoring.active}, self.origin)
         self._lap("fit")
 
     @property

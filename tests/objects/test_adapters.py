@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torchvision.models.detection.transform import resize_boxes
@@ -180,3 +180,26 @@ def test_of_a_pyramid_the_finest_map_is_taken_and_vectors_are_refused() -> None:
     assert bool((inside_boxes(maps, torch.tensor([[0.0, 0, 9, 9]]), (16, 16), layer="fpn", cells=2) == 1).all())
     with pytest.raises(InvalidArgumentError, match=r"'fc' gives \(1, 7\); a map"):
         inside_boxes(torch.zeros(1, 7), torch.zeros(1, 4), (16, 16), layer="fc", cells=2)
+
+
+@given(
+    name=st.sampled_from(list(TORCHVISION)),
+    seed=st.integers(0, 99),
+    threshold=st.sampled_from([0.0, 0.05, 0.3, 0.45]),
+    overlap=st.sampled_from([0.1, 0.5, 0.9]),
+    limit=st.integers(1, 40),
+    size=st.tuples(st.integers(20, 90), st.integers(20, 90)),
+)
+@settings(max_examples=30)
+def test_boxes_are_traced_whatever_the_network_chooses(name, seed, threshold, overlap, limit, size) -> None:
+    reader = NETWORKS[name]
+    chooser = getattr(reader.network, "roi_heads", reader.network)
+    chooser.score_thresh, chooser.nms_thresh, chooser.detections_per_img = threshold, overlap, limit
+    (found,) = read(reader, [torch.rand(3, *size, generator=torch.Generator().manual_seed(seed))])
+    assert len(found) <= limit
+    assert bool((found.confidence > threshold).all())
+    largest = found.logits.sigmoid().amax(dim=1) if name in ("retinanet", "fcos") else found.confidence
+    assert bool((largest >= found.confidence - 1e-6).all())
+
+
+NETWORKS = {name: make() for name, make in TORCHVISION.items()}

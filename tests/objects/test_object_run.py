@@ -231,3 +231,18 @@ def test_a_page_that_cannot_be_drawn_loses_no_number(data, tmp_path, monkeypatch
         predict([MSP()], data, output_dir=tmp_path / "out")
     assert len(ObjectResults.load(tmp_path / "out").boxes) > 0
     assert not (tmp_path / "out" / "report.html").exists()
+
+
+def test_a_run_that_breaks_off_keeps_its_fit(data, tmp_path, monkeypatch) -> None:
+    expected = predict([MSP(), Mahalanobis()], data)
+    with monkeypatch.context() as patch:
+        patch.setattr(MSP, "_score", lambda self, outputs: 1 / 0)
+        with pytest.raises(ZeroDivisionError) as told:
+            predict([MSP(), Mahalanobis()], data, output_dir=tmp_path / "out", strict=True)
+    kept = tmp_path / "out" / "unfinished" / "fitted"
+    assert f"the fit is kept: ObjectDetection(fitted={str(kept)!r}" in told.value.__notes__[0]
+    again = predict(None, data, fitted=kept)
+    pd.testing.assert_frame_equal(again.boxes, expected.boxes)
+    predict([MSP(), Mahalanobis()], data, output_dir=tmp_path / "out")
+    assert not kept.parent.exists()
+    assert (tmp_path / "out" / "fitted").is_dir()
