@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+from pathlib import Path
 
 import pytest
 
@@ -53,6 +54,17 @@ def test_all_is_the_public_namespace(package: str) -> None:
         and value.__module__.startswith(package)
     ]
     assert not stray, f"{package}: public, but not in __all__: {stray}"
+
+
+def test_no_public_name_is_that_of_a_file() -> None:
+    """A file of the package, once it is imported, would take the place of a name that is loaded on first use."""
+    for package in PACKAGES:
+        module = importlib.import_module(package)
+        for name in _exported(package):
+            assert not inspect.ismodule(getattr(module, name)), f"{package}.{name}"
+        files = {file.stem for folder in getattr(module, "__path__", []) for file in Path(folder).glob("*.py")}
+        if "__getattr__" in vars(module):
+            assert not files & set(_exported(package)), package
 
 
 def test_everything_public_is_documented() -> None:

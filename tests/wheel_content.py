@@ -8,12 +8,12 @@ NEEDED = (
     "oodlit/__init__.py",
     "oodlit/py.typed",
     "oodlit/cli/main.py",
-    "oodlit/objects/page.html",
     "oodlit/report/template.html",
-    "oodlit/results/published/fmiyc_osod.csv",
     "oodlit/results/published/timm_accuracy.csv",
     "oodlit/testing/__init__.py",
     "oodlit/detectors/__init__.py",
+    "oodlit/objects/page.html",
+    "oodlit/objects/published/fmiyc_osod.csv",
 )
 FORBIDDEN = ("tests/", "docs/", "benchmarks/", "examples/", "shared/")
 

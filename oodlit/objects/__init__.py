@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from oodlit.objects.files import BoxFiles as BoxFiles
     from oodlit.objects.files import evaluate_files as evaluate_files
     from oodlit.objects.files import read_head as read_head
-    from oodlit.objects.id_quality import id_quality as id_quality
     from oodlit.objects.matching import Objects as Objects
     from oodlit.objects.matching import best_overlaps as best_overlaps
     from oodlit.objects.metrics import AOSE as AOSE
@@ -47,6 +46,7 @@ if TYPE_CHECKING:
     from oodlit.objects.predictions import Classes as Classes
     from oodlit.objects.predictions import Predictions as Predictions
     from oodlit.objects.predictions import read_predictions as read_predictions
+    from oodlit.objects.quality import id_quality as id_quality
     from oodlit.objects.results import ObjectResults as ObjectResults
     from oodlit.objects.settings import ObjectSettings as ObjectSettings
     from oodlit.objects.tables import ObjectSet as ObjectSet

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 
 from oodlit.errors import UnknownNameError
+from oodlit.metrics.ranking import as_sorted
 from oodlit.metrics.threshold import acceptance_threshold
 from oodlit.objects.results import ObjectResults
 
@@ -49,7 +50,7 @@ def tau_curve(results: ObjectResults, detector: str, dataset: str, *, points: in
     if dataset not in results.splits:
         raise UnknownNameError.of("OOD split", dataset, results.splits)
     known, split = results.scene(results.id_dataset.name), results.scene(dataset)
-    scores = torch.from_numpy(known.scores(detector))
+    scores = as_sorted(torch.from_numpy(known.scores(detector)))
     if not len(scores):
         return []
     found = []

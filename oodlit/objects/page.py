@@ -13,10 +13,10 @@ from markupsafe import Markup
 from oodlit.atomic import write_bytes
 from oodlit.objects.curves import CURVES, TauPoint, tau_curve
 from oodlit.objects.pictures import COLOURS, drawn_pictures, picture_keys
+from oodlit.objects.published import fmiyc
 from oodlit.objects.results import ObjectResults
 from oodlit.objects.summary import headline, headline_metrics, meaning, ranked
 from oodlit.results.plain import to_json
-from oodlit.results.published import fmiyc
 
 __all__ = ["write_object_report"]
 

@@ -1,6 +1,5 @@
 """Everything that does not fit in a file, in one error."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 from oodlit.errors import DataError
@@ -30,8 +29,8 @@ class Problems:
         before, first = self._found.get(kind, (0, example + (f"; {way_out}" if way_out else "")))
         self._found[kind] = before + count, first
 
-    def check(self, error: Callable[[str], Exception] = DataError) -> None:
-        """Raise one error for all of them, if there are any."""
+    def check(self) -> None:
+        """Raise one `DataError` for all of them, if there are any."""
         if self._found:
             told = "; ".join(f"{count} {kind} (first: {first})" for kind, (count, first) in self._found.items())
-            raise error(f"{self.path}: {told}")
+            raise DataError(f"{self.path}: {told}")

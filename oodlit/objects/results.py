@@ -12,7 +12,7 @@ import pandas as pd
 from oodlit.errors import UnknownNameError
 from oodlit.objects import storage
 from oodlit.objects.evaluation import evaluate_tables
-from oodlit.objects.id_quality import has_id_quality, id_quality
+from oodlit.objects.quality import has_id_quality, id_quality
 from oodlit.objects.scene import Scene
 from oodlit.objects.settings import ObjectSettings
 from oodlit.objects.tables import ObjectSet, Tables, make_tables

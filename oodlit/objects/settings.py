@@ -32,7 +32,7 @@ class ObjectSettings:
             coordinates to 1, xmin and ymin of predictions + 1, widths and heights + 1, an overlap larger than `iou`,
             boxes on images without objects ignored, a point of the curve for every box, 0 where nothing is called
             unknown.
-        points: "all" or "11": how the precision-recall curve becomes AP_U.
+        points: "all" or "11": how the precision-recall curve becomes AP_U; "11" has no interval.
         recall: Recall of a class at which wilderness impact is read.
         bootstrap: Repetitions for the intervals; 0 = none. Fewer than for images: each walks over all boxes.
         seed: Seed of the draws.

@@ -16,6 +16,7 @@ from safetensors.torch import save_file
 from oodlit.cli.main import main
 from oodlit.cli.objects import split_files
 from oodlit.detectors import KNN, MSP, Energy, Mahalanobis, ViM
+from oodlit.detectors.contract import registry
 from oodlit.errors import DataError, InvalidArgumentError, RequirementError
 from oodlit.objects import BoxFiles, ObjectResults, evaluate_files, read_head, save_pictures
 
@@ -228,3 +229,19 @@ def test_the_page_of_a_run_without_anything_is_made(folder: Path, tmp_path: Path
         page = write_object_report(found, tmp_path / "page.html").read_text()
     assert "tau: there is no ID box" in page
     assert "no annotations; its boxes hit nothing" in page
+
+
+def test_at_least_twenty_detectors_judge_boxes(folder: Path, tmp_path: Path) -> None:
+    save_file({"weight": torch.tensor(CENTRES / 6, dtype=torch.float32)}, tmp_path / "head.safetensors")
+    every = [kind() for kind in registry.detectors().values()]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # those that are left out, and presets that are tuned
+        found = evaluated(
+            folder, detectors=every, scores=(), head=read_head(tmp_path / "head.safetensors"), bootstrap=0
+        )
+    assert len(found.detectors) >= 20
+    assert len(found.detectors) + len(found.run["not_applicable"]) == len(every)
+    values = {name: found.value("auroc", dataset="far", detector=name) for name in found.detectors}
+    assert all(0 <= value <= 1 for value in values.values())
+    reached = {round(1 - found.value("dismissed", dataset="far", detector=name), 9) for name in found.detectors}
+    assert len(reached) == 1  # what is hit is a matter of the boxes alone

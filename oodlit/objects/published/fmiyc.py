@@ -156,5 +156,5 @@ def _share(percent: str) -> float:
 
 @cache
 def _rows(name: str) -> list[dict[str, str]]:
-    file = resources.files("oodlit.results.published") / f"fmiyc_{name}.csv"
+    file = resources.files("oodlit.objects.published") / f"fmiyc_{name}.csv"
     return list(csv.DictReader(file.read_text(encoding="utf-8").splitlines()))

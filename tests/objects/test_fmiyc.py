@@ -3,7 +3,7 @@
 import pytest
 
 from oodlit.detectors.contract.registry import detectors
-from oodlit.results.published import fmiyc
+from oodlit.objects.published import fmiyc
 
 
 def test_all_figures_are_read() -> None:

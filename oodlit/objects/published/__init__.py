@@ -1,0 +1,1 @@
+"""What others have published of unknown objects, as data."""
