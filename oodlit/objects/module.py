@@ -85,7 +85,10 @@ class ObjectModule(pl.LightningModule):
     @property
     def fingerprint(self) -> str:
         """What fitted detectors belong to: the weights and the way they are read."""
-        return join(weights=self._weights_hash(afresh=True), head=type(self.reader).__name__)
+        return self._fingerprint(afresh=True)
+
+    def _fingerprint(self, *, afresh: bool = False) -> str:
+        return join(weights=self._weights_hash(afresh=afresh), head=type(self.reader).__name__)
 
     def forward(self, images: Sequence[Tensor]) -> list[ImageBoxes]:
         """The boxes of each image.
@@ -114,7 +117,9 @@ class ObjectModule(pl.LightningModule):
         """
         plan = plan_of(self)
         found = self._read(batch["image"], () if plan is None else plan.hidden_layers)
-        return as_detections(found, batch["key"], batch["image"], device=self.device)
+        # A run checks its own fingerprint beforehand; outputs that leave this module carry it.
+        backbone = self._fingerprint() if plan is None else ""
+        return as_detections(found, batch["key"], batch["image"], device=self.device, backbone=backbone)
 
     def probe(self, images: Sequence[Tensor], num_train: int = 0, *, layers: Sequence[str] = ()) -> BackboneFacts:
         """Facts about the detector from a few images, before a run.
@@ -148,7 +153,12 @@ class ObjectModule(pl.LightningModule):
 
 
 def as_detections(
-    found: Sequence[ImageBoxes], keys: Sequence[str], images: Sequence[Tensor], *, device: torch.device | None = None
+    found: Sequence[ImageBoxes],
+    keys: Sequence[str],
+    images: Sequence[Tensor],
+    *,
+    device: torch.device | None = None,
+    backbone: str = "",
 ) -> Detections:
     """Boxes of several images as one table of rows.
 
@@ -157,6 +167,7 @@ def as_detections(
         keys: `dataset/image` of each.
         images: The images, for their sizes.
         device: Where empty tensors are made; None = the CPU.
+        backbone: Fingerprint of the network, see `Outputs`.
 
     Example:
         >>> boxes = ImageBoxes(torch.tensor([[0.0, 0, 5, 5]]), torch.ones(1), torch.tensor([2]), torch.zeros(1, 3))
@@ -178,5 +189,6 @@ def as_detections(
             torch.cat([boxes.logits for boxes in found]),
             torch.cat(features) if len(features) == len(found) else None,
             hidden={n: torch.cat([boxes.hidden[n] for boxes in found]) for n in found[0].hidden} or None,
+            backbone=backbone,
         ),
     )

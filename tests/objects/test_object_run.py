@@ -8,7 +8,7 @@ import pytest
 import torch
 from pytorch_lightning.loggers import CSVLogger
 
-from oodlit.detectors import KNN, MSP, ODIN, Energy, LaRD, Mahalanobis, fit
+from oodlit.detectors import KNN, MSP, ODIN, Energy, LaRD, Mahalanobis, fit, load
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError, RequirementError
 from oodlit.module import OODModule
 from oodlit.objects import Detections, ObjectDetection, ObjectModule, ObjectResults
@@ -106,10 +106,17 @@ def test_a_fit_is_saved_and_used_again_on_its_network_alone(data, tmp_path) -> N
     pd.testing.assert_frame_equal(loaded.boxes, first.boxes)
     again = predict(None, data, fitted=tmp_path / "out" / "fitted")
     pd.testing.assert_frame_equal(again.boxes, first.boxes)
+    detector = load(tmp_path / "out" / "fitted")[0]["mahalanobis"]
+    batch = next(iter(data._loader(data.stream("near_coco"), 0, 1)))
+    alone = make_module().predict_step(batch, 0)
+    scores = dict(zip(alone.box_keys, detector.score(alone.outputs).tolist(), strict=True))
+    assert first.boxes.set_index("key")["mahalanobis"][list(scores)].to_dict() == pytest.approx(scores, rel=1e-5)
     other = make_module()
     torch.nn.init.normal_(other.network.roi_heads.box_predictor.cls_score.weight)
     with pytest.raises(FingerprintError, match="the state of the weights"):
         predict(None, data, other, fitted=tmp_path / "out" / "fitted")
+    with pytest.raises(FingerprintError, match="the state of the weights"):
+        detector.score(other.predict_step(batch, 0).outputs)
 
 
 def test_matched_boxes_hit_an_object_of_their_class(data) -> None:
