@@ -3,8 +3,7 @@
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-
-from torch import Tensor
+from typing import Any
 
 from oodlit._lightning import pl
 from oodlit.callbacks.earlier_fit import EarlierFit
@@ -41,7 +40,7 @@ class Choice:
     transform: Transform | None
     fingerprint: str
     facts: BackboneFacts
-    images: Tensor
+    images: Any
     detectors: dict[str, Detector]
     not_applicable: dict[str, str]
     kept: frozenset[str]
@@ -86,11 +85,11 @@ def choose(
         FingerprintError: An earlier fit belongs to another backbone.
     """
     transform = module.transform if datamodule.transform is None else datamodule.transform
-    images = _probe_images(datamodule, transform)
+    images = probe_images(datamodule, transform)
     num_train = sum(_size(stream, trainer, datamodule) for stream in datamodule.streams if stream.role is Role.TRAIN)
     layers = tuple(dict.fromkeys(layer for d in detectors.values() for layer in d.required_layers))
     facts = module.probe(images, num_train=num_train, layers=layers, precision=trainer.precision_plugin)
-    reasons = _reasons_against(detectors, facts, strict=strict)
+    reasons = reasons_against(detectors, facts, strict=strict)
     for name, reason in reasons.items():
         warnings.warn(f"detector {name!r} is left out: it {reason}", stacklevel=3)
     applicable = {name: detector for name, detector in detectors.items() if name not in reasons}
@@ -139,25 +138,37 @@ def _size(stream: Stream, trainer: pl.Trainer, datamodule: OODDataModule) -> int
     return min(len(stream), batches * datamodule.batch_size * trainer.world_size)
 
 
-def _probe_images(datamodule: OODDataModule, transform: Transform | None) -> Tensor:
-    """The first usable ID images: they also show early that data and transform work together."""
+def probe_images(datamodule: OODDataModule, transform: Transform | None) -> Any:
+    """The first usable ID images, as a batch has them: they also show early that data and transform work together.
+
+    Raises:
+        DataError: No ID image can be used.
+    """
     stream = next(s for s in datamodule.streams if s.role is Role.ID)
     loader = StreamLoader(
-        stream, transform, batch_size=PROBE_IMAGES, on_error=datamodule.on_error, decode=datamodule.decode
+        stream,
+        transform,
+        batch_size=PROBE_IMAGES,
+        on_error=datamodule.on_error,
+        decode=datamodule.decode,
+        any_size=datamodule.any_size,
     )
     skipped: list[tuple[str, str]] = []
     for batch in loader:
         if batch["key"]:
-            images: Tensor = batch["image"]
-            return images
+            return batch["image"]
         skipped += batch["skipped"]
     raise DataError(
         f"stream {stream.name!r}: none of its {len(stream)} images can be used, first {skipped[0][0]}: {skipped[0][1]}"
     )
 
 
-def _reasons_against(detectors: Mapping[str, Detector], facts: BackboneFacts, *, strict: bool) -> dict[str, str]:
-    """Why detectors do not apply, by name."""
+def reasons_against(detectors: Mapping[str, Detector], facts: BackboneFacts, *, strict: bool) -> dict[str, str]:
+    """Why detectors do not apply, by name.
+
+    Raises:
+        RequirementError: A detector does not apply and `strict` is set, or none applies.
+    """
     reasons = {name: reason for name, d in detectors.items() if (reason := d.why_not(facts))}
     if reasons and (strict or len(reasons) == len(detectors)):
         listing = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())

@@ -49,7 +49,7 @@ class OutputFolder:
         self, path: Path, *, settings: Settings, process: int = 0, processes: int = 1, saved_fit: Path | None = None
     ) -> None:
         check_replaceable(path, keep=saved_fit)
-        _check_writable(path)
+        check_writable(path)
         self.path, self._unfinished = path, path / UNFINISHED
         # What lies in `unfinished` goes with it: such a fit is saved again, as this run's own.
         is_rescued = saved_fit is not None and self._unfinished.resolve() in saved_fit.resolve().parents
@@ -200,7 +200,12 @@ def _linked(source: Path, target: Path) -> bool:
     return True
 
 
-def _check_writable(folder: Path) -> None:
+def check_writable(folder: Path) -> None:
+    """Make a folder for results.
+
+    Raises:
+        InvalidArgumentError: Nothing can be written there.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

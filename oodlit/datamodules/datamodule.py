@@ -43,6 +43,7 @@ class OODDataModule(pl.LightningDataModule):
             "imagenet". None (default) = those of the training stream, or of the ID stream where there is none. Labels
             of all streams that know the names of theirs are brought to this order by name.
         max_images: At most so many images of every stream, spread over it: a trial of a run. None (default) = all.
+        any_size: True: every image keeps its size, and training images need no label, as for object detectors.
 
     Raises:
         InvalidArgumentError: Two streams share a name, or the number of ID streams is not one.
@@ -72,6 +73,7 @@ class OODDataModule(pl.LightningDataModule):
         prefetch_factor: int | None = None,
         class_names: str | Path | Sequence[str] | None = None,
         max_images: int | None = None,
+        any_size: bool = False,
     ) -> None:
         """Check names and roles; no data is read."""
         super().__init__()
@@ -94,6 +96,7 @@ class OODDataModule(pl.LightningDataModule):
         self.transform = transform
         self.batch_size, self.num_workers, self.on_error, self.decode = batch_size, num_workers, on_error, decode
         self.multiprocessing_context, self.prefetch_factor = multiprocessing_context, prefetch_factor
+        self.any_size = any_size
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -162,6 +165,7 @@ class OODDataModule(pl.LightningDataModule):
             multiprocessing_context=self.multiprocessing_context,
             prefetch_factor=self.prefetch_factor,
             start=self._plan.done.get(stream.name, 0),
+            any_size=self.any_size,
         )
 
     def read_images(self, keys: Iterable[str]) -> dict[str, Image.Image]:

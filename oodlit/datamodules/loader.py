@@ -31,7 +31,7 @@ class Batch(TypedDict):
     """One batch. Row i of image, label, group and key is the same sample; skipped samples have no row."""
 
     image: Tensor
-    """Transformed images, shape (batch, channels, height, width)."""
+    """Transformed images, shape (batch, channels, height, width); with `any_size`, a list of images."""
     label: Tensor
     """Shape (batch,), int64; -1 = none."""
     group: Tensor
@@ -76,6 +76,7 @@ class StreamLoader:
         multiprocessing_context: "fork", "spawn" or "forkserver"; None (default) = the platform's.
         prefetch_factor: Batches that each worker prepares ahead; None (default) = PyTorch's 2.
         start: Batches of this process's share that are left out, because they were read before. Default 0.
+        any_size: True: every image keeps its size, and training images need no label, as for object detectors.
 
     Raises:
         InvalidArgumentError: A number is out of its range.
@@ -102,6 +103,7 @@ class StreamLoader:
         multiprocessing_context: str | None = None,
         prefetch_factor: int | None = None,
         start: int = 0,
+        any_size: bool = False,
     ) -> None:
         if batch_size < 1 or num_workers < 0 or not 0 <= rank < world_size:
             raise InvalidArgumentError(
@@ -114,7 +116,8 @@ class StreamLoader:
         self.stream, self.batch_size, self.rank, self.world_size = stream, batch_size, rank, world_size
         share = len(reader_range(len(stream), rank, world_size))
         self.num_workers = min(num_workers, share)  # an idle worker costs seconds to start
-        self._batches = self._kind()(stream, transform, batch_size, on_error, decode, rank, world_size, start)
+        how = (batch_size, on_error, decode, rank, world_size, start, any_size)
+        self._batches = self._kind()(stream, transform, *how)
         # a generator of its own leaves the global random state alone
         self._options: dict[str, Any] = {"num_workers": self.num_workers, "generator": torch.Generator()}
         if self.num_workers:
@@ -219,6 +222,7 @@ class StreamBatches(IterableDataset[Any]):
     rank: int
     world_size: int
     start: int = 0
+    any_size: bool = False
 
     @property
     def code(self) -> dict[str, object]:
@@ -300,13 +304,13 @@ class StreamBatches(IterableDataset[Any]):
             ) from error
 
     def _rows(self, remaining: int) -> "_Rows":
-        return _Rows(self.stream.name, min(self.batch_size, remaining))
+        return _Rows(self.stream.name, min(self.batch_size, remaining), any_size=self.any_size)
 
     def _image(self, sample: Sample) -> tuple[str, Tensor | None]:
         """The network's input, or None and the reason."""
         if sample.error is not None:
             return sample.error, None
-        if self.stream.role is Role.TRAIN and sample.label < 0:
+        if self.stream.role is Role.TRAIN and sample.label < 0 and not self.any_size:
             return "no label; training images need one (field .cls)", None
         names, by_label = len(self.stream.class_names), self.stream.role in NAMES_OF_LABELS
         index = sample.label if by_label else sample.group
@@ -344,7 +348,7 @@ class StreamBatches(IterableDataset[Any]):
         return self._transformed(Image.new("RGB", (64, 64)), what)
 
     def _batch(self, rows: "_Rows", like: Tensor | None) -> Batch:
-        images = rows.images
+        images: Any = rows.whole if self.any_size else rows.images
         if images is None:
             if like is None:
                 like = torch.zeros(3, 1, 1) if self.transform is None else self._blank()
@@ -365,9 +369,11 @@ class _Rows:
     In a worker the place is in shared memory, so that nothing is copied on the way to the main process.
     """
 
-    def __init__(self, stream: str, capacity: int) -> None:
-        self._stream, self._capacity = stream, capacity
+    def __init__(self, stream: str, capacity: int, *, any_size: bool = False) -> None:
+        self._stream, self._capacity, self._any_size = stream, capacity, any_size
         self._space: Tensor | None = None
+        self.whole: list[Tensor] = []
+        """Images of their own sizes."""
         self.samples: list[Sample] = []
         self.skipped: list[tuple[str, str]] = []
 
@@ -377,6 +383,10 @@ class _Rows:
         Raises:
             InvalidArgumentError: The image is of another shape or type than the first.
         """
+        if self._any_size:
+            self.whole.append(image)
+            self.samples.append(sample)
+            return
         if self._space is None:
             self._space = _space(self._capacity, image)
         if image.shape != self._space.shape[1:] or image.dtype != self._space.dtype:

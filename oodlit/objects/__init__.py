@@ -11,6 +11,9 @@ from oodlit import _lazy
 if TYPE_CHECKING:
     from oodlit.objects.annotations import Annotations as Annotations
     from oodlit.objects.annotations import read_annotations as read_annotations
+    from oodlit.objects.benchmark import CocoSet as CocoSet
+    from oodlit.objects.benchmark import ObjectBenchmark as ObjectBenchmark
+    from oodlit.objects.callback import ObjectDetection as ObjectDetection
     from oodlit.objects.curves import tau_curve as tau_curve
     from oodlit.objects.detections import Detections as Detections
     from oodlit.objects.files import BoxFiles as BoxFiles
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from oodlit.objects.metrics import UnknownPrecision as UnknownPrecision
     from oodlit.objects.metrics import UnknownRecall as UnknownRecall
     from oodlit.objects.metrics import WildernessImpact as WildernessImpact
+    from oodlit.objects.module import ObjectModule as ObjectModule
     from oodlit.objects.open_set import MatchedBoxes as MatchedBoxes
     from oodlit.objects.open_set import OpenSet as OpenSet
     from oodlit.objects.open_set import aose as aose

@@ -32,6 +32,8 @@ _SHOWN_ELSEWHERE = {
     "notes",
     "id_quality",
     "not_applicable",
+    "caveat",
+    "findings",
 }
 
 
@@ -78,6 +80,8 @@ def _view(results: ObjectResults, folder: Path | None) -> dict[str, Any]:
         "t_star_rule": str(results.run.get("t_star_rule") or "given"),
         "id_name": results.id_dataset.name,
         "facts": _facts(results),
+        "caveat": str(results.run.get("caveat") or ""),
+        "findings": [entry["text"] for entry in results.run.get("findings") or []],
         "notes": results.run["notes"],
         "metrics": [(name, meaning(name, settings)) for name in metrics],
         "terms": [(name, meaning(name, settings)) for name in dict.fromkeys(results.table["metric"])],

@@ -159,7 +159,10 @@ def drawn_pictures(results: ObjectResults, detector: str, folder: Path | None, k
         if any(k.startswith(f"{name}/") for k in stored)
     }
     for key, url in stored.items():
-        picture = Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2])))
+        picture: Image.Image = Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2])))
+        times = SIDE // max(picture.size)
+        if times > 1:  # lines and labels need room
+            picture = picture.resize((times * picture.width, times * picture.height), Image.Resampling.BICUBIC)
         drawn = draw_boxes(picture, marks[key.partition("/")[0]][key], size=sizes[key] if sizes[key][0] else None)
         urls[key] = f"data:image/jpeg;base64,{base64.b64encode(_jpeg(drawn)).decode()}"
     return urls

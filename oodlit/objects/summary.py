@@ -78,7 +78,8 @@ def headline(results: ObjectResults, dataset: str) -> list[HeadlineRow]:
     for name in names:
         values = [float(found[d, name]["value"]) for d in results.detectors if (d, name) in found]
         defined = [value for value in values if not math.isnan(value)]
-        best[name] = (max if name in HIGHER_IS_BETTER else min)(defined, default=math.nan)
+        distinct = set(defined) if len(set(defined)) > 1 else set()  # what all have alike is no merit
+        best[name] = (max if name in HIGHER_IS_BETTER else min)(distinct, default=math.nan)
     rows = []
     for detector in ranked(results, dataset):
         cells = []

@@ -1,0 +1,19 @@
+"""From a detection network to the boxes of an image, each with its own logits and features.
+
+Names are loaded on first use: Hugging Face's package is an extra.
+"""
+
+from typing import TYPE_CHECKING
+
+from oodlit import _lazy
+
+if TYPE_CHECKING:
+    from oodlit.objects.adapters.boxes import BoxReader as BoxReader
+    from oodlit.objects.adapters.boxes import ImageBoxes as ImageBoxes
+    from oodlit.objects.adapters.choose import reader_of as reader_of
+    from oodlit.objects.adapters.dense import DenseReader as DenseReader
+    from oodlit.objects.adapters.function import FunctionReader as FunctionReader
+    from oodlit.objects.adapters.hugging_face import HuggingFaceReader as HuggingFaceReader
+    from oodlit.objects.adapters.rcnn import RCNNReader as RCNNReader
+
+__getattr__, __dir__, __all__ = _lazy.lazy_exports(__name__)

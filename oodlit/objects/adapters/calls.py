@@ -1,0 +1,92 @@
+"""What modules of a network took and gave during one pass."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+
+from oodlit.backbones.capture import capture
+from oodlit.backbones.layout import FEATURE_MAP
+from oodlit.errors import UnknownNameError
+from oodlit.objects.adapters.regions import inside_boxes
+
+
+class Call(NamedTuple):
+    """One call of a module."""
+
+    taken: tuple[Any, ...]
+    given: Any
+
+
+@contextmanager
+def calls_of(modules: Mapping[str, nn.Module]) -> Iterator[dict[str, list[Call]]]:
+    """Collect all calls of modules, by the names given here; hooks are gone afterwards.
+
+    Example:
+        >>> import torch
+        >>> layer = nn.Linear(2, 3)
+        >>> with calls_of({"mine": layer}) as calls:
+        ...     _ = layer(torch.zeros(1, 2))
+        >>> calls["mine"][0].given.shape
+        torch.Size([1, 3])
+    """
+    found: dict[str, list[Call]] = {name: [] for name in modules}
+    handles = []
+    for name, module in modules.items():
+
+        def keep(_m: nn.Module, args: Any, named: dict[str, Any], given: Any, name: str = name) -> None:
+            found[name].append(Call((*args, *named.values()), given))
+
+        handles.append(module.register_forward_hook(keep, with_kwargs=True))
+    try:
+        yield found
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextmanager
+def maps_of(network: nn.Module, layers: Mapping[str, int], feature_map: str) -> Iterator["Maps"]:
+    """Collect the maps of named layers during one pass over one image.
+
+    Args:
+        network: The network.
+        layers: Cells a side of each layer.
+        feature_map: The submodule that "feature_map" stands for; empty = none.
+
+    Raises:
+        UnknownNameError: There is no such layer.
+    """
+    known = dict(network.named_modules())
+    names = {layer: feature_map if layer == FEATURE_MAP and feature_map else layer for layer in layers}
+    for name in names.values():
+        if name not in known:
+            raise UnknownNameError.of("layer", name, (n for n in known if n))
+    with capture(network, (), tuple(dict.fromkeys(names.values()))) as kept:
+        yield Maps(kept, names, layers)
+
+
+class Maps:
+    """Maps of one pass.
+
+    Args:
+        kept: What layers gave.
+        names: Submodule of each layer that was asked for.
+        layers: Cells a side of each.
+    """
+
+    def __init__(self, kept: Mapping[str, Any], names: Mapping[str, str], layers: Mapping[str, int]) -> None:
+        self._kept, self._names, self._layers = kept, names, layers
+
+    def inside(self, boxes: Tensor, size: Sequence[int]) -> dict[str, Tensor]:
+        """Each layer within each box.
+
+        Args:
+            boxes: In pixels of the network's input, shape (boxes, 4).
+            size: Height and width of that input.
+        """
+        return {
+            layer: inside_boxes(self._kept.get(f"output:{name}"), boxes, size, layer=layer, cells=self._layers[layer])
+            for layer, name in self._names.items()
+        }

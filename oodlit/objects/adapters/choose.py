@@ -1,0 +1,44 @@
+"""The reader of a network, by what the network is."""
+
+from torch import nn
+from torchvision.models.detection.fcos import FCOS
+from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
+from torchvision.models.detection.retinanet import RetinaNet
+from torchvision.models.detection.ssd import SSD
+
+from oodlit.errors import InvalidArgumentError
+from oodlit.objects.adapters.boxes import BoxReader
+from oodlit.objects.adapters.dense import DenseReader
+from oodlit.objects.adapters.rcnn import RCNNReader
+
+
+def reader_of(network: nn.Module | BoxReader) -> BoxReader:
+    """The reader of a torchvision detector, or the reader itself.
+
+    Args:
+        network: A torchvision detector, or a `BoxReader`.
+
+    Raises:
+        InvalidArgumentError: A network of another kind; says how to wrap it.
+
+    Example:
+        >>> from torchvision.models.detection import ssdlite320_mobilenet_v3_large
+        >>> network = ssdlite320_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=3)
+        >>> type(reader_of(network)).__name__
+        'DenseReader'
+    """
+    if isinstance(network, GeneralizedRCNN):
+        return RCNNReader(network)
+    if isinstance(network, RetinaNet | FCOS | SSD):
+        return DenseReader(network)
+    if isinstance(network, BoxReader):
+        return network
+    name = type(network).__name__
+    if type(network).__module__.startswith("transformers."):
+        raise InvalidArgumentError(
+            f"{name}: its images go through an image processor; wrap both: HuggingFaceReader(network, processor)"
+        )
+    raise InvalidArgumentError(
+        f"{name}: no torchvision detector; wrap it: HuggingFaceReader(network, processor) for a detector with queries,"
+        " FunctionReader(function, network=..., class_layer=...) for any other"
+    )

@@ -1,0 +1,125 @@
+"""Hugging Face's detectors with queries: DETR, Conditional and Deformable DETR, RT-DETR, D-FINE, YOLOS and others."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, final
+
+import torch
+from torch import Tensor, nn
+from torchvision.ops import box_convert
+
+from oodlit.backbones.facts import place_of
+from oodlit.objects.adapters.boxes import ImageBoxes
+from oodlit.objects.adapters.calls import Call, calls_of, maps_of
+from oodlit.objects.adapters.class_layer import ClassLayer
+from oodlit.outputs import Head
+
+
+@final
+class HuggingFaceReader:
+    """Reads a box, its class logits and the input of the last class layer for every query.
+
+    Confidence and class are those of the largest class logit: softmax where there is one logit more than labels, the
+    "no object" of DETR and YOLOS, which is dropped; sigmoid otherwise. Each query is one box, also where a model's own
+    post-processing lists it once more for another class.
+
+    Args:
+        network: A `...ForObjectDetection` of transformers, or what returns `logits` (images, queries, classes) and
+            `pred_boxes` (centre, width and height between 0 and 1); in eval mode.
+        processor: Its image processor, as `AutoImageProcessor.from_pretrained` gives it: from a list of uint8 images
+            (3, height, width) to `pixel_values` and the like.
+    """
+
+    def __init__(self, network: nn.Module, processor: Callable[..., Any]) -> None:
+        self.network, self.processor = network, processor
+        self._class_layer: ClassLayer | None = None
+        self._name = ""
+
+    def head(self) -> Head:
+        """The last class layer, without "no object"."""
+        assert self._class_layer is not None  # an image was read
+        return self._class_layer.head
+
+    @property
+    def head_problem(self) -> str:
+        """Why there is no linear class layer; empty if there is one."""
+        return "" if self._class_layer is None else self._class_layer.problem or ""
+
+    def read(
+        self, images: Sequence[Tensor], layers: Mapping[str, int], *, min_confidence: float = 0.0
+    ) -> list[ImageBoxes]:
+        """The boxes of each image, the surest first; one pass an image, so that none depends on the others."""
+        return [self._read(image, layers, min_confidence) for image in images]
+
+    def _read(self, image: Tensor, layers: Mapping[str, int], min_confidence: float) -> ImageBoxes:
+        inputs = self._inputs(image)
+        known = self._class_layer is not None
+        every = self.network.named_modules()
+        linear = {n: m for n, m in every if n == self._name or (not known and isinstance(m, nn.Linear))}
+        with calls_of(linear) as calls, maps_of(self.network, layers, self._feature_map()) as maps:
+            answer = self.network(**inputs)
+        logits, centres = answer.logits[0].float(), answer.pred_boxes[0].float()
+        if not known:
+            self._choose(calls, logits)
+        features = self._features(calls, logits)
+        own = self._own(logits)
+        chances = logits.softmax(dim=-1) if own.shape[1] < logits.shape[1] else logits.sigmoid()
+        confidence, classes = chances[:, : own.shape[1]].max(dim=1)
+        order = confidence.argsort(descending=True, stable=True)
+        rows = order[confidence[order] >= min_confidence]
+        boxes = box_convert(centres[rows], "cxcywh", "xyxy")
+        size = inputs["pixel_values"].shape[-2:]
+        return ImageBoxes(
+            boxes * _scale(boxes, image.shape[-2:]),
+            confidence[rows],
+            classes[rows],
+            own[rows],
+            None if features is None else features[rows],
+            maps.inside(boxes * _scale(boxes, size), size),
+        )
+
+    def _inputs(self, image: Tensor) -> dict[str, Tensor]:
+        """What the processor makes of the pixels as they were decoded."""
+        device, dtype = place_of(self.network)
+        pixels = (image * 255).round().to(torch.uint8)
+        made = self.processor(images=[pixels.cpu()], return_tensors="pt")
+        return {n: v.to(device, dtype if v.is_floating_point() else None) for n, v in made.items()}
+
+    def _feature_map(self) -> str:
+        names = {name for name, _ in self.network.named_modules()}
+        prefix = getattr(self.network, "base_model_prefix", "")
+        return next((name for name in (f"{prefix}.backbone", "model.backbone") if name in names), "")
+
+    def _own(self, logits: Tensor) -> Tensor:
+        """Logits without "no object"."""
+        labels = getattr(getattr(self.network, "config", None), "num_labels", logits.shape[1])
+        return logits[:, :-1] if logits.shape[1] == labels + 1 else logits
+
+    def _choose(self, calls: Mapping[str, list[Call]], logits: Tensor) -> None:
+        """The layer whose last call gave the logits."""
+        gave = [name for name, made in calls.items() if _last_that_gave(made, logits) is not None]
+        self._name = gave[-1] if gave else ""
+        background = -1 if self._own(logits).shape[1] < logits.shape[1] else None
+        self._class_layer = ClassLayer(self.network.get_submodule(gave[-1]) if gave else None, background)
+
+    def _features(self, calls: Mapping[str, list[Call]], logits: Tensor) -> Tensor | None:
+        call = _last_that_gave(calls.get(self._name, []), logits)
+        if call is None or self._class_layer is None:
+            return None
+        features: Tensor = call.taken[0].reshape(len(logits), -1).float()
+        self._class_layer.verify(features, logits)
+        return features
+
+
+def _last_that_gave(calls: Sequence[Call], logits: Tensor) -> Call | None:
+    """The last of the calls with these logits as its output."""
+    return next((call for call in reversed(calls) if _is_same(call.given, logits)), None)
+
+
+def _is_same(given: object, logits: Tensor) -> bool:
+    if not isinstance(given, Tensor) or given.shape[-2:] != logits.shape or given.numel() != logits.numel():
+        return False
+    return torch.equal(given.reshape(logits.shape).float(), logits)
+
+
+def _scale(boxes: Tensor, size: Sequence[int]) -> Tensor:
+    return boxes.new_tensor([size[1], size[0]]).repeat(2)

@@ -1,0 +1,97 @@
+"""torchvision's two-stage detectors: Faster R-CNN, and Mask and Keypoint R-CNN, whose boxes are made alike."""
+
+from collections.abc import Mapping, Sequence
+from typing import final
+
+from torch import Tensor, nn
+from torchvision.models.detection.generalized_rcnn import GeneralizedRCNN
+from torchvision.ops import clip_boxes_to_image, remove_small_boxes
+
+from oodlit.objects.adapters.boxes import ImageBoxes
+from oodlit.objects.adapters.calls import calls_of, maps_of
+from oodlit.objects.adapters.class_layer import ClassLayer
+from oodlit.objects.adapters.traced import suppressed, survivors, verify
+from oodlit.outputs import Head
+
+MIN_SIDE = 1e-2
+"""Boxes with a shorter side are dropped, in pixels; a constant of torchvision."""
+
+
+@final
+class RCNNReader:
+    """Reads boxes, class logits (the background, column 0, is dropped) and the input of the class layer.
+
+    A kept box is one class of one proposal; its logits and features are those of the proposal. The rows are found by
+    making torchvision's choice again with the numbers of the proposals, and the result is compared with the answer of
+    the network for every image.
+
+    Args:
+        network: A torchvision `FasterRCNN`, or one of its kind; in eval mode.
+    """
+
+    def __init__(self, network: GeneralizedRCNN) -> None:
+        self.network = network
+        layer = getattr(network.roi_heads.box_predictor, "cls_score", None)
+        missing = None if isinstance(layer, nn.Module) else "its box predictor has no layer cls_score"
+        self._class_layer = ClassLayer(layer if isinstance(layer, nn.Module) else None, background=0, problem=missing)
+
+    def head(self) -> Head:
+        """The class layer without background."""
+        return self._class_layer.head
+
+    @property
+    def head_problem(self) -> str:
+        """Why there is no linear class layer; empty if there is one."""
+        return self._class_layer.problem or ""
+
+    def read(
+        self, images: Sequence[Tensor], layers: Mapping[str, int], *, min_confidence: float = 0.0
+    ) -> list[ImageBoxes]:
+        """The boxes of each image; one pass an image, so that none depends on the others of its batch."""
+        return [self._read(image, layers, min_confidence) for image in images]
+
+    def _read(self, image: Tensor, layers: Mapping[str, int], min_confidence: float) -> ImageBoxes:
+        heads = self.network.roi_heads
+        taps: dict[str, nn.Module] = {
+            "input": self.network.transform,
+            "heads": heads,
+            "predictor": heads.box_predictor,
+        }
+        if self._class_layer.layer is not None:
+            taps["class_layer"] = self._class_layer.layer
+        with calls_of(taps) as calls, maps_of(self.network, layers, "backbone") as maps:
+            (answer,) = self.network([image])
+        logits, deltas = calls["predictor"][0].given
+        proposals, (size,) = calls["heads"][0].taken[1:3]
+        rows, labels, boxes, scores = self._kept(logits, deltas, proposals, size)
+        verify(boxes, scores, labels, size, answer, (image.shape[-2], image.shape[-1]))
+        features = None
+        if calls.get("class_layer"):
+            features = calls["class_layer"][0].taken[0].flatten(1)
+            self._class_layer.verify(features, logits)
+        chosen = answer["scores"] >= min_confidence
+        rows = rows[chosen]
+        padded = calls["input"][0].given[0].tensors.shape[-2:]
+        return ImageBoxes(
+            answer["boxes"][chosen],
+            answer["scores"][chosen],
+            answer["labels"][chosen] - 1,
+            self._class_layer.without_background(logits)[rows],
+            None if features is None else features[rows],
+            maps.inside(boxes[chosen], padded),
+        )
+
+    def _kept(
+        self, logits: Tensor, deltas: Tensor, proposals: list[Tensor], size: tuple[int, int]
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Proposal, class, box in the network's input, and score of each box that is kept."""
+        heads = self.network.roi_heads
+        every = clip_boxes_to_image(heads.box_coder.decode(deltas, proposals), size)
+        scores = logits.softmax(dim=-1)
+        rows, classes = survivors(scores[:, 1:], heads.score_thresh)
+        labels = classes + 1
+        boxes, of_boxes = every[rows, labels], scores[rows, labels]
+        large = remove_small_boxes(boxes, MIN_SIDE)
+        rows, labels, boxes, of_boxes = rows[large], labels[large], boxes[large], of_boxes[large]
+        best = suppressed(boxes, of_boxes, labels, heads.nms_thresh, heads.detections_per_img)
+        return rows[best], labels[best], boxes[best], of_boxes[best]

@@ -1,0 +1,69 @@
+"""torchvision's choice of the boxes that are kept, with the row of each; verified by the network's own answer."""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from torchvision.models.detection.transform import resize_boxes
+from torchvision.ops import batched_nms
+
+from oodlit.errors import RequirementError
+
+
+def survivors(scores: Tensor, threshold: float, limit: int | None = None) -> tuple[Tensor, Tensor]:
+    """Rows and columns of the scores above a threshold, the highest `limit` of them.
+
+    Args:
+        scores: Shape (rows, columns).
+        threshold: Scores must be above.
+        limit: Largest number; None = all.
+
+    Example:
+        >>> rows, columns = survivors(torch.tensor([[0.1, 0.9], [0.8, 0.0]]), 0.5)
+        >>> rows.tolist(), columns.tolist()
+        ([0, 1], [1, 0])
+    """
+    flat = scores.flatten()
+    places = torch.where(flat > threshold)[0]
+    if limit is not None:
+        places = places[flat[places].topk(min(limit, len(places))).indices]
+    return places.div(scores.shape[1], rounding_mode="floor"), places % scores.shape[1]
+
+
+def suppressed(boxes: Tensor, scores: Tensor, labels: Tensor, overlap: float, limit: int) -> Tensor:
+    """Places of the boxes that stay after suppression within each class, by falling score."""
+    kept: Tensor = batched_nms(boxes, scores, labels, overlap)
+    return kept[:limit]
+
+
+def verify(
+    boxes: Tensor,
+    scores: Tensor,
+    labels: Tensor,
+    size: tuple[int, int],
+    answer: Mapping[str, Tensor],
+    original: tuple[int, int],
+) -> None:
+    """See that these boxes are the network's own answer, box by box.
+
+    Args:
+        boxes: In pixels of the network's input.
+        scores: Their confidence.
+        labels: Their class, as the network numbers it.
+        size: Height and width of the image in the network's input.
+        answer: Boxes (in original pixels), scores and labels that the network returned.
+        original: Height and width of the image.
+
+    Raises:
+        RequirementError: They differ: the network chooses its boxes in a way of its own.
+    """
+    same = len(boxes) == len(answer["boxes"]) and bool((labels == answer["labels"]).all())
+    if same and len(boxes):
+        resized = resize_boxes(boxes, list(size), list(original))
+        off = float((resized - answer["boxes"]).abs().amax()) / max(*original, 1)
+        same = max(off, float((scores - answer["scores"]).abs().amax())) < 1e-5
+    if not same:
+        raise RequirementError(
+            f"the {len(answer['boxes'])} boxes that the network returns cannot be traced back to their logits: it"
+            " chooses its boxes in another way than torchvision; wrap it in a FunctionReader that returns both"
+        )

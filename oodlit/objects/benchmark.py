@@ -1,0 +1,187 @@
+"""Benchmarks of object detectors: known classes, and sets with objects that the detector never learnt."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from torchvision.transforms import ToTensor
+
+from oodlit.datamodules.datamodule import OODDataModule
+from oodlit.datamodules.loader import OnError
+from oodlit.datamodules.stream import Stream
+from oodlit.errors import InvalidArgumentError
+from oodlit.objects.annotations import Annotations, read_annotations
+from oodlit.objects.picture_source import PictureSource, find_folder
+from oodlit.results import Finding
+from oodlit.roles import Role
+
+__all__ = ["CocoSet", "ObjectBenchmark"]
+
+FMIYC = {
+    "voc": {
+        "near_coco": "COCO/annotations/near_coco_wrt_voc.json",
+        "far_coco": "COCO/annotations/far_coco_wrt_voc.json",
+        "near_oi": "OpenImages/COCO-Format/near_oi_wrt_voc.json",
+        "far_oi": "OpenImages/COCO-Format/far_oi_wrt_voc.json",
+    },
+    "bdd": {
+        "farther_coco": "COCO/annotations/farther_coco_wrt_bdd.json",
+        "farther_oi": "OpenImages/COCO-Format/farther_oi_wrt_bdd.json",
+    },
+}
+"""Annotations of FindMeIfYouCan by ID data set and name of the set."""
+KNOWN = {
+    "voc": ("voc0712_train_all.json", "val_coco_format.json"),
+    "bdd": ("train_bdd_converted.json", "val_bdd_converted.json"),
+}
+"""Annotations of the training and of the test images of the ID data sets, as the benchmark's authors convert them."""
+
+
+@dataclass(frozen=True)
+class CocoSet:
+    """A set of images with objects, in COCO's format.
+
+    Args:
+        name: Name in keys, tables and loggers.
+        annotations: The JSON file.
+        images: Folder of the pictures; None = that of the file, or the one below it that holds them.
+    """
+
+    name: str
+    annotations: str | Path
+    images: str | Path | None = None
+
+
+class ObjectBenchmark(OODDataModule):
+    """Images with annotated objects for `Trainer.predict`: training and ID images, and OOD sets of unknown objects.
+
+    Pictures keep their sizes. Every annotated box of an OOD set is an unknown object; classes there that bear the name
+    of a known one are a finding.
+
+    Args:
+        known: ID images that the detector was not trained on.
+        unknown: OOD sets.
+        train: Training images, on which OOD detectors are fitted; None = detectors that need none.
+        class_names: Names of the ID classes in the order of the detector's logits. None = the order of the categories
+            of `train`, or of `known` without it.
+        repair: Boxes that leave their image are cut, and those without area left out, in place of an error.
+        batch_size: Images per batch and process.
+        num_workers: See `OODDataModule`.
+        on_error: See `OODDataModule`.
+        multiprocessing_context: See `OODDataModule`.
+        prefetch_factor: See `OODDataModule`.
+        max_images: See `OODDataModule`.
+
+    Attributes:
+        annotations: The objects of every set, by its name.
+        findings: What makes the numbers doubtful.
+
+    Raises:
+        DataError: A file does not fit, or pictures are not there.
+        InvalidArgumentError: Two sets share a name.
+    """
+
+    def __init__(
+        self,
+        known: CocoSet,
+        unknown: Sequence[CocoSet],
+        train: CocoSet | None = None,
+        *,
+        class_names: Sequence[str] | None = None,
+        repair: bool = False,
+        batch_size: int = 4,
+        num_workers: int = 0,
+        on_error: OnError = "raise",
+        multiprocessing_context: str | None = None,
+        prefetch_factor: int | None = None,
+        max_images: int | None = None,
+    ) -> None:
+        names = None if class_names is None else tuple(class_names)
+        roles = [] if train is None else [(train, Role.TRAIN)]
+        roles += [(known, Role.ID), *((one, Role.OOD) for one in unknown)]
+        self.annotations: dict[str, Annotations] = {}
+        streams = []
+        for one, role in roles:
+            is_known = role is not Role.OOD
+            found = read_annotations(one.annotations, one.name, class_names=names if is_known else None, repair=repair)
+            names = found.class_names if names is None else names  # the first set is one of known classes
+            folder = Path(one.annotations).parent if one.images is None else Path(one.images)
+            source = PictureSource(found, find_folder(folder, found))
+            streams.append(Stream(one.name, role, source, names if is_known else ()))
+            self.annotations[one.name] = found
+        names = names or ()
+        super().__init__(
+            streams,
+            transform=ToTensor(),
+            batch_size=batch_size,
+            num_workers=num_workers,
+            on_error=on_error,
+            multiprocessing_context=multiprocessing_context,
+            prefetch_factor=prefetch_factor,
+            class_names=names,
+            max_images=max_images,
+            any_size=True,
+        )
+        self.findings = tuple(_findings(self.annotations, [one.name for one in unknown], names))
+
+    @classmethod
+    def fmiyc(
+        cls,
+        root: str | Path,
+        known: str = "voc",
+        *,
+        known_root: str | Path,
+        sets: Sequence[str] | None = None,
+        train: bool = True,
+        **options: object,
+    ) -> "ObjectBenchmark":
+        """FindMeIfYouCan: near and far objects for PASCAL VOC's 20 classes, farther ones for BDD100k's 10.
+
+        Args:
+            root: Folder of the published annotations and their pictures, with `COCO` and `OpenImages` below.
+            known: The ID data set: "voc" or "bdd".
+            known_root: Folder of its annotations in COCO's format and of its pictures.
+            sets: Which of near_coco, far_coco, near_oi, far_oi (VOC), farther_coco, farther_oi (BDD); None = all.
+            train: False leaves the training images out.
+            options: Arguments of `ObjectBenchmark`.
+
+        Raises:
+            InvalidArgumentError: A set is not one of this ID data set.
+            DataError: A file is not there.
+
+        References:
+            Montoya Obeso et al.: FindMeIfYouCan: Bringing Open Set Metrics to near, far and farther Out-of-Distribution
+            Object Detection, 2025. https://huggingface.co/datasets/CEAai/FindMeIfYouCan
+        """
+        if known not in FMIYC:
+            raise InvalidArgumentError(f"ObjectBenchmark.fmiyc: known={known!r}; one of {', '.join(FMIYC)} is needed")
+        files, (train_file, test_file) = FMIYC[known], KNOWN[known]
+        if odd := [name for name in sets or () if name not in files]:
+            raise InvalidArgumentError(
+                f"ObjectBenchmark.fmiyc: set {odd[0]!r} is none of {known}; there are {', '.join(files)}"
+            )
+        base, known_base = Path(root), Path(known_root)
+        unknown = [
+            CocoSet(name, base / file, base / file.partition("/")[0])
+            for name, file in files.items()
+            if sets is None or name in sets
+        ]
+        test = CocoSet(f"{known}_test", known_base / test_file, known_base)
+        training = CocoSet(f"{known}_train", known_base / train_file, known_base) if train else None
+        return cls(test, unknown, training, **options)  # type: ignore[arg-type]
+
+
+def _findings(annotations: dict[str, Annotations], unknown: Sequence[str], names: Sequence[str]) -> list[Finding]:
+    found = []
+    for name in unknown:
+        if same := annotations[name].classes_like(names):
+            part = annotations[name]
+            number = sum(part.class_names[label] in same for label in part.labels.tolist())
+            found.append(
+                Finding(
+                    "known_classes",
+                    f"{name} holds {number} objects of classes that the detector knows ({', '.join(same)}), which count"
+                    " as unknown objects here; a detector that recognises them is called wrong",
+                )
+            )
+    return found

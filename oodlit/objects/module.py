@@ -1,0 +1,194 @@
+"""ObjectModule: any object detector as a LightningModule that gives boxes with logits, features and identity."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from oodlit._lightning import pl, warn_of_two
+from oodlit.backbones.facts import place_of
+from oodlit.backbones.fingerprint import WeightsHash
+from oodlit.backbones.loading import class_name
+from oodlit.checks import check_int
+from oodlit.errors import InvalidArgumentError, OodlitError
+from oodlit.fingerprint import join
+from oodlit.objects.adapters import BoxReader, ImageBoxes, reader_of
+from oodlit.objects.detections import Detections
+from oodlit.outputs import BackboneFacts, Head, Outputs
+from oodlit.plan import plan_of
+
+__all__ = ["ObjectModule"]
+
+
+class ObjectModule(pl.LightningModule):
+    """Wrap an object detector for `trainer.predict`.
+
+    A box is a row: its logits over the ID classes (the background is dropped), and the input of the class layer as its
+    features. Images go through the network one by one, so that a box never depends on the batch that it came in.
+
+    Args:
+        network: A torchvision detector (Faster R-CNN, RetinaNet, FCOS, SSD), or a `BoxReader`: `HuggingFaceReader` for
+            DETR and its kind, `FunctionReader` for any other.
+        class_names: Names of the ID classes in the order of the logits, without background; () = not known, the classes
+            of the data are in this order.
+        name: How results call the detector; the class of the network by default.
+        min_confidence: Boxes below are not kept at all; every cut t* must be above. Default 0.05.
+        cells: Cells a side that RoIAlign cuts a box into, for detectors that look at a hidden layer. Default 9.
+
+    Raises:
+        InvalidArgumentError: The network is of no known kind, or a number is out of range.
+
+    Example:
+        >>> from torchvision.models.detection import ssdlite320_mobilenet_v3_large
+        >>> network = ssdlite320_mobilenet_v3_large(weights=None, weights_backbone=None, num_classes=3)
+        >>> module = ObjectModule(network, class_names=["cat", "dog"], min_confidence=0.9)
+        >>> module([torch.rand(3, 40, 60)])
+        [ImageBoxes(0 boxes, logits (0, 2), features None)]
+    """
+
+    def __init__(
+        self,
+        network: nn.Module | BoxReader,
+        class_names: Sequence[str] = (),
+        *,
+        name: str | None = None,
+        min_confidence: float = 0.05,
+        cells: int = 9,
+    ) -> None:
+        super().__init__()
+        warn_of_two()
+        if not 0 <= min_confidence < 1:
+            raise InvalidArgumentError(f"ObjectModule: min_confidence={min_confidence}; a number in [0, 1) is needed")
+        check_int("ObjectModule", "cells", cells)
+        self.reader = reader_of(network)
+        self.network = self.reader.network.eval()
+        self.name = name or class_name(self.network)
+        self.class_names = tuple(class_names)
+        self.min_confidence, self.cells = min_confidence, cells
+        self._weights_hash = WeightsHash(self.network)
+
+    @property
+    def head(self) -> Head:
+        """The class layer, without background.
+
+        Raises:
+            RequirementError: The class logits do not follow from features; says why.
+        """
+        return self.reader.head()
+
+    @property
+    def head_problem(self) -> str:
+        """Why there is no linear class layer; empty if there is one."""
+        return self.reader.head_problem
+
+    @property
+    def fingerprint(self) -> str:
+        """What fitted detectors belong to: the weights and the way they are read."""
+        return self._fingerprint(afresh=True)
+
+    def _fingerprint(self, *, afresh: bool = False) -> str:
+        return join(weights=self._weights_hash(afresh=afresh), head=type(self.reader).__name__)
+
+    def forward(self, images: Sequence[Tensor]) -> list[ImageBoxes]:
+        """The boxes of each image.
+
+        Args:
+            images: RGB in [0, 1], each of its own size, shape (3, height, width).
+        """
+        return self._read(images, ())
+
+    def _read(self, images: Sequence[Tensor], layers: Sequence[str]) -> list[ImageBoxes]:
+        was_training = self.network.training
+        self.network.eval()
+        try:
+            with torch.no_grad():
+                return self.reader.read(images, dict.fromkeys(layers, self.cells), min_confidence=self.min_confidence)
+        finally:
+            self.network.train(was_training)
+
+    def predict_step(self, batch: Mapping[str, Any], batch_idx: int, dataloader_idx: int = 0) -> Detections:
+        """Boxes of one batch.
+
+        Args:
+            batch: `image`, a list of images, and `key`, `dataset/image` of each.
+            batch_idx: Position of the batch; never used as identity.
+            dataloader_idx: Position of the stream.
+        """
+        plan = plan_of(self)
+        found = self._read(batch["image"], () if plan is None else plan.hidden_layers)
+        # A run checks its own fingerprint beforehand; outputs that leave this module carry it.
+        backbone = self._fingerprint() if plan is None else ""
+        return as_detections(found, batch["key"], batch["image"], device=self.device, backbone=backbone)
+
+    def probe(self, images: Sequence[Tensor], num_train: int = 0, *, layers: Sequence[str] = ()) -> BackboneFacts:
+        """Facts about the detector from a few images, before a run.
+
+        Args:
+            images: A few images.
+            num_train: About how many training boxes there will be.
+            layers: Hidden layers that OOD detectors ask for.
+        """
+        inputs = [image.to(place_of(self.network)[0]) for image in images]
+        found = self._read(inputs, ())
+        logits, features = found[0].logits, found[0].features
+        channels, problems = {}, {}
+        for layer in layers:
+            try:
+                channels[layer] = self._read(inputs[:1], (layer,))[0].hidden[layer].shape[1]
+            except OodlitError as error:
+                problems[layer] = str(error)
+        given = {"labels", "logits", "hidden"} | (set() if features is None else {"features"})
+        return BackboneFacts(
+            name=self.name,
+            width=0 if features is None else features.shape[1],
+            num_classes=logits.shape[1],
+            head_problem=self.head_problem,
+            signed_features=any(bool((boxes.features < 0).any()) for boxes in found if boxes.features is not None),
+            num_train=num_train,
+            available=frozenset(given if self.head_problem else given | {"head"}),
+            channels=channels,
+            layer_problems=problems,
+        )
+
+
+def as_detections(
+    found: Sequence[ImageBoxes],
+    keys: Sequence[str],
+    images: Sequence[Tensor],
+    *,
+    device: torch.device | None = None,
+    backbone: str = "",
+) -> Detections:
+    """Boxes of several images as one table of rows.
+
+    Args:
+        found: The boxes of each image.
+        keys: `dataset/image` of each.
+        images: The images, for their sizes.
+        device: Where empty tensors are made; None = the CPU.
+        backbone: Fingerprint of the network, see `Outputs`.
+
+    Example:
+        >>> boxes = ImageBoxes(torch.tensor([[0.0, 0, 5, 5]]), torch.ones(1), torch.tensor([2]), torch.zeros(1, 3))
+        >>> as_detections([boxes], ["val/a"], [torch.zeros(3, 8, 9)]).box_keys
+        ['val/a#0']
+    """
+    if not found:  # every image of the batch was skipped
+        none = torch.zeros(0, dtype=torch.int64, device=device)
+        return Detections(torch.zeros(0, 4, device=device), torch.zeros(0, device=device), none, [])
+    features = [boxes.features for boxes in found if boxes.features is not None]
+    return Detections(
+        torch.cat([boxes.boxes for boxes in found]),
+        torch.cat([boxes.confidence for boxes in found]),
+        torch.cat([torch.full_like(boxes.predictions, i) for i, boxes in enumerate(found)]),
+        keys,
+        sizes=torch.tensor([(image.shape[-1], image.shape[-2]) for image in images]),
+        predictions=torch.cat([boxes.predictions for boxes in found]),
+        outputs=Outputs(
+            torch.cat([boxes.logits for boxes in found]),
+            torch.cat(features) if len(features) == len(found) else None,
+            hidden={n: torch.cat([boxes.hidden[n] for boxes in found]) for n in found[0].hidden} or None,
+            backbone=backbone,
+        ),
+    )
