@@ -25,6 +25,7 @@ class MSP(TrainFreeDetector):
     """
 
     needs = frozenset({"logits"})
+    log_probability = True
     invariances = frozenset({"logit_shift", "class_permutation"})
     reference = Reference(
         "A Baseline for Detecting Misclassified and Out-of-Distribution Examples in Neural Networks",

@@ -34,6 +34,7 @@ class ODIN(TrainFreeDetector):
     """
 
     needs = frozenset({"logits", "images", "model"})
+    log_probability = True
     invariances = frozenset({"class_permutation"})
     presets: ClassVar = {
         "paper": {"temperature": 1000.0, "epsilon": 0.0014},

@@ -56,6 +56,7 @@ class RankFeat(TrainFreeDetector):
                 f"RankFeat: then={then!r}; a train-free detector of logits is needed{detector_hint(then)}"
             )
         self.then = then
+        self.log_probability = then is not None and then.log_probability
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
         assert outputs.hidden is not None  # checked by `score`

@@ -45,6 +45,7 @@ class RelativeCosine(Detector):
 
     needs = frozenset({"features"})
     statistics = concept_statistics("means")
+    log_probability = True
     invariances = frozenset({"feature_scale", "feature_rotation", "class_permutation"})
     presets: ClassVar = {"class-means": {"concepts": "means"}, "mcm": {"concepts": "head", "temperature": 1.0}}
     reference = Reference(

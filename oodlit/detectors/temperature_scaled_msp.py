@@ -36,6 +36,7 @@ class TemperatureScaledMSP(Detector):
 
     needs = frozenset({"logits", "labels"})
     statistics = (TrainSample,)
+    log_probability = True
     invariances = frozenset({"logit_shift", "class_permutation"})
     reference = Reference(
         "On Calibration of Modern Neural Networks",

@@ -34,6 +34,13 @@ from oodlit.metrics.intervals import wilson_interval as wilson_interval
 from oodlit.metrics.mean_corruption_error import mean_corruption_error as mean_corruption_error
 from oodlit.metrics.oscr import OSCR as OSCR
 from oodlit.metrics.oscr import oscr as oscr
+from oodlit.metrics.severity import Levels as Levels
+from oodlit.metrics.severity import SeverityLevels as SeverityLevels
+from oodlit.metrics.severity import class_counts as class_counts
+from oodlit.metrics.severity import severity_levels as severity_levels
+from oodlit.metrics.severity_levels import level_starts as level_starts
+from oodlit.metrics.severity_levels import severity_order as severity_order
+from oodlit.metrics.severity_levels import window_values as window_values
 from oodlit.metrics.threshold import acceptance_threshold as acceptance_threshold
 from oodlit.metrics.undefined import UndefinedMetricWarning as UndefinedMetricWarning
 from oodlit.metrics.unit_tests import UnitTestFailures as UnitTestFailures

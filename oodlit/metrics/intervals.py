@@ -144,7 +144,11 @@ def augrc_interval_of(ranking: Ranking, confidence: float) -> tuple[float, float
 
 
 def _wilson(share: float, total: float | int, confidence: float) -> tuple[float, float]:
-    z = _normal_quantile(confidence)
+    return wilson_with(_normal_quantile(confidence), share, total)
+
+
+def wilson_with(z: float, share: float, total: float | int) -> tuple[float, float]:
+    """Wilson's interval with another quantile than that of the normal distribution."""
     total = max(total, 1)
     centre = share + z * z / (2 * total)
     half = z * float(np.sqrt(share * (1 - share) / total + z * z / (4 * total * total)))

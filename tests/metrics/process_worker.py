@@ -24,11 +24,13 @@ def data():
         "is_ood": torch.tensor([False, True, False, False, True, False, True, False, True, True, False, True]),
         "is_correct": torch.arange(12) % 3 != 0,
         "groups": torch.arange(12) % 2,
+        "is_test": torch.arange(12) > 6,
         "predictions": torch.arange(12) % 4,
         "labels": torch.arange(12) % 3,
     }
 
 
+DICTIONARIES = ("MeanOverClasses", "SeverityLevels")
 METRICS = {
     "AUROC": (m.AUROC, ("scores", "is_ood")),
     "FPRAtTPR": (m.FPRAtTPR, ("scores", "is_ood")),
@@ -42,6 +44,7 @@ METRICS = {
     "OSCR": (m.OSCR, ("scores", "is_ood", "is_correct")),
     "Accuracy": (m.Accuracy, ("predictions", "labels")),
     "UnitTestFailures": (lambda: m.UnitTestFailures(2), ("scores", "is_ood", "groups")),
+    "SeverityLevels": (lambda: m.SeverityLevels(2, id_classes=1), ("scores", "is_ood", "groups", "is_test")),
     "MeanOverClasses": (lambda: m.MeanOverClasses(m.FPRAtTPR(), 2), ("scores", "is_ood", "groups")),
 }
 
@@ -66,7 +69,7 @@ def collected(rows):
     groups = {"scores": ("scores", "is_ood", "is_correct", "groups"), "predictions": ("predictions", "labels")}
     found = {}
     for first, names in groups.items():
-        chosen = {k: make() for k, (make, needs) in METRICS.items() if needs[0] == first and k != "MeanOverClasses"}
+        chosen = {k: make() for k, (make, needs) in METRICS.items() if needs[0] == first and k not in DICTIONARIES}
         collection = MetricCollection(chosen)
         for start in range(0, len(rows), 2):
             batch = {k: data()[k][rows[start : start + 2]] for k in names}

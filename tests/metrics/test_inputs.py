@@ -185,7 +185,7 @@ def test_c6_arguments_may_be_positional_as_in_torchmetrics():
         m.UnitTestFailures(2, 0.1, 0.95, "attained"): (IS_OOD, groups),
         m.MeanOverClasses(m.AUROC(), 2): (IS_OOD, groups),
     }
-    assert {type(metric) for metric in calls} | {m.Accuracy} == {
+    assert {type(metric) for metric in calls} | {m.Accuracy, m.SeverityLevels} == {
         kind for name in m.__all__ if isinstance(kind := getattr(m, name), type) and issubclass(kind, StreamMetric)
     }
     for metric, flags in calls.items():
@@ -194,6 +194,10 @@ def test_c6_arguments_may_be_positional_as_in_torchmetrics():
     accuracy = m.Accuracy()
     accuracy.update(torch.tensor([0, 1]), torch.tensor([0, 0]))
     assert accuracy.compute() == 0.5
+    severity = m.SeverityLevels(2, 1, 2, 0.95, "attained")
+    for is_test in (IS_OOD, ~IS_OOD):  # every image of the pool once for its severity, once as a test image
+        severity.update(SCORES, IS_OOD, groups, is_test, SCORES.exp())
+    assert severity.compute()["auroc"].tolist() == [1.0, 1.0]
     assert m.FPRAtTPR(0.9)(SCORES, IS_OOD) == m.FPRAtTPR(tpr=0.9)(SCORES, is_ood=IS_OOD)  # `forward` too
     both = torchmetrics.MetricCollection([m.AUROC(), m.FPRAtTPR(0.95)])
     both.update(SCORES, IS_OOD)

@@ -16,6 +16,7 @@ FUNCTIONS = [n for n in m.__all__ if inspect.isfunction(getattr(m, n))]
 MAKE = {
     "DetectionErrorRate": lambda: m.DetectionErrorRate(threshold=0.5),
     "MeanOverClasses": lambda: m.MeanOverClasses(m.AUROC(), 2),
+    "SeverityLevels": lambda: m.SeverityLevels(2, id_classes=1),
     "UnitTestFailures": lambda: m.UnitTestFailures(2),
 }
 
@@ -32,6 +33,8 @@ def fed(metric):
         "is_ood": torch.arange(8) >= 4,
         "is_correct": torch.tensor([True, True, False, True] * 2),
         "groups": torch.tensor([-1] * 4 + [0, 0, 1, 1]),
+        "is_test": torch.arange(8) % 2 == 0,
+        "confidences": scores.exp(),
         "predictions": torch.tensor([0, 1, 2, 3] * 2),
         "labels": torch.tensor([0, 1, 2, 2] * 2),
     }
@@ -42,7 +45,7 @@ def fed(metric):
 
 def test_the_registry_is_complete_and_sorted():
     assert len(m.__all__) == len(set(m.__all__))
-    assert (len(CLASSES), len(FUNCTIONS)) == (13, 20)
+    assert (len(CLASSES), len(FUNCTIONS)) == (14, 25)
     files = {p.stem for p in Path(m.__file__).parent.glob("*.py")} - {"__init__"}
     assert {getattr(m, name).__module__.rpartition(".")[2] for name in m.__all__} <= files
 
@@ -74,7 +77,7 @@ def test_classes_are_ordinary_torchmetrics(name):
     assert str(fed(metric).compute()) == str(value)
 
 
-@pytest.mark.parametrize("name", [n for n in CLASSES if n != "MeanOverClasses"])
+@pytest.mark.parametrize("name", [n for n in CLASSES if n not in ("MeanOverClasses", "SeverityLevels")])
 def test_plot(name):
     import matplotlib.pyplot as plt
 

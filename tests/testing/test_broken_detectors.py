@@ -361,10 +361,18 @@ class TurnsRoundWithTheSign(_Logits):
         return outputs.max_logits * outputs.logsumexp
 
 
+class TakesEnergyForALogarithm(_Logits):
+    log_probability = True
+
+    def _score(self, outputs):
+        return outputs.logsumexp
+
+
 BROKEN = {
     "check_batches_in_fit": CountsBatches,
     "check_batches_in_score": LooksAtTheBatch,
     "check_class_permutation": FavoursClassZero,
+    "check_confidence": TakesEnergyForALogarithm,
     "check_declarations": UnknownInvariance,
     "check_degenerate_training": DividesByScatter,
     "check_feature_affine": EuclideanOnly,

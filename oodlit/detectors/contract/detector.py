@@ -70,6 +70,8 @@ class Detector(nn.Module, ABC):
     """Published settings by name, see `preset`; nested detectors as {"class_path": ..., "init_args": ...}."""
     tuned_presets: ClassVar[frozenset[str]] = frozenset()
     """Names of the presets that were chosen by search on OOD data; `oodlit list detectors --verbose` says so."""
+    log_probability: bool = False
+    """Whether the score is the logarithm of a probability, so that `confidence` is the probability."""
     host_buffers: ClassVar[frozenset[str]] = frozenset()
     """Buffers too large to follow the device of the outputs; `_score` moves their parts itself."""
     layers: tuple[str, ...] = ()
@@ -164,6 +166,27 @@ class Detector(nn.Module, ABC):
                 f"{self!r} gave scores of shape {tuple(scores.shape)} for {len(outputs)} images; (batch,) is needed"
             )
         return scores.clone()  # never a view of what other detectors read
+
+    @final
+    def confidence(self, scores: Float[Tensor, " batch"]) -> Float[Tensor, " batch"]:
+        """Scores as the papers average them: the probability where a score is its logarithm, else the score itself.
+
+        Rankings do not need it. A mean over images does: it is not that of the logarithms. `SeverityLevels` takes it.
+
+        Args:
+            scores: What `score` gave, shape (batch,).
+
+        Returns:
+            Shape (batch,), float64; on the CPU where the device has no float64. Higher = in-distribution.
+
+        Example:
+            >>> from oodlit.detectors import MSP, Energy
+            >>> logarithms = torch.tensor([0.5, 0.25]).log()
+            >>> MSP().confidence(logarithms).tolist(), Energy().confidence(torch.tensor([7.5])).tolist()
+            ([0.5, 0.25], [7.5])
+        """
+        values = scores.cpu() if scores.device.type in WITHOUT_FLOAT64 else scores
+        return values.double().exp() if self.log_probability else values.double()
 
     @property
     def is_fitted(self) -> bool:

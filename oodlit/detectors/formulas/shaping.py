@@ -80,9 +80,8 @@ class Shaping(Detector):
         Raises:
             InvalidArgumentError: It does not.
         """
-        if then is None or isinstance(then, Shaping):
-            return then
-        if scores_alone(then, {"logits", "features"}):
+        if then is None or isinstance(then, Shaping) or scores_alone(then, {"logits", "features"}):
+            self.log_probability = then is not None and then.log_probability
             return then
         raise InvalidArgumentError(
             f"{type(self).__name__}: then={then!r} cannot score reshaped features;"

@@ -16,6 +16,7 @@ from oodlit.testing.shorten import shorten
 
 __all__ = [
     "check_batches_in_score",
+    "check_confidence",
     "check_finite_on_extremes",
     "check_half_precision",
     "check_higher_is_id",
@@ -69,6 +70,24 @@ def check_higher_is_id(factory: Factory, problem: ProblemFactory) -> None:
     auroc = auroc_of(scores, is_id)
     hint = "; is the sign reversed?" if auroc < 0.5 else ""
     assert auroc >= MIN_AUROC, f"AUROC {auroc:.3f} on separated data, at least {MIN_AUROC} is expected{hint}"
+
+
+@clause(
+    "confidence",
+    "`confidence` keeps the order of the scores; where `log_probability` is declared, it lies between 0 and 1.",
+)
+def check_confidence(factory: Factory, problem: ProblemFactory) -> None:
+    """Look at the confidences of ID and OOD images, and at the scores that are said to be logarithms."""
+    data = problem()
+    detector = fitted(factory, data)
+    scores = detector.score(data.tests).double()
+    found = detector.confidence(scores)
+    assert found.shape == scores.shape, f"shape {tuple(found.shape)} for {len(scores)} scores"
+    assert found.dtype == torch.float64, f"dtype {found.dtype}; float64 is needed"
+    if detector.log_probability:
+        assert (scores <= 0).all(), f"log_probability is declared, but the largest score is {float(scores.max()):.6g}"
+    expected = scores.exp() if detector.log_probability else scores
+    assert torch.equal(found, expected), "the confidences are not those that `log_probability` declares"
 
 
 @clause("finite", "Finite logits, features and images give finite scores, however extreme they are.")

@@ -1,0 +1,123 @@
+"""Sums that are the same whatever the order, the batches and the processes: a float64 number is an integer."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from oodlit.errors import NonFiniteScoreError
+
+BITS = 32
+"""Bits of a place; int64 then holds the sum of 2**31 numbers."""
+_MASK = 2**BITS - 1
+_MANTISSA = 53
+COUNT = "count"
+_OTHERS = (COUNT, "inf", "-inf")
+"""Columns that are no place; the others are named by the power of 2**32 that they count."""
+
+
+class ExactSums:
+    """Exact sums of float64 numbers, one for each of many cells.
+
+    A number is m 2^e with integers m and e. It is added to integers that count in places of 32 bits, of which there are
+    as many as the numbers need, two to four in practice. Rounding, once at the end, gives the nearest float64: classes
+    whose images are the same have the same sum, in whatever order they came.
+
+    Args:
+        cells: Number of sums.
+
+    Example:
+        >>> sums = ExactSums(2)
+        >>> sums.add(torch.tensor([0, 0, 0, 1]), torch.tensor([1e16, 1.0, -1e16, 0.5], dtype=torch.float64))
+        >>> sums.sums().tolist(), sums.means().tolist()
+        ([1.0, 0.5], [0.3333333333333333, 0.5])
+    """
+
+    def __init__(self, cells: int) -> None:
+        """Start at zero."""
+        self._columns = {COUNT: torch.zeros(cells, dtype=torch.int64)}
+
+    @property
+    def counts(self) -> Int[Tensor, " cells"]:
+        """How many values were added to each cell."""
+        return self._columns[COUNT]
+
+    def add(self, cells: Int[Tensor, " n"], values: Float[Tensor, " n"]) -> None:
+        """Add every value to its cell; CPU tensors.
+
+        Raises:
+            NonFiniteScoreError: NaN among the values.
+        """
+        values = values.double()
+        if int(bad := values.isnan().sum()):
+            raise NonFiniteScoreError(f"{int(bad)} of {len(values)} values are NaN; a mean with NaN has no meaning")
+        ones = torch.ones_like(cells)
+        self.counts.index_add_(0, cells, ones)
+        for infinity in (math.inf, -math.inf):
+            here = values == infinity
+            self._add(str(infinity), cells[here], ones[here])
+        mantissa, exponent = torch.frexp(values.where(values.isfinite(), torch.zeros_like(values)))
+        whole = (mantissa * 2.0**_MANTISSA).long()  # exact
+        sign, rest = whole.sign(), whole.abs()
+        low = exponent.long() - _MANTISSA
+        place, shift = low // BITS, low % BITS
+        first = (rest & _MASK) << shift  # below 2**63
+        second = ((rest >> BITS) << shift) + (first >> BITS)
+        parts = (first & _MASK, second & _MASK, second >> BITS)
+        for number in range(int(place.min()), int(place.max()) + 1) if len(place) else ():
+            here = place == number
+            for offset, part in enumerate(parts):
+                self._add(str(number + offset), cells[here], (part * sign)[here])
+
+    def merge(self, other: "ExactSums") -> None:
+        """Add the sums of another process, cell by cell."""
+        for name, values in other._columns.items():
+            self._column(name).add_(values)
+
+    def sums(self) -> Float[Tensor, " cells"]:
+        """The sums, rounded once; infinite where an infinity was added, NaN where both were."""
+        places = {int(name): values for name, values in self._columns.items() if name not in _OTHERS}
+        lowest = min(places, default=0)
+        whole = [0] * len(self.counts)
+        for place, values in places.items():
+            step = BITS * (place - lowest)
+            whole = [total + (value << step) for total, value in zip(whole, values.tolist(), strict=True)]
+        total = torch.tensor([_times_power(value, BITS * lowest) for value in whole], dtype=torch.float64)
+        for infinity in (math.inf, -math.inf):
+            if str(infinity) in self._columns:
+                total = torch.where(self._columns[str(infinity)] > 0, total + infinity, total)
+        return total
+
+    def means(self) -> Float[Tensor, " cells"]:
+        """Sum divided by count; NaN where nothing was added."""
+        return self.sums() / self.counts.double()
+
+    def to_columns(self) -> dict[str, np.ndarray]:
+        """Everything as integers, one entry per cell; entries of several processes add up."""
+        return {name: values.numpy() for name, values in self._columns.items()}
+
+    @classmethod
+    def from_columns(cls, columns: Mapping[str, np.ndarray]) -> "ExactSums":
+        """What `to_columns` gave."""
+        made = cls(len(columns[COUNT]))
+        for name, values in columns.items():
+            made._column(name).add_(torch.from_numpy(np.array(values, dtype=np.int64)))
+        return made
+
+    def _add(self, name: str, cells: Tensor, values: Tensor) -> None:
+        if values.any():
+            self._column(name).index_add_(0, cells, values)
+
+    def _column(self, name: str) -> Tensor:
+        return self._columns.setdefault(name, torch.zeros_like(self.counts))
+
+
+def _times_power(whole: int, power: int) -> float:
+    """Whole * 2**power, rounded to the nearest float64."""
+    try:
+        return float(whole << power) if power >= 0 else whole / (1 << -power)
+    except OverflowError:
+        return math.copysign(math.inf, whole)
