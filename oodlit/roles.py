@@ -19,6 +19,10 @@ class Role(str, Enum):
     UNIT_TEST = "unit_test"
     """Synthetic images that nothing should accept. Groups are the tests. They never enter means."""
 
+    POOL = "pool"
+    """Images of many classes that the classifier does not know, sorted by severity and evaluated at levels of it; a
+    part of each class tells its severity. Groups are OOD classes."""
+
     def __str__(self) -> str:
         """The plain value, as in tables and files."""
         return self.value
@@ -31,7 +35,7 @@ class Role(str, Enum):
 
 KNOWN_CLASSES = frozenset({Role.TRAIN, Role.ID, Role.SHIFT})
 """Their images show classes that the classifier knows: they can have labels."""
-UNKNOWN_CLASSES = frozenset({Role.OOD, Role.UNIT_TEST})
+UNKNOWN_CLASSES = frozenset({Role.OOD, Role.UNIT_TEST, Role.POOL})
 """Their images show what the classifier does not know: whatever it predicts is wrong."""
 NAMES_OF_LABELS = frozenset({Role.TRAIN, Role.ID})
 """Their class names belong to the labels; those of all other roles belong to the groups."""

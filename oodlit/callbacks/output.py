@@ -82,10 +82,20 @@ class OutputFolder:
                 folder.rename(self._unfinished)
         gather_objects(group, None)  # nobody writes scores before the folder is the new one
 
-    def keep_scores(self, dataset: str, frame: Callable[..., pd.DataFrame], *, detectors: Sequence[str]) -> None:
+    def keep_scores(
+        self,
+        dataset: str,
+        frame: Callable[..., pd.DataFrame],
+        sums: Callable[..., pd.DataFrame] | None = None,
+        *,
+        detectors: Sequence[str],
+    ) -> None:
         """Keep the share of this process of a stream that is over; a second call for it does nothing."""
         if dataset not in self._kept:
             self._kept.add(dataset)
+            if sums is not None:  # first: the stream is finished when the scores are there
+                part = sums(detectors=detectors)
+                unfinished.write_sums(self._unfinished, self._numbers[dataset], self._process, part)
             part = frame(detectors=detectors)
             unfinished.write_part(self._unfinished, self._numbers[dataset], self._process, part)
 
@@ -119,7 +129,13 @@ class OutputFolder:
                 failed.append(error)
 
         storage.write(
-            self.path, table=results.table, scores=results.scores, run=results.run, add=add, keep=self.saved_fit
+            self.path,
+            table=results.table,
+            scores=results.scores,
+            run=results.run,
+            estimates=results.estimates,
+            add=add,
+            keep=self.saved_fit,
         )
         remove(self._unfinished)
         return failed[0] if failed else None

@@ -14,6 +14,7 @@ from oodlit._lightning import pl
 from oodlit.callbacks.checks import check_memory, check_train_size
 from oodlit.callbacks.choice import Choice
 from oodlit.callbacks.output import OutputFolder
+from oodlit.callbacks.pool_rows import PoolRows
 from oodlit.callbacks.record import Record, joined, run_record
 from oodlit.callbacks.rows import ImageRows, check_labels, gather
 from oodlit.callbacks.scoring import Scoring
@@ -29,6 +30,7 @@ from oodlit.errors import DataError
 from oodlit.module import OODModule
 from oodlit.outputs import Outputs
 from oodlit.results import DatasetInfo, Finding, Results, Settings
+from oodlit.results.class_sums import estimates
 from oodlit.roles import Role
 
 SAMPLE_CHUNK = 1024
@@ -67,12 +69,18 @@ class Run:
 
         Raises:
             RequirementError: There are too few training images, or too little memory.
+            InvalidArgumentError: A pool has fewer classes than the network.
         """
         self.streams = self.datamodule.active_streams
         names = list(self.detectors)
         for info in self._datasets():
             able = names if info.role is not Role.TRAIN else self._able_to_score_samples()
-            self.rows[info.name] = ImageRows(info.name, able, self._subset(info))
+            if info.role is Role.POOL:
+                stream = next(s for s in self.streams if s.name == info.name)
+                of_scores = {name: detector.confidences for name, detector in self.detectors.items()}
+                self.rows[info.name] = PoolRows(info.name, able, stream=stream, confidences=of_scores)
+            else:
+                self.rows[info.name] = ImageRows(info.name, able, self._subset(info))
         self._lap("preparation")
         if any(s.role is Role.TRAIN for s in self.streams):
             check_train_size(self.to_fit, self.facts.num_train)
@@ -158,7 +166,8 @@ class Run:
             for name in dict.fromkeys(self.train_name if s.role is Role.TRAIN else s.name for s in over):
                 rows = self.rows[name]
                 active = [detector for detector in rows.detectors if detector not in self.scoring.failed]
-                self.output.keep_scores(name, rows.frame, detectors=active)
+                sums = rows.sums.frame if isinstance(rows, PoolRows) else None
+                self.output.keep_scores(name, rows.frame, sums, detectors=active)
 
     def finish_fit(self) -> None:
         """The first of the two points where processes meet: reduce the statistics and fit."""
@@ -200,8 +209,16 @@ class Run:
             **run_record(self.trainer, self.module, self.datamodule, self.choice),
             "not_applicable": self.choice.not_applicable | self.scoring.failed,
             "fit_notes": {name: list(d.notes) for name, d in self.detectors.items() if d.notes},
+            "confidences": self._confidences() if self._pools() else {},
             "findings": [finding._asdict() for finding in (*self.choice.findings, *self._failures())],
         }
+
+    def _pools(self) -> list[PoolRows]:
+        return [rows for rows in self.rows.values() if isinstance(rows, PoolRows)]
+
+    def _confidences(self) -> dict[str, str]:
+        """What the severities are means of."""
+        return {name: "exp(score)" if d.log_probability else "score" for name, d in self.detectors.items()}
 
     def _failures(self) -> list[Finding]:
         reasons = self.scoring.failed.items()
@@ -224,12 +241,15 @@ class Run:
         if not self.scoring.active:
             raise self.scoring.first_error or DataError("every detector failed on some process; see its messages")
         scores, skipped = self._join()
+        severities = self._join_estimates()
         run = self.record() | {
             "skipped": [{"key": key, "reason": reason} for key, reason in skipped],
             "ms_per_image": self.scoring.cost_ms(),
             "masked_accuracy": self._masked_accuracy(scores),
         }
-        results = Results.from_scores(scores, self._datasets(), self.scoring.active, run=run, **evaluation.to_json())
+        results = Results.from_scores(
+            scores, self._datasets(), self.scoring.active, run=run, estimates=severities, **evaluation.to_json()
+        )
         self._lap("evaluation")
         if skipped:
             warnings.warn(
@@ -247,6 +267,15 @@ class Run:
         tables = [gather(rows, self.group, detectors=active, float32=float32) for rows in self.rows.values()]
         skipped = {(key, reason) for part in gather_objects(self.group, self.skipped) for key, reason in part}
         return pd.concat(tables, ignore_index=True), sorted(skipped)
+
+    def _join_estimates(self) -> pd.DataFrame | None:
+        """Severities of the classes of all pools, from the sums of all processes; None without a pool."""
+        found, active = [], self.scoring.active
+        infos = {info.name: info for info in self._datasets()}
+        for rows in self._pools():
+            parts = gather_objects(self.group, rows.sums.frame(detectors=active))
+            found.append(estimates(parts, infos[rows.dataset], active, self._confidences()))
+        return pd.concat(found, ignore_index=True) if found else None
 
     def _masked_accuracy(self, scores: pd.DataFrame) -> dict[str, tuple[int, int]]:
         """Right predictions among the classes of a set, and labelled images, for sets of a part of the classes."""
@@ -269,7 +298,14 @@ class Run:
             else []
         )
         others = (s for s in self.streams if s.role is not Role.TRAIN)
-        return [*joined, *(DatasetInfo(s.name, s.role, s.class_names, whole_size(s)) for s in others)]
+        return [*joined, *(self._info(stream) for stream in others)]
+
+    def _info(self, stream: Stream) -> DatasetInfo:
+        info = (stream.name, stream.role, stream.class_names, whole_size(stream))
+        if stream.role is not Role.POOL:
+            return DatasetInfo(*info)
+        id_names = next(s.class_names for s in self.streams if s.role is Role.ID)
+        return DatasetInfo(*info, self.facts.num_classes or len(id_names), str(stream.split))
 
     def _able_to_score_samples(self) -> list[str]:
         """Detectors that read images cannot score kept outputs; their thresholds stay undefined."""

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from oodlit.datamodules.sets import describe as describe
     from oodlit.datamodules.sets import descriptions as descriptions
     from oodlit.datamodules.sets.description import DatasetDescription as DatasetDescription
+    from oodlit.datamodules.severity_stream import PoolSplit as PoolSplit
+    from oodlit.datamodules.severity_stream import severity_pool as severity_pool
     from oodlit.datamodules.shards.reader import ShardSource as ShardSource
     from oodlit.datamodules.shards.reader import shard_stream as shard_stream
     from oodlit.datamodules.sources import DatasetSource as DatasetSource

@@ -58,9 +58,9 @@ def list_set(
     Warns:
         UnofficialArchiveWarning: The source is an archive with another MD5 than the published one.
     """
-    if description is UNIT_TEST_SET and Path(source).is_dir() and _holds_shards(Path(source)):
+    if description is UNIT_TEST_SET and Path(source).is_dir() and holds_shards(Path(source)):
         return UnitTestListing(unit_test_source(ShardSource(source)))
-    if description is IMAGENET_C and Path(source).is_dir() and _holds_shards(Path(source)):
+    if description is IMAGENET_C and Path(source).is_dir() and holds_shards(Path(source)):
         return _corrupted(ShardSource(source), complete=complete)
     files = open_files(source)
     selection = select(description, files.paths, complete=complete, only=only)
@@ -151,7 +151,7 @@ def set_stream(
         DataError: Nothing readable is there, or numbers differ from the known ones.
     """
     name = name or description.name
-    if isinstance(location, str | Path) and Path(location).is_dir() and not _holds_shards(Path(location)):
+    if isinstance(location, str | Path) and Path(location).is_dir() and not holds_shards(Path(location)):
         listing = list_set(description, location, complete=complete, only=only)
         assert isinstance(listing, Listing)  # other listings are made from shards
         folder = Path(location)
@@ -251,7 +251,8 @@ def _stream(description: DatasetDescription, name: str, source: Source, class_na
     return Stream(name, description.role, source, class_names, description.prepared, label_names)
 
 
-def _holds_shards(folder: Path) -> bool:
+def holds_shards(folder: Path) -> bool:
+    """Whether a folder holds shards, not images."""
     return any((folder / name).is_file() for name in INFO_NAMES) or any(folder.glob("*.tar"))
 
 

@@ -1,9 +1,9 @@
 """A stream of images: its name, its role in a run, and an exact source of samples."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 from PIL import Image
 from torch import Tensor
@@ -84,9 +84,11 @@ class Stream:
             are left out for images of that size.
         label_names: Names of the labels of a SHIFT stream, by index; empty (default): as for `class_names`. For TRAIN
             and ID streams these are the class names.
+        split: For a POOL stream the part of an image by its key, see `PoolSplit`; others have none.
 
     Raises:
-        InvalidArgumentError: The name cannot be part of a key, or a class name cannot be shown or occurs twice.
+        InvalidArgumentError: The name cannot be part of a key, a class name cannot be shown or occurs twice, or a pool
+            has no split.
 
     Example:
         >>> from oodlit.datamodules.sources import MemorySource
@@ -101,6 +103,7 @@ class Stream:
     class_names: tuple[str, ...] = ()
     prepared: bool = False
     label_names: tuple[str, ...] = ()
+    split: Callable[[str], Any] | None = None
 
     def __post_init__(self) -> None:
         """Check the name, complete the names of classes and labels."""
@@ -108,6 +111,11 @@ class Stream:
         if not self.class_names:
             object.__setattr__(self, "class_names", _names_in_manifest(self.source, self.role))
         check_class_names(self.name, self.role, self.class_names)
+        if (self.role is Role.POOL) != (self.split is not None):
+            raise InvalidArgumentError(
+                f"stream {self.name!r}: role {self.role} and split={self.split}; a pool, and nothing else, has a split"
+                " of its images - make it by severity_pool(stream, test_share=...)"
+            )
         if self.role in NAMES_OF_LABELS:
             object.__setattr__(self, "label_names", self.class_names)
         elif self.role is Role.SHIFT and not self.label_names:

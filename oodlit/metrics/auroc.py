@@ -67,7 +67,7 @@ class AUROC(RankingMetric):
 _ENTRY = Entry(
     name="auroc",
     better="higher",
-    of=(Role.OOD,),
+    of=(Role.OOD, Role.POOL),
     text="chance that an ID image scores higher than one of these; ties count half",
     function=auroc,
     compute=ranked(auroc_of, auroc_interval_of),

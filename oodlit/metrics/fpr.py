@@ -121,7 +121,7 @@ def _compute_accepted(images: Images) -> Value:
 _ENTRY = Entry(
     name="fpr",
     better="lower",
-    of=(Role.OOD, Role.UNIT_TEST),
+    of=(Role.OOD, Role.UNIT_TEST, Role.POOL),
     text="share of these images accepted at the threshold that keeps {share} % of ID",
     function=fpr_at_tpr,
     compute=_compute,

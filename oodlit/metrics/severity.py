@@ -288,7 +288,7 @@ class SeverityLevels(StreamMetric):
             is_ood: True for images of the pool, boolean, shape (batch,).
             groups: Class of every image of the pool, shape (batch,); not read for ID images.
             is_test: True for test images of the pool, boolean, shape (batch,); not read for ID images.
-            confidences: What the mean is taken of, shape (batch,); None = the scores. `Detector.confidence` gives it.
+            confidences: What the mean is taken of, shape (batch,); None = the scores. `Detector.confidences` gives it.
 
         Raises:
             InvalidArgumentError: Shapes or types do not fit, or a group is out of range.

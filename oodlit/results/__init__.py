@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from oodlit.results.finding import Finding as Finding
     from oodlit.results.finding import FindingWarning as FindingWarning
     from oodlit.results.info import DatasetInfo as DatasetInfo
+    from oodlit.results.pools import check_same_pool as check_same_pool
+    from oodlit.results.pools import levels_of_runs as levels_of_runs
     from oodlit.results.results import Results as Results
     from oodlit.results.results import UnfinishedRunWarning as UnfinishedRunWarning
     from oodlit.results.run_results import RunResults as RunResults

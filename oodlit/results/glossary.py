@@ -13,7 +13,14 @@ PREFIXES = {
     MEAN: "of a set with OOD classes: mean of the values of its classes, each class counting the same (headline)",
     POOLED: "of a set with OOD classes: all its images together, whatever their class",
 }
-_SETS = {Role.ID: "ID", Role.OOD: "OOD", Role.SHIFT: "shift", Role.UNIT_TEST: "unit tests", Role.TRAIN: "training"}
+_SETS = {
+    Role.ID: "ID",
+    Role.OOD: "OOD",
+    Role.SHIFT: "shift",
+    Role.UNIT_TEST: "unit tests",
+    Role.TRAIN: "training",
+    Role.POOL: "pools",
+}
 
 
 @dataclass(frozen=True)

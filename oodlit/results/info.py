@@ -6,6 +6,7 @@ from typing import Any
 
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics.settings import Settings
+from oodlit.metrics.severity_levels import level_starts
 from oodlit.results.names import check_name
 from oodlit.roles import NAMES_OF_LABELS, Role
 
@@ -19,9 +20,12 @@ class DatasetInfo:
         role: What the stream is for.
         class_names: Names of the groups: OOD classes, unit tests or kinds of shift. Empty = the set has no groups.
         num_samples: Number of images that the stream should give; None = not stated.
+        id_classes: For a pool, how many classes the classifier knows: the classes of a level.
+        split: For a pool, which of its images are test images, in words.
 
     Raises:
-        InvalidArgumentError: A name is empty or has control characters, or a group's name occurs twice.
+        InvalidArgumentError: A name is empty or has control characters, a group's name occurs twice, or a pool has
+            fewer classes than the classifier.
 
     Example:
         >>> DatasetInfo("near", Role.OOD, ("seven", "eight")).class_names
@@ -32,6 +36,8 @@ class DatasetInfo:
     role: Role
     class_names: tuple[str, ...] = ()
     num_samples: int | None = None
+    id_classes: int | None = None
+    split: str = ""
 
     def __post_init__(self) -> None:
         """Check names."""
@@ -48,15 +54,31 @@ class DatasetInfo:
         if len(set(self.class_names)) < len(self.class_names):
             twice = sorted({n for n in self.class_names if self.class_names.count(n) > 1})
             raise InvalidArgumentError(f"DatasetInfo {self.name!r}: class names occur twice: {', '.join(twice[:5])}")
+        if self.role is Role.POOL:
+            self.check_pool(len(self.class_names))
+
+    def check_pool(self, num_classes: int) -> None:
+        """Raise unless levels can be made of so many classes of this pool."""
+        if self.id_classes is None:
+            raise InvalidArgumentError(
+                f"DatasetInfo {self.name!r}: a pool needs id_classes, the number of classes that the classifier knows"
+            )
+        try:
+            level_starts(num_classes, self.id_classes)
+        except InvalidArgumentError as error:
+            raise InvalidArgumentError(f"pool {self.name!r}: {error}") from None
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for run.json."""
-        return asdict(self) | {"role": str(self.role), "class_names": list(self.class_names)}
+        entry = asdict(self) | {"role": str(self.role), "class_names": list(self.class_names)}
+        of_pools = ("id_classes", "split")
+        return {name: value for name, value in entry.items() if self.role is Role.POOL or name not in of_pools}
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> "DatasetInfo":
         """What `to_json` gave."""
-        return cls(entry["name"], Role(entry["role"]), tuple(entry["class_names"]), entry["num_samples"])
+        known = {"role": Role(entry["role"]), "class_names": tuple(entry["class_names"])}
+        return cls(**{**entry, **known})
 
 
 def id_dataset(datasets: Sequence[DatasetInfo]) -> DatasetInfo:
@@ -89,6 +111,8 @@ def check_classes(settings: Settings, datasets: Sequence[DatasetInfo]) -> None:
             raise InvalidArgumentError(
                 f"classes={{{name!r}: ...}}: its role is {known[name].role}; only groups can be chosen"
             )
+        if known[name].role is Role.POOL:
+            known[name].check_pool(len(set(classes)))
         for chosen in classes:
             if chosen not in known[name].class_names:
                 raise UnknownNameError.of(f"class of {name!r}", chosen, known[name].class_names)

@@ -14,14 +14,14 @@ import pandas as pd
 from oodlit.atomic import write_bytes
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.metrics.settings import Settings
-from oodlit.results import export, storage, unfinished, views
+from oodlit.results import export, pools, storage, unfinished, views
 from oodlit.results.comparison import compare
 from oodlit.results.evaluation.evaluate import evaluate
 from oodlit.results.findings import find
 from oodlit.results.info import DatasetInfo, check_classes, id_dataset
 from oodlit.results.pooling import pool
 from oodlit.results.run_results import RunResults
-from oodlit.results.score_table import checked, count_notes
+from oodlit.results.score_table import checked, checked_estimates, count_notes
 from oodlit.results.storage import UNFINISHED
 from oodlit.results.unfinished import FinishedStreams
 from oodlit.roles import Role
@@ -65,6 +65,7 @@ class Results(RunResults):
         confidence: float = 0.95,
         der: Sequence[float] = (0.95, 0.99),
         classes: Mapping[str, Sequence[str]] | None = None,
+        estimates: pd.DataFrame | None = None,
     ) -> "Results":
         """Compute every metric from per-image scores.
 
@@ -81,6 +82,7 @@ class Results(RunResults):
             confidence: Nominal coverage of intervals.
             der: Shares of correctly classified training images that the thresholds of DER keep.
             classes: OOD classes to use, by data set; other data sets are complete.
+            estimates: Severities of the classes of pools, of which `scores` has the test images; see the class.
 
         Returns:
             The results.
@@ -95,17 +97,24 @@ class Results(RunResults):
         id_dataset(datasets)
         check_classes(settings, datasets)
         frame = checked(scores, datasets, detectors)
-        evaluation = evaluate(frame, datasets, detectors, settings)
+        severities = checked_estimates(estimates, datasets, detectors)
+        evaluation = evaluate(frame, datasets, detectors, settings, severities)
+        counts = {info.name: int((frame["dataset"] == info.name).sum()) for info in datasets}
+        if severities is not None:
+            once = severities[severities["detector"] == severities["detector"].iloc[0]]
+            for name, number in once.groupby("dataset")["n_estimation"].sum().items():
+                counts[str(name)] += int(number)
         own = {
             "datasets": [info.to_json() for info in datasets],
             "detectors": list(detectors),
             "settings": settings.to_json(),
-            "counts": {info.name: int((frame["dataset"] == info.name).sum()) for info in datasets},
+            "counts": counts,
             "thresholds": evaluation.thresholds,
             "undefined": evaluation.undefined,
-            "notes": evaluation.notes + count_notes(frame, datasets),
+            "notes": evaluation.notes + count_notes(counts, datasets),
+            **({"pools": evaluation.pools} if evaluation.pools else {}),
         }
-        results = cls(frame, evaluation.table, {**(run or {}), **own})
+        results = cls(frame, evaluation.table, {**(run or {}), **own}, severities)
         return replace(results, run={**results.run, "findings": [found._asdict() for found in find(results)]})
 
     @classmethod
@@ -133,8 +142,8 @@ class Results(RunResults):
                 UnfinishedRunWarning,
                 stacklevel=2,
             )
-        table, scores, run = storage.read(directory)
-        results = cls(scores, table, run)
+        table, scores, run, estimates = storage.read(directory)
+        results = cls(scores, table, run, estimates)
         try:
             # JSON has no NaN and no infinities; a threshold can be either.
             run["thresholds"] = {
@@ -164,14 +173,16 @@ class Results(RunResults):
         )
         settings = {name: value for name, value in found.run.pop("settings").items() if name != "classes"}
         run = found.run | {"unfinished": {"missing": found.missing}}
-        return cls.from_scores(found.scores, found.datasets, found.detectors, run=run, **settings)
+        return cls.from_scores(
+            found.scores, found.datasets, found.detectors, run=run, estimates=found.estimates, **settings
+        )
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write `table.csv`, `scores.parquet` and `run.json`.
 
         At every instant, also after a kill, `load` gives the old result or the new one; other files stay.
         """
-        storage.write(directory, table=self.table, scores=self.scores, run=self.run)
+        storage.write(directory, table=self.table, scores=self.scores, run=self.run, estimates=self.estimates)
 
     def recompute(self, **changes: Any) -> "Results":
         """The same scores evaluated with other settings; what is not named stays.
@@ -190,7 +201,10 @@ class Results(RunResults):
         known = self.settings.to_json()
         if unknown := sorted(set(changes) - set(known)):
             raise InvalidArgumentError(f"recompute: {unknown} cannot be changed; settings are {sorted(known)}")
-        return Results.from_scores(self.scores, self.datasets, self.detectors, run=self.run, **(known | changes))
+        given = known | changes
+        return Results.from_scores(
+            self.scores, self.datasets, self.detectors, run=self.run, estimates=self.estimates, **given
+        )
 
     # --- views ----------------------------------------------------------------------------------------------------
 
@@ -227,6 +241,41 @@ class Results(RunResults):
     def unit_tests(self) -> pd.DataFrame:
         """FPR of every unit test of all unit-test sets: rows (data set, test), one column per detector."""
         return views.unit_tests(self)
+
+    def severities(self, dataset: str, detector: str | None = None) -> pd.DataFrame:
+        """The classes of a pool from the easiest to the hardest, by detector.
+
+        Args:
+            dataset: Name of the pool.
+            detector: One detector; None = all.
+
+        Returns:
+            One row per detector and class: `detector, ood_class, severity, standard_error, auroc, fpr<N>, n_estimation,
+            n_test, levels`, of which `levels` is text such as "s3" or "s3 s4"; empty for a class between levels.
+            `confidence` says what the severity is the mean of.
+
+        Raises:
+            UnknownNameError: There is no such data set or detector.
+            InvalidArgumentError: It is no pool, or a class has no images of a kind.
+        """
+        return pools.severities(self, dataset, detector)
+
+    def levels(self, dataset: str) -> pd.DataFrame:
+        """The levels of a pool for all detectors: the curve from the easiest to the hardest classes.
+
+        Args:
+            dataset: Name of the pool.
+
+        Returns:
+            One row per detector and level s0, s1, ...: `detector, level, auroc, auroc_low, auroc_high, fpr<N>,
+            fpr<N>_low, fpr<N>_high, severity, n_classes, n_test`; NaN where the table has NaN. `severity` is the mean
+            over the level's classes, `attrs["id_confidence"]` that of the ID images by detector.
+
+        Raises:
+            UnknownNameError: There is no such data set.
+            InvalidArgumentError: It is no pool.
+        """
+        return pools.levels(self, dataset)
 
     def compare(self, detector: str, *others: str, **options: Any) -> pd.DataFrame:
         """Paired comparison over OOD classes; see `oodlit.results.compare`."""

@@ -25,12 +25,16 @@ class RunResults:
             -1 = none. Sorted by data set and key, whatever the order of arrival.
         table: One row per value: `detector, dataset, ood_class, metric, value, n_id, n_ood, ci_low, ci_high, rule`.
         run: What else is known: the caller's entries, and `datasets`, `detectors`, `settings`, `counts`, `thresholds`,
-            `undefined` (one entry with its reason for every NaN value) and `notes` (what was not computed, and why).
+            `undefined` (one entry with its reason for every NaN value) and `notes` (what was not computed, and why);
+            with pools also `pools`.
+        estimates: What the estimation images of pools left, one row per class and detector: `dataset, ood_class,
+            detector, confidence, severity, standard_error, n_estimation, digest`; None without a pool.
     """
 
     scores: pd.DataFrame
     table: pd.DataFrame
     run: dict[str, Any] = field(default_factory=dict)
+    estimates: pd.DataFrame | None = None
 
     @property
     def datasets(self) -> tuple[DatasetInfo, ...]:

@@ -1,11 +1,12 @@
 """Per-image scores: checked once, sorted by key."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from oodlit.errors import DataError, InvalidArgumentError, NonFiniteScoreError, UnknownNameError
+from oodlit.results.class_sums import ESTIMATES
 from oodlit.results.info import DatasetInfo
 from oodlit.results.names import MODEL, check_name
 from oodlit.roles import NAMES_OF_LABELS, Role
@@ -75,9 +76,38 @@ def check_detector_names(names: Collection[object]) -> None:
         )
 
 
-def count_notes(frame: pd.DataFrame, datasets: Sequence[DatasetInfo]) -> list[str]:
+def checked_estimates(
+    estimates: pd.DataFrame | None, datasets: Sequence[DatasetInfo], detectors: Sequence[str]
+) -> pd.DataFrame | None:
+    """The severities of all pools, one row per pool, detector and class in the order declared; None without a pool.
+
+    Raises:
+        InvalidArgumentError: There is a pool and no table, or a column or a row is missing.
+    """
+    pools = [info for info in datasets if info.role is Role.POOL]
+    if not pools or not detectors:
+        return None
+    if estimates is None:
+        raise InvalidArgumentError(
+            f"pool {pools[0].name!r}: no severities of its classes are given; pass estimates=..., as a run makes them"
+        )
+    if missing := [name for name in ESTIMATES if name not in estimates.columns]:
+        raise InvalidArgumentError(f"estimates: columns {missing} are missing; there are {list(estimates.columns)}")
+    needed = pd.MultiIndex.from_product([[pools[0].name], detectors, pools[0].class_names])
+    for info in pools[1:]:
+        needed = needed.append(pd.MultiIndex.from_product([[info.name], detectors, info.class_names]))
+    index = pd.MultiIndex.from_arrays([estimates[n] for n in ("dataset", "detector", "ood_class")])
+    if not index.is_unique:
+        raise InvalidArgumentError("estimates: a row occurs twice; one for every pool, detector and class is needed")
+    places = index.get_indexer(needed)
+    if (places < 0).any():
+        first = " / ".join(map(str, needed[int((places < 0).argmax())]))
+        raise InvalidArgumentError(f"estimates: no row of {first}; one for every pool, detector and class is needed")
+    return estimates.iloc[places][list(ESTIMATES)].reset_index(drop=True)
+
+
+def count_notes(counts: Mapping[str, int], datasets: Sequence[DatasetInfo]) -> list[str]:
     """One note per data set of which more or fewer images were scored than stated."""
-    counts = frame["dataset"].value_counts()
     return [
         f"data set {info.name!r}: {int(counts.get(info.name, 0))} images were scored, {info.num_samples} are stated"
         for info in datasets

@@ -18,6 +18,8 @@ from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.results.plain import to_json
 
 TABLE, SCORES, RUN, PENDING = "table.csv", "scores.parquet", "run.json", ".pending"
+ESTIMATES = "estimates.parquet"
+"""Only with pools."""
 UNFINISHED = "unfinished"
 """Folder within that of the results, for what a run has finished while it goes on."""
 FILES = (RUN, TABLE, SCORES)
@@ -37,6 +39,7 @@ def write(
     table: pd.DataFrame,
     scores: pd.DataFrame,
     run: dict[str, Any],
+    estimates: pd.DataFrame | None = None,
     add: Callable[[Path], None] | None = None,
     keep: Path | None = None,
 ) -> Path:
@@ -52,6 +55,7 @@ def write(
         table: The tidy table.
         scores: The per-image scores.
         run: Description of the run; numpy scalars, paths and tuples become plain, NaN becomes null.
+        estimates: Severities of the classes of pools.
         add: Puts what else the run leaves (of `BESIDE`) into the folder that it is given. Together with the results it
             replaces what lies in the directory; what it does not put there is removed. None = other files stay.
         keep: A path that is not removed, such as the fitted detectors that the run used.
@@ -66,7 +70,12 @@ def write(
     with temporary_folder(target, inside=inside) as temporary:
         table.to_csv(temporary / TABLE, index=False, lineterminator="\n")
         scores.to_parquet(temporary / SCORES, index=False)
-        checksums = {name: _checksum(temporary / name) for name in (TABLE, SCORES)}
+        if estimates is not None:
+            estimates.to_parquet(temporary / ESTIMATES, index=False)
+        elif (target / ESTIMATES).exists():
+            (temporary / f"{GONE}{ESTIMATES}").touch()
+        written = [name for name in (TABLE, SCORES, ESTIMATES) if (temporary / name).is_file()]
+        checksums = {name: _checksum(temporary / name) for name in written}
         (temporary / RUN).write_text(to_json(run | {"checksums": checksums}), encoding="utf-8")
         if add is not None:
             add(temporary)
@@ -102,7 +111,9 @@ def check_replaceable(directory: str | os.PathLike[str], *, keep: Path | None = 
         return True
     kept = None if keep is None else keep.resolve()
     if parts := [
-        name for name in (TABLE, SCORES, *BESIDE) if (target / name).exists() and (target / name).resolve() != kept
+        name
+        for name in (TABLE, SCORES, ESTIMATES, *BESIDE)
+        if (target / name).exists() and (target / name).resolve() != kept
     ]:
         raise InvalidArgumentError(
             f"{target} holds {', '.join(parts)} but no {RUN}: it is unknown of which run, and a run would replace it"
@@ -116,8 +127,10 @@ def is_complete(directory: str | os.PathLike[str]) -> bool:
     return any((Path(directory) / place / TABLE).is_file() for place in ("", PENDING))
 
 
-def read(directory: str | os.PathLike[str]) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
-    """Read table, scores and run.
+def read(
+    directory: str | os.PathLike[str],
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any], pd.DataFrame | None]:
+    """Read table, scores and run, and the estimates of pools where there are some.
 
     Raises:
         DataError: A file is missing, unreadable, or does not belong to the others.
@@ -126,7 +139,7 @@ def read(directory: str | os.PathLike[str]) -> tuple[pd.DataFrame, pd.DataFrame,
     while True:
         run = _content(source, RUN)
         try:
-            return _parsed(source, {RUN: run} | {name: _content(source, name) for name in (TABLE, SCORES)})
+            return _parsed(source, {RUN: run} | {name: _content(source, name) for name in (TABLE, SCORES, ESTIMATES)})
         except DataError:
             if _content(source, RUN) == run:
                 raise
@@ -146,7 +159,9 @@ def _content(source: Path, name: str) -> bytes | None:
     return None
 
 
-def _parsed(source: Path, found: dict[str, bytes | None]) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any]]:
+def _parsed(
+    source: Path, found: dict[str, bytes | None]
+) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any], pd.DataFrame | None]:
     content = {name: value for name, value in found.items() if value is not None}
     if missing := [name for name in FILES if name not in content]:
         raise DataError(f"{source}: no complete result, {', '.join(missing)} missing; a run writes them at its end")
@@ -160,6 +175,8 @@ def _parsed(source: Path, found: dict[str, bytes | None]) -> tuple[pd.DataFrame,
     checksums = run.pop("checksums")
     if not isinstance(checksums, dict) or not {TABLE, SCORES} <= checksums.keys():
         raise DataError(f"{source / RUN}: its checksums are damaged; what belongs to it cannot be told")
+    if ESTIMATES in checksums and ESTIMATES not in content:
+        raise DataError(f"{source}: no complete result, {ESTIMATES} missing; a run writes it at its end")
     for name, checksum in checksums.items():
         if name in content and hashlib.sha256(content[name]).hexdigest() != checksum:
             raise DataError(f"{source / name}: not the file that {RUN} was written with; it was changed afterwards")
@@ -171,11 +188,15 @@ def _parsed(source: Path, found: dict[str, bytes | None]) -> tuple[pd.DataFrame,
         table = table.astype(dict.fromkeys(_NUMBERS, "float64") | dict.fromkeys(_COUNTS, "int64"))
     except (ValueError, KeyError) as error:
         raise DataError(f"{source / TABLE}: not a table of oodlit ({error})") from error
+    estimates = _parquet(source, content, ESTIMATES) if ESTIMATES in checksums else None
+    return table, _parquet(source, content, SCORES), run, estimates
+
+
+def _parquet(source: Path, content: dict[str, bytes], name: str) -> pd.DataFrame:
     try:
-        scores = pd.read_parquet(io.BytesIO(content[SCORES]))
+        return pd.read_parquet(io.BytesIO(content[name]))
     except (ValueError, OSError) as error:
-        raise DataError(f"{source / SCORES}: not readable as Parquet ({error})") from error
-    return table, scores, run
+        raise DataError(f"{source / name}: not readable as Parquet ({error})") from error
 
 
 def _renamed(temporary: Path, target: Path) -> bool:
@@ -210,7 +231,7 @@ def _finish(target: Path) -> None:
     for name in FILES:
         with contextlib.suppress(FileNotFoundError):  # moved already
             (pending / name).replace(target / name)
-    for name in BESIDE:
+    for name in (ESTIMATES, *BESIDE):
         if (pending / f"{GONE}{name}").exists():
             remove(target / name)
             (pending / f"{GONE}{name}").unlink(missing_ok=True)

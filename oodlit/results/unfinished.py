@@ -14,8 +14,10 @@ import pandas as pd
 
 from oodlit.atomic import write_bytes, write_text
 from oodlit.errors import DataError
+from oodlit.results.class_sums import estimates
 from oodlit.results.info import DatasetInfo
 from oodlit.results.plain import to_json
+from oodlit.roles import Role
 
 RUN, SCORES = "run.json", "scores"
 
@@ -29,6 +31,7 @@ class FinishedStreams(NamedTuple):
         detectors: Those that scored all of them.
         missing: Names of the streams that were not finished.
         run: The record of the run.
+        estimates: Severities of the classes of finished pools; None without one.
     """
 
     scores: pd.DataFrame
@@ -36,6 +39,7 @@ class FinishedStreams(NamedTuple):
     detectors: list[str]
     missing: list[str]
     run: dict[str, Any]
+    estimates: pd.DataFrame | None
 
 
 def begin(folder: Path, run: Mapping[str, Any]) -> None:
@@ -48,6 +52,12 @@ def write_part(folder: Path, number: int, process: int, scores: pd.DataFrame) ->
     """Write the share of one process of stream `number`, a position in the record's `datasets`."""
     (folder / SCORES).mkdir(parents=True, exist_ok=True)
     write_bytes(_part(folder, number, process), scores.to_parquet(index=False))
+
+
+def write_sums(folder: Path, number: int, process: int, sums: pd.DataFrame) -> None:
+    """Write what the estimation images of a pool left on one process, see `ClassSums.frame`."""
+    (folder / SCORES).mkdir(parents=True, exist_ok=True)
+    write_bytes(_sums(folder, number, process), sums.to_parquet(index=False))
 
 
 def read(directory: str | os.PathLike[str]) -> FinishedStreams | None:
@@ -78,11 +88,21 @@ def read(directory: str | os.PathLike[str]) -> FinishedStreams | None:
             f" in {folder / 'fitted'} (evaluate again with fitted=...)"
         )
     detectors = [name for name in detectors if all(name in frame for frame in frames)]
-    return FinishedStreams(pd.concat(frames, ignore_index=True), finished, detectors, missing, run)
+    severities = []
+    for number, info in enumerate(datasets):
+        if info.role is Role.POOL and info in finished:
+            of_processes = [_frame(_sums(folder, number, process)) for process in processes]
+            severities.append(estimates(of_processes, info, detectors, run["confidences"]))
+    joined = pd.concat(severities, ignore_index=True) if severities else None
+    return FinishedStreams(pd.concat(frames, ignore_index=True), finished, detectors, missing, run, joined)
 
 
 def _part(folder: Path, number: int, process: int) -> Path:
     return folder / SCORES / f"{number:04d}-{process:04d}.parquet"
+
+
+def _sums(folder: Path, number: int, process: int) -> Path:
+    return folder / SCORES / f"{number:04d}-{process:04d}-sums.parquet"
 
 
 def _frame(part: Path) -> pd.DataFrame:

@@ -22,7 +22,7 @@ def summary(results: RunResults, metrics: Sequence[str] | None = None) -> pd.Dat
         )
         if metrics is not None:
             wanted = list(metrics)
-        elif info.role is Role.OOD:
+        elif info.role in (Role.OOD, Role.POOL):
             wanted = [MEAN + fpr, f"{MEAN}auroc"] if info.class_names else [fpr, "auroc"]
         elif info.role is Role.UNIT_TEST:
             wanted = ["unit_test_failures"]

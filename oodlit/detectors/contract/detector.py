@@ -71,7 +71,7 @@ class Detector(nn.Module, ABC):
     tuned_presets: ClassVar[frozenset[str]] = frozenset()
     """Names of the presets that were chosen by search on OOD data; `oodlit list detectors --verbose` says so."""
     log_probability: bool = False
-    """Whether the score is the logarithm of a probability, so that `confidence` is the probability."""
+    """Whether the score is the logarithm of a probability, so that `confidences` gives it back."""
     host_buffers: ClassVar[frozenset[str]] = frozenset()
     """Buffers too large to follow the device of the outputs; `_score` moves their parts itself."""
     layers: tuple[str, ...] = ()
@@ -168,7 +168,7 @@ class Detector(nn.Module, ABC):
         return scores.clone()  # never a view of what other detectors read
 
     @final
-    def confidence(self, scores: Float[Tensor, " batch"]) -> Float[Tensor, " batch"]:
+    def confidences(self, scores: Float[Tensor, " batch"]) -> Float[Tensor, " batch"]:
         """Scores as the papers average them: the probability where a score is its logarithm, else the score itself.
 
         Rankings do not need it. A mean over images does: it is not that of the logarithms. `SeverityLevels` takes it.
@@ -182,7 +182,7 @@ class Detector(nn.Module, ABC):
         Example:
             >>> from oodlit.detectors import MSP, Energy
             >>> logarithms = torch.tensor([0.5, 0.25]).log()
-            >>> MSP().confidence(logarithms).tolist(), Energy().confidence(torch.tensor([7.5])).tolist()
+            >>> MSP().confidences(logarithms).tolist(), Energy().confidences(torch.tensor([7.5])).tolist()
             ([0.5, 0.25], [7.5])
         """
         values = scores.cpu() if scores.device.type in WITHOUT_FLOAT64 else scores

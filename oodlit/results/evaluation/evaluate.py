@@ -15,6 +15,7 @@ from oodlit.metrics.settings import Settings
 from oodlit.metrics.threshold import acceptance_threshold
 from oodlit.metrics.undefined import UndefinedMetricWarning
 from oodlit.results.evaluation.mean_intervals import add_mean_intervals
+from oodlit.results.evaluation.pool_levels import add_pool_rows, describe_pools
 from oodlit.results.evaluation.scored_sets import ScoredSet, ScoredSets
 from oodlit.results.evaluation.table_rows import Address, Evaluation, TableRows
 from oodlit.results.glossary import MEAN, POOLED, TableMetric, table_metrics
@@ -24,7 +25,11 @@ from oodlit.roles import UNKNOWN_CLASSES, Role
 
 
 def evaluate(
-    scores: pd.DataFrame, datasets: Sequence[DatasetInfo], detectors: Sequence[str], settings: Settings
+    scores: pd.DataFrame,
+    datasets: Sequence[DatasetInfo],
+    detectors: Sequence[str],
+    settings: Settings,
+    estimates: pd.DataFrame | None = None,
 ) -> Evaluation:
     """Compute the table from checked per-image scores.
 
@@ -35,6 +40,7 @@ def evaluate(
         datasets: All streams of the run.
         detectors: Names of the score columns.
         settings: How to compute.
+        estimates: Severities of the classes of pools, see `RunResults`.
 
     Returns:
         The table with thresholds, reasons and notes.
@@ -49,6 +55,9 @@ def evaluate(
         run = _DetectorEvaluation(detector, sets, rows, metrics, notes)
         for scored in sets.tested:
             run.add_rows(scored)
+        if estimates is not None:
+            for scored in sets.pools:
+                add_pool_rows(sets, scored, detector, estimates, run.id_scores, rows)
         thresholds[detector] = run.thresholds
     for scored in sets.of(Role.OOD):
         add_mean_intervals(sets, scored, detectors, rows, metrics)
@@ -61,7 +70,8 @@ def evaluate(
             UndefinedMetricWarning,
             stacklevel=3,
         )
-    return Evaluation(rows.frame(), thresholds, rows.undefined, notes)
+    pools = {} if estimates is None else dict(describe_pools(sets, estimates))
+    return Evaluation(rows.frame(), thresholds, rows.undefined, notes, pools)
 
 
 def _add_values_of_the_classifier(sets: ScoredSets, rows: TableRows, metrics: Iterable[TableMetric]) -> list[str]:

@@ -54,11 +54,14 @@ class ScoredSets:
         for info in datasets:
             rows = np.flatnonzero(names == info.name)
             labelled = (labels[rows] >= 0) & (info.role in KNOWN_CLASSES)
-            chosen = () if info.role in NAMES_OF_LABELS else settings.classes.get(info.name, info.class_names)
+            # A pool has levels in place of its classes, of which there are thousands.
+            has_groups = info.role not in NAMES_OF_LABELS | {Role.POOL}
+            chosen = settings.classes.get(info.name, info.class_names) if has_groups else ()
             members = {n: np.flatnonzero(groups[rows] == i) for i, n in enumerate(info.class_names) if n in chosen}
             self.sets[info.name] = ScoredSet(info, rows, members, is_correct[rows] & labelled, labelled)
         self.id = self.sets[id_dataset(datasets).name]
-        self.tested = [scored for scored in self.sets.values() if scored.info.role is not Role.TRAIN]
+        self.tested = [s for s in self.sets.values() if s.info.role not in (Role.TRAIN, Role.POOL)]
+        self.pools = self.of(Role.POOL)
         self.train = [scored for scored in self.of(Role.TRAIN) if len(scored)]
         self.shifted = [scored for scored in self.of(Role.SHIFT) if len(scored)]
 

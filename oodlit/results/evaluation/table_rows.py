@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 
@@ -43,12 +43,14 @@ class Evaluation:
         thresholds: Acceptance thresholds by detector and metric.
         undefined: One entry per NaN value, with its reason.
         notes: What was not computed at all, and why.
+        pools: What identifies each pool.
     """
 
     table: pd.DataFrame
     thresholds: dict[str, dict[str, float]] = field(default_factory=dict)
     undefined: list[dict[str, str]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    pools: dict[str, dict[str, Any]] = field(default_factory=dict)
 
 
 class TableRows:

@@ -74,14 +74,14 @@ def check_higher_is_id(factory: Factory, problem: ProblemFactory) -> None:
 
 @clause(
     "confidence",
-    "`confidence` keeps the order of the scores; where `log_probability` is declared, it lies between 0 and 1.",
+    "`confidences` keep the order of the scores; where `log_probability` is declared, they lie between 0 and 1.",
 )
 def check_confidence(factory: Factory, problem: ProblemFactory) -> None:
     """Look at the confidences of ID and OOD images, and at the scores that are said to be logarithms."""
     data = problem()
     detector = fitted(factory, data)
     scores = detector.score(data.tests).double()
-    found = detector.confidence(scores)
+    found = detector.confidences(scores)
     assert found.shape == scores.shape, f"shape {tuple(found.shape)} for {len(scores)} scores"
     assert found.dtype == torch.float64, f"dtype {found.dtype}; float64 is needed"
     if detector.log_probability:

@@ -1,0 +1,64 @@
+"""The images of a pool: rows of its test images, and sums over those that tell how hard a class is."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from oodlit.callbacks.rows import ImageRows
+from oodlit.datamodules.keys import key_digest
+from oodlit.datamodules.severity_split import Part
+from oodlit.datamodules.stream import Stream
+from oodlit.errors import NonFiniteScoreError
+from oodlit.outputs import Outputs
+from oodlit.results.class_sums import ClassSums
+
+
+@dataclass
+class PoolRows(ImageRows):
+    """Rows of the test images of a pool on this process, and sums of the confidences of the others.
+
+    Args:
+        stream: The pool.
+        confidences: By detector, what gives confidences from scores.
+    """
+
+    stream: Stream | None = None
+    confidences: Mapping[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
+    unused: list[str] = field(default_factory=list)
+    """Keys of images that the split does not list."""
+    sums: ClassSums = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make room for the classes."""
+        assert self.stream is not None
+        self.sums = ClassSums(self.detectors, len(self.stream.class_names))
+
+    def add(self, outputs: Outputs, scores: Mapping[str, Tensor]) -> dict[str, NonFiniteScoreError]:
+        """Take in one batch; see `ImageRows.add`."""
+        assert self.stream is not None
+        assert self.stream.split is not None
+        assert outputs.keys is not None
+        assert outputs.groups is not None  # streams always give both
+        keys = [key.removeprefix(f"{self.dataset}/") for key in outputs.keys]
+        parts = [self.stream.split(key) for key in keys]
+        self.unused += [key for key, part in zip(outputs.keys, parts, strict=True) if part is None]
+        rows = {part: [i for i, found in enumerate(parts) if found is part] for part in Part}
+        groups = outputs.groups.cpu()
+        for part, chosen in rows.items():
+            digests = [key_digest(f"{part}\0{keys[i]}") for i in chosen]
+            self.sums.add_digests(groups[chosen], digests)
+        errors: dict[str, NonFiniteScoreError] = {}
+        if chosen := rows[Part.TEST]:
+            index = torch.tensor(chosen, device=outputs.device)
+            # Scores may lie on the CPU where the device has no float64.
+            errors = super().add(outputs.select(index), {n: s[index.to(s.device)] for n, s in scores.items()})
+        chosen = rows[Part.ESTIMATION]
+        values = {name: score.cpu()[chosen] for name, score in scores.items()}
+        for name, value in values.items():
+            if bad := value.isnan().nonzero().flatten().tolist():
+                errors.setdefault(name, self._nan_error(name, bad, [outputs.keys[i] for i in chosen]))
+        good = {name: self.confidences[name](value) for name, value in values.items() if name not in errors}
+        self.sums.add(groups[chosen], good)
+        return errors
