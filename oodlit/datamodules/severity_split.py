@@ -112,3 +112,22 @@ def read_split(path: str | Path) -> dict[str, Part]:
 def _rank(key: str) -> int:
     """64 bits that decide over a key; other ones than those that tell keys apart."""
     return key_digest(f"severity\0{key}")
+
+
+class FolderSplit:
+    """The part of an image is the first folder of its key: how pools with a fixed split are packed.
+
+    Example:
+        >>> split = FolderSplit()
+        >>> split("test/n02512053/1%2Ejpg"), split("n02512053/1%2Ejpg"), str(split)
+        (<Part.TEST: 'test'>, None, 'as packed')
+    """
+
+    def __call__(self, key: str) -> Part | None:
+        """The part of the image with this key within its set; None = it is used for neither."""
+        first = key.partition("/")[0]
+        return Part(first) if first in set(map(str, Part)) else None
+
+    def __str__(self) -> str:
+        """As results describe it."""
+        return "as packed"

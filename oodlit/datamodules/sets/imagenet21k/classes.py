@@ -8,8 +8,9 @@ another kind (look-alikes chosen by eye) and exists nowhere as text: a pool that
 from collections.abc import Iterable, Mapping
 from functools import cache
 from importlib import resources
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
+from oodlit.datamodules.sets.description import Membership
 from oodlit.datamodules.sets.imagenet21k.wordnet import relatives
 from oodlit.datamodules.sets.imagenet_classes import info_lines, wnids
 from oodlit.datamodules.shards.listing import read_text
@@ -50,18 +51,21 @@ def left_out(lists: Iterable[str | Path] = ()) -> dict[str, str]:
         >>> found["n01443537"], found["n02512053"], found["n02848216"]  # goldfish, fish, blade
         ('ID class', 'hypernym of n01440764', 'blade: part of n04270147 spatula')
     """
-    reasons = dict.fromkeys(wnids(), "ID class")
-    known = frozenset(fall11_wnids())
-    own = resources.files("oodlit.datamodules.sets.imagenet21k") / "same_or_part.txt"
-    more = [
-        {wnid: reason for wnid, reason in relatives(wnids()).items() if wnid in known},
-        parse_exclusions(own.read_text(encoding="utf-8"), "same_or_part.txt"),
-        *(read_exclusions(path) for path in lists),
-    ]
-    for found in more:
-        for wnid, reason in found.items():
+    reasons = dict(_left_out())
+    for path in lists:
+        for wnid, reason in read_exclusions(path).items():
             reasons.setdefault(wnid, reason)
     return dict(sorted(reasons.items()))
+
+
+@cache
+def _left_out() -> Mapping[str, str]:
+    """Without lists of a user."""
+    own = resources.files("oodlit.datamodules.sets.imagenet21k") / "same_or_part.txt"
+    known = frozenset(fall11_wnids())
+    related = {wnid: reason for wnid, reason in relatives(wnids()).items() if wnid in known}
+    ours = parse_exclusions(own.read_text(encoding="utf-8"), "same_or_part.txt")
+    return {**ours, **related, **dict.fromkeys(wnids(), "ID class")}
 
 
 def read_exclusions(path: str | Path) -> dict[str, str]:
@@ -113,3 +117,30 @@ def is_wnid(name: str) -> bool:
         (True, False)
     """
     return len(name) == 9 and name[0] == "n" and name[1:].isascii() and name[1:].isdigit()
+
+
+def in_part_and_class(path: PurePosixPath) -> Membership | None:
+    """The class of a file is its folder, if that is a wnid.
+
+    Example:
+        >>> in_part_and_class(PurePosixPath("n02512053/n02512053_1.JPEG")).group
+        'n02512053 fish'
+    """
+    wnid = path.parent.name
+    return Membership(group=class_name(wnid)) if is_wnid(wnid) else None
+
+
+def class_name(wnid: str) -> str:
+    """Wnid and first name of a class.
+
+    Example:
+        >>> class_name("n02512053")
+        'n02512053 fish'
+    """
+    return f"{wnid} {_names()[wnid]}" if wnid in _names() else wnid
+
+
+@cache
+def _names() -> Mapping[str, str]:
+    lines = (line.split("\t", 1) for line in info_lines("imagenet_synset_to_lemma.txt"))
+    return {wnid: lemmas.strip('"').split(",")[0].strip() for wnid, lemmas in lines}
