@@ -112,7 +112,9 @@ class ExactSums:
             self._column(name).index_add_(0, cells, values)
 
     def _column(self, name: str) -> Tensor:
-        return self._columns.setdefault(name, torch.zeros_like(self.counts))
+        if name not in self._columns:
+            self._columns[name] = torch.zeros_like(self.counts)
+        return self._columns[name]
 
 
 def _times_power(whole: int, power: int) -> float:

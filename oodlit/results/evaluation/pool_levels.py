@@ -56,8 +56,8 @@ def pool_levels(
     info, settings = scored.info, sets.settings
     assert info.id_classes is not None  # checked by DatasetInfo
     own = estimates[(estimates["dataset"] == info.name) & (estimates["detector"] == detector)]
-    chosen = settings.classes.get(info.name, info.class_names)
-    places = {name: place for place, name in enumerate(n for n in info.class_names if n in set(chosen))}
+    chosen = set(settings.classes.get(info.name, info.class_names))
+    places = {name: place for place, name in enumerate(n for n in info.class_names if n in chosen)}
     own = own[own["ood_class"].isin(places)].reset_index(drop=True)
     number = np.array([places.get(name, -1) for name in info.class_names])
     groups = number[sets.scores["group"].to_numpy()[scored.rows]]
