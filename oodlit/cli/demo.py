@@ -14,7 +14,7 @@ def demo(
     """Run everything on embedded data and write a report.
 
     "digits" (default) trains a small network on handwritten digits 0-6 and asks which detector notices 7, 8 and 9.
-    "severity" trains it on 0-3 and asks how detection falls from the easiest to the hardest of the other digits.
+    "severity" trains it on 0-4 and asks how detection falls from the easiest to the hardest of the other digits.
     "imagenet" asks the first question of a real network, on photos; it needs: pip install 'oodlit[imagenet-demo]'.
 
     Args:

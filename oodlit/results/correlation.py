@@ -1,11 +1,17 @@
 """Do the models that are good at one severity stay good at another? Spearman's correlation between levels."""
 
+from collections.abc import Mapping
+
 import numpy as np
+import pandas as pd
 from jaxtyping import Float64
 from numpy.typing import ArrayLike
 from scipy.stats import rankdata
 
-from oodlit.errors import InvalidArgumentError
+from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.results.evaluation.pool_levels import LEVEL_NAMES
+from oodlit.results.pools import levels_of_runs
+from oodlit.results.run_results import RunResults
 
 
 def rank_correlation(values: ArrayLike) -> Float64[np.ndarray, "levels levels"]:
@@ -46,3 +52,33 @@ def rank_correlation(values: ArrayLike) -> Float64[np.ndarray, "levels levels"]:
     with np.errstate(invalid="ignore"):  # 0 / 0 is the NaN that is promised
         found: Float64[np.ndarray, "levels levels"] = products / np.sqrt(squares)
     return found
+
+
+def level_correlation(
+    runs: Mapping[str, RunResults], dataset: str, detector: str, *, metric: str = "auroc"
+) -> pd.DataFrame:
+    """Spearman's correlation between the levels of a pool, over the models of several runs.
+
+    Args:
+        runs: Results by name, one per model, of the same pool.
+        dataset: Name of the pool in all of them.
+        detector: A detector of all of them.
+        metric: "auroc" or the name of the FPR.
+
+    Returns:
+        Rows and columns s0, s1, ...; NaN where all models have the same value.
+
+    Raises:
+        InvalidArgumentError: There are fewer than two runs, they are of different pools, or a level is undefined.
+        UnknownNameError: A run has no such data set or detector.
+    """
+    if len(runs) < 2:
+        raise InvalidArgumentError(
+            f"level_correlation: {len(runs)} runs; models are ranked, so at least two are needed"
+        )
+    table = levels_of_runs(runs, dataset, metric)
+    own = table[table.index.get_level_values("detector") == detector]
+    if lacking := [name for name in runs if name not in own.index.get_level_values("run")]:
+        raise UnknownNameError.of(f"detector of {lacking[0]!r}", detector, runs[lacking[0]].detectors)
+    found = rank_correlation(own[list(LEVEL_NAMES)].to_numpy())
+    return pd.DataFrame(found, index=list(LEVEL_NAMES), columns=list(LEVEL_NAMES))

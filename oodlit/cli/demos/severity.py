@@ -15,14 +15,14 @@ from oodlit.module import OODModule
 
 
 def run_severity(
-    out: Path, *, seed: int = 0, epochs: int = 15, accelerator: str = "cpu", console: Console | None = None
+    out: Path, *, seed: int = 0, epochs: int = 8, accelerator: str = "cpu", console: Console | None = None
 ) -> Path:
-    """Train a small network on the digits 0-3, sort the others by severity for every detector, write results and page.
+    """Train a small network on the digits 0-4, sort the others by severity for every detector, write results and page.
 
     Args:
         out: Folder for shards, results and page.
         seed: Of the data split, the training and every random choice.
-        epochs: Length of the training. Default 15.
+        epochs: Length of the training. Default 8.
         accelerator: Lightning's name of the device.
         console: Where the table is printed. None (default) = nowhere.
 

@@ -10,21 +10,21 @@ from oodlit.datamodules.loader import Transform
 from oodlit.datamodules.severity_stream import severity_pool
 from oodlit.roles import Role
 
-ID_CLASSES = ("zero", "one", "two", "three")
-OTHERS = ("four", "five", "six", "seven", "eight", "nine")
+ID_CLASSES = ("zero", "one", "two", "three", "four")
+OTHERS = ("five", "six", "seven", "eight", "nine")
 TURNS = ("", " turned left", " upside down", " turned right")
 POOL_CLASSES = tuple(f"{digit}{turn}" for digit in OTHERS for turn in TURNS)
 _RECIPE = 1  # counts up when the images change, so that no old folder is taken for the new one
 
 
 class DigitPoolBenchmark(DigitsData):
-    """The digits 0-3 as known classes, the digits 4-9 in four orientations as a pool of 24 OOD classes.
+    """The digits 0-4 as known classes, the digits 5-9 in four orientations as a pool of 20 OOD classes.
 
     | stream       | role  | images                                                          |
     |--------------|-------|-----------------------------------------------------------------|
-    | digits_train | TRAIN | 60 % of the digits 0-3                                          |
+    | digits_train | TRAIN | 60 % of the digits 0-4                                          |
     | digits_val   | ID    | the other 40 %                                                  |
-    | digits_pool  | POOL  | the digits 4-9, upright and turned, a quarter of each as test   |
+    | digits_pool  | POOL  | the digits 5-9, upright and turned, a quarter of each as test   |
 
     Args:
         root: Folder for the shards, used again in later runs. None (default) = a temporary folder that goes with this

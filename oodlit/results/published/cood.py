@@ -12,10 +12,10 @@ ImageNet-21k, 1000 a level.
 import bisect
 import csv
 import gzip
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 
@@ -159,6 +159,34 @@ def quantile_curves(kappa: str, shares: Sequence[float]) -> list[tuple[float, ..
     n = len(columns[0])
     ranks = [max(0, min(n, -int(-share * n // 1)) - 1) for share in shares]
     return [tuple(column[rank] for column in columns) for rank in ranks]
+
+
+def kappa_of(detector: str, settings: Mapping[str, Any]) -> str | None:
+    """The published confidence function that a detector is; None if none is known to be the same.
+
+    Args:
+        detector: Name of the class.
+        settings: Its settings, as far as they are known; those that are not named have their defaults.
+
+    Example:
+        >>> kappa_of("MSP", {}), kappa_of("ODIN", {"step": "paper"}), kappa_of("Cosine", {"concepts": "head"})
+        ('softmax', None, 'max_logit')
+    """
+    for name, kappa, wanted in _KAPPAS:
+        if name == detector and all(settings.get(key, default) == value for key, (value, default) in wanted.items()):
+            return kappa
+    return None
+
+
+_KAPPAS: tuple[tuple[str, str, dict[str, tuple[Any, Any]]], ...] = (
+    ("MSP", "softmax", {}),
+    ("MaxLogit", "max_logit", {}),
+    ("Cosine", "max_logit", {"concepts": ("head", "means")}),  # of a zero-shot classifier: logits are cosines
+    ("Entropy", "entropy", {}),
+    ("ODIN", "odin", {"step": ("cood", "paper"), "temperature": (2.0, 1000.0), "epsilon": (1e-5, 0.0014)}),
+    ("MCDropout", "mcd_entropy", {"passes": (30, 30), "measure": ("entropy", "entropy")}),
+)
+"""Class, confidence function, and settings that make it one: the value, and the default where it is not named."""
 
 
 @cache
