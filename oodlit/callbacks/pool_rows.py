@@ -28,6 +28,8 @@ class PoolRows(ImageRows):
     confidences: Mapping[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
     unused: list[str] = field(default_factory=list)
     """Keys of images that the split does not list."""
+    num_used: int = 0
+    """Images of both parts."""
     sums: ClassSums = field(init=False)
 
     def __post_init__(self) -> None:
@@ -49,6 +51,7 @@ class PoolRows(ImageRows):
         for part, chosen in rows.items():
             digests = [key_digest(f"{part}\0{keys[i]}") for i in chosen]
             self.sums.add_digests(groups[chosen], digests)
+            self.num_used += len(chosen)
         errors: dict[str, NonFiniteScoreError] = {}
         if chosen := rows[Part.TEST]:
             index = torch.tensor(chosen, device=outputs.device)

@@ -242,10 +242,12 @@ class Run:
             raise self.scoring.first_error or DataError("every detector failed on some process; see its messages")
         scores, skipped = self._join()
         severities = self._join_estimates()
-        run = self.record() | {
+        run = self.record()
+        run |= {
             "skipped": [{"key": key, "reason": reason} for key, reason in skipped],
             "ms_per_image": self.scoring.cost_ms(),
             "masked_accuracy": self._masked_accuracy(scores),
+            "findings": [*run["findings"], *(finding._asdict() for finding in self._unlisted())],
         }
         results = Results.from_scores(
             scores, self._datasets(), self.scoring.active, run=run, estimates=severities, **evaluation.to_json()
@@ -276,6 +278,22 @@ class Run:
             parts = gather_objects(self.group, rows.sums.frame(detectors=active))
             found.append(estimates(parts, infos[rows.dataset], active, self._confidences()))
         return pd.concat(found, ignore_index=True) if found else None
+
+    def _unlisted(self) -> list[Finding]:
+        """Images of pools that their split does not list, and images that it lists and the pool lacks."""
+        findings = []
+        for rows in self._pools():
+            parts = gather_objects(self.group, (rows.unused, rows.num_used))
+            unused = sorted(key for keys, _ in parts for key in keys)
+            assert rows.stream is not None
+            lacking = getattr(rows.stream.split, "num_listed", 0) - sum(used for _, used in parts)
+            texts = {
+                f"{len(unused)} images of {rows.dataset!r} are not listed in its split and not used, first"
+                f" {unused[:1]}": bool(unused),
+                f"{lacking} images that the split of {rows.dataset!r} lists were not among its images": lacking > 0,
+            }
+            findings += [Finding("split", text) for text, holds in texts.items() if holds]
+        return findings
 
     def _masked_accuracy(self, scores: pd.DataFrame) -> dict[str, tuple[int, int]]:
         """Right predictions among the classes of a set, and labelled images, for sets of a part of the classes."""

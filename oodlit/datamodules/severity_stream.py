@@ -9,8 +9,9 @@ from oodlit.datamodules.keys import unescape_key
 from oodlit.datamodules.published import holds_shards
 from oodlit.datamodules.severity_split import TEST_SHARE, FolderSplit, Part, part_of, read_split
 from oodlit.datamodules.shards.reader import shard_stream
+from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Stream
-from oodlit.errors import InvalidArgumentError
+from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 
 
@@ -48,6 +49,11 @@ class PoolSplit:
             return part_of(key, self.test_share)
         return self.parts.get(key) or self.parts.get(unescape_key(key))
 
+    @property
+    def num_listed(self) -> int:
+        """Number of images that a list gives a part; 0 without a list."""
+        return len(self.parts or ())
+
     def __str__(self) -> str:
         """As results describe it."""
         return f"test share {self.test_share} by key" if self.parts is None else f"as listed in {self.source}"
@@ -73,12 +79,12 @@ def severity_pool(
     Raises:
         InvalidArgumentError: Both a share and a split are given, the share is out of its range, or the stream has
             another role or no classes.
-        DataError: The data or the list cannot be read.
+        DataError: The data or the list cannot be read, or a class has no estimation or no test images.
 
     Example:
         >>> from oodlit.datamodules.sources import MemorySource
         >>> from oodlit.datamodules.stream import Sample
-        >>> source = MemorySource([Sample(str(i), b"", group=i % 2) for i in range(8)])
+        >>> source = MemorySource([Sample(str(i), b"", group=i % 2) for i in range(20)])
         >>> pool = severity_pool(Stream("seas", Role.OOD, source, ("red", "dead")), test_share=0.5)
         >>> str(pool.role), str(pool.split)
         ('pool', 'test share 0.5 by key')
@@ -99,4 +105,23 @@ def severity_pool(
         parts = FolderSplit()  # packed with a fixed split
     if split is not None:
         parts = PoolSplit(parts=read_split(split), source=Path(split).name)
+    _check_parts(stream, parts)
     return replace(stream, name=name or stream.name, role=Role.POOL, split=parts)
+
+
+def _check_parts(stream: Stream, split: PoolSplit) -> None:
+    """Refuse a class without images of a part, where the source knows its keys; a run says it at its end otherwise."""
+    keys, groups = getattr(stream.source, "keys", None), getattr(stream.source, "groups", None)
+    if isinstance(stream.source, MemorySource):
+        keys = [sample.key for sample in stream.source.samples]
+        groups = [sample.group for sample in stream.source.samples]
+    if keys is None or groups is None:
+        return
+    found = {(group, split(key)) for key, group in zip(keys, groups, strict=True)}
+    for part in Part:
+        if empty := [name for group, name in enumerate(stream.class_names) if (group, part) not in found]:
+            raise DataError(
+                f"pool {stream.name!r}: {len(empty)} of {len(stream.class_names)} classes have no {part} images, first"
+                f" {empty[0]!r}; every class needs images of both kinds, estimation and test ({split}) - add some, give"
+                " another test_share or split, or leave the class out"
+            )

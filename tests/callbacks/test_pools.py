@@ -1,0 +1,357 @@
+"""A pool in a run: the same levels from any order and any number of processes, kept on disk, refused when unlike."""
+
+import json
+import math
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from oodlit import Results, Role
+from oodlit.datamodules import OODDataModule, ShardSource, severity_pool
+from oodlit.datamodules.severity_split import Part, part_of
+from oodlit.datamodules.sources import MemorySource
+from oodlit.datamodules.stream import Sample, Stream
+from oodlit.detectors import MSP, Energy, Reference, TrainFreeDetector
+from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
+from oodlit.metrics import auroc, fpr_at_tpr
+from oodlit.results import FindingWarning, UnfinishedRunWarning, check_same_pool, levels_of_runs
+from tests.callbacks.pool_script import CASES, make_pool, samples
+from tests.callbacks.support import make_module, make_streams, run
+from tests.callbacks.test_processes import start
+from tests.callbacks.test_unfinished import BrokenLate
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*values are undefined")
+
+
+def id_stream() -> list[Stream]:
+    return [stream for stream in make_streams(with_train=False) if stream.role is Role.ID]
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    found = run([MSP(), Energy()], streams=[*id_stream(), make_pool()], batch_size=9).results
+    assert found is not None
+    return found
+
+
+# --- values -------------------------------------------------------------------------------------------------------
+
+
+def test_levels_are_those_of_the_protocol(results):
+    """From the images themselves: detectors once more, parts by key, loops over classes."""
+    module, pool = make_module().eval(), samples()
+    with torch.inference_mode():
+        outputs = module(torch.stack([sample.image for sample in pool]))
+    for detector in (MSP(), Energy()):
+        scores = detector.score(outputs).double()
+        confidences = scores.exp() if detector.key() == "msp" else scores
+        means, tests = [], []
+        for c in range(23):
+            mine = [i for i, sample in enumerate(pool) if sample.group == c]
+            of_test = [i for i in mine if part_of(pool[i].key, 0.4) is Part.TEST]
+            tests.append(of_test)
+            means.append(float(confidences[[i for i in mine if i not in of_test]].mean()))
+        order = sorted(range(23), key=lambda c: (means[c], c))
+        ids = results.scores.query("dataset == 'val'")[detector.key()].to_numpy()
+        classes = results.severities("pool", detector.key())
+        assert classes["ood_class"].tolist() == [f"class {c}" for c in order]
+        np.testing.assert_allclose(classes["severity"], [means[c] for c in order], rtol=1e-6)
+        assert classes["n_test"].tolist() == [len(tests[c]) for c in order]
+        assert (classes["n_test"] + classes["n_estimation"]).tolist() == [20 if c % 5 else 24 for c in order]
+        for level in range(11):
+            first = min(level * 18 // 10, 17)
+            images = [i for c in order[first : first + 6] for i in tests[c]]
+            place = {"dataset": "pool", "detector": detector.key(), "ood_class": f"s{level}"}
+            assert results.value("auroc", **place) == pytest.approx(auroc(ids, scores[images]), abs=1e-9)
+            assert results.value("fpr95", **place) == pytest.approx(fpr_at_tpr(ids, scores[images]), abs=1e-9)
+
+
+def test_rows_means_and_intervals(results):
+    rows = results.table.query("dataset == 'pool'")
+    assert len(rows) == 2 * 2 * (11 + 1)
+    assert not rows["value"].isna().any()
+    assert (rows["ci_low"] <= rows["value"]).all()
+    assert (rows["value"] <= rows["ci_high"]).all()
+    for metric in ("auroc", "fpr95"):
+        of_levels = rows.query("detector == 'energy' and metric == @metric")["value"]
+        assert results.value(f"mean_{metric}", dataset="pool", detector="energy") == math.fsum(of_levels) / 11
+    curve = results.levels("pool")
+    assert (
+        curve.query("detector == 'msp'")["auroc"].tolist()
+        == rows.query("detector == 'msp' and metric == 'auroc'")["value"].tolist()
+    )
+    assert curve.query("detector == 'msp'")["severity"].is_monotonic_increasing
+    ids = results.scores.query("dataset == 'val'")
+    assert curve.attrs["id_confidence"]["msp"] == pytest.approx(float(np.exp(ids["msp"].astype(float)).mean()))
+    assert curve.attrs["id_confidence"]["energy"] == pytest.approx(float(ids["energy"].astype(float).mean()))
+
+
+def test_what_is_kept_and_named(results):
+    """Of estimation images nothing but sums; test images as always; the confidence beside the value."""
+    kept = results.scores.query("dataset == 'pool'")
+    assert all(part_of(key.removeprefix("pool/"), 0.4) is Part.TEST for key in kept["key"])
+    assert results.run["confidences"] == {"msp": "exp(score)", "energy": "score"}
+    assert set(zip(results.estimates["detector"], results.estimates["confidence"], strict=True)) == {
+        ("msp", "exp(score)"),
+        ("energy", "score"),
+    }
+    described = results.run["pools"]["pool"]
+    assert (described["classes"], described["id_classes"]) == (23, 6)
+    assert described["test"] == len(kept)
+    assert described["test"] + described["estimation"] == results.run["counts"]["pool"] == len(samples())
+    assert described["split"] == "test share 0.4 by key"
+    assert results.run["notes"] == [note for note in results.run["notes"] if "'pool'" not in note]
+    standard = results.estimates.query("detector == 'energy'")["standard_error"]
+    assert (standard > 0).all()
+
+
+def test_one_pass_for_everything_and_a_page_that_draws(tmp_path):
+    callback = run([MSP()], streams=[*id_stream(), make_pool()], output_dir=tmp_path)
+    assert (tmp_path / "report.html").is_file()
+    assert callback.results.summary().loc["msp", ("pool", "mean_auroc")] == callback.results.value(
+        "mean_auroc", dataset="pool", detector="msp"
+    )
+
+
+# --- processes and order ------------------------------------------------------------------------------------------
+
+
+def launch(devices: int, out: Path) -> dict[str, Results]:
+    done = start([sys.executable, "-m", "tests.callbacks.pool_script", str(devices), str(out)], timeout=300)
+    assert done.returncode == 0, done.stderr[-4000:]
+    return {case: Results.load(out / case) for case in CASES}
+
+
+@pytest.fixture(scope="module")
+def single(tmp_path_factory) -> dict[str, Results]:
+    return launch(1, tmp_path_factory.mktemp("single"))
+
+
+def assert_same_levels(one: Results, other: Results) -> None:
+    """Scores may differ in their last digits with the batch; the order of classes and all values must not."""
+    for detector in one.detectors:
+        first, second = (found.severities("pool", detector) for found in (one, other))
+        assert first["ood_class"].tolist() == second["ood_class"].tolist()
+        assert first["levels"].tolist() == second["levels"].tolist()
+        assert first["n_estimation"].tolist() == second["n_estimation"].tolist()
+        assert first["auroc"].tolist() == second["auroc"].tolist()
+        np.testing.assert_allclose(first["severity"], second["severity"], rtol=1e-5)
+    columns = ["detector", "dataset", "ood_class", "metric", "value", "n_id", "n_ood"]
+    pd.testing.assert_frame_equal(one.table[columns], other.table[columns], check_exact=True)
+    assert one.run["pools"] == other.run["pools"]
+
+
+@pytest.mark.ddp
+@pytest.mark.xdist_group("processes")
+@pytest.mark.parametrize("devices", [2, 3])
+def test_several_processes_give_what_one_gives(single, devices, tmp_path):
+    several = launch(devices, tmp_path)
+    for case, one in single.items():
+        assert several[case].run["trainer"]["processes"] == devices
+        assert_same_levels(one, several[case])
+
+
+@pytest.mark.ddp
+@pytest.mark.xdist_group("processes")
+def test_a_permuted_pool_gives_the_same(single):
+    assert_same_levels(single["batches of 5"], single["permuted"])
+
+
+# --- on disk ------------------------------------------------------------------------------------------------------
+
+
+def test_saved_loaded_and_recomputed_without_the_network(results, tmp_path):
+    results.save(tmp_path)
+    loaded = Results.load(tmp_path)
+    pd.testing.assert_frame_equal(loaded.table, results.table)
+    pd.testing.assert_frame_equal(loaded.severities("pool"), results.severities("pool"))
+    assert json.loads((tmp_path / "run.json").read_text())["pools"] == results.run["pools"]
+    other = loaded.recompute(tpr=0.9, confidence=0.8)
+    assert other.value("auroc", dataset="pool", detector="msp", ood_class="s3") == results.value(
+        "auroc", dataset="pool", detector="msp", ood_class="s3"
+    )
+    assert "fpr90" in other.levels("pool").columns
+    assert loaded.recompute(tpr=0.95).table.equals(results.table)
+
+
+def test_fewer_classes_are_another_pool(results):
+    chosen = [f"class {c}" for c in range(3, 20)]
+    fewer = results.recompute(classes={"pool": chosen})
+    assert fewer.run["pools"]["pool"]["classes"] == 17
+    assert set(fewer.severities("pool", "msp")["ood_class"]) == set(chosen)
+    with pytest.raises(InvalidArgumentError, match="pool 'pool': the pool has 3 classes and the classifier 6"):
+        results.recompute(classes={"pool": chosen[:3]})
+    with pytest.raises(InvalidArgumentError, match=r"of different pools 'pool' \(OOD classes: 23 and 17;"):
+        check_same_pool({"all": results, "fewer": fewer}, "pool")
+
+
+def test_results_without_a_pool_replace_those_with_one(results, tmp_path):
+    results.save(tmp_path)
+    plain = run([MSP()], streams=make_streams(with_train=False)).results
+    assert plain.estimates is None
+    plain.save(tmp_path)
+    assert Results.load(tmp_path).estimates is None
+    assert not (tmp_path / "estimates.parquet").exists()
+    results.save(tmp_path)
+    (tmp_path / "estimates.parquet").unlink()
+    with pytest.raises(DataError, match=r"estimates\.parquet missing"):
+        Results.load(tmp_path)
+
+
+def test_a_run_that_broke_off_keeps_its_finished_pool(results, tmp_path):
+    last = next(stream for stream in make_streams() if stream.name == "shifted")
+    broken = Stream(last.name, last.role, BrokenLate(last.source), last.class_names)
+    with pytest.raises(DataError, match="the disk is gone"):
+        run([MSP(), Energy()], streams=[*id_stream(), make_pool(), broken], output_dir=tmp_path, batch_size=9)
+    with pytest.warns(UnfinishedRunWarning, match="had finished val, pool, and not shifted"):
+        kept = Results.load(tmp_path)
+    pd.testing.assert_frame_equal(
+        kept.table.query("dataset == 'pool'"),
+        results.table.query("dataset == 'pool'"),
+        check_index_type=False,
+    )
+    assert kept.run["pools"] == results.run["pools"]
+
+
+# --- splits and sources -------------------------------------------------------------------------------------------
+
+
+def test_a_list_splits_the_pool(results, tmp_path):
+    listed = {sample.key: part_of(sample.key, 0.4) for sample in samples()}
+    lines = [f"{key},{part}" for key, part in listed.items() if key != "00/000"] + ["elsewhere/1.png,test"]
+    (tmp_path / "split.csv").write_text("\n".join(["file,part", *lines]))
+    plain = replace(make_pool(), role=Role.OOD, split=None)
+    pool = severity_pool(plain, split=tmp_path / "split.csv")
+    with pytest.warns(FindingWarning, match="images"):
+        found = run([MSP()], streams=[*id_stream(), pool]).results
+    texts = [finding.text for finding in found.findings if finding.kind == "split"]
+    assert texts == [
+        "1 images of 'pool' are not listed in its split and not used, first ['pool/00/000']",
+        "1 images that the split of 'pool' lists were not among its images",
+    ]
+    assert found.run["pools"]["pool"]["split"] == "as listed in split.csv"
+    with pytest.raises(InvalidArgumentError, match=r"of different pools.*estimation images: .*images and their split"):
+        levels_of_runs({"by key": results, "listed": found}, "pool")
+    with pytest.raises(InvalidArgumentError, match=r"test_share=0\.5 and split='split\.csv'; give one of them"):
+        severity_pool(plain, test_share=0.5, split="split.csv")
+
+
+def test_levels_of_several_runs_stand_side_by_side(results):
+    table = levels_of_runs({"a": results, "b": results}, "pool", "fpr95")
+    assert table.index.tolist() == [("a", "msp"), ("a", "energy"), ("b", "msp"), ("b", "energy")]
+    assert table.columns.tolist() == [*(f"s{i}" for i in range(11)), "mean"]
+    assert table.loc[("b", "msp"), "s7"] == results.value("fpr95", dataset="pool", detector="msp", ood_class="s7")
+
+
+class Reader:
+    """A source that does not tell its keys beforehand, as shards do not."""
+
+    def __init__(self, found: list[Sample]) -> None:
+        self.source = MemorySource(found)
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def read(self, start, stop):
+        return self.source.read(start, stop)
+
+
+# --- what is wrong is said ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("part", list(Part))
+def test_a_class_without_images_of_a_part(part):
+    """Before the run where the source knows its keys; else at its end: no number, and the reason."""
+    found = [s for s in samples() if s.group != 4 or part_of(s.key, 0.4) is not part]
+    names = make_pool().class_names
+    message = f"1 of 23 classes have no {part} images, first 'class 4'; every class needs images of both kinds"
+    with pytest.raises(DataError, match=f"pool 'pool': {message}"):
+        severity_pool(Stream("pool", Role.OOD, MemorySource(found), names), test_share=0.4)
+    pool = severity_pool(Stream("pool", Role.OOD, Reader(found), names), test_share=0.4)
+    late = run([MSP()], streams=[*id_stream(), pool]).results
+    assert math.isnan(late.value("auroc", dataset="pool", detector="msp", ood_class="s0"))
+    assert math.isnan(late.value("mean_fpr95", dataset="pool", detector="msp"))
+    assert {entry["reason"].partition(";")[0] for entry in late.run["undefined"] if entry["dataset"] == "pool"} == {
+        message.partition(";")[0]
+    }
+    assert late.levels("pool")["auroc"].isna().all()
+    with pytest.raises(InvalidArgumentError, match=message):
+        late.severities("pool")
+    rest = late.recompute(classes={"pool": [name for name in names if name != "class 4"]})
+    assert not rest.levels("pool")["auroc"].isna().any()
+
+
+def test_fewer_classes_than_the_classifier_before_the_first_image():
+    module = make_module()
+    with pytest.raises(InvalidArgumentError, match="pool 'pool': the pool has 5 classes and the classifier 6; a level"):
+        run([MSP()], module=module, streams=[*id_stream(), make_pool(num_classes=5)])
+
+
+def test_as_many_classes_as_the_classifier_make_one_window():
+    found = run([MSP()], streams=[*id_stream(), make_pool(num_classes=6)]).results
+    assert found.levels("pool")["auroc"].nunique() == 1
+    assert set(found.severities("pool")["levels"]) == {" ".join(f"s{i}" for i in range(11))}
+
+
+def test_two_classes_of_one_name():
+    names = ("a", "b", "c", "d", "e", "f", "a")
+    with pytest.raises(InvalidArgumentError, match="'pool': two classes are called 'a'; rename one"):
+        Stream("pool", Role.OOD, MemorySource(samples(num_classes=7)), names)
+
+
+def test_what_is_no_pool(results):
+    with pytest.raises(InvalidArgumentError, match="'val' has the role id and 0 classes; an OOD set with classes"):
+        severity_pool(id_stream()[0])
+    with pytest.raises(InvalidArgumentError, match=r"role pool and split=None.*severity_pool"):
+        Stream("pool", Role.POOL, MemorySource([]), ("a",))
+    with pytest.raises(InvalidArgumentError, match="'val' has the role id; levels are made of a pool"):
+        results.severities("val")
+    with pytest.raises(UnknownNameError, match="unknown detector"):
+        results.severities("pool", "odin")
+    with pytest.raises(InvalidArgumentError, match="pool 'pool': no severities of its classes are given"):
+        Results.from_scores(results.scores, results.datasets, results.detectors)
+    gone = results.estimates.query("not (ood_class == 'class 3' and detector == 'msp')")
+    with pytest.raises(InvalidArgumentError, match="estimates: no row of pool / msp / class 3"):
+        Results.from_scores(results.scores, results.datasets, results.detectors, estimates=gone)
+
+
+def test_folders_and_shards_as_pools(tmp_path):
+    from oodlit.testing.shards import write_tiny_shards
+
+    write_tiny_shards(tmp_path / "shards", (30, 30), name="odd", role=Role.OOD)
+    pool = severity_pool(tmp_path / "shards", name="mine", test_share=0.5)
+    assert (pool.name, pool.role) == ("mine", Role.POOL)
+    assert isinstance(pool.source, ShardSource)
+    for name in ("cat", "dog"):
+        (tmp_path / "folder" / name).mkdir(parents=True)
+        for i in range(12):
+            (tmp_path / "folder" / name / f"{i}.png").write_bytes(b"...")
+    pool = severity_pool(tmp_path / "folder")
+    assert (pool.name, pool.class_names) == ("folder", ("cat", "dog"))
+    data = OODDataModule([*id_stream(), pool], max_images=4)
+    assert [stream.split for stream in data.streams] == [None, pool.split]
+
+
+class NaNOn(TrainFreeDetector):
+    """Gives NaN for one image."""
+
+    needs = frozenset({"logits"})
+    reference = Reference("t", "a", "v", 2024, "https://example.org")
+
+    def _score(self, outputs):
+        is_bad = torch.tensor([key == "pool/03/001" for key in outputs.keys])
+        return outputs.max_logits.masked_fill(is_bad, math.nan)
+
+
+def test_nan_of_an_estimation_image_takes_the_detector_out():
+    assert part_of("03/001", 0.4) is Part.ESTIMATION
+    found = run([MSP(), NaNOn()], streams=[*id_stream(), make_pool()]).results
+    assert found.detectors == ("msp",)
+    assert "gave NaN for 1 of" in found.run["not_applicable"]["nanon"]
+    assert "pool/03/001" in found.run["not_applicable"]["nanon"]
+    assert set(found.estimates["detector"]) == {"msp"}
