@@ -109,7 +109,7 @@ def severity_pool(
     return replace(stream, name=name or stream.name, role=Role.POOL, split=parts)
 
 
-def _check_parts(stream: Stream, split: PoolSplit) -> None:
+def _check_parts(stream: Stream, split: PoolSplit | FolderSplit) -> None:
     """Refuse a class without images of a part, where the source knows its keys; a run says it at its end otherwise."""
     keys, groups = getattr(stream.source, "keys", None), getattr(stream.source, "groups", None)
     if isinstance(stream.source, MemorySource):

@@ -5,7 +5,7 @@ import math
 from markupsafe import Markup
 
 from oodlit.report.headline import fpr_text
-from oodlit.results.plots.charts import Estimate, Grid, Histogram
+from oodlit.results.plots.charts import Curves, Estimate, Grid, Histogram, Line
 from oodlit.results.plots.labels import short
 
 _LEFT, _WIDTH, _RIGHT, _STEP = 230, 640, 60, 20
@@ -113,4 +113,65 @@ def score_histogram(chart: Histogram) -> Markup:
             '<text x="{m}" y="{t}" text-anchor="middle" class="soft">{note}</text></svg>'
         ).format(m=width / 2, w=width, h=height, t=height + 14, low=low, high=high, note=note)
     )
+    return Markup("").join(out)
+
+
+def level_curves(chart: Curves, coloured: int) -> Markup:
+    """Curves over the levels of a pool: the first ones in the page's colours, the others grey, bands behind them.
+
+    Args:
+        chart: Values in percent of the y axis; its ticks are the levels.
+        coloured: How many lines have the colours `--s0`, `--s1`, ...
+
+    Returns:
+        An `<svg>` element; names are escaped.
+    """
+    width, height, left, bottom, top = 900.0, 330.0, 46.0, 24.0, 1.0
+    steps = max(len(chart.ticks) - 1, 1)
+
+    def place(x: float, y: float) -> str:
+        down = (top - y) / max(top - chart.bottom, 1e-9)
+        return f"{left + x / steps * (width - left - 10):.1f} {8 + down * (height - bottom - 8):.1f}"
+
+    def path(line: Line) -> str:
+        defined = [place(x, y) for x, y in zip(line.x, line.y, strict=True) if not math.isnan(y)]
+        return "M" + "L".join(defined) if defined else ""
+
+    out = [
+        Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">').format(int(width), int(height), chart.y_label)
+    ]
+    for number in range(6):
+        y = chart.bottom + number * (top - chart.bottom) / 5
+        row = float(place(0, y).split()[1])
+        out.append(
+            Markup(
+                '<line x1="{l}" x2="{w}" y1="{y}" y2="{y}" stroke="var(--line)"/>'
+                '<text x="{t}" y="{b}" text-anchor="end" class="soft">{p:.0f} %</text>'
+            ).format(l=left, w=width - 10, y=row, t=left - 8, b=row + 4, p=100 * y)
+        )
+    for x, text in chart.ticks:
+        column = float(place(x, 0).split()[0])
+        out.append(
+            Markup('<text x="{}" y="{}" text-anchor="middle" class="soft">{}</text>').format(column, height - 4, text)
+        )
+    for band in chart.bands:
+        upper = [place(x, y) for x, y in zip(band.x, band.high, strict=True)]
+        lower = [place(x, y) for x, y in zip(band.x, band.low, strict=True)]
+        out.append(
+            Markup('<path d="M{}Z" fill="var(--soft)" fill-opacity=".18"><title>{}</title></path>').format(
+                "L".join([*upper, *reversed(lower)]), band.label
+            )
+        )
+    for index, line in reversed(list(enumerate(chart.lines))):  # the best on top
+        if not (drawn := path(line)):
+            continue
+        style = (
+            f'stroke="var(--s{index})" stroke-width="2.2"'
+            if index < coloured
+            else 'stroke="var(--soft)" stroke-opacity=".35"'
+        )
+        out.append(
+            Markup('<path d="{}" fill="none" ' + style + "><title>{}</title></path>").format(drawn, line.label.strip())
+        )
+    out.append(Markup("</svg>"))
     return Markup("").join(out)

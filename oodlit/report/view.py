@@ -18,6 +18,7 @@ from oodlit.report.headline import (
     ranked_detectors,
     share_text,
 )
+from oodlit.report.pools import pool_view
 from oodlit.report.record import about, catalogue_row, data_rows, remarks
 from oodlit.report.svg import interval_bars, score_histogram
 from oodlit.report.terms import readable, terms
@@ -58,8 +59,9 @@ def view(title: str, results: Results, thumbnails: ThumbnailStyles) -> dict[str,
     columns = headline_columns(results)
     detectors = ranked_detectors(results, columns)
     sets = [d for d in results.datasets if d.role is Role.OOD]
+    pools = [d for d in results.datasets if d.role is Role.POOL]
     inside = id_dataset(results.datasets)
-    shown = [inside, *sets[:_MAX_OUTLINES]]
+    shown = [inside, *[*sets, *pools][:_MAX_OUTLINES]]
     return {
         "title": model_name(results) or title,
         "subtitle": _subtitle(results, inside),
@@ -73,9 +75,10 @@ def view(title: str, results: Results, thumbnails: ThumbnailStyles) -> dict[str,
         "detectors": detectors,
         "tall": min(190, 16 + 7 * max(map(len, detectors), default=0)),
         "class_sets": [_class_set(results, info, detectors) for info in sets if info.class_names and detectors],
+        "pools": [pool_view(results, info, detectors, thumbnails.classes) for info in pools if detectors],
         "histograms": _histograms(results, detectors, shown),
         "histogram_note": f"Sets beyond the first {_MAX_OUTLINES} are left out here."
-        if len(sets) > _MAX_OUTLINES
+        if len(sets) + len(pools) > _MAX_OUTLINES
         else "",
         "legend": [{"name": info.name, "colour": f"--s{index}"} for index, info in enumerate(shown)],
         "unit_tests": [
@@ -130,7 +133,9 @@ def _headline(results: Results, lookup: Lookup, columns: Sequence[Column], detec
     sets = []
     for name in names:
         info, n = results.dataset(name), results.run["counts"].get(name, 0)
-        kind = {Role.OOD: "classes", Role.UNIT_TEST: "tests", Role.SHIFT: "shifts"}.get(info.role, "")
+        kind = {Role.OOD: "classes", Role.POOL: "classes", Role.UNIT_TEST: "tests", Role.SHIFT: "shifts"}.get(
+            info.role, ""
+        )
         detail = f"{n} images" + (f", {len(info.class_names)} {kind}" if kind and info.class_names else "")
         detail += _right_and_wrong(lookup, info)
         sets.append({"name": name, "detail": detail, "columns": sum(c.dataset == name for c in columns)})

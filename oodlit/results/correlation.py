@@ -1,6 +1,6 @@
 """Do the models that are good at one severity stay good at another? Spearman's correlation between levels."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
@@ -8,7 +8,7 @@ from jaxtyping import Float64
 from numpy.typing import ArrayLike
 from scipy.stats import rankdata
 
-from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.errors import InvalidArgumentError
 from oodlit.results.evaluation.pool_levels import LEVEL_NAMES
 from oodlit.results.pools import levels_of_runs
 from oodlit.results.run_results import RunResults
@@ -55,30 +55,33 @@ def rank_correlation(values: ArrayLike) -> Float64[np.ndarray, "levels levels"]:
 
 
 def level_correlation(
-    runs: Mapping[str, RunResults], dataset: str, detector: str, *, metric: str = "auroc"
+    runs: Mapping[str, RunResults], dataset: str, detectors: Sequence[str], *, metric: str = "auroc"
 ) -> pd.DataFrame:
-    """Spearman's correlation between the levels of a pool, over the models of several runs.
+    """Spearman's correlation between the levels of a pool, over models and detectors.
+
+    One detector over several runs asks whether models keep their order from level to level; several detectors of one
+    run ask it of detectors.
 
     Args:
         runs: Results by name, one per model, of the same pool.
         dataset: Name of the pool in all of them.
-        detector: A detector of all of them.
+        detectors: Detectors of all of them.
         metric: "auroc" or the name of the FPR.
 
     Returns:
-        Rows and columns s0, s1, ...; NaN where all models have the same value.
+        Rows and columns s0, s1, ...; NaN where all have the same value.
 
     Raises:
-        InvalidArgumentError: There are fewer than two runs, they are of different pools, or a level is undefined.
+        InvalidArgumentError: There are fewer than two curves, the runs are of different pools, or a level is undefined.
         UnknownNameError: A run has no such data set or detector.
     """
-    if len(runs) < 2:
+    for results in runs.values():
+        results.check_detectors(*detectors)
+    if len(runs) * len(detectors) < 2:
         raise InvalidArgumentError(
-            f"level_correlation: {len(runs)} runs; models are ranked, so at least two are needed"
+            f"level_correlation: {len(runs)} runs and {len(detectors)} detectors; at least two curves can be ranked"
         )
     table = levels_of_runs(runs, dataset, metric)
-    own = table[table.index.get_level_values("detector") == detector]
-    if lacking := [name for name in runs if name not in own.index.get_level_values("run")]:
-        raise UnknownNameError.of(f"detector of {lacking[0]!r}", detector, runs[lacking[0]].detectors)
+    own = table[table.index.get_level_values("detector").isin(list(detectors))]
     found = rank_correlation(own[list(LEVEL_NAMES)].to_numpy())
     return pd.DataFrame(found, index=list(LEVEL_NAMES), columns=list(LEVEL_NAMES))

@@ -3,6 +3,8 @@
 import math
 from collections.abc import Sequence
 
+import numpy as np
+
 from oodlit.results.info import DatasetInfo
 from oodlit.results.plots.charts import Band, Curves, Line
 from oodlit.results.plots.labels import pretty
@@ -47,14 +49,15 @@ def severity_curve(
     """
     info = chosen_set(results, dataset, Role.POOL)
     table = levels(results, info.name)
-    values = table.pivot(index="detector", columns="level", values=metric)[list(dict.fromkeys(table["level"]))]
+    values = {name: rows[metric].astype(float).tolist() for name, rows in table.groupby("detector", sort=False)}
     names = chosen_detectors(results, detectors)
-    means = values.reindex(names).mean(axis=1).sort_values(kind="stable", ascending=metric != "auroc")
-    x = tuple(float(level) for level in range(values.shape[1]))
+    means = {name: float(np.mean(values[name])) for name in names}
+    names.sort(key=lambda name: (math.isnan(means[name]), means[name] * (-1 if metric == "auroc" else 1)))
+    x = tuple(float(level) for level in range(len(values[names[0]])))
     lines = []
-    for name, mean in means.items():
-        y = tuple(float(value) for value in values.loc[name])
-        lines.append(Line(f"{100 * mean:5.1f} %  {name}", x, y, tuple(zip(x, y, strict=True))))
+    for name in names:
+        y = tuple(values[name])
+        lines.append(Line(f"{100 * means[name]:5.1f} %  {name}", x, y, tuple(zip(x, y, strict=True))))
     bands = published_bands(results, info, names, published) if metric == "auroc" else ()
     shown = [y for line in lines for y in line.y if not math.isnan(y)] + [y for band in bands for y in band.low]
     return Curves(
