@@ -138,6 +138,12 @@ def ranked_detectors(results: Results, columns: Sequence[Column]) -> list[str]:
     return [results.detectors[i] for i in sorted(range(len(results.detectors)), key=rank)]
 
 
+def scored_images(results: Results, dataset: str) -> int:
+    """Number of images behind the values of a data set: of a pool the test images."""
+    pool = (results.run.get("pools") or {}).get(dataset)
+    return int(pool["test"] if pool else results.run["counts"].get(dataset, 0))
+
+
 def partial_text(results: Results) -> str:
     """Which data sets were not scored whole (tried out, or with skipped images); empty if all were.
 

@@ -9,6 +9,7 @@ from markupsafe import Markup
 
 from oodlit.atomic import write_bytes
 from oodlit.errors import InvalidArgumentError
+from oodlit.report.pools import correlation_views
 from oodlit.report.thumbnails import keys_to_show, load_thumbnails
 from oodlit.report.view import ThumbnailStyles, view
 from oodlit.results import Results
@@ -44,7 +45,7 @@ def render(results: Mapping[str, Results], *, folders: Mapping[str, Path] | None
     )
     title = f"{runs[0]['title']} - oodlit report"
     return environment.get_template("template.html").render(
-        title=title, runs=runs, thumbnails_css=Markup("\n".join(css))
+        title=title, runs=runs, correlations=correlation_views(results), thumbnails_css=Markup("\n".join(css))
     )
 
 

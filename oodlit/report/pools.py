@@ -1,7 +1,7 @@
 """Pools on the page: the severity curve, where it stands among published ones, and the hardest classes."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -10,15 +10,20 @@ from oodlit.errors import InvalidArgumentError
 from oodlit.report.headline import Cell, percent_text
 from oodlit.report.svg import level_curves
 from oodlit.results import DatasetInfo, Results
+from oodlit.results.correlation import level_correlation
 from oodlit.results.plots import severity_curve
+from oodlit.results.plots.charts import Line
 from oodlit.results.plots.severity_curve import comparable, detector_kappa
 from oodlit.results.pools import severities
 from oodlit.results.published.cood import LEVELS, standing
 from oodlit.results.run_results import RunResults
+from oodlit.roles import Role
 
 MAX_LINES = 6
-"""Lines that are told apart; the page has as many colours, `--s0` to `--s5`. All others are grey."""
+"""Lines that are told apart; the page has as many colours, `--s0` to `--s5`. Others are grey."""
 HARDEST = 12
+MIN_MODELS = 3
+"""Fewer models have no correlation worth the name."""
 
 
 def pool_view(
@@ -37,14 +42,15 @@ def pool_view(
     ranked = sorted(detectors, key=lambda name: (math.isnan(sum(curves[name])), -sum(curves[name])))
     chart = severity_curve.describe(results, info.name, detectors=list(detectors))
     facts = results.run["pools"][info.name]
+    colours = _colours(results, chart.lines)
     return {
         "name": info.name,
         "detail": f"{facts['classes']} classes, {facts['estimation']} images that tell their severity and"
         f" {facts['test']} test images ({info.split}); {info.id_classes} classes a level",
         "levels": list(dict.fromkeys(table["level"])),
-        "svg": level_curves(chart, MAX_LINES),
-        "legend": [{"name": line.label.strip(), "colour": f"--s{i}"} for i, line in enumerate(chart.lines[:MAX_LINES])],
-        "others": max(0, len(chart.lines) - MAX_LINES),
+        "svg": level_curves(chart, colours),
+        "legend": [{"name": label.strip(), "colour": colour} for label, colour in colours.items()],
+        "others": len(chart.lines) - len(colours),
         "bands": [band.label for band in chart.bands],
         "rows": [_row(name, table[table["detector"] == name]) for name in ranked],
         "standings": _standings(results, info, curves),
@@ -66,6 +72,18 @@ def hardest_classes(results: RunResults, info: DatasetInfo, detector: str, limit
     names = dict(enumerate(info.class_names))
     own = own.assign(ood_class=own["group"].map(names)).sort_values([detector, "key"], ascending=[False, True])
     return rows.merge(own.drop_duplicates("ood_class")[["ood_class", "key", "prediction"]], on="ood_class", how="left")
+
+
+def _colours(results: Results, lines: Sequence[Line]) -> dict[str, str]:
+    """Which lines have a colour: two that have published curves, and the best ones of those that differ."""
+    curves: dict[tuple[float, ...], str] = {}
+    for line in lines:
+        curves.setdefault(line.y, line.label)
+    differing = list(curves.values())
+    published = [label for label in differing if detector_kappa(results, label.split(maxsplit=2)[2])][:2]
+    others = [label for label in differing if label not in published][: MAX_LINES - len(published)]
+    chosen = [label for label in differing if label in {*published, *others}]
+    return {label: f"--s{index}" for index, label in enumerate(chosen)}
 
 
 def _row(name: str, rows: pd.DataFrame) -> dict[str, Any]:
@@ -114,3 +132,38 @@ def _hardest(results: Results, info: DatasetInfo, detector: str, shot: Callable[
         for row in found.to_dict("records")
     ]
     return {"detector": detector, "items": items}
+
+
+def correlation_views(runs: Mapping[str, Results]) -> list[dict[str, Any]]:
+    """By pool that three runs or more have: does their order stay from level to level, for every common detector?
+
+    Two runs are not ranked: each correlation would be 1 or -1. Where the pools differ, the reason stands in place of
+    the numbers.
+    """
+    views = []
+    names = dict.fromkeys(info.name for one in runs.values() for info in one.datasets if info.role is Role.POOL)
+    for name in names:
+        own = {title: one for title, one in runs.items() if any(info.name == name for info in one.datasets)}
+        if len(own) < MIN_MODELS:
+            continue
+        first = next(iter(own.values()))
+        common = [detector for detector in first.detectors if all(detector in one.detectors for one in own.values())]
+        view: dict[str, Any] = {"name": name, "models": len(own), "problem": "", "charts": []}
+        try:
+            for detector in common:
+                table = level_correlation(own, name, [detector])
+                rows = [
+                    {"name": level, "cells": [_correlation(float(value)) for value in row]}
+                    for level, row in zip(table.index, table.to_numpy(), strict=True)
+                ]
+                view["charts"].append({"detector": detector, "levels": list(table.columns), "rows": rows})
+        except InvalidArgumentError as error:
+            view["problem"] = str(error)
+        views.append(view)
+    return views
+
+
+def _correlation(value: float) -> Cell:
+    if math.isnan(value):
+        return Cell("?", title="undefined: all models have the same value")
+    return Cell(f"{value:.2f}", value, round(100 * max(value, 0.0), 1))

@@ -1,6 +1,7 @@
 """Charts as inline SVG of the HTML page: they take the page's colours, light or dark, and stay sharp."""
 
 import math
+from collections.abc import Mapping
 
 from markupsafe import Markup
 
@@ -116,12 +117,12 @@ def score_histogram(chart: Histogram) -> Markup:
     return Markup("").join(out)
 
 
-def level_curves(chart: Curves, coloured: int) -> Markup:
-    """Curves over the levels of a pool: the first ones in the page's colours, the others grey, bands behind them.
+def level_curves(chart: Curves, colours: Mapping[str, str]) -> Markup:
+    """Curves over the levels of a pool: some in the page's colours, the others grey, bands behind them.
 
     Args:
-        chart: Values in percent of the y axis; its ticks are the levels.
-        coloured: How many lines have the colours `--s0`, `--s1`, ...
+        chart: Values in 0..1; its ticks are the levels.
+        colours: Names of the page's colours by label of a line.
 
     Returns:
         An `<svg>` element; names are escaped.
@@ -140,8 +141,9 @@ def level_curves(chart: Curves, coloured: int) -> Markup:
     out = [
         Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">').format(int(width), int(height), chart.y_label)
     ]
-    for number in range(6):
-        y = chart.bottom + number * (top - chart.bottom) / 5
+    grid = 0.1 if top - chart.bottom <= 0.5 else 0.2
+    for number in range(math.floor((top - chart.bottom) / grid + 1e-9) + 1):
+        y = top - number * grid
         row = float(place(0, y).split()[1])
         out.append(
             Markup(
@@ -162,14 +164,12 @@ def level_curves(chart: Curves, coloured: int) -> Markup:
                 "L".join([*upper, *reversed(lower)]), band.label
             )
         )
-    for index, line in reversed(list(enumerate(chart.lines))):  # the best on top
+    grey, coloured = ([line for line in chart.lines if (line.label in colours) is wanted] for wanted in (False, True))
+    for line in [*grey, *reversed(coloured)]:  # the best on top
         if not (drawn := path(line)):
             continue
-        style = (
-            f'stroke="var(--s{index})" stroke-width="2.2"'
-            if index < coloured
-            else 'stroke="var(--soft)" stroke-opacity=".35"'
-        )
+        colour = colours.get(line.label)
+        style = f'stroke="var({colour})" stroke-width="2.2"' if colour else 'stroke="var(--soft)" stroke-opacity=".35"'
         out.append(
             Markup('<path d="{}" fill="none" ' + style + "><title>{}</title></path>").format(drawn, line.label.strip())
         )

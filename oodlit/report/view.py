@@ -16,6 +16,7 @@ from oodlit.report.headline import (
     partial_text,
     percent_text,
     ranked_detectors,
+    scored_images,
     share_text,
 )
 from oodlit.report.pools import pool_view
@@ -132,11 +133,13 @@ def _headline(results: Results, lookup: Lookup, columns: Sequence[Column], detec
     names = list(dict.fromkeys(column.dataset for column in columns))
     sets = []
     for name in names:
-        info, n = results.dataset(name), results.run["counts"].get(name, 0)
+        info, n = results.dataset(name), scored_images(results, name)
         kind = {Role.OOD: "classes", Role.POOL: "classes", Role.UNIT_TEST: "tests", Role.SHIFT: "shifts"}.get(
             info.role, ""
         )
-        detail = f"{n} images" + (f", {len(info.class_names)} {kind}" if kind and info.class_names else "")
+        detail = f"{n} {'test ' if info.role is Role.POOL else ''}images" + (
+            f", {len(info.class_names)} {kind}" if kind and info.class_names else ""
+        )
         detail += _right_and_wrong(lookup, info)
         sets.append({"name": name, "detail": detail, "columns": sum(c.dataset == name for c in columns)})
     rows = [{"detector": name, "cells": [column.cells[position[name]] for column in columns]} for name in detectors]

@@ -11,7 +11,7 @@ from oodlit.results.plots.labels import pretty
 from oodlit.results.plots.plot import Plot
 from oodlit.results.plots.select import chosen_detectors, chosen_set
 from oodlit.results.pools import levels
-from oodlit.results.published.cood import LEVELS, kappa_of, published_curves, quantile_curves
+from oodlit.results.published.cood import LEVELS, kappa_of, of_imagenet21k, published_curves, quantile_curves
 from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
 
@@ -69,7 +69,7 @@ def severity_curve(
         whole=False,
         bands=bands,
         ticks=tuple((place, f"s{level}") for level, place in enumerate(x)),
-        bottom=math.floor(20 * min(shown, default=0.0)) / 20,
+        bottom=math.floor(10 * min(shown, default=0.0)) / 10,
     )
 
 
@@ -89,10 +89,8 @@ def published_bands(
 
 
 def comparable(info: DatasetInfo) -> bool:
-    """Whether a pool is one of ImageNet-21k for the 1000 classes of ImageNet-1k: its classes begin with a wnid."""
-    return info.id_classes == 1000 and all(
-        name[:1] == "n" and name[1:9].isdigit() and name[9:10] in ("", " ") for name in info.class_names
-    )
+    """Whether a pool is like the published one: of ImageNet-21k, for the 1000 classes of ImageNet-1k."""
+    return info.id_classes == 1000 and of_imagenet21k(info.class_names)
 
 
 def detector_kappa(results: RunResults, detector: str) -> str | None:

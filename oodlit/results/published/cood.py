@@ -12,6 +12,7 @@ ImageNet-21k, 1000 a level.
 import bisect
 import csv
 import gzip
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import resources
@@ -187,6 +188,16 @@ _KAPPAS: tuple[tuple[str, str, dict[str, tuple[Any, Any]]], ...] = (
     ("MCDropout", "mcd_entropy", {"passes": (30, 30), "measure": ("entropy", "entropy")}),
 )
 """Class, confidence function, and settings that make it one: the value, and the default where it is not named."""
+
+
+def of_imagenet21k(class_names: Sequence[str]) -> bool:
+    """Whether classes are those of an ImageNet-21k pool: each name begins with a wnid.
+
+    Example:
+        >>> of_imagenet21k(["n02512053 fish", "n12433081"]), of_imagenet21k(["fish"])
+        (True, False)
+    """
+    return bool(class_names) and all(re.fullmatch(r"n\d{8}( .*)?", name) for name in class_names)
 
 
 @cache
