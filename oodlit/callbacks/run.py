@@ -209,7 +209,7 @@ class Run:
             **run_record(self.trainer, self.module, self.datamodule, self.choice),
             "not_applicable": self.choice.not_applicable | self.scoring.failed,
             "fit_notes": {name: list(d.notes) for name, d in self.detectors.items() if d.notes},
-            "confidences": self._confidences() if self._pools() else {},
+            **({"confidences": self._confidences()} if self._pools() else {}),
             "findings": [finding._asdict() for finding in (*self.choice.findings, *self._failures())],
         }
 

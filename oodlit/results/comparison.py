@@ -64,6 +64,11 @@ def compare(
     results.check_detectors(detector, *names)
     if detector in names or not names:
         raise InvalidArgumentError(f"compare: {detector!r} with {list(names)}; two different detectors are needed")
+    if any(info.name == dataset and info.role is Role.POOL for info in results.datasets):
+        raise InvalidArgumentError(
+            f"compare: {dataset!r} is a pool, and its levels hold other classes for each detector: nothing can be"
+            " paired; see results.levels and results.severities"
+        )
     rows = results.table[(results.table["ood_class"] != "") & (results.table["metric"] == metric)]
     rows = rows[rows["dataset"].isin([info.name for info in results.datasets if info.role is Role.OOD])]
     if rows.empty:

@@ -10,7 +10,8 @@ from oodlit.roles import Role
 
 MEAN, POOLED = "mean_", "pooled_"
 PREFIXES = {
-    MEAN: "of a set with OOD classes: mean of the values of its classes, each class counting the same (headline)",
+    MEAN: "of a set with OOD classes: mean of the values of its classes, each class counting the same (headline);"
+    " of a pool: mean of its levels",
     POOLED: "of a set with OOD classes: all its images together, whatever their class",
 }
 _SETS = {

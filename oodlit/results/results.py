@@ -231,7 +231,8 @@ class Results(RunResults):
             metric: Name of a metric with values per class; None = the FPR.
 
         Returns:
-            One row per class in the data set's order, one column per detector, and `n` images.
+            One row per class in the data set's order, one column per detector, and `n` images; of a pool one row per
+            level, without `n`.
 
         Raises:
             UnknownNameError: The data set or metric is not in the table.

@@ -64,13 +64,15 @@ def per_class(results: RunResults, dataset: str, metric: str | None = None) -> p
         raise UnknownNameError.of(f"metric per class of {dataset!r}", metric, map(str, rows["metric"].unique()))
     rows = rows[rows["metric"] == metric]
     wide = rows.pivot(index="ood_class", columns="detector", values="value")
-    order = [name for name in info.class_names if name in wide.index]
+    names = rows["ood_class"].unique().tolist() if info.role is Role.POOL else info.class_names  # levels of a pool
+    order = [name for name in names if name in wide.index]
     counts = rows.drop_duplicates("ood_class").set_index("ood_class")
     n = counts["n_ood"] if info.role in UNKNOWN_CLASSES else counts["n_id"]
     wide = wide.reindex(index=pd.Index(order, name="ood_class"))
     wide = wide[[name for name in (MODEL, *results.detectors) if name in wide.columns]]
     wide.columns.name = None
-    wide.insert(0, "n", n.reindex(order).astype("int64"))
+    if info.role is not Role.POOL:  # where every detector has classes of its own
+        wide.insert(0, "n", n.reindex(order).astype("int64"))
     return wide
 
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from PIL import Image
 
 from oodlit import Results, Role
 from oodlit.datamodules import OODDataModule, ShardSource, severity_pool
@@ -25,6 +27,7 @@ from tests.callbacks.support import make_module, make_streams, run
 from tests.callbacks.test_processes import start
 from tests.callbacks.test_unfinished import BrokenLate
 
+PAGE = Path(__file__).parents[2] / "docs" / "severity.md"
 pytestmark = pytest.mark.filterwarnings("ignore:.*values are undefined")
 
 
@@ -235,10 +238,31 @@ def test_a_list_splits_the_pool(results, tmp_path):
         "1 images that the split of 'pool' lists were not among its images",
     ]
     assert found.run["pools"]["pool"]["split"] == "as listed in split.csv"
-    with pytest.raises(InvalidArgumentError, match=r"of different pools.*estimation images: .*images and their split"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"of different pools.*\(test images: 188 and 187; images and their split: "
+    ):
         levels_of_runs({"by key": results, "listed": found}, "pool")
     with pytest.raises(InvalidArgumentError, match=r"test_share=0\.5 and split='split\.csv'; give one of them"):
         severity_pool(plain, test_share=0.5, split="split.csv")
+
+
+@pytest.mark.filterwarnings("ignore:the classifier gets")
+def test_code_of_the_page_on_severity_runs(tmp_path, monkeypatch, capsys):
+    rng = np.random.default_rng(0)
+    monkeypatch.chdir(tmp_path)
+    for folder in ("val/cat", "val/dog", "pool/ant", "pool/bee", "pool/elk"):
+        (tmp_path / "photos" / folder).mkdir(parents=True)
+        for i in range(20):
+            pixels = rng.integers(0, 255, (8, 8, 3), dtype=np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "photos" / folder / f"{i}.png")
+    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 2
+    namespace: dict[str, object] = {"__name__": "severity"}
+    for body in blocks:
+        exec(compile(body, "severity.md", "exec"), namespace)
+    printed = capsys.readouterr().out
+    assert "[2, 0, 1] [1.0, 0.75, 0.0]" in printed
+    assert "exp(score)" in printed
 
 
 def test_levels_of_several_runs_stand_side_by_side(results):
@@ -302,6 +326,17 @@ def test_two_classes_of_one_name():
     names = ("a", "b", "c", "d", "e", "f", "a")
     with pytest.raises(InvalidArgumentError, match="'pool': two classes are called 'a'; rename one"):
         Stream("pool", Role.OOD, MemorySource(samples(num_classes=7)), names)
+
+
+def test_levels_in_the_other_views(results):
+    wide = results.per_class("pool", "auroc")
+    assert wide.index.tolist() == [f"s{i}" for i in range(11)]
+    assert wide.columns.tolist() == ["msp", "energy"]
+    assert wide.loc["s4", "energy"] == results.value("auroc", dataset="pool", detector="energy", ood_class="s4")
+    with pytest.raises(InvalidArgumentError, match="compare: 'pool' is a pool, and its levels hold other classes"):
+        results.compare("msp", "energy", dataset="pool")
+    with pytest.raises(InvalidArgumentError, match=r"only OOD sets can be pooled, not pool \(pool\)"):
+        results.pooled(["pool", "val"])
 
 
 def test_what_is_no_pool(results):
