@@ -78,7 +78,7 @@ def test_severities_and_levels_by_plain_loops(run: tuple[Results, ZeroShotClassi
         with torch.no_grad():
             embedded = network.image_tower(batch).double()
         embedded = embedded / embedded.norm(dim=1, keepdim=True)
-        cosines = (embedded @ (network.classifier.weight.double() / 100).T).numpy()
+        cosines = (embedded @ (network.classifier.weight.detach().double() / 100).T).numpy()
         if name == "cosine":
             return cosines.max(axis=1)
         return np.array([max(math.exp(z) for z in row) / sum(math.exp(z) for z in row) for row in cosines])
