@@ -29,7 +29,7 @@ def build(
     workers: int = 2,
     check: Literal["none", "header", "decode"] = "header",
     max_pixels: int | None = None,
-    exclude: list[Path] | None = None,
+    exclude: Path | None = None,
     split: Path | None = None,
     release: Literal["fall11", "winter21"] = "fall11",
     estimation: int = 150,
@@ -56,7 +56,7 @@ def build(
         shard_size: images per shard
         workers: shards that are written at the same time
         max_pixels: images with more pixels are refused (default: that of decode_image)
-        exclude: for imagenet21k: list of further classes to leave out, a wnid and a reason a line; several as [a, b]
+        exclude: for imagenet21k: text file of further classes to leave out, a wnid and a reason a line
         split: for imagenet21k: published list of files and their part, estimation or test
         release: for imagenet21k: fall11 or winter21
         estimation: for imagenet21k: images per class that estimate its severity
@@ -76,7 +76,7 @@ def build(
     how |= {} if max_pixels is None else {"max_pixels": max_pixels}
     if labels is not None and name != "imagenet_val":
         raise UsageError(f"--labels is for imagenet_val, not for {name!r}")
-    of_pool: dict[str, Any] = {"exclude": tuple(exclude or ()), "split": split, "release": release}
+    of_pool: dict[str, Any] = {"exclude": (exclude,) if exclude else (), "split": split, "release": release}
     of_pool |= {"estimation": estimation, "test": test}
     usual: dict[str, Any] = {"exclude": (), "split": None, "release": "fall11", "estimation": 150, "test": 50}
     if name != "imagenet21k" and of_pool != usual:

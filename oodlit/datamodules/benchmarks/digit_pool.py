@@ -36,7 +36,7 @@ class DigitPoolBenchmark(DigitsData):
     Example:
         >>> data = DigitPoolBenchmark()
         >>> [(stream.name, str(stream.role), len(stream)) for stream in data.streams]
-        [('digits_train', 'train', 432), ('digits_val', 'id', 288), ('digits_pool', 'pool', 4308)]
+        [('digits_train', 'train', 541), ('digits_val', 'id', 360), ('digits_pool', 'pool', 3584)]
     """
 
     def __init__(
