@@ -11,6 +11,7 @@ from oodlit.report.headline import Cell, percent_text
 from oodlit.report.svg import level_curves
 from oodlit.results import DatasetInfo, Results
 from oodlit.results.correlation import level_correlation
+from oodlit.results.info import id_dataset
 from oodlit.results.plots import severity_curve
 from oodlit.results.plots.charts import Line
 from oodlit.results.plots.severity_curve import comparable, detector_kappa
@@ -68,9 +69,9 @@ def hardest_classes(results: RunResults, info: DatasetInfo, detector: str, limit
         rows = severities(results, info.name, detector).iloc[::-1].head(limit)
     except InvalidArgumentError:  # the table and `undefined` tell why
         return pd.DataFrame()
-    own = results.scores[results.scores["dataset"] == info.name]
-    names = dict(enumerate(info.class_names))
-    own = own.assign(ood_class=own["group"].map(names)).sort_values([detector, "key"], ascending=[False, True])
+    places = {info.class_names.index(name): name for name in rows["ood_class"]}
+    own = results.scores[(results.scores["dataset"] == info.name) & results.scores["group"].isin(list(places))]
+    own = own.assign(ood_class=own["group"].map(places)).sort_values([detector, "key"], ascending=[False, True])
     return rows.merge(own.drop_duplicates("ood_class")[["ood_class", "key", "prediction"]], on="ood_class", how="left")
 
 
@@ -121,9 +122,11 @@ def _standings(results: Results, info: DatasetInfo, curves: dict[Any, list[float
 
 def _hardest(results: Results, info: DatasetInfo, detector: str, shot: Callable[[str], str]) -> dict[str, Any]:
     found = hardest_classes(results, info, detector)
+    known = dict(enumerate(id_dataset(results.datasets).class_names))
     items = [
         {
             "name": row["ood_class"],
+            "prediction": known.get(int(row["prediction"]), f"class {row['prediction']}"),
             "shot": shot(str(row["key"])),
             "detail": f"severity {row['severity']:.4g}"
             + ("" if math.isnan(row["standard_error"]) else f" ± {row['standard_error']:.2g}")
