@@ -108,7 +108,11 @@ def test_what_is_kept_and_named(results):
     assert described["test"] == len(kept)
     assert described["test"] + described["estimation"] == results.run["counts"]["pool"] == len(samples())
     assert described["split"] == "test share 0.4 by key"
-    assert results.run["notes"] == [note for note in results.run["notes"] if "'pool'" not in note]
+    estimation, test = (results.severities("pool", "msp")[name] for name in ("n_estimation", "n_test"))
+    assert [note for note in results.run["notes"] if "pool" in note] == [
+        f"pool 'pool': its classes have {estimation.min()} to {estimation.max()} estimation and {test.min()} to"
+        f" {test.max()} test images; a level weighs each by its test images"
+    ]
     standard = results.estimates.query("detector == 'energy'")["standard_error"]
     assert (standard > 0).all()
 
@@ -246,7 +250,7 @@ def test_a_list_splits_the_pool(results, tmp_path):
         severity_pool(plain, test_share=0.5, split="split.csv")
 
 
-@pytest.mark.filterwarnings("ignore:the classifier gets")
+@pytest.mark.filterwarnings("ignore::oodlit.results.finding.FindingWarning")  # of a network without training
 def test_code_of_the_page_on_severity_runs(tmp_path, monkeypatch, capsys):
     rng = np.random.default_rng(0)
     monkeypatch.chdir(tmp_path)

@@ -15,7 +15,7 @@ from oodlit.metrics.settings import Settings
 from oodlit.metrics.threshold import acceptance_threshold
 from oodlit.metrics.undefined import UndefinedMetricWarning
 from oodlit.results.evaluation.mean_intervals import add_mean_intervals
-from oodlit.results.evaluation.pool_levels import add_pool_rows, describe_pools
+from oodlit.results.evaluation.pool_levels import add_pool_rows, describe_pools, unequal_notes
 from oodlit.results.evaluation.scored_sets import ScoredSet, ScoredSets
 from oodlit.results.evaluation.table_rows import Address, Evaluation, TableRows
 from oodlit.results.glossary import MEAN, POOLED, TableMetric, table_metrics
@@ -71,7 +71,7 @@ def evaluate(
             stacklevel=3,
         )
     pools = {} if estimates is None else dict(describe_pools(sets, estimates))
-    return Evaluation(rows.frame(), thresholds, rows.undefined, notes, pools)
+    return Evaluation(rows.frame(), thresholds, rows.undefined, notes + unequal_notes(pools), pools)
 
 
 def _add_values_of_the_classifier(sets: ScoredSets, rows: TableRows, metrics: Iterable[TableMetric]) -> list[str]:

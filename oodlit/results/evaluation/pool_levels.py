@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,11 +123,22 @@ def add_pool_rows(
         rows.add(address, MEAN + metric, mean, n_id=n_id, n_ood=total, rule=rule)
 
 
+def unequal_notes(pools: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """One note per pool whose classes have different numbers of images."""
+    return [
+        f"pool {name!r}: its classes have {entry['fewest_per_class'][0]} to {entry['most_per_class'][0]} estimation and"
+        f" {entry['fewest_per_class'][1]} to {entry['most_per_class'][1]} test images; a level weighs each by its test"
+        " images"
+        for name, entry in pools.items()
+        if entry["fewest_per_class"] != entry["most_per_class"]
+    ]
+
+
 def describe_pools(sets: ScoredSets, estimates: pd.DataFrame) -> Iterator[tuple[str, dict[str, Any]]]:
     """By pool, what identifies it: results that differ in it are of different pools.
 
-    The fingerprint is made of the names of the classes in use, their numbers of images and the keys and parts of these
-    images, whatever their order.
+    Numbers per class are those of estimation and of test images. The fingerprint is made of the names of the classes in
+    use, their numbers of images and the keys and parts of these images, whatever their order.
     """
     for scored in sets.pools:
         info = scored.info
@@ -139,6 +150,7 @@ def describe_pools(sets: ScoredSets, estimates: pd.DataFrame) -> Iterator[tuple[
             for name, n, test, digest in zip(own["ood_class"], own["n_estimation"], tested, own["digest"], strict=True)
             if name in chosen
         ]
+        of_class = [(n, test) for _, n, test, _ in lines]
         yield (
             info.name,
             {
@@ -147,6 +159,8 @@ def describe_pools(sets: ScoredSets, estimates: pd.DataFrame) -> Iterator[tuple[
                 "split": info.split,
                 "estimation": sum(n for _, n, _, _ in lines),
                 "test": sum(test for _, _, test, _ in lines),
+                "fewest_per_class": [min(column) for column in zip(*of_class, strict=True)],
+                "most_per_class": [max(column) for column in zip(*of_class, strict=True)],
                 "fingerprint": hashlib.sha256(repr(sorted(lines)).encode()).hexdigest()[:16],
             },
         )
