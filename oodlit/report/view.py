@@ -119,12 +119,17 @@ def _interval_text(results: Results) -> str:
         if boot
         else "Means over classes have none: the run was made without bootstrap."
     )
+    levels = (
+        " For levels of severity and their mean the classes are the sampling unit: with other classes as hard as these."
+        if any(info.role is Role.POOL for info in results.datasets)
+        else ""
+    )
     return (
         f"Nominal {share_text(results.settings.confidence)}. For shares of images (FPR of one class or of a set without"
         " classes, accuracy, accepted shifted images): Wilson, with the threshold taken as given. For the AUROC of one"
         " class or of a set without classes, and ID-AUROC: Wilson's formula with an effective number of images from"
         f" DeLong's variance. {means} They tell how far the number of images determines a value, not how the detector"
-        " does on other classes."
+        f" does on other classes.{levels}"
     )
 
 
