@@ -11,11 +11,21 @@ from oodlit.errors import DataError
 
 
 class Place(NamedTuple):
-    """Where the bytes of a file lie: all of a file, or a part of a tar."""
+    """Where the bytes of a file lie: all of a file in a folder, or a part of a tar.
+
+    Of millions of files in folders, those of one folder share its path.
+
+    Args:
+        path: The folder or tar.
+        offset: First byte in the tar.
+        size: Their number in the tar; None = all of a file.
+        name: Name of the file in the folder; empty for a tar.
+    """
 
     path: Path
     offset: int = 0
     size: int | None = None
+    name: str = ""
 
     def read(self) -> bytes:
         """The bytes.
@@ -24,11 +34,11 @@ class Place(NamedTuple):
             DataError: They cannot be read, or there are fewer than before.
         """
         try:
-            with self.path.open("rb") as file:
+            with (self.path / self.name).open("rb") as file:
                 file.seek(self.offset)
                 data = file.read() if self.size is None else file.read(self.size)
         except OSError as error:
-            raise DataError(f"{self.path} cannot be read: {error}") from error
+            raise DataError(f"{self.path / self.name} cannot be read: {error}") from error
         if self.size is not None and len(data) < self.size:
             raise DataError(f"{self.path}: truncated at byte {self.offset + len(data)}; fetch it again")
         return data
@@ -105,7 +115,7 @@ def _folder_images(folder: Path) -> Images:
         names = sorted(entry.name for entry in os.scandir(folder))
     except OSError as error:
         raise DataError(f"{folder} cannot be listed: {error}") from error
-    return {name: Place(folder / name) for name in names if is_image(name) and not is_hidden(name)}
+    return {name: Place(folder, name=name) for name in names if is_image(name) and not is_hidden(name)}
 
 
 def _tar_images(tar: Place) -> Images:
