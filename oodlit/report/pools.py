@@ -134,7 +134,7 @@ def _hardest(results: Results, info: DatasetInfo, detector: str, shot: Callable[
         }
         for row in found.to_dict("records")
     ]
-    return {"detector": detector, "items": items}
+    return {"detector": detector, "items": items, "confidence": found["confidence"].iloc[0] if len(found) else ""}
 
 
 def correlation_views(runs: Mapping[str, Results]) -> list[dict[str, Any]]:
