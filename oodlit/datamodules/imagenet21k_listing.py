@@ -83,7 +83,9 @@ def list_imagenet21k(
         images = {wnid: _listed(wnid, parts, there, complete) for wnid, parts in sorted(listed.items())}
         kept = [wnid for wnid in images if wnid in reasons]
         reasons = {wnid: reason for wnid, reason in reasons.items() if wnid not in images}
-        chosen: dict[str, Any] = {"split": Path(split).name, "kept_though_left_out_by_rule": len(kept)}
+        absent = sum(map(len, listed.values())) - sum(map(len, images.values()))
+        chosen: dict[str, Any] = {"split": Path(split).name, "images_missing": absent}
+        chosen["kept_though_left_out_by_rule"] = len(kept)
     else:
         for wnid, list_images in there.items():
             if wnid in reasons:

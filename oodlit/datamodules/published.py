@@ -267,7 +267,8 @@ def _wrong_numbers(description: DatasetDescription, report: Verification) -> Ite
 
 def _stream(description: DatasetDescription, name: str, source: Source, class_names: tuple[str, ...]) -> Stream:
     label_names = imagenet_names() if description.role is Role.SHIFT else ()
-    split = FolderSplit() if description.role is Role.POOL else None
+    release = str(source.info.extra.get("release") or "") if isinstance(source, ShardSource) else ""
+    split = FolderSplit(release) if description.role is Role.POOL else None
     return Stream(name, description.role, source, class_names, description.prepared, label_names, split)
 
 

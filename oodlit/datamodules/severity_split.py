@@ -8,6 +8,7 @@ a share of hashed keys (`part_of`), exact numbers per class once all its keys ar
 import csv
 import io
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
@@ -114,14 +115,20 @@ def _rank(key: str) -> int:
     return key_digest(f"severity\0{key}")
 
 
+@dataclass(frozen=True)
 class FolderSplit:
     """The part of an image is the first folder of its key: how pools with a fixed split are packed.
 
+    Args:
+        release: Of the images that were packed, for the record; empty = unknown.
+
     Example:
-        >>> split = FolderSplit()
+        >>> split = FolderSplit("fall11")
         >>> split("test/n02512053/1%2Ejpg"), split("n02512053/1%2Ejpg"), str(split)
-        (<Part.TEST: 'test'>, None, 'as packed')
+        (<Part.TEST: 'test'>, None, 'as packed from fall11')
     """
+
+    release: str = ""
 
     def __call__(self, key: str) -> Part | None:
         """The part of the image with this key within its set; None = it is used for neither."""
@@ -130,4 +137,4 @@ class FolderSplit:
 
     def __str__(self) -> str:
         """As results describe it."""
-        return "as packed"
+        return f"as packed from {self.release}" if self.release else "as packed"

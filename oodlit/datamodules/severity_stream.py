@@ -101,8 +101,9 @@ def severity_pool(
             " an OOD set with classes is needed"
         )
     parts: PoolSplit | FolderSplit = PoolSplit(TEST_SHARE if test_share is None else test_share)
-    if getattr(getattr(stream.source, "info", None), "role", None) is Role.POOL and test_share is None:
-        parts = FolderSplit()  # packed with a fixed split
+    info = getattr(stream.source, "info", None)
+    if info is not None and info.role is Role.POOL and test_share is None:  # packed with a fixed split
+        parts = FolderSplit(str(info.extra.get("release") or ""))
     if split is not None:
         parts = PoolSplit(parts=read_split(split), source=Path(split).name)
     _check_parts(stream, parts)
