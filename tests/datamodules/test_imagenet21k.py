@@ -1,4 +1,4 @@
-"""ImageNet-21k as a pool: which classes and images, from folders and tars; SEVERITY facts recomputed from the lists."""
+"""ImageNet-21k as a pool: which classes and images, from folders and tars; published counts recomputed from the lists."""
 
 import io
 import shutil

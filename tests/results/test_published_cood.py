@@ -63,6 +63,8 @@ def test_own_matrix_is_pinned_and_that_of_the_paper_is_another() -> None:
     own = rank_correlation(table("softmax"))
     np.testing.assert_allclose(own, spearmanr(table("softmax")).statistic, rtol=0, atol=1e-12)
     assert [round(float(value), 4) for value in own[0]] == FIRST_ROW
+    assert [round(float(value), 4) for value in own[10]] == LAST_ROW
+    assert round(float(own.sum()), 6) == 107.244975
     printed = np.array(cood.printed_rank_correlation())
     assert (printed == printed.T).all()
     assert (np.diag(printed) == 1).all()
@@ -72,6 +74,7 @@ def test_own_matrix_is_pinned_and_that_of_the_paper_is_another() -> None:
 
 
 FIRST_ROW = [1.0, 0.9627, 0.9175, 0.8673, 0.8328, 0.8098, 0.7904, 0.7655, 0.735, 0.6741, 0.4735]
+LAST_ROW = [0.4735, 0.5455, 0.6083, 0.6764, 0.7233, 0.7598, 0.7917, 0.8245, 0.8561, 0.9073, 1.0]
 
 
 @pytest.mark.parametrize("kappa", cood.kappas())
