@@ -1,4 +1,4 @@
-"""ImageNet-21k as a pool: which classes and images, from folders and tars; published counts recomputed from the lists."""
+"""ImageNet-21k as a pool: its classes and images, from folders and tars; known counts, from the shipped lists."""
 
 import io
 import shutil
