@@ -10,6 +10,8 @@ from oodlit import _lazy
 if TYPE_CHECKING:
     from oodlit.metrics.settings import Settings as Settings
     from oodlit.results.comparison import compare as compare
+    from oodlit.results.correlation import level_correlation as level_correlation
+    from oodlit.results.correlation import rank_correlation as rank_correlation
     from oodlit.results.finding import Finding as Finding
     from oodlit.results.finding import FindingWarning as FindingWarning
     from oodlit.results.info import DatasetInfo as DatasetInfo
