@@ -22,7 +22,7 @@ def lazy_exports(package: str) -> tuple[Callable[[str], object], Callable[[], li
     Example:
         >>> __getattr__, __dir__, __all__ = lazy_exports("oodlit")
         >>> __all__
-        ['Head', 'OODModule', 'Outputs', 'Results', 'Role']
+        ['Gate', 'Head', 'OODModule', 'Outputs', 'Results', 'Role']
     """
     homes = _homes(package)
 

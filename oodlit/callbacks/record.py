@@ -13,6 +13,7 @@ from oodlit._lightning import pl
 from oodlit._version import __version__
 from oodlit.backbones.description import shown
 from oodlit.backbones.published import published_as
+from oodlit.backbones.recipe import recipe_of
 from oodlit.callbacks.choice import Choice
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors.contract.saving import detector_to_config
@@ -38,6 +39,9 @@ def run_record(trainer: pl.Trainer, module: OODModule, datamodule: OODDataModule
             "head": " + ".join(module.head_layers),
             "head_problem": facts.head_problem,
             "transform": shown(choice.transform),
+            "transform_recipe": recipe_of(choice.transform),
+            "arguments": module.arguments,
+            "input_shape": list(choice.images.shape[1:]),
             "published_as": published_as(module.network, choice.transform),
         },
         "detector_settings": {name: detector_to_config(detector) for name, detector in detectors.items()},

@@ -1,0 +1,105 @@
+"""How a transform is made, as plain values: what a service needs to make it again."""
+
+import enum
+from collections.abc import Callable
+from importlib import import_module
+from inspect import signature
+from types import FunctionType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oodlit.backbones.description import describe
+from oodlit.errors import InvalidArgumentError
+
+LIBRARIES = frozenset({"torchvision", "timm"})
+"""Packages whose classes are made again from a record; of others only functions are, which are not called for that."""
+_LARGEST_TENSOR = 64
+
+
+def recipe_of(transform: object) -> Any:
+    """A transform as plain values that `made_from` understands; None where it cannot be made from such.
+
+    Steps of torchvision and timm are told by the arguments of their constructors, functions by their dotted path.
+    Whether the recipe is right is tried: what it makes must have the description of the transform.
+
+    Example:
+        >>> from torchvision.transforms import CenterCrop, Compose, ToTensor
+        >>> made_from(recipe_of(Compose([CenterCrop(4), ToTensor()])))
+        Compose(
+            CenterCrop(size=(4, 4))
+            ToTensor()
+        )
+        >>> recipe_of(lambda image: image) is None
+        True
+    """
+    if transform is None:
+        return None
+    try:
+        recipe = _written(transform)
+        return recipe if describe(made_from(recipe)) == describe(transform) else None
+    except Exception:  # classes fail in their own ways when they are made from their attributes
+        return None
+
+
+def made_from(recipe: Any) -> Any:
+    """What a recipe describes.
+
+    Raises:
+        InvalidArgumentError: It names what cannot be imported, or a class outside `LIBRARIES`.
+    """
+    if isinstance(recipe, list):
+        return [made_from(part) for part in recipe]
+    if not isinstance(recipe, dict):
+        return recipe
+    kind, value = next(iter(recipe.items()))
+    if kind in _MAKERS:
+        return _MAKERS[kind](value)
+    if value.partition(".")[0] not in LIBRARIES:
+        raise InvalidArgumentError(
+            f"recipe of a transform: {value!r}; only classes of {' and '.join(sorted(LIBRARIES))} are made from it"
+        )
+    made = _located(value)
+    return made(recipe["value"]) if kind == "enum" else made(**{n: made_from(v) for n, v in recipe["with"].items()})
+
+
+def _written(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        parts = [_written(part) for part in value]
+        return parts if isinstance(value, list) else {"tuple": parts}
+    if isinstance(value, Tensor) and value.dtype == torch.float32 and value.numel() <= _LARGEST_TENSOR:
+        return {"tensor": value.tolist()}
+    if isinstance(value, enum.Enum):
+        return {"enum": _path(type(value)), "value": value.value}
+    if isinstance(value, FunctionType):
+        return {"function": _path(value)}
+    if isinstance(value, torch.dtype):
+        return {"dtype": str(value).removeprefix("torch.")}
+    if isinstance(value, str | int | float | None):
+        return value
+    arguments = {name: _written(getattr(value, name)) for name in signature(type(value)).parameters}
+    return {"class": _path(type(value)), "with": arguments}
+
+
+def _path(value: Callable[..., Any] | type) -> str:
+    path = f"{value.__module__}.{value.__qualname__}"
+    if _located(path) is not value or value.__module__ == "__main__":
+        raise InvalidArgumentError(f"{path} is not found where its name says")
+    return path
+
+
+def _located(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError) as error:
+        raise InvalidArgumentError(f"recipe of a transform: {path!r} cannot be imported: {error}") from error
+
+
+_MAKERS: dict[str, Callable[[Any], Any]] = {
+    "tuple": lambda parts: tuple(made_from(part) for part in parts),
+    "tensor": torch.tensor,
+    "dtype": lambda name: getattr(torch, name),
+    "function": _located,
+}
