@@ -217,7 +217,7 @@ class OODModule(pl.LightningModule):
             plan: Which further outputs and hidden layers.
         """
         fields = _fields(batch)
-        if len(fields["image"]) == 0:  # every sample of the batch was skipped
+        if fields["image"].shape[0] == 0:  # every sample of the batch was skipped
             return self._reader.empty(self.device)
         made = self._reader.read(fields["image"], plan.hidden_layers)
         return Outputs(

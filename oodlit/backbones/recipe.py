@@ -68,16 +68,11 @@ def _written(value: Any) -> Any:
     if isinstance(value, list | tuple):
         parts = [_written(part) for part in value]
         return parts if isinstance(value, list) else {"tuple": parts}
-    if isinstance(value, Tensor) and value.dtype == torch.float32 and value.numel() <= _LARGEST_TENSOR:
-        return {"tensor": value.tolist()}
-    if isinstance(value, enum.Enum):
-        return {"enum": _path(type(value)), "value": value.value}
-    if isinstance(value, FunctionType):
-        return {"function": _path(value)}
-    if isinstance(value, torch.dtype):
-        return {"dtype": str(value).removeprefix("torch.")}
     if isinstance(value, str | int | float | None):
         return value
+    for kind, told in _TOLD.items():
+        if isinstance(value, kind):
+            return told(value)
     arguments = {name: _written(getattr(value, name)) for name in signature(type(value)).parameters}
     return {"class": _path(type(value)), "with": arguments}
 
@@ -97,6 +92,18 @@ def _located(path: str) -> Any:
         raise InvalidArgumentError(f"recipe of a transform: {path!r} cannot be imported: {error}") from error
 
 
+def _written_tensor(value: Tensor) -> dict[str, Any]:
+    if value.dtype != torch.float32 or value.numel() > _LARGEST_TENSOR:
+        raise InvalidArgumentError(f"a tensor of {value.numel()} values in {value.dtype} is not written down")
+    return {"tensor": value.tolist()}
+
+
+_TOLD: dict[type, Callable[[Any], Any]] = {
+    Tensor: _written_tensor,
+    enum.Enum: lambda value: {"enum": _path(type(value)), "value": value.value},
+    FunctionType: lambda value: {"function": _path(value)},
+    torch.dtype: lambda value: {"dtype": str(value).removeprefix("torch.")},
+}
 _MAKERS: dict[str, Callable[[Any], Any]] = {
     "tuple": lambda parts: tuple(made_from(part) for part in parts),
     "tensor": torch.tensor,

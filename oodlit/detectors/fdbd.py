@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from oodlit.checks import is_traced
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.formulas.softmax import gaps
@@ -62,7 +63,9 @@ class FDBD(Detector):
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
         below, lowest = gaps(outputs), torch.finfo(outputs.require("logits").dtype).min
-        if len(outputs) and float(below.amin()) <= lowest:  # a masked class, with a logit of minus infinity
+        if is_traced() or (
+            len(outputs) and float(below.amin()) <= lowest
+        ):  # a masked class, with a logit of minus infinity
             below = below.where(below > lowest, torch.zeros_like(below))
         distances = -(below * self.inverse_distances[outputs.predictions]).sum(dim=1)
         norms: Tensor = torch.linalg.vector_norm(outputs.require("features").double() - self.mean, dim=1)

@@ -1,7 +1,9 @@
 """A gate as one program of `torch.export`: network, detector and threshold in a file that needs no oodlit."""
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -54,22 +56,32 @@ def export_program(module: OODModule, detector: Detector, threshold: Threshold, 
         raise RequirementError(f"Gate.export: the run was made in precision {record.precision!r}; 32-true is needed")
     example = torch.linspace(-1, 1, 3).view(3, *[1] * len(record.backbone["input_shape"]))
     example = example.expand(3, *record.backbone["input_shape"]).clone().to(module.device)
-    program: Any
-    try:
-        with torch.no_grad():
+    with _quiet(), torch.no_grad():
+        try:
             program = torch.export.export(
                 _Program(module, detector, threshold.cut).eval(),
                 (example,),
-                dynamic_shapes=({0: torch.export.Dim("batch", min=1)},),
+                dynamic_shapes=({0: torch.export.Dim("batch")},),
                 strict=False,
             )
-    except Exception as error:  # torch.export fails with many types of its own
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise RequirementError(
-            f"Gate.export: {detector!r} on {module.name} cannot be exported ({type(error).__name__}: {reason});"
-            " use gate.save"
-        ) from error
+        except Exception as error:  # torch.export fails with many types of its own
+            reason = (str(error).splitlines() or [""])[0]
+            raise RequirementError(
+                f"Gate.export: {detector!r} on {module.name} cannot be traced for batches of any size and any values"
+                f" ({type(error).__name__}: {reason:.100}); use gate.save"
+            ) from error
     with temporary_file(file) as temporary:
         with temporary.open("wb") as opened:
             torch.export.save(program, opened)
         temporary.replace(file)
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the graphs that torch logs where a trace ends; the error says which detector it was."""
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.ERROR))
+    try:
+        yield
+    finally:
+        logging.disable(before)

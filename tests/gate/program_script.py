@@ -1,0 +1,21 @@
+"""Exported gates in a process that has no oodlit: each over the same images, one by one and together."""
+
+import json
+import sys
+from pathlib import Path
+
+sys.modules["oodlit"] = None  # type: ignore[assignment]  # whoever imports it fails
+
+import torch
+
+folder = Path(sys.argv[1])
+images = torch.load(folder / "images.pt")
+found = {}
+for file in sorted(folder.glob("*.pt2")):
+    program = torch.export.load(file).module()
+    with torch.no_grad():
+        whole = program(images)
+        alone = program(images[:1])
+    found[file.stem] = {name: value.tolist() for name, value in whole.items()}
+    found[file.stem]["alone"] = alone["score"].item()
+sys.stdout.write(json.dumps(found))
