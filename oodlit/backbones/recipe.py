@@ -13,8 +13,8 @@ from torch import Tensor
 from oodlit.backbones.description import describe
 from oodlit.errors import InvalidArgumentError
 
-LIBRARIES = frozenset({"torchvision", "timm"})
-"""Packages whose classes are made again from a record; of others only functions are, which are not called for that."""
+TRANSFORMS = ("torchvision.transforms.", "timm.data.transforms.")
+"""Modules whose classes are made again from a record. Functions can lie anywhere: they are not called for that."""
 _LARGEST_TENSOR = 64
 
 
@@ -47,7 +47,7 @@ def made_from(recipe: Any) -> Any:
     """What a recipe describes.
 
     Raises:
-        InvalidArgumentError: It names what cannot be imported, or a class outside `LIBRARIES`.
+        InvalidArgumentError: It names what cannot be imported, or a class outside `TRANSFORMS`.
     """
     if isinstance(recipe, list):
         return [made_from(part) for part in recipe]
@@ -56,11 +56,9 @@ def made_from(recipe: Any) -> Any:
     kind, value = next(iter(recipe.items()))
     if kind in _MAKERS:
         return _MAKERS[kind](value)
-    if value.partition(".")[0] not in LIBRARIES:
-        raise InvalidArgumentError(
-            f"recipe of a transform: {value!r}; only classes of {' and '.join(sorted(LIBRARIES))} are made from it"
-        )
-    made = _located(value)
+    made = _located(value) if value.startswith(TRANSFORMS) else None
+    if not isinstance(made, type):
+        raise InvalidArgumentError(f"recipe of a transform: {value!r} is no class of {' or '.join(TRANSFORMS)}")
     return made(recipe["value"]) if kind == "enum" else made(**{n: made_from(v) for n, v in recipe["with"].items()})
 
 

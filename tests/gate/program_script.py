@@ -4,10 +4,9 @@ import json
 import sys
 from pathlib import Path
 
-sys.modules["oodlit"] = None  # type: ignore[assignment]  # whoever imports it fails
-
 import torch
 
+sys.modules["oodlit"] = None  # type: ignore[assignment]  # whoever imports it from here on fails
 folder = Path(sys.argv[1])
 images = torch.load(folder / "images.pt")
 found = {}

@@ -1,6 +1,7 @@
 """A service in a process of its own: a gate for every detector of a run, over every image, beside the run's scores.
 
-Called with the folder of the run, the folder of the shards, a file of weights and a folder for exported programs.
+Called with the folder of the run, the folder of the shards, a file of weights, a folder for exported programs, and
+the names of the detectors that are exported.
 """
 
 import json
@@ -13,21 +14,22 @@ import torch
 from oodlit import Gate, Results, Role
 from oodlit.cli.demos.network import SmallNetwork
 from oodlit.datamodules import DigitsBenchmark
+from oodlit.datamodules.benchmarks.digits import digits_transform
 from oodlit.errors import RequirementError
 
 SAVED = ("mahalanobis", "odin", "mc_dropout", "rank_feat", "lard", "knn")
 
 
-def main(run: Path, shards: Path, weights: Path, programs: Path) -> None:
+def main(run: Path, shards: Path, weights: Path, programs: Path, exported: list[str]) -> None:
     network = SmallNetwork(7)
     network.load_state_dict(torch.load(weights, weights_only=True))
     results = Results.load(run)
     tested = results.scores[results.scores["dataset"] != next(i.name for i in results.datasets if i.role is Role.TRAIN)]
     keys = tested["key"].tolist()
-    data = DigitsBenchmark(shards)
+    data = DigitsBenchmark(shards, per_test=4)
     images = data.read_images(keys)
     pictures = [images[key] for key in keys]
-    tensors = torch.stack([data.transform(picture) for picture in pictures[::29]])
+    tensors = torch.stack([digits_transform()(picture) for picture in pictures[::29]])
     torch.save(tensors, programs / "images.pt")
     report: dict[str, dict[str, object]] = {}
     for name in results.detectors:
@@ -49,6 +51,8 @@ def main(run: Path, shards: Path, weights: Path, programs: Path) -> None:
             gate.save(programs / f"saved-{name}")
             again = Gate.load(programs / f"saved-{name}", model=SmallNetwork(7))
             report[name]["saved"] = again(pictures[:70], keys=keys[:70]) == gate(pictures[:70], keys=keys[:70])
+        if name not in exported:
+            continue
         try:
             gate.export(programs / f"{name}.pt2")
             told = gate(tensors)
@@ -64,4 +68,4 @@ def main(run: Path, shards: Path, weights: Path, programs: Path) -> None:
 
 
 if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:]))
+    main(*map(Path, sys.argv[1:5]), sys.argv[5:])

@@ -12,6 +12,7 @@ from oodlit import OODModule
 from oodlit.callbacks import OODDetection
 from oodlit.datamodules import DigitsBenchmark, OODDataModule
 from oodlit.detectors import Detector
+from oodlit.metrics import UndefinedMetricWarning
 from oodlit.results import FindingWarning
 
 
@@ -32,11 +33,16 @@ class TinyNetwork(nn.Module):
         return logits
 
 
-def digits(root: Path, *, streams: Sequence[str] = ("digits_train", "digits_val", "digits_near")) -> OODDataModule:
+def digits(
+    root: Path,
+    *,
+    streams: Sequence[str] = ("digits_train", "digits_val", "digits_near"),
+    max_images: int | None = None,
+) -> OODDataModule:
     """The digits, of some streams."""
     data = DigitsBenchmark(root, per_test=2)
     chosen = [stream for stream in data.streams if stream.name in streams]
-    return OODDataModule(chosen, transform=data.transform, batch_size=64)
+    return OODDataModule(chosen, transform=data.transform, batch_size=64, max_images=max_images)
 
 
 def run(module: OODModule, data: OODDataModule, detectors: Sequence[Detector], folder: Path) -> None:
@@ -46,5 +52,6 @@ def run(module: OODModule, data: OODDataModule, detectors: Sequence[Detector], f
         accelerator="cpu", callbacks=[detection], logger=False, enable_progress_bar=False, enable_model_summary=False
     )
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FindingWarning)  # nobody has trained the network
+        for kind in (FindingWarning, UndefinedMetricWarning):  # nobody has trained the network
+            warnings.simplefilter("ignore", kind)
         trainer.predict(module, data, return_predictions=False)
