@@ -12,6 +12,7 @@ NEEDED = (
     "oodlit/results/published/timm_accuracy.csv",
     "oodlit/testing/__init__.py",
     "oodlit/detectors/__init__.py",
+    "oodlit_pytest.py",
 )
 FORBIDDEN = ("tests/", "docs/", "benchmarks/", "examples/", "shared/")
 
@@ -36,6 +37,8 @@ def main(folder: str) -> int:
     found = problems(names)
     if not any("oodlit = oodlit.cli.main:main" in text for text in entry_points):
         found.append("missing: the command oodlit")
+    if not any("oodlit = oodlit_pytest" in text for text in entry_points):
+        found.append("missing: the plugin of pytest")
     print("\n".join(found) or f"{wheels[0].name}: {len(names)} files, as it should be")
     return int(bool(found))
 

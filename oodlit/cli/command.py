@@ -91,6 +91,7 @@ def _read(words: Sequence[str], parameters: _Parameters, *, configured: bool) ->
     options = {name for name, p in parameters.items() if not _is_position(p)}
     flags = {"print_config", *(name for name in options if parameters[name].annotation is bool)}
     known = {*options, "debug", *(("config", "print_config") if configured else ())}
+    repeatable = {name for name in options if list in map(get_origin, get_args(parameters[name].annotation))}
     given: dict[str, Any] = {}
     in_place: list[str] = []
     rest = list(words)
@@ -100,6 +101,8 @@ def _read(words: Sequence[str], parameters: _Parameters, *, configured: bool) ->
             in_place.append(word)
             continue
         name, equals, text = word.lstrip("-").partition("=")
+        option, dot, rest_of_name = name.partition(".")
+        name = option.replace("-", "_") + dot + rest_of_name  # --fail-if is --fail_if
         option = _option(name, known)
         if not equals and option in flags:
             text = "true"
@@ -111,7 +114,8 @@ def _read(words: Sequence[str], parameters: _Parameters, *, configured: bool) ->
         written = _of_file(Path(text)) if option == "config" else {name: _of_text(text) if nested else text}
         for key, value in written.items():
             _option(key, known - {"config"})
-            given = _put(given, key.removesuffix("+").split("."), value, more=key.endswith("+"))
+            more = key.endswith("+") or (key in repeatable and option != "config")
+            given = _put(given, key.removesuffix("+").split("."), value, more=more)
     for parameter in (p for p in parameters.values() if _is_position(p) and in_place):
         if get_origin(parameter.annotation) is list:
             given[parameter.name], in_place = in_place, []

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
     from oodlit.results.finding import Finding as Finding
     from oodlit.results.finding import FindingWarning as FindingWarning
     from oodlit.results.info import DatasetInfo as DatasetInfo
+    from oodlit.results.limits import Crossing as Crossing
+    from oodlit.results.limits import Limit as Limit
+    from oodlit.results.limits import crossings as crossings
     from oodlit.results.results import Results as Results
     from oodlit.results.results import UnfinishedRunWarning as UnfinishedRunWarning
     from oodlit.results.run_results import RunResults as RunResults
