@@ -91,7 +91,7 @@ def _read(words: Sequence[str], parameters: _Parameters, *, configured: bool) ->
     options = {name for name, p in parameters.items() if not _is_position(p)}
     flags = {"print_config", *(name for name in options if parameters[name].annotation is bool)}
     known = {*options, "debug", *(("config", "print_config") if configured else ())}
-    repeatable = {name for name in options if list in map(get_origin, get_args(parameters[name].annotation))}
+    repeatable = {name for name in options if _is_list(parameters[name].annotation)}
     given: dict[str, Any] = {}
     in_place: list[str] = []
     rest = list(words)
@@ -124,6 +124,11 @@ def _read(words: Sequence[str], parameters: _Parameters, *, configured: bool) ->
     if in_place:
         raise UsageError(f"one word too many: {in_place[0]}")
     return {name: value for name, value in given.items() if value is not None and name != "debug"}
+
+
+def _is_list(kind: Any) -> bool:
+    """Whether an option takes a list of plain values: every time it is given, the list becomes longer."""
+    return any(get_origin(member) is list for member in get_args(kind))
 
 
 def _option(name: str, known: Collection[str]) -> str:

@@ -5,7 +5,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,30 +18,11 @@ from oodlit.gate.inputs import ImageLike, batches_of
 from oodlit.gate.monitor import Monitor
 from oodlit.gate.network import load_module, precision_context
 from oodlit.gate.threshold import Threshold
+from oodlit.gate.verdict import Verdict
 from oodlit.module import OODModule
 from oodlit.outputs import Outputs
 from oodlit.plan import RunPlan
 from oodlit.shares import ShareLike
-
-
-class Verdict(NamedTuple):
-    """What a gate says of one image.
-
-    Args:
-        accepted: Whether the image is one that the classifier should answer for.
-        score: Of the detector; higher = more in-distribution.
-        threshold: From this score on images are accepted.
-        class_index: The predicted class; None without classifier.
-        class_name: Its name; "" where the run knows none.
-        probability: Largest softmax probability; NaN without classifier.
-    """
-
-    accepted: bool
-    score: float
-    threshold: float
-    class_index: int | None
-    class_name: str
-    probability: float
 
 
 class Gate:

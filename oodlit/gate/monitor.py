@@ -4,19 +4,28 @@ import math
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol, runtime_checkable
 
 from scipy.special import betaln, xlog1py, xlogy
 
 from oodlit.errors import InvalidArgumentError
+from oodlit.gate.threshold import Threshold
+from oodlit.gate.verdict import Verdict
 from oodlit.metrics.intervals import check_confidence, wilson_interval
-
-if TYPE_CHECKING:
-    from oodlit.gate.gate import Gate, Verdict
 
 
 class RefusalWarning(UserWarning):
     """A gate refuses a share of images that the ID set does not predict."""
+
+
+@runtime_checkable
+class Decides(Protocol):
+    """What a monitor asks: a gate."""
+
+    threshold: Threshold
+
+    def __call__(self, images: Any, *, keys: Sequence[str] | None = None) -> list[Verdict]:
+        """One verdict for each image."""
 
 
 def running_interval(successes: int, total: int, *, confidence: float = 0.95) -> tuple[float, float]:
@@ -86,14 +95,14 @@ class Monitor:
         refused 31 of 500 images: 6.2 % [3.8 %, 9.6 %]; the ID set predicts 5.1 % [3.5 %, 7.4 %]
     """
 
-    def __init__(self, gate: "Gate", *, confidence: float | None = None) -> None:
+    def __init__(self, gate: Decides, *, confidence: float | None = None) -> None:
         self.gate = gate
         self.confidence = check_confidence(gate.threshold.confidence if confidence is None else confidence)
         self._lock = threading.Lock()
         self.num_images = self.num_refused = 0
         self._was_outside = False
 
-    def __call__(self, images: Any, *, keys: Sequence[str] | None = None) -> "list[Verdict]":
+    def __call__(self, images: Any, *, keys: Sequence[str] | None = None) -> list[Verdict]:
         """The verdicts of the gate, which are counted."""
         verdicts = self.gate(images, keys=keys)
         self.count(verdict.accepted for verdict in verdicts)
