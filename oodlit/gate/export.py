@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from oodlit.atomic import temporary_file
+from oodlit.atomic import fsync, temporary_file
 from oodlit.detectors import Detector
 from oodlit.errors import RequirementError
 from oodlit.gate.folder import GateRecord
@@ -73,6 +73,7 @@ def export_program(module: OODModule, detector: Detector, threshold: Threshold, 
     with temporary_file(file) as temporary:
         with temporary.open("wb") as opened:
             torch.export.save(program, opened)
+        fsync(temporary)
         temporary.replace(file)
 
 

@@ -2,7 +2,6 @@
 
 import math
 import os
-import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,13 +9,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from oodlit.backbones.facts import place_of
 from oodlit.detectors import Detector, FitOrigin
 from oodlit.errors import NonFiniteScoreError
 from oodlit.gate.export import export_program
 from oodlit.gate.folder import GateRecord, load_gate, load_run, save_gate
 from oodlit.gate.inputs import ImageLike, batches_of
 from oodlit.gate.monitor import Monitor
-from oodlit.gate.network import load_module, precision_context
+from oodlit.gate.network import load_module, lock_of, precision_context
 from oodlit.gate.threshold import Threshold
 from oodlit.gate.verdict import Verdict
 from oodlit.module import OODModule
@@ -28,14 +28,15 @@ from oodlit.shares import ShareLike
 class Gate:
     """One detector of a run with its network, transform and threshold: images in, verdicts out.
 
-    Made by `Gate.load`. Calls from several threads are allowed: pictures are decoded side by side, and they take turns
-    with the network. An image gets the same verdict alone and among others.
+    Made by `Gate.load`. Calls from several threads are allowed, also of several gates around one network: pictures are
+    decoded side by side, and they take turns with the network. The network is used as it is given, in eval mode, and
+    nothing else may run it meanwhile. An image gets the same verdict alone and among others.
 
     Args:
         module: The network with its transform.
         detector: Fitted on it.
         record: What else is known.
-        device: Where it computes, such as "cuda:0".
+        device: Where it computes, such as "cuda:0"; None (default) = where the network is.
 
     Example:
         >>> gate = Gate.load("oodlit-demo", detector="mahalanobis", model=network)  # doctest: +SKIP
@@ -44,9 +45,11 @@ class Gate:
     """
 
     def __init__(
-        self, module: OODModule, detector: Detector, record: GateRecord, *, device: str | torch.device = "cpu"
+        self, module: OODModule, detector: Detector, record: GateRecord, *, device: str | torch.device | None = None
     ) -> None:
-        self.module, self.detector, self.record = module.to(device), detector, record
+        # Lightning knows the device of a module that it has moved itself.
+        self.module = module.to(place_of(module.network)[0] if device is None else device)
+        self.detector, self.record = detector, record
         self.threshold: Threshold = record.threshold
         self._precision = precision_context(record.precision)
         self._plan = RunPlan(
@@ -54,7 +57,7 @@ class Gate:
             extra_outputs=detector.required_needs & {"images", "hidden", "model"},
             hidden_layers=detector.required_layers,
         )
-        self._lock = threading.Lock()
+        self._lock = lock_of(module.network)
 
     @classmethod
     def load(
@@ -67,7 +70,7 @@ class Gate:
         tpr: ShareLike | None = None,
         fpr: ShareLike | None = None,
         dataset: str | None = None,
-        device: str | torch.device = "cpu",
+        device: str | torch.device | None = None,
     ) -> "Gate":
         """A gate from the folder of a run, or from one that `save` wrote.
 
@@ -83,7 +86,7 @@ class Gate:
             tpr: Share of ID images that is accepted at least. None: that of the run.
             fpr: In place of `tpr`: share of the images of `dataset` that is accepted at most.
             dataset: An OOD set or unit tests of the run, for `fpr`.
-            device: Where the gate computes.
+            device: Where the gate computes; None (default) = where the network is.
 
         Raises:
             FingerprintError: Weights, head or transform are not those that the detector was fitted with.

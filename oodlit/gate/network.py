@@ -1,10 +1,12 @@
 """The network of a run, made again from its record or taken from the user, and seen to be the same."""
 
 import copy
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 import yaml  # type: ignore[import-untyped]
@@ -18,6 +20,7 @@ from oodlit.errors import InvalidArgumentError, OodlitError
 from oodlit.module import OODModule
 
 _AUTOCAST = {"32-true": None, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
+_LOCKS: WeakKeyDictionary[nn.Module, threading.Lock] = WeakKeyDictionary()
 _GIVE = "give the network: Gate.load(..., model=network), an nn.Module or OODModule with the weights of the run"
 
 
@@ -32,7 +35,7 @@ def load_module(
     """The network of a record with its transform, in eval mode; a module of its own around what the user gives.
 
     Args:
-        record: What is known of the backbone of a run, see `callbacks.record`; with "config" and "seed", if there are.
+        record: What is known of the backbone of a run, see `callbacks.record`; and "config", if there is one.
         model: The network, or the dotted path of what makes it; None makes it again.
         transform: That of the run, where the record does not say how it is made.
         weights: A file of weights in place of those that the network has; None: it has them.
@@ -43,8 +46,7 @@ def load_module(
         FingerprintError: Weights, head or transform are not those of the run.
     """
     module = _module(record, model, weights, source)
-    recipe = record.get("transform_recipe")
-    module.transform = transform or (module.transform if recipe is None else made_from(recipe))
+    module.transform = next((t for t in (transform, _transform_of(record), module.transform) if t is not None), None)
     if module.transform is None and record["transform"] != "None":
         raise InvalidArgumentError(
             f"{source}: how its transform is made cannot be told from the record ({record['transform']:.80}); give it:"
@@ -54,6 +56,11 @@ def load_module(
     origin = FitOrigin(record["fingerprint"], record["width"], record["num_classes"])
     origin.check(module, source=f"the detector of {source}")
     return module
+
+
+def lock_of(network: nn.Module) -> threading.Lock:
+    """The lock of a network, one for all gates around it: what they read of a pass is kept by hooks in the network."""
+    return _LOCKS.setdefault(network, threading.Lock())
 
 
 def precision_context(precision: str) -> Callable[[torch.device], AbstractContextManager[Any]]:
@@ -109,6 +116,19 @@ def _of_configuration(record: Mapping[str, Any], source: Path) -> tuple[nn.Modul
     except OodlitError as error:
         raise InvalidArgumentError(f"{source}: its network cannot be made again: {error}; {_GIVE}") from error
     return (made.network, made.transform) if isinstance(made, OODModule) else (made, None)
+
+
+def _transform_of(record: Mapping[str, Any]) -> Callable[..., Any] | None:
+    """The transform that a record describes, or the configuration of the data; None if neither does."""
+    if record.get("transform_recipe") is not None:
+        made: Callable[..., Any] = made_from(record["transform_recipe"])
+        return made
+    described = (_configuration(record).get("data", {}).get("init_args") or {}).get("transform")
+    if described is None:
+        return None
+    search_current_folder()
+    transform: Callable[..., Any] = make(plan(described, Callable[..., Any], "data.transform"))
+    return transform
 
 
 @contextmanager

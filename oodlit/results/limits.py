@@ -90,7 +90,7 @@ class Limit:
     def __str__(self) -> str:
         """As it is written."""
         place = "/".join(filter(None, (self.dataset, self.ood_class)))
-        return f"{self.detector}: {self.metric}{f' on {place}' if place else ''} {self.sign} {self.number:g}"
+        return f"{self.detector}: {self.metric}{f' on {place}' if place else ''} {self.sign} {self.number:.12g}"
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class Crossing:
         place = "/".join(filter(None, (row["dataset"], row["ood_class"])))
         ends = f" [{row['ci_low']:.4g}, {row['ci_high']:.4g}]" if math.isfinite(row["ci_low"]) else ""
         text = f"{row['detector']}: {row['metric']} on {place} is {row['value']:.4g}{ends}, limit {self.limit.sign}"
-        text += f" {self.limit.number:g}"
+        text += f" {self.limit.number:.12g}"
         if self.classes:
             text += f"; {', '.join(self.classes)}"
         if self.keys:

@@ -10,7 +10,7 @@ from torch import nn
 
 from oodlit import OODModule
 from oodlit.callbacks import OODDetection
-from oodlit.datamodules import DigitsBenchmark, OODDataModule
+from oodlit.datamodules import DigitsBenchmark, OODDataModule, Stream
 from oodlit.detectors import Detector
 from oodlit.metrics import UndefinedMetricWarning
 from oodlit.results import FindingWarning
@@ -43,6 +43,11 @@ def digits(
     data = DigitsBenchmark(root, per_test=2)
     chosen = [stream for stream in data.streams if stream.name in streams]
     return OODDataModule(chosen, transform=data.transform, batch_size=64, max_images=max_images)
+
+
+def stream(root: Path, name: str) -> Stream:
+    """One stream of the digits."""
+    return DigitsBenchmark(root, per_test=2).stream(name)
 
 
 def run(module: OODModule, data: OODDataModule, detectors: Sequence[Detector], folder: Path) -> None:

@@ -119,13 +119,14 @@ def test_the_network_that_is_given_stays_as_it_is(folder: Path) -> None:
     assert module.transform is None
 
 
-def test_threads_take_turns(gate: Gate, pictures: dict[str, Image.Image]) -> None:
-    images = list(pictures.values())[:8]
-    expected = [gate(image) for image in images]
+def test_threads_take_turns_with_one_network(folder: Path, pictures: dict[str, Image.Image]) -> None:
+    network, images = TinyNetwork(), list(pictures.values())[:8]
+    gates = [Gate.load(folder, detector=name, model=network) for name in ("msp", "mahalanobis")] * 4
+    expected = [gate(image) for gate, image in zip(gates, images, strict=True)]
     found: list[list[bool]] = [[] for _ in images]
 
     def ask(number: int) -> None:
-        found[number] = [gate(images[number]) == expected[number] for _ in range(6)]
+        found[number] = [gates[number](images[number]) == expected[number] for _ in range(6)]
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(len(images))]
     for thread in threads:

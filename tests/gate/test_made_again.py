@@ -43,6 +43,31 @@ class Network(nn.Module):
         return self.head(self.features(images))
 """
 
+TRANSFORM = """
+from torchvision.transforms import ToTensor
+
+class Halved:
+    def __init__(self, by: float):
+        self.by, self.to_tensor = by, ToTensor()
+
+    def __call__(self, image):
+        return self.to_tensor(image) / self.by
+"""
+CONFIG_OF_TRANSFORM = """
+backbone: tests.gate.support.TinyNetwork
+data:
+  class_path: OODDataModule
+  init_args:
+    streams:
+      - {class_path: tests.gate.support.stream, init_args: {root: shards, name: digits_val}}
+      - {class_path: tests.gate.support.stream, init_args: {root: shards, name: digits_near}}
+    transform: {class_path: made_again_transform.Halved, init_args: {by: 2.0}}
+    max_images: 20
+detectors: [MSP]
+accelerator: cpu
+out: results
+"""
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> OODDataModule:
@@ -116,3 +141,14 @@ def test_a_run_of_before_is_said(data: OODDataModule, tmp_path: Path) -> None:
     (tmp_path / "run" / "run.json").write_text(json.dumps(record))
     with pytest.raises(DataError, match=r"does not say 'input_shape' of the backbone, .* evaluate again"):
         Gate.load(tmp_path / "run")
+
+
+def test_a_transform_of_the_configuration_is_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    Path("made_again_transform.py").write_text(TRANSFORM)
+    Path("run.yaml").write_text(CONFIG_OF_TRANSFORM)
+    assert main(["evaluate", "--config", "run.yaml"]) == 0, capsys.readouterr().err
+    assert repr(Gate.load("results").module.transform).startswith("<made_again_transform.Halved")
