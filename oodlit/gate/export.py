@@ -1,8 +1,9 @@
 """A gate as one program of `torch.export`: network, detector and threshold in a file that needs no oodlit."""
 
+import contextlib
+import io
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -77,12 +78,13 @@ def export_program(module: OODModule, detector: Detector, threshold: Threshold, 
         temporary.replace(file)
 
 
-@contextmanager
+@contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the graphs that torch logs where a trace ends; the error says which detector it was."""
+    """Without the graphs that torch logs and prints where a trace ends; the error says which detector it was."""
     before = logging.root.manager.disable
     logging.disable(max(before, logging.ERROR))
     try:
-        yield
+        with contextlib.redirect_stderr(io.StringIO()):
+            yield
     finally:
         logging.disable(before)

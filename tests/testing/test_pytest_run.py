@@ -9,10 +9,14 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from oodlit import Results, Role
+from oodlit import Results, Role, datamodules, detectors
 from oodlit.results import DatasetInfo
+from oodlit.testing import pytest_run
 
 pytest_plugins = ["pytester"]
+# A run of pytest within this one forgets what it imports: what is there before stays, and classes are the same ones.
+LOADED = (pytest_run, datamodules.DigitsBenchmark, datamodules.MemorySource, detectors.MSP)
+pd.DataFrame({"a": [1]}).to_parquet()  # pandas and pyarrow register types at the first file, and once only
 PLUGIN = () if any(e.value == "oodlit_pytest" for e in entry_points(group="pytest11")) else ("-p", "oodlit_pytest")
 
 
@@ -130,6 +134,22 @@ def test_a_model_is_run_within_a_test(pytester: pytest.Pytester) -> None:
         """
     )
     pytester.runpytest(*PLUGIN).assert_outcomes(passed=1)
+
+
+def test_asserts_of_the_package_may_be_rewritten(pytester: pytest.Pytester) -> None:
+    """As pytest does with every package that an installed plugin comes with."""
+    pytester.makeconftest("import pytest\npytest.register_assert_rewrite('oodlit')\n")
+    pytester.makepyfile(
+        """
+        import oodlit.metrics
+
+        def test_names_are_found():
+            assert type(oodlit.__loader__).__name__ == "AssertionRewritingHook"
+            assert "Gate" in oodlit.__all__ and oodlit.Results.__name__ == "Results"
+        """
+    )
+    done = pytester.runpytest_subprocess("-p", "no:jaxtyping", "-p", "no:hypothesispytest")
+    done.assert_outcomes(passed=1)
 
 
 def test_the_module_stands_outside_of_the_package() -> None:
