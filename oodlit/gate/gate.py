@@ -30,7 +30,8 @@ class Gate:
 
     Made by `Gate.load`. Calls from several threads are allowed, also of several gates around one network: pictures are
     decoded side by side, and they take turns with the network. The network is used as it is given, in eval mode, and
-    nothing else may run it meanwhile. An image gets the same verdict alone and among others.
+    nothing else may run it meanwhile. An image gets the same decision alone and among others, and the same score up to
+    rounding.
 
     Args:
         module: The network with its transform.

@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
@@ -50,13 +51,12 @@ def stream(root: Path, name: str) -> Stream:
     return DigitsBenchmark(root, per_test=2).stream(name)
 
 
-def run(module: OODModule, data: OODDataModule, detectors: Sequence[Detector], folder: Path) -> None:
+def run(module: OODModule, data: OODDataModule, detectors: Sequence[Detector], folder: Path, **trainer: Any) -> None:
     """Evaluate into a folder."""
     detection = OODDetection(detectors, output_dir=folder, num_thumbnails=0)
-    trainer = pl.Trainer(
-        accelerator="cpu", callbacks=[detection], logger=False, enable_progress_bar=False, enable_model_summary=False
-    )
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    runner = pl.Trainer(accelerator="cpu", callbacks=[detection], **quiet, **trainer)
     with warnings.catch_warnings():
         for kind in (FindingWarning, UndefinedMetricWarning):  # nobody has trained the network
             warnings.simplefilter("ignore", kind)
-        trainer.predict(module, data, return_predictions=False)
+        runner.predict(module, data, return_predictions=False)

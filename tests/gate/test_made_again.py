@@ -1,18 +1,21 @@
 """Networks and transforms that the record of a run can make again: a gate then needs the folder alone."""
 
 import json
+import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 import timm
 import torch
 
-from oodlit import Gate, OODModule
+from oodlit import Gate, OODModule, Results
 from oodlit.cli.main import main
 from oodlit.datamodules import OODDataModule
-from oodlit.detectors import MSP
-from oodlit.errors import DataError, FingerprintError, InvalidArgumentError
-from tests.gate.support import digits, run
+from oodlit.detectors import KNN, MSP
+from oodlit.errors import DataError, FingerprintError, InvalidArgumentError, RequirementError
+from oodlit.gate.network import precision_context
+from tests.gate.support import TinyNetwork, digits, run
 
 CONFIG = """
 backbone:
@@ -152,3 +155,29 @@ def test_a_transform_of_the_configuration_is_made_again(
     Path("run.yaml").write_text(CONFIG_OF_TRANSFORM)
     assert main(["evaluate", "--config", "run.yaml"]) == 0, capsys.readouterr().err
     assert repr(Gate.load("results").module.transform).startswith("<made_again_transform.Halved")
+
+
+def test_a_network_without_classifier(data: OODDataModule, tmp_path: Path) -> None:
+    network = TinyNetwork().features
+    module = OODModule(network, transform=data.transform, features_only=True)
+    run(module, data, [KNN(k=2)], tmp_path / "run")
+    (verdict,) = Gate.load(tmp_path / "run", model=network)(torch.zeros(3, 8, 8))
+    assert (verdict.class_index, verdict.class_name) == (None, "")
+    assert math.isnan(verdict.probability)
+    assert isinstance(verdict.accepted, bool)
+
+
+def test_a_run_in_half_precision_is_repeated_in_it(data: OODDataModule, tmp_path: Path) -> None:
+    module = OODModule("tests.gate.support.TinyNetwork", transform=data.transform)
+    run(module, data, [MSP()], tmp_path / "run", precision="bf16-mixed")
+    gate = Gate.load(tmp_path / "run")
+    rows = Results.load(tmp_path / "run").scores.set_index("key")["msp"]
+    images = data.read_images(rows.index)
+    found = [verdict.score for verdict in gate([images[key] for key in rows.index])]
+    assert found == pytest.approx(rows.tolist(), rel=0.01)
+    gate._precision = precision_context("32-true")
+    full = [verdict.score for verdict in gate([images[key] for key in rows.index])]
+    errors = np.abs(np.array([found, full]) - rows.to_numpy()).max(axis=1)
+    assert errors[0] < errors[1] / 2
+    with pytest.raises(RequirementError, match="precision 'bf16-mixed'; 32-true is needed"):
+        gate.export(tmp_path / "gate.pt2")
