@@ -6,15 +6,20 @@ from pathlib import Path
 
 import torch
 
-sys.modules["oodlit"] = None  # type: ignore[assignment]  # whoever imports it from here on fails
-folder = Path(sys.argv[1])
-images = torch.load(folder / "images.pt")
-found = {}
-for file in sorted(folder.glob("*.pt2")):
-    program = torch.export.load(file).module()
-    with torch.no_grad():
-        whole = program(images)
-        alone = program(images[:1])
-    found[file.stem] = {name: value.tolist() for name, value in whole.items()}
-    found[file.stem]["alone"] = alone["score"].item()
-sys.stdout.write(json.dumps(found))
+
+def main(folder: Path) -> None:
+    sys.modules["oodlit"] = None  # type: ignore[assignment]  # whoever imports it from here on fails
+    images = torch.load(folder / "images.pt")
+    found = {}
+    for file in sorted(folder.glob("*.pt2")):
+        program = torch.export.load(file).module()
+        with torch.no_grad():
+            whole = program(images)
+            alone = program(images[:1])
+        found[file.stem] = {name: value.tolist() for name, value in whole.items()}
+        found[file.stem]["alone"] = alone["score"].item()
+    sys.stdout.write(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
