@@ -43,14 +43,14 @@ def test_interval_is_that_of_the_mean_likelihood(successes: int, failures: int, 
 
 
 def test_interval_holds_at_all_times() -> None:
-    """Of 400 services with a true share of 5 %, at most 5 % ever see an interval without it (and some chance more)."""
+    """Of 150 services with a true share of 5 %, at most 5 % ever see an interval without it (and some chance more)."""
     rng = np.random.default_rng(0)
     missed = 0
-    for _ in range(400):
+    for _ in range(150):
         counts = (rng.random(1000) < 0.05).cumsum()
-        ends = [running_interval(int(counts[n]), n + 1) for n in range(9, 1000, 45)]
+        ends = [running_interval(int(counts[n]), n + 1) for n in range(9, 1000, 90)]
         missed += any(not low <= 0.05 <= high for low, high in ends)
-    assert missed <= 400 * 0.05 + 3 * math.sqrt(400 * 0.05 * 0.95)
+    assert missed <= 150 * 0.05 + 3 * math.sqrt(150 * 0.05 * 0.95)
 
 
 def test_a_share_as_predicted_is_silent_and_another_one_is_said_once() -> None:
