@@ -39,9 +39,10 @@ ALLOWED = {
     "objects": ROOMS | {"report", "objects"},
     "callbacks": ROOMS | {"report"},
     "testing": ROOMS | {"testing"},
+    "gate": (ROOMS - {"callbacks"}) | {"cli", "gate"},  # of cli: from a configuration to a network
     "cli": ROOMS | {"report", "testing", "objects", "cli"},
     "__main__": {"cli"},
-    "__init__": BASE | {"module", "results"},
+    "__init__": BASE | {"gate", "module", "results"},
 }
 """What each room may import, at the top of a file, inside a function, or for type checkers alone."""
 

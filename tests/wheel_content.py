@@ -29,6 +29,7 @@ NEEDED = (
     "oodlit/detectors/__init__.py",
     "oodlit/objects/page.html",
     "oodlit/objects/published/fmiyc_osod.csv",
+    "oodlit_pytest.py",
 )
 FORBIDDEN = ("tests/", "docs/", "benchmarks/", "examples/", "shared/")
 
@@ -53,6 +54,8 @@ def main(folder: str) -> int:
     found = problems(names)
     if not any("oodlit = oodlit.cli.main:main" in text for text in entry_points):
         found.append("missing: the command oodlit")
+    if not any("oodlit = oodlit_pytest" in text for text in entry_points):
+        found.append("missing: the plugin of pytest")
     print("\n".join(found) or f"{wheels[0].name}: {len(names)} files, as it should be")
     return int(bool(found))
 

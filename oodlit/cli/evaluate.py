@@ -33,9 +33,10 @@ def evaluate(
     tpr: float = 0.95,
     rule: Literal["attained", "interpolated"] = "attained",
     strict: bool = False,
+    fail_if: list[str] | None = None,
     seed: int = 0,
     resolved_config: str = "",
-) -> None:
+) -> int:
     """Score a backbone with detectors on data sets.
 
     Data is streamed through the backbone once; results and one HTML page are written. Classes are given as
@@ -60,6 +61,8 @@ def evaluate(
         tpr: share of ID images that the threshold keeps
         rule: how the threshold is taken
         strict: stop if a detector does not apply, instead of leaving it out with the reason
+        fail_if: a limit, "DETECTOR: METRIC [on DATASET[/CLASS]] > NUMBER"; can be given several times; the exit code is
+            1 if a value crosses one, see "oodlit guard --help"
         seed: of everything random, such as MC-dropout
         resolved_config: all of the above as YAML; filled in by the command line
     """
@@ -75,7 +78,12 @@ def evaluate(
         both = ", not both; if the detectors stand in the file, add --detectors null"
         raise UsageError("either detectors or --fitted is needed" + (both if fitted is not None else ""))
     from oodlit.cli.console import console, say
-    from oodlit.cli.run import run_evaluation
+    from oodlit.cli.guard import hold
+    from oodlit.cli.run import check_limits, run_evaluation
+    from oodlit.results.limits import Limit
+
+    limits = [Limit.of(text) for text in fail_if or ()]
+    check_limits(limits, data, detectors, fitted, tpr=tpr)
 
     page = run_evaluation(
         backbone,
@@ -98,3 +106,5 @@ def evaluate(
     )
     if page is not None:
         say(f"\nResults: {out}\nReport:  {page}")
+        return hold(out, limits) if limits else 0
+    return 0

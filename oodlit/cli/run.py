@@ -16,9 +16,12 @@ from oodlit.cli.console import progress, status
 from oodlit.cli.outcome import check_folder, is_first_process, print_outcome
 from oodlit.cli.quiet import RunProgress, quiet
 from oodlit.datamodules import OODDataModule
-from oodlit.detectors import Detector
+from oodlit.detectors import Detector, load
+from oodlit.detectors.contract.fitting import name_detectors
 from oodlit.errors import InvalidArgumentError
 from oodlit.module import OODModule
+from oodlit.results import Settings
+from oodlit.results.limits import Limit
 
 
 def predict_and_print(
@@ -128,6 +131,26 @@ def run_evaluation(
         console=console,
         **evaluation,
     )
+
+
+def check_limits(
+    limits: Sequence[Limit],
+    data: OODDataModule,
+    detectors: Sequence[Detector] | None,
+    fitted: Path | None,
+    *,
+    tpr: float,
+) -> None:
+    """Refuse limits on what a run cannot have, before it begins.
+
+    Raises:
+        UnknownNameError: No such detector, metric or data set.
+    """
+    if not limits:
+        return
+    chosen = load(fitted)[0] if detectors is None and fitted is not None else name_detectors(detectors or [])
+    for limit in limits:
+        limit.check_names(chosen, [stream.name for stream in data.streams], Settings(tpr=tpr))
 
 
 def _module(backbone: str | nn.Module, *, head: str | None, weights: str | None, seed: int) -> OODModule:

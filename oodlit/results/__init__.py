@@ -15,6 +15,9 @@ if TYPE_CHECKING:
     from oodlit.results.finding import Finding as Finding
     from oodlit.results.finding import FindingWarning as FindingWarning
     from oodlit.results.info import DatasetInfo as DatasetInfo
+    from oodlit.results.limits import Crossing as Crossing
+    from oodlit.results.limits import Limit as Limit
+    from oodlit.results.limits import crossings as crossings
     from oodlit.results.pools import check_same_pool as check_same_pool
     from oodlit.results.pools import levels_of_runs as levels_of_runs
     from oodlit.results.results import Results as Results
