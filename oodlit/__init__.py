@@ -9,6 +9,7 @@ from oodlit import _lazy
 from oodlit._version import __version__ as __version__
 
 if TYPE_CHECKING:
+    from oodlit.gate.gate import Gate as Gate
     from oodlit.module import OODModule as OODModule
     from oodlit.outputs import Head as Head
     from oodlit.outputs import Outputs as Outputs

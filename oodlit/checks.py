@@ -224,6 +224,14 @@ def plain_mode() -> Iterator[None]:
         yield
 
 
+def is_traced() -> bool:
+    """Whether `torch.export` traces this: no value of a tensor may decide what is done then.
+
+    Refinements of rare rows, and checks of values, are left out of what is traced.
+    """
+    return torch.compiler.is_compiling()
+
+
 def all_finite(value: Tensor) -> bool:
     """Whether all values are finite; waits for the device.
 

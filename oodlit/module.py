@@ -87,6 +87,15 @@ class OODModule(pl.LightningModule):
         self._reader = Reader(
             self.network, self.name, head=head, output=output, features_only=features_only, channel_axis=channel_axis
         )
+        self.arguments: dict[str, Any] = {
+            "backbone": backbone if isinstance(backbone, str) else None,
+            "weights": None if weights is None else str(weights),
+            "head": head,
+            "output": output,
+            "features_only": features_only,
+            "channel_axis": None if channel_axis is None else dict(channel_axis),
+        }
+        """How it was made, as plain values; a network that was given stands for itself, as None."""
         self._weights_hash = WeightsHash(self.network)
         self._examined = False
         self._example: Tensor | None = None
@@ -206,8 +215,17 @@ class OODModule(pl.LightningModule):
             batch_idx: Position of the batch; never used as identity.
             dataloader_idx: Position of the stream.
         """
-        fields, plan = _fields(batch), self._plan
-        if len(fields["image"]) == 0:  # every sample of the batch was skipped
+        return replace(self.outputs(batch, self._plan), backbone=self._backbone())
+
+    def outputs(self, batch: Any, plan: RunPlan) -> Outputs:
+        """Outputs of one batch, with what a plan asks for beside logits and features.
+
+        Args:
+            batch: See `predict_step`.
+            plan: Which further outputs and hidden layers.
+        """
+        fields = _fields(batch)
+        if fields["image"].shape[0] == 0:  # every sample of the batch was skipped
             return self._reader.empty(self.device)
         made = self._reader.read(fields["image"], plan.hidden_layers)
         return Outputs(
@@ -219,7 +237,6 @@ class OODModule(pl.LightningModule):
             images=fields["image"] if "images" in plan.extra_outputs else None,
             hidden=made.hidden,
             model=self if "model" in plan.extra_outputs else None,
-            backbone=self._backbone(),
         )
 
     @torch.no_grad()

@@ -215,11 +215,11 @@ class Outputs:
                     " integers of shape (batch,) are needed"
                 )
             object.__setattr__(self, name, value.long())
-        sizes = {n: len(v) for n in _PER_IMAGE if (v := getattr(self, n)) is not None}
-        sizes |= {f"hidden[{n!r}]": len(v) for n, v in (self.hidden or {}).items()}
+        sizes = {n: _size(v) for n in _PER_IMAGE if (v := getattr(self, n)) is not None}
+        sizes |= {f"hidden[{n!r}]": _size(v) for n, v in (self.hidden or {}).items()}
         if not {"logits", "features"} & sizes.keys():
             raise InvalidArgumentError("Outputs: neither logits nor features are given; at least one is needed")
-        if len(set(sizes.values())) > 1:
+        if any(size != next(iter(sizes.values())) for size in sizes.values()):
             raise InvalidArgumentError(f"Outputs: fields differ in their number of images: {sizes}")
         for name, tensor in self._fields():
             self._versions[name] = version_of(tensor)
@@ -384,6 +384,11 @@ def unit(vectors: Float[Tensor, "batch features"]) -> Float[Tensor, "batch featu
     scaled = vectors / largest.where(largest > 0, torch.ones_like(largest))
     norm: Tensor = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
     return scaled / norm.where(norm > 0, torch.ones_like(norm))
+
+
+def _size(value: Tensor | Sequence[str]) -> int:
+    """Number of images; of a tensor not by `len`, which `torch.export` would take for a constant."""
+    return value.shape[0] if isinstance(value, Tensor) else len(value)
 
 
 def _check_tensor(name: str, value: object) -> None:

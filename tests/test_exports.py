@@ -15,6 +15,7 @@ PACKAGES = (
     "oodlit.datamodules.generated.unit_tests",
     "oodlit.detectors",
     "oodlit.errors",
+    "oodlit.gate",
     "oodlit.metrics",
     "oodlit.module",
     "oodlit.objects",

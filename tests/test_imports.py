@@ -40,9 +40,10 @@ ALLOWED = {
     "callbacks": ROOMS | {"report"},
     "recorded": ROOMS | {"recorded"},
     "testing": ROOMS | {"testing"},
+    "gate": (ROOMS - {"callbacks"}) | {"cli", "gate"},  # of cli: from a configuration to a network
     "cli": ROOMS | {"report", "recorded", "testing", "objects", "cli"},
     "__main__": {"cli"},
-    "__init__": BASE | {"module", "recorded", "results"},
+    "__init__": BASE | {"gate", "module", "recorded", "results"},
 }
 """What each room may import, at the top of a file, inside a function, or for type checkers alone."""
 

@@ -8,11 +8,18 @@ NEEDED = (
     "oodlit/__init__.py",
     "oodlit/py.typed",
     "oodlit/cli/main.py",
+    "oodlit/datamodules/sets/imagenet21k/WORDNET_LICENSE.txt",
+    "oodlit/datamodules/sets/imagenet21k/is_a.txt.gz",
+    "oodlit/datamodules/sets/imagenet21k/same_or_part.txt",
     "oodlit/datamodules/sets/ninco_classes.csv",
     "oodlit/report/bars.svg",
     "oodlit/report/histogram.svg",
     "oodlit/report/template.html",
+    "oodlit/results/published/COOD_LICENSE.txt",
     "oodlit/results/published/adascale.csv",
+    "oodlit/results/published/cood_curves.csv.gz",
+    "oodlit/results/published/cood_rank_correlation.csv",
+    "oodlit/results/published/cood_settings.csv",
     "oodlit/results/published/mahalanobis_plus_plus.csv",
     "oodlit/results/published/ninco.csv",
     "oodlit/results/published/ninco_first_release.csv",
@@ -22,6 +29,7 @@ NEEDED = (
     "oodlit/detectors/__init__.py",
     "oodlit/objects/page.html",
     "oodlit/objects/published/fmiyc_osod.csv",
+    "oodlit_pytest.py",
 )
 FORBIDDEN = ("tests/", "docs/", "benchmarks/", "examples/", "shared/")
 
@@ -46,6 +54,8 @@ def main(folder: str) -> int:
     found = problems(names)
     if not any("oodlit = oodlit.cli.main:main" in text for text in entry_points):
         found.append("missing: the command oodlit")
+    if not any("oodlit = oodlit_pytest" in text for text in entry_points):
+        found.append("missing: the plugin of pytest")
     print("\n".join(found) or f"{wheels[0].name}: {len(names)} files, as it should be")
     return int(bool(found))
 

@@ -75,7 +75,9 @@ class Heads:
             return None  # the reason is in the problem
         features = torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
         # A view on the tokens of an image would keep all of them alive in whoever keeps the features.
-        return features.clone() if features.untyped_storage().nbytes() > features.nbytes else features
+        is_traced = torch.compiler.is_compiling()  # by torch.export, for which sizes are symbols
+        is_view = not is_traced and features.untyped_storage().nbytes() > features.nbytes
+        return features.clone() if is_view else features
 
     def choose(self, logits: Tensor, kept: dict[str, Any], survey: Callable[[], Sequence[Call]]) -> None:
         """Take the first candidate that gives the model's logits; else keep the likeliest and the reason why not.

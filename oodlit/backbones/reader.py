@@ -100,9 +100,9 @@ class Reader:
         logits: Tensor | None = None
         features: Tensor | None = None
         if self.features_only:
-            features = as_vectors(raw, len(images), self.name)
+            features = as_vectors(raw, images.shape[0], self.name)
         else:
-            logits = self._as_logits(raw, len(images), kept)
+            logits = self._as_logits(raw, images.shape[0], kept)
             is_first = not self._is_checked
             if is_first:
                 self._check_first(logits, kept, images)

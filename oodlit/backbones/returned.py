@@ -56,7 +56,7 @@ def as_logits(raw: Any, batch: int, name: str) -> Tensor:
         raise InvalidArgumentError(
             f"{name}: the network gives {_kind(raw)} instead of logits (batch, classes); {_way_out(raw)}"
         )
-    if len(raw) != batch:
+    if raw.shape[0] != batch:  # `len` would make a constant of it for `torch.export`
         raise InvalidArgumentError(
             f"{name}: the network gives {len(raw)} rows of logits for {batch} images; one per image is needed"
         )
@@ -71,7 +71,7 @@ def as_vectors(raw: Any, batch: int, name: str) -> Tensor:
     """
     if isinstance(raw, Tensor) and raw.ndim > 2 and raw[:1].numel() == raw.shape[1]:
         raw = raw.flatten(1)
-    if not isinstance(raw, Tensor) or raw.ndim != 2 or not raw.dtype.is_floating_point or len(raw) != batch:
+    if not isinstance(raw, Tensor) or raw.ndim != 2 or not raw.dtype.is_floating_point or raw.shape[0] != batch:
         pooled = isinstance(raw, Tensor) and raw.ndim > 2
         way_out = "pool it to one vector per image, for example with global_pool='avg'" if pooled else _way_out(raw)
         raise InvalidArgumentError(

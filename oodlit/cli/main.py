@@ -23,6 +23,7 @@ COMMANDS = {
     "objects report": "oodlit.cli.objects:report",
     "report": "oodlit.cli.report:report",
     "list": "oodlit.cli.listing:listing",
+    "guard": "oodlit.cli.guard:guard",
     "check": "oodlit.cli.check:check",
 }
 """Where the function of each command lives. Its file imports torch and the like within the function alone."""
@@ -36,8 +37,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
     Returns:
         Exit code: 0 = done; 2 = what was asked for cannot be done as it is written (an option, value, name, class or
-        folder, whenever it is noticed); 1 = everything else that fails, and what `check` and `verify` find wrong;
-        130 = interrupted.
+        folder, whenever it is noticed); 1 = everything else that fails, and what `check`, `guard` and `verify` find
+        wrong; 130 = interrupted.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments

@@ -16,11 +16,13 @@ from oodlit.cli.console import progress, status
 from oodlit.cli.outcome import check_folder, is_first_process, print_outcome
 from oodlit.cli.quiet import RunProgress, quiet
 from oodlit.datamodules import OODDataModule
-from oodlit.detectors import Detector
+from oodlit.detectors import Detector, load
+from oodlit.detectors.contract.fitting import name_detectors
 from oodlit.errors import InvalidArgumentError, RunIsCompleteError
 from oodlit.module import OODModule
 from oodlit.recorded.cache import FeatureCache, has_cache, open_cache
-from oodlit.results import Results
+from oodlit.results import Results, Settings
+from oodlit.results.limits import Limit
 
 
 def predict_and_print(
@@ -162,6 +164,26 @@ def run_evaluation(
 def _say(console: Console | None, text: str) -> None:
     if console is not None and is_first_process():
         console.print(Text(text, style="dim"), soft_wrap=True)
+
+
+def check_limits(
+    limits: Sequence[Limit],
+    data: OODDataModule,
+    detectors: Sequence[Detector] | None,
+    fitted: Path | None,
+    *,
+    tpr: float,
+) -> None:
+    """Refuse limits on what a run cannot have, before it begins.
+
+    Raises:
+        UnknownNameError: No such detector, metric or data set.
+    """
+    if not limits:
+        return
+    chosen = load(fitted)[0] if detectors is None and fitted is not None else name_detectors(detectors or [])
+    for limit in limits:
+        limit.check_names(chosen, [stream.name for stream in data.streams], Settings(tpr=tpr))
 
 
 def _module(backbone: str | nn.Module, *, head: str | None, weights: str | None, seed: int) -> OODModule:

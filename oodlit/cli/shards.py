@@ -29,6 +29,11 @@ def build(
     workers: int = 2,
     check: Literal["none", "header", "decode"] = "header",
     max_pixels: int | None = None,
+    exclude: Path | None = None,
+    split: Path | None = None,
+    release: Literal["fall11", "winter21"] = "fall11",
+    estimation: int = 150,
+    test: int = 50,
 ) -> None:
     """Write a folder, archive or file list as shards.
 
@@ -51,11 +56,17 @@ def build(
         shard_size: images per shard
         workers: shards that are written at the same time
         max_pixels: images with more pixels are refused (default: that of decode_image)
+        exclude: for imagenet21k: text file of further classes to leave out, a wnid and a reason a line
+        split: for imagenet21k: published list of files and their part, estimation or test
+        release: for imagenet21k: fall11 or winter21
+        estimation: for imagenet21k: images per class that estimate its severity
+        test: for imagenet21k: test images per class
         check: "header": every image must have a readable header; "decode": all pixels; "none": nothing is looked at
     """
     from oodlit.cli.console import say, status
     from oodlit.datamodules import build_set, descriptions
-    from oodlit.datamodules.published import list_set, read_file_list
+    from oodlit.datamodules.imagenet21k_listing import list_imagenet21k
+    from oodlit.datamodules.published import AnyListing, list_set, read_file_list
     from oodlit.datamodules.shards import build_shards, progress_bar
     from oodlit.errors import UnknownNameError
     from oodlit.roles import Role
@@ -65,6 +76,12 @@ def build(
     how |= {} if max_pixels is None else {"max_pixels": max_pixels}
     if labels is not None and name != "imagenet_val":
         raise UsageError(f"--labels is for imagenet_val, not for {name!r}")
+    of_pool: dict[str, Any] = {"exclude": (exclude,) if exclude else (), "split": split, "release": release}
+    of_pool |= {"estimation": estimation, "test": test}
+    usual: dict[str, Any] = {"exclude": (), "split": None, "release": "fall11", "estimation": 150, "test": 50}
+    if name != "imagenet21k" and of_pool != usual:
+        given = next(option for option, value in of_pool.items() if value != usual[option])
+        raise UsageError(f"--{given} is for imagenet21k, not for {name!r}")
     if description is not None:
         own = {"--role": role, "--class_names": class_names, "--flat": flat or None}
         if extra := [option for option, value in own.items() if value is not None]:
@@ -73,7 +90,12 @@ def build(
             description = _flat_val(labels, any_count=incomplete)
         only = None if file_list is None else read_file_list(file_list)
         with status(f"listing {source}"), _told():
-            known = list_set(description, source, complete=not incomplete, only=only)
+            if name == "imagenet21k":
+                if file_list is not None:
+                    raise UsageError("--file_list is not for imagenet21k; --split takes a list of files and parts")
+                known: AnyListing = list_imagenet21k(source, complete=not incomplete, **of_pool)
+            else:
+                known = list_set(description, source, complete=not incomplete, only=only)
         with progress_bar(f"packing {name}", len(known)) as advance:
             made = build_set(description, known, out, complete=not incomplete, progress=advance, **how)
     else:

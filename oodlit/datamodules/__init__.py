@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from oodlit import _lazy
 
 if TYPE_CHECKING:
+    from oodlit.datamodules.benchmarks.digit_pool import DigitPoolBenchmark as DigitPoolBenchmark
     from oodlit.datamodules.benchmarks.digits import DigitsBenchmark as DigitsBenchmark
     from oodlit.datamodules.benchmarks.imagenet import ImageNetBenchmark as ImageNetBenchmark
     from oodlit.datamodules.benchmarks.photos import PhotosBenchmark as PhotosBenchmark

@@ -12,6 +12,7 @@ from PIL import Image
 from oodlit._lightning import pl
 from oodlit.datamodules.classes import align_streams, as_class_names
 from oodlit.datamodules.decode import Decode, decode_image
+from oodlit.datamodules.generated.unit_test_source import unit_test_stream
 from oodlit.datamodules.loader import OnError, StreamLoader, Transform
 from oodlit.datamodules.pictures import NoPictureError, NoPictureWarning, picture
 from oodlit.datamodules.pipelines.loader import PipelineLoader
@@ -44,6 +45,8 @@ class OODDataModule(pl.LightningDataModule):
             of all streams that know the names of theirs are brought to this order by name.
         max_images: At most so many images of every stream, spread over it: a trial of a run. None (default) = all.
         any_size: True: every image keeps its size, and training images need no label, as for object detectors.
+        unit_tests: Images of each unit test, drawn at the sizes of ID images as a further stream "unit_tests". None
+            (default) = no such stream.
 
     Raises:
         InvalidArgumentError: Two streams share a name, or the number of ID streams is not one.
@@ -74,12 +77,13 @@ class OODDataModule(pl.LightningDataModule):
         class_names: str | Path | Sequence[str] | None = None,
         max_images: int | None = None,
         any_size: bool = False,
+        unit_tests: int | None = None,
     ) -> None:
         """Check names and roles; no data is read."""
         super().__init__()
         # A rank without samples of a stream is legal: it takes part in the collectives with empty states.
         self.allow_zero_length_dataloader_with_multiple_devices = True
-        names = [stream.name for stream in streams]
+        names = [*(stream.name for stream in streams), *(["unit_tests"] if unit_tests is not None else [])]
         if twice := sorted({name for name in names if names.count(name) > 1}):
             raise InvalidArgumentError(f"streams: the name {twice[0]!r} is used more than once; names identify results")
         ids = [stream.name for stream in streams if stream.role is Role.ID]
@@ -90,6 +94,9 @@ class OODDataModule(pl.LightningDataModule):
             )
         if empty := [stream.name for stream in streams if not len(stream)]:
             raise DataError(f"stream {empty[0]!r} holds no samples; a set without images is left out, not scored")
+        if unit_tests is not None:
+            inside = next(stream.source for stream in streams if stream.role is Role.ID)
+            streams = [*streams, unit_test_stream(inside, count=unit_tests, decode=decode)]
         streams, self._class_names = align_streams(streams, as_class_names(class_names))
         in_order = sorted(streams, key=lambda stream: _ORDER.get(stream.role, 2))
         self.streams: tuple[Stream, ...] = tuple(thinned(stream, max_images) for stream in in_order)

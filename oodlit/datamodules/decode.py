@@ -67,7 +67,7 @@ def decode_image(data: bytes, *, max_pixels: int = MAX_PIXELS, reduce_to: int | 
             image.draft(image.mode, (reduce_to, reduce_to))
         try:
             image.load()
-            return _to_rgb(image)
+            return to_rgb(image)
         except DataError:
             raise
         except Exception as error:  # Pillow's readers raise nearly anything on broken files
@@ -167,7 +167,16 @@ def _open(data: bytes, max_pixels: int) -> Image.Image:
     return image
 
 
-def _to_rgb(image: Image.Image) -> Image.Image:
+def to_rgb(image: Image.Image) -> Image.Image:
+    """An image that is decoded already, read as `decode_image` reads it.
+
+    Raises:
+        DataError: Its pixel type has no defined range.
+
+    Example:
+        >>> to_rgb(Image.new("L", (8, 4), 7)).getpixel((0, 0))
+        (7, 7, 7)
+    """
     if image.mode == "RGB":
         return image
     if image.mode in _16_BIT or (image.mode == "I" and image.format in ("PNG", "PPM")):

@@ -7,13 +7,17 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from oodlit.atomic import write_text
 from oodlit.datamodules.decode import MAX_PIXELS
 from oodlit.datamodules.folders import file_source
 from oodlit.datamodules.generated.corruptions import CorruptedListing, CorruptedSource
 from oodlit.datamodules.generated.unit_test_source import UnitTestListing, unit_test_source
-from oodlit.datamodules.sets import IMAGENET_C, UNIT_TEST_SET, descriptions
+from oodlit.datamodules.imagenet21k_listing import PoolListing, list_imagenet21k
+from oodlit.datamodules.sets import IMAGENET21K, IMAGENET_C, UNIT_TEST_SET, descriptions
 from oodlit.datamodules.sets.description import DatasetDescription, differences, select
+from oodlit.datamodules.sets.imagenet21k.classes import exclusions_text
 from oodlit.datamodules.sets.imagenet_classes import class_names as imagenet_names
+from oodlit.datamodules.severity_split import FolderSplit
 from oodlit.datamodules.shards.build import Progress, build_shards
 from oodlit.datamodules.shards.copies import hexdigest
 from oodlit.datamodules.shards.files import open_files
@@ -25,7 +29,10 @@ from oodlit.datamodules.stream import Source, Stream
 from oodlit.errors import DataError
 from oodlit.roles import Role
 
-AnyListing = Listing | UnitTestListing | CorruptedListing
+AnyListing = Listing | UnitTestListing | CorruptedListing | PoolListing
+
+LEFT_OUT = "left_out.txt"
+"""Beside the shards of a pool: classes that are not in it, with reasons."""
 
 
 class UnofficialArchiveWarning(UserWarning):
@@ -62,6 +69,8 @@ def list_set(
         return UnitTestListing(unit_test_source(ShardSource(source)))
     if description is IMAGENET_C and Path(source).is_dir() and holds_shards(Path(source)):
         return _corrupted(ShardSource(source), complete=complete)
+    if description is IMAGENET21K:
+        return list_imagenet21k(source, complete=complete)
     files = open_files(source)
     selection = select(description, files.paths, complete=complete, only=only)
     if description.md5 and Path(source).is_file():
@@ -118,7 +127,9 @@ def build_set(
         facts |= {"seed": source.source.seed, "format": formats, "generated": True}
     if isinstance(source, CorruptedListing):
         facts |= {"seed": source.source.seed, "quality": source.source.quality, "generated": True}
-    return build_shards(
+    if isinstance(source, PoolListing):
+        facts |= source.facts
+    info = build_shards(
         source,
         out,
         name=description.name,
@@ -127,6 +138,9 @@ def build_set(
         extra=facts,
         **options,
     )
+    if isinstance(source, PoolListing):
+        write_text(Path(out) / LEFT_OUT, exclusions_text(source.reasons))
+    return info
 
 
 def set_stream(
@@ -152,6 +166,11 @@ def set_stream(
     """
     name = name or description.name
     if isinstance(location, str | Path) and Path(location).is_dir() and not holds_shards(Path(location)):
+        if description.role is Role.POOL:
+            raise DataError(
+                f"{location}: images of {description.name} are not read from where they lie; pack the pool with"
+                f" `oodlit shards build {description.name} {location} --out FOLDER` first"
+            )
         listing = list_set(description, location, complete=complete, only=only)
         assert isinstance(listing, Listing)  # other listings are made from shards
         folder = Path(location)
@@ -248,7 +267,9 @@ def _wrong_numbers(description: DatasetDescription, report: Verification) -> Ite
 
 def _stream(description: DatasetDescription, name: str, source: Source, class_names: tuple[str, ...]) -> Stream:
     label_names = imagenet_names() if description.role is Role.SHIFT else ()
-    return Stream(name, description.role, source, class_names, description.prepared, label_names)
+    release = str(source.info.extra.get("release") or "") if isinstance(source, ShardSource) else ""
+    split = FolderSplit(release) if description.role is Role.POOL else None
+    return Stream(name, description.role, source, class_names, description.prepared, label_names, split)
 
 
 def holds_shards(folder: Path) -> bool:

@@ -8,6 +8,7 @@ a share of hashed keys (`part_of`), exact numbers per class once all its keys ar
 import csv
 import io
 from collections.abc import Iterable
+from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
@@ -112,3 +113,28 @@ def read_split(path: str | Path) -> dict[str, Part]:
 def _rank(key: str) -> int:
     """64 bits that decide over a key; other ones than those that tell keys apart."""
     return key_digest(f"severity\0{key}")
+
+
+@dataclass(frozen=True)
+class FolderSplit:
+    """The part of an image is the first folder of its key: how pools with a fixed split are packed.
+
+    Args:
+        release: Of the images that were packed, for the record; empty = unknown.
+
+    Example:
+        >>> split = FolderSplit("fall11")
+        >>> split("test/n02512053/1%2Ejpg"), split("n02512053/1%2Ejpg"), str(split)
+        (<Part.TEST: 'test'>, None, 'as packed from fall11')
+    """
+
+    release: str = ""
+
+    def __call__(self, key: str) -> Part | None:
+        """The part of the image with this key within its set; None = it is used for neither."""
+        first = key.partition("/")[0]
+        return Part(first) if first in set(map(str, Part)) else None
+
+    def __str__(self) -> str:
+        """As results describe it."""
+        return f"as packed from {self.release}" if self.release else "as packed"

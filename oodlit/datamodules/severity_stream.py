@@ -7,7 +7,7 @@ from pathlib import Path
 from oodlit.datamodules.folders import folder_stream
 from oodlit.datamodules.keys import unescape_key
 from oodlit.datamodules.published import holds_shards
-from oodlit.datamodules.severity_split import TEST_SHARE, Part, part_of, read_split
+from oodlit.datamodules.severity_split import TEST_SHARE, FolderSplit, Part, part_of, read_split
 from oodlit.datamodules.shards.reader import shard_stream
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Stream
@@ -71,7 +71,8 @@ def severity_pool(
     Args:
         data: A folder of class folders, a folder of shards written with the role "ood", or a stream with that role.
         name: Name of the stream; None (default) = that of the data.
-        test_share: Share of test images, by the hash of their keys. None (default) = 0.25.
+        test_share: Share of test images, by the hash of their keys. None (default) = 0.25, or for shards that were
+            packed as a pool (`oodlit shards build imagenet21k`) the parts that they were packed in.
         split: In place of a share, a list of two columns: file (or key) and part, "estimation" or "test". Images that
             it does not list are not used, and counted in the results.
 
@@ -99,14 +100,17 @@ def severity_pool(
             f"severity_pool: {stream.name!r} has the role {stream.role} and {len(stream.class_names)} classes;"
             " an OOD set with classes is needed"
         )
-    parts = PoolSplit(TEST_SHARE if test_share is None else test_share)
+    parts: PoolSplit | FolderSplit = PoolSplit(TEST_SHARE if test_share is None else test_share)
+    info = getattr(stream.source, "info", None)
+    if info is not None and info.role is Role.POOL and test_share is None:  # packed with a fixed split
+        parts = FolderSplit(str(info.extra.get("release") or ""))
     if split is not None:
         parts = PoolSplit(parts=read_split(split), source=Path(split).name)
     _check_parts(stream, parts)
     return replace(stream, name=name or stream.name, role=Role.POOL, split=parts)
 
 
-def _check_parts(stream: Stream, split: PoolSplit) -> None:
+def _check_parts(stream: Stream, split: PoolSplit | FolderSplit) -> None:
     """Refuse a class without images of a part, where the source knows its keys; a run says it at its end otherwise."""
     keys, groups = getattr(stream.source, "keys", None), getattr(stream.source, "groups", None)
     if isinstance(stream.source, MemorySource):

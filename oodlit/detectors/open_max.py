@@ -107,7 +107,7 @@ class OpenMax(Detector):
         logits = outputs.require("logits").double() - self.offset
         alpha = min(self.alpha, logits.shape[1])
         top, classes = logits.topk(alpha, dim=1)
-        revised, unknown, unmasked = logits, logits.new_zeros(len(logits)), _unmasked(logits)
+        revised, unknown, unmasked = logits, logits.new_zeros(logits.shape[0]), _unmasked(logits)
         for rank in range(alpha):
             label = classes[:, rank]
             distance = torch.linalg.vector_norm(unmasked - self.means[label], dim=1)

@@ -133,8 +133,8 @@ class WeiPer(Detector):
     ) -> tuple[Float[Tensor, "batch bins"], Float[Tensor, "batch bins"], Float[Tensor, " batch"]]:
         """Histogram of the features, of the perturbed logits, and the mean over the copies of the largest softmax."""
         own, of_logits = Bins(self.range, self.bins), Bins(self.range_of_logits, self.bins)
-        counts = features.new_zeros(len(features), self.bins)
-        softmax = features.new_zeros(len(features))
+        counts = features.new_zeros(features.shape[0], self.bins)
+        softmax = features.new_zeros(features.shape[0])
         for z in self._logits(features):
             counts += of_logits.counts(z.flatten(1))
             softmax += z.softmax(dim=2).amax(dim=2).sum(dim=1)

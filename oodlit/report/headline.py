@@ -81,6 +81,10 @@ def headline_columns(results: Results) -> list[Column]:
             label = "mean " if info.class_names else ""
             wanted.append(Column(f"{label}FPR@{tpr}", name, mean + settings.fpr_name, what))
             wanted.append(Column(f"{label}AUROC %", name, f"{mean}auroc", what))
+        elif info.role is Role.POOL:
+            what = "mean over the levels of severity"
+            wanted.append(Column(f"mean FPR@{tpr}", name, MEAN + settings.fpr_name, what))
+            wanted.append(Column("mean AUROC %", name, f"{MEAN}auroc", what))
         elif info.role is Role.UNIT_TEST:
             wanted.append(Column("failed", name, "unit_test_failures", "failed unit tests"))
         elif info.role is Role.SHIFT:
@@ -88,7 +92,7 @@ def headline_columns(results: Results) -> list[Column]:
             wanted.append(Column("accepted %", name, settings.accepted_name, what))
         elif info.role is Role.ID:
             wanted.append(Column("ID-AUROC %", name, "id_auroc", "correct against wrong predictions"))
-    order = {Role.OOD: 0, Role.UNIT_TEST: 1, Role.SHIFT: 2, Role.ID: 3}
+    order = {Role.OOD: 0, Role.POOL: 1, Role.UNIT_TEST: 2, Role.SHIFT: 3, Role.ID: 4}
     wanted.sort(key=lambda column: order[results.dataset(column.dataset).role])
     for column in wanted:
         column.cells = [
@@ -132,6 +136,12 @@ def ranked_detectors(results: Results, columns: Sequence[Column]) -> list[str]:
         return math.isnan(mean), mean, index
 
     return [results.detectors[i] for i in sorted(range(len(results.detectors)), key=rank)]
+
+
+def scored_images(results: Results, dataset: str) -> int:
+    """Number of images behind the values of a data set: of a pool the test images."""
+    pool = (results.run.get("pools") or {}).get(dataset)
+    return int(pool["test"] if pool else results.run["counts"].get(dataset, 0))
 
 
 def partial_text(results: Results) -> str:

@@ -8,6 +8,7 @@ from markupsafe import Markup
 
 from oodlit.atomic import write_bytes
 from oodlit.errors import InvalidArgumentError
+from oodlit.report.pools import correlation_views
 from oodlit.report.templates import TEMPLATES
 from oodlit.report.thumbnails import keys_to_show, load_thumbnails
 from oodlit.report.view import ThumbnailStyles, view
@@ -36,7 +37,9 @@ def render(results: Mapping[str, Results], *, folders: Mapping[str, Path] | None
         runs.append(view(title, result, thumbnails))
         css.append(thumbnails.css())
     title = f"{runs[0]['title']} - oodlit report"
-    return TEMPLATES.get_template("template.html").render(title=title, runs=runs, thumbnails_css=Markup("\n".join(css)))
+    return TEMPLATES.get_template("template.html").render(
+        title=title, runs=runs, correlations=correlation_views(results), thumbnails_css=Markup("\n".join(css))
+    )
 
 
 def write_report(

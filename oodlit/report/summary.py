@@ -5,7 +5,7 @@ import math
 from rich.table import Table
 from rich.text import Text
 
-from oodlit.report.headline import Column, headline_columns, ranked_detectors
+from oodlit.report.headline import Column, headline_columns, ranked_detectors, scored_images
 from oodlit.results import Results
 from oodlit.roles import UNKNOWN_CLASSES
 
@@ -23,7 +23,7 @@ def summary_table(results: Results) -> Table:
     table = Table(header_style="bold", title_justify="left", pad_edge=False, box=None, padding=(0, 2))
     table.add_column(Text("detector", style="bold"), no_wrap=True)
     for column in columns:
-        heading = f"{column.dataset}\nn = {results.run['counts'].get(column.dataset, 0)}\n{_label(column, results)}"
+        heading = f"{column.dataset}\nn = {scored_images(results, column.dataset)}\n{_label(column, results)}"
         table.add_column(Text(heading, justify="right"), justify="right", no_wrap=True)
     for name in ranked_detectors(results, columns):
         index = results.detectors.index(name)

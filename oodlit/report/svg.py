@@ -1,12 +1,14 @@
 """Charts as inline SVG of the HTML page: they take the page's colours, light or dark, and stay sharp."""
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 from markupsafe import Markup
 
 from oodlit.report.headline import fpr_text
 from oodlit.report.templates import TEMPLATES
-from oodlit.results.plots.charts import Grid, Histogram
+from oodlit.results.plots.charts import Curves, Grid, Histogram, Line
 from oodlit.results.plots.labels import short
 
 
@@ -43,3 +45,63 @@ def score_histogram(chart: Histogram) -> Markup:
 def _drawn(template: str, **content: Any) -> Markup:
     text = TEMPLATES.get_template(template).render(**content)  # escapes what it is given
     return Markup(text.replace("\n", " "))
+
+
+def level_curves(chart: Curves, colours: Mapping[str, str]) -> Markup:
+    """Curves over the levels of a pool: some in the page's colours, the others grey, bands behind them.
+
+    Args:
+        chart: Values in 0..1; its ticks are the levels.
+        colours: Names of the page's colours by label of a line.
+
+    Returns:
+        An `<svg>` element; names are escaped.
+    """
+    width, height, left, bottom, top = 900.0, 330.0, 46.0, 24.0, 1.0
+    steps = max(len(chart.ticks) - 1, 1)
+
+    def place(x: float, y: float) -> str:
+        down = (top - y) / max(top - chart.bottom, 1e-9)
+        return f"{left + x / steps * (width - left - 10):.1f} {8 + down * (height - bottom - 8):.1f}"
+
+    def path(line: Line) -> str:
+        defined = [place(x, y) for x, y in zip(line.x, line.y, strict=True) if not math.isnan(y)]
+        return "M" + "L".join(defined) if defined else ""
+
+    out = [
+        Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">').format(int(width), int(height), chart.y_label)
+    ]
+    grid = 0.1 if top - chart.bottom <= 0.5 else 0.2
+    for number in range(math.floor((top - chart.bottom) / grid + 1e-9) + 1):
+        y = top - number * grid
+        row = float(place(0, y).split()[1])
+        out.append(
+            Markup(
+                '<line x1="{l}" x2="{w}" y1="{y}" y2="{y}" stroke="var(--line)"/>'
+                '<text x="{t}" y="{b}" text-anchor="end" class="soft">{p:.0f} %</text>'
+            ).format(l=left, w=width - 10, y=row, t=left - 8, b=row + 4, p=100 * y)
+        )
+    for x, text in chart.ticks:
+        column = float(place(x, 0).split()[0])
+        out.append(
+            Markup('<text x="{}" y="{}" text-anchor="middle" class="soft">{}</text>').format(column, height - 4, text)
+        )
+    for band in chart.bands:
+        upper = [place(x, y) for x, y in zip(band.x, band.high, strict=True)]
+        lower = [place(x, y) for x, y in zip(band.x, band.low, strict=True)]
+        out.append(
+            Markup('<path d="M{}Z" fill="var(--soft)" fill-opacity=".18"><title>{}</title></path>').format(
+                "L".join([*upper, *reversed(lower)]), band.label
+            )
+        )
+    grey, coloured = ([line for line in chart.lines if (line.label in colours) is wanted] for wanted in (False, True))
+    for line in [*grey, *reversed(coloured)]:  # the best on top
+        if not (drawn := path(line)):
+            continue
+        colour = colours.get(line.label)
+        style = f'stroke="var({colour})" stroke-width="2.2"' if colour else 'stroke="var(--soft)" stroke-opacity=".35"'
+        out.append(
+            Markup('<path d="{}" fill="none" ' + style + "><title>{}</title></path>").format(drawn, line.label.strip())
+        )
+    out.append(Markup("</svg>"))
+    return Markup("").join(out)

@@ -12,6 +12,7 @@ from PIL import Image
 
 from oodlit.atomic import write_bytes
 from oodlit.errors import DataError
+from oodlit.report.pools import hardest_classes
 from oodlit.results import Results
 from oodlit.roles import Role
 
@@ -20,12 +21,15 @@ SIDE = 128
 
 
 def keys_to_show(results: Results, *, per_detector: int = 12) -> list[str]:
-    """Keys of all images that the page shows: accepted ones of every detector, and one of every unit test."""
+    """Keys of all images that the page shows: accepted ones, one of every unit test, one of every hardest class."""
     keys = [key for name in results.detectors for key in results.accepted(name, limit=per_detector)[0]["key"]]
     for info in results.datasets:
         if info.role is Role.UNIT_TEST:
             rows = results.scores[results.scores["dataset"] == info.name]
             keys += rows.groupby("group")["key"].min().tolist()
+        elif info.role is Role.POOL:
+            found = [hardest_classes(results, info, name, per_detector) for name in results.detectors]
+            keys += [key for rows in found if len(rows) for key in rows["key"].dropna()]
     return list(dict.fromkeys(keys))
 
 

@@ -16,8 +16,10 @@ from oodlit.report.headline import (
     partial_text,
     percent_text,
     ranked_detectors,
+    scored_images,
     share_text,
 )
+from oodlit.report.pools import pool_view
 from oodlit.report.record import about, catalogue_row, data_rows, remarks
 from oodlit.report.svg import interval_bars, score_histogram
 from oodlit.report.terms import readable, terms
@@ -58,8 +60,9 @@ def view(title: str, results: Results, thumbnails: ThumbnailStyles) -> dict[str,
     columns = headline_columns(results)
     detectors = ranked_detectors(results, columns)
     sets = [d for d in results.datasets if d.role is Role.OOD]
+    pools = [d for d in results.datasets if d.role is Role.POOL]
     inside = id_dataset(results.datasets)
-    shown = [inside, *sets[:_MAX_OUTLINES]]
+    shown = [inside, *[*sets, *pools][:_MAX_OUTLINES]]
     return {
         "title": model_name(results) or title,
         "subtitle": _subtitle(results, inside),
@@ -73,9 +76,10 @@ def view(title: str, results: Results, thumbnails: ThumbnailStyles) -> dict[str,
         "detectors": detectors,
         "tall": min(190, 16 + 7 * max(map(len, detectors), default=0)),
         "class_sets": [_class_set(results, info, detectors) for info in sets if info.class_names and detectors],
+        "pools": [pool_view(results, info, detectors, thumbnails.classes) for info in pools if detectors],
         "histograms": _histograms(results, detectors, shown),
         "num_outlines": _MAX_OUTLINES,
-        "num_ood_sets": len(sets),
+        "num_ood_sets": len(sets) + len(pools),
         "legend": [{"name": info.name, "colour": f"--s{index}"} for index, info in enumerate(shown)],
         "unit_tests": [
             _unit_tests(results, info, detectors, thumbnails)
@@ -100,9 +104,13 @@ def _headline(results: Results, lookup: Lookup, columns: Sequence[Column], detec
     names = list(dict.fromkeys(column.dataset for column in columns))
     sets = []
     for name in names:
-        info, n = results.dataset(name), results.run["counts"].get(name, 0)
-        kind = {Role.OOD: "classes", Role.UNIT_TEST: "tests", Role.SHIFT: "shifts"}.get(info.role, "")
-        detail = f"{n} images" + (f", {len(info.class_names)} {kind}" if kind and info.class_names else "")
+        info, n = results.dataset(name), scored_images(results, name)
+        kind = {Role.OOD: "classes", Role.POOL: "classes", Role.UNIT_TEST: "tests", Role.SHIFT: "shifts"}.get(
+            info.role, ""
+        )
+        detail = f"{n} {'test ' if info.role is Role.POOL else ''}images" + (
+            f", {len(info.class_names)} {kind}" if kind and info.class_names else ""
+        )
         detail += _right_and_wrong(lookup, info)
         sets.append({"name": name, "detail": detail, "columns": sum(c.dataset == name for c in columns)})
     rows = [{"detector": name, "cells": [column.cells[position[name]] for column in columns]} for name in detectors]

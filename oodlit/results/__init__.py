@@ -10,9 +10,14 @@ from oodlit import _lazy
 if TYPE_CHECKING:
     from oodlit.metrics.settings import Settings as Settings
     from oodlit.results.comparison import compare as compare
+    from oodlit.results.correlation import level_correlation as level_correlation
+    from oodlit.results.correlation import rank_correlation as rank_correlation
     from oodlit.results.finding import Finding as Finding
     from oodlit.results.finding import FindingWarning as FindingWarning
     from oodlit.results.info import DatasetInfo as DatasetInfo
+    from oodlit.results.limits import Crossing as Crossing
+    from oodlit.results.limits import Limit as Limit
+    from oodlit.results.limits import crossings as crossings
     from oodlit.results.pools import check_same_pool as check_same_pool
     from oodlit.results.pools import levels_of_runs as levels_of_runs
     from oodlit.results.results import Results as Results

@@ -13,6 +13,7 @@ import numpy as np
 from oodlit.metrics.intervals import wilson_interval
 from oodlit.results.finding import Finding
 from oodlit.results.info import DatasetInfo
+from oodlit.results.published.cood import of_imagenet21k
 from oodlit.results.published.timm import published_accuracy
 from oodlit.results.run_results import RunResults
 from oodlit.roles import NAMES_OF_LABELS, Role
@@ -23,8 +24,10 @@ FEW_IMAGES = 10
 """With fewer images a class may be missed, or all of a set be wrong, by accident."""
 CONFIDENCE = 0.99
 """Of the interval around a published accuracy."""
-COMPUTED = ("accuracy", "backwards", "chance", "classes")
+COMPUTED = ("accuracy", "backwards", "chance", "classes", "contaminated")
 """Kinds that follow from scores and table; others come from whoever made the run."""
+CONTAMINATED = "38 %"
+"""Table 1 (COOD) of: J. Bitterwolf, In or Out? Fixing ImageNet Out-of-Distribution Detection Evaluation, ICML 2023."""
 CAUSES = (
     "usual causes: another transform or test size, another order of labels, other weights, or, for sets of 200 classes,"
     " masking"
@@ -34,7 +37,7 @@ CAUSES = (
 def find(results: RunResults) -> list[Finding]:
     """All findings: those that the run brought, and those that follow from scores and table."""
     brought = [found for found in results.findings if found.kind not in COMPUTED]
-    found = [*_of_the_classifier(results), *_backwards(results), *_published(results)]
+    found = [*_of_the_classifier(results), *_backwards(results), *_published(results), *_contaminated(results)]
     return list(dict.fromkeys([*brought, *found]))
 
 
@@ -136,3 +139,14 @@ def _published(results: RunResults) -> Iterator[Finding]:
             yield Finding("accuracy", f"{place}: {numbers}; they agree", is_good=True)
         else:
             yield Finding("accuracy", f"{place}: {numbers}; they differ by more than chance - {CAUSES}")
+
+
+def _contaminated(results: RunResults) -> Iterator[Finding]:
+    """Pools of ImageNet-21k: what is known of ID objects in them."""
+    for info in results.datasets:
+        if info.role is Role.POOL and of_imagenet21k(info.class_names):
+            yield Finding(
+                "contaminated",
+                f"{info.name} is made of ImageNet-21k: NINCO's authors found {CONTAMINATED} of a sample of this pool"
+                " contaminated with ID objects, so errors at the hard levels are partly those of its labels",
+            )

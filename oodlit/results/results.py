@@ -330,7 +330,8 @@ class Results(RunResults):
         """A figure of `oodlit.results.plots` by its name, made from these results.
 
         Args:
-            kind: "fpr_per_class", "class_distribution", "roc", "score_histograms", "unit_tests" or "accuracy_fpr".
+            kind: "fpr_per_class", "class_distribution", "roc", "score_histograms", "unit_tests", "accuracy_fpr",
+                "severity_curve" or "severity_correlation".
             options: Passed to that function.
 
         Raises:

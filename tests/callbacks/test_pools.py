@@ -260,7 +260,7 @@ def test_code_of_the_page_on_severity_runs(tmp_path, monkeypatch, capsys):
             pixels = rng.integers(0, 255, (8, 8, 3), dtype=np.uint8)
             Image.fromarray(pixels).save(tmp_path / "photos" / folder / f"{i}.png")
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 2
+    assert len(blocks) == 3
     namespace: dict[str, object] = {"__name__": "severity"}
     for body in blocks:
         exec(compile(body, "severity.md", "exec"), namespace)

@@ -86,7 +86,7 @@ def test_module_can_be_run() -> None:
     [
         ("lst", "unknown command 'lst'; did you mean 'list'"),
         ("shards bild", "unknown command of 'oodlit shards' 'bild'; did you mean 'build'"),
-        ("demo cifar", "NAME: cifar is none of 'digits', 'imagenet', 'objects'"),
+        ("demo cifar", "NAME: cifar is none of 'digits', 'severity', 'objects', 'imagenet'"),
         ("demo --seed x", "--seed: x is not of type int"),
         ("demo --bogus", "unknown option 'bogus'; did you mean 'out'? Known: accelerator, debug, out, seed"),
         ("demo --sed=1", "unknown option 'sed'; did you mean 'seed'"),

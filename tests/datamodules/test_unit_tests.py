@@ -17,12 +17,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.generated import unit_test_images as images
 from oodlit.datamodules.generated.unit_test_source import Template, UnitTestSource, unit_test_source, unit_test_stream
 from oodlit.datamodules.generated.unit_tests import FORMATS, UNIT_TESTS, draw, encode
 from oodlit.datamodules.sources import MemorySource
-from oodlit.datamodules.stream import Sample
+from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.roles import Role
 
@@ -393,3 +394,18 @@ def test_a_broken_id_image_becomes_the_error_of_its_sample():
 
 
 ALL = tuple(unit_test_stream(id_source(), count=2).source.read(0, 34))
+
+
+def test_a_data_module_draws_them_for_its_id_images() -> None:
+    samples = [Sample(str(i), Image.new("RGB", (5 + i, 4))) for i in range(3)]
+    inside = Stream("val", Role.ID, MemorySource(samples))
+    data = OODDataModule([inside], unit_tests=2)
+    assert [(stream.name, stream.role, len(stream)) for stream in data.streams] == [
+        ("val", Role.ID, 3),
+        ("unit_tests", Role.UNIT_TEST, 34),
+    ]
+    assert data.streams[1].class_names == tuple(UNIT_TESTS)
+    with pytest.raises(InvalidArgumentError, match="'unit_tests' is used more than once"):
+        OODDataModule([inside, data.streams[1]], unit_tests=2)
+    with pytest.raises(InvalidArgumentError, match="count=0"):
+        OODDataModule([inside], unit_tests=0)

@@ -11,7 +11,7 @@ from oodlit.detectors import (
     MCDropout,
 )
 from oodlit.detectors.mc_dropout import _uniform
-from oodlit.errors import RequirementError
+from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.outputs import Outputs
 
 from .networks import Conv, PlainModel
@@ -40,6 +40,48 @@ def test_odin(std: float) -> None:
     scores = ODIN(temperature=10.0, epsilon=0.05).score(outputs)
     np.testing.assert_allclose(scores, expected, rtol=1e-5)
     assert model.passes == ODIN().extra_passes == 2
+
+
+def test_odin_as_the_program_behind_the_cood_results() -> None:
+    """Softmax probabilities stand where the cross-entropy expects logits; T and the std of the model are left out."""
+    outputs, model = odin_outputs(0.5)
+    expected = []
+    for image in outputs.require("images"):
+        x = image[None].clone().requires_grad_()
+        p = torch.softmax(model.network(x), 1)[0]
+        (p.exp().sum().log() - p.max()).backward()
+        moved = x.detach().clone()
+        for channel, std in enumerate((0.229, 0.224, 0.225)):
+            signs = torch.tensor([[1.0 if g >= 0 else -1.0 for g in row] for row in x.grad[0, channel]])
+            moved[0, channel] -= 0.05 / std * signs
+        expected.append((torch.softmax(model.network(moved).double() / 2, 1).max()).log().item())
+    scores = ODIN.preset("cood-program", epsilon=0.05).score(outputs)
+    np.testing.assert_allclose(scores, expected, rtol=1e-5)
+    other = ODIN(temperature=2.0, epsilon=0.05).score(outputs)
+    assert (scores - other).abs().max() > 1e-3
+    assert model.passes == 4  # two each
+
+
+def test_zero_gradient_counts_as_positive_in_the_cood_step() -> None:
+    class Constant(nn.Module):
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            return torch.stack([images.sum(dim=(1, 2, 3)) * 0, images.sum(dim=(1, 2, 3)).detach()], dim=1)
+
+    images = torch.ones(1, 3, 2, 2)
+    model = PlainModel(Constant(), torch.ones(3))
+    outputs = Outputs(model.network(images), images=images, model=model)
+    moved = sum(4 * (1 - 0.01 / std) for std in (0.229, 0.224, 0.225))
+    score = ODIN(temperature=1.0, epsilon=0.01, step="cood").score(outputs)
+    assert score.item() == pytest.approx(-np.log1p(np.exp(-moved)), rel=1e-4)
+
+
+def test_cood_step_needs_three_channels() -> None:
+    images = normal(2, 1, 6, 6)
+    model = PlainModel(Conv(channels=1), torch.ones(1))
+    with torch.no_grad():
+        outputs = Outputs(model.network(images), images=images, model=model)
+    with pytest.raises(InvalidArgumentError, match="1 channels; its step is fixed for 3"):
+        ODIN.preset("cood-program").score(outputs)
 
 
 def test_odin_works_in_inference_mode() -> None:

@@ -5,11 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from oodlit.cli.demos.detectors import every_detector
 from pytorch_lightning import Trainer
 
 from oodlit.cli.demos.object_network import small_faster_rcnn
 from oodlit.detectors import Detector
+from oodlit.detectors.contract.every import every_detector
 from oodlit.objects import ObjectBenchmark, ObjectDetection, ObjectModule, ObjectResults, ObjectSettings
 from tests.objects.layout import BDD, VOC, write_fmiyc
 

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oodlit.report.svg import interval_bars, score_histogram
+from oodlit.report.svg import interval_bars, level_curves, score_histogram
 from oodlit.results import plots
-from oodlit.results.plots.charts import Estimate, Grid
+from oodlit.results.plots.charts import Curves, Estimate, Grid, Line
 from oodlit.results.plots.drawing import draw
 from oodlit.results.plots.score_histograms import histogram
 from tests.report.problems import make_results
+from tests.results.pool_support import pool_results
 
 SCORES = st.lists(st.floats(allow_nan=False, width=32), max_size=30).map(lambda values: np.array(values, np.float32))
 
@@ -103,3 +104,40 @@ def test_histograms_of_the_page_and_of_matplotlib_are_the_same(scale: float) -> 
         ends = [str(text.text or "") for text in root.iter("text")]
         assert [label.get_text() for label in axes.get_xticklabels()] == [ends[0], ends[2], ends[1]]
         assert math.isfinite(panel.position)
+
+
+def test_level_curves_of_the_page_and_of_matplotlib_are_the_same() -> None:
+    names = tuple(f"n{90000000 + i} a" for i in range(1010))
+    chart = plots.severity_curve.describe(pool_results(names=names, id_classes=1000, per_class=2))
+    root = ET.fromstring(str(level_curves(chart, {chart.lines[1].label: "--s0"})))
+    bands, lines = [path for path in root.iter("path") if path.get("fill") != "none"], []
+    assert [band.findtext("title") for band in bands] == [band.label for band in chart.bands]
+    for path in root.iter("path"):
+        if path.get("fill") == "none":
+            points = [tuple(map(float, point.split())) for point in (path.get("d") or "")[1:].split("L")]
+            lines.append((path.findtext("title"), path.get("stroke"), points))
+    assert [(title, stroke) for title, stroke, _ in lines] == [
+        (chart.lines[0].label.strip(), "var(--soft)"),
+        (chart.lines[1].label.strip(), "var(--s0)"),  # on top
+    ]
+    rows = {
+        float(str(text.text).split()[0]) / 100: float(text.get("y") or "") - 4
+        for text in root.iter("text")
+        if text.get("text-anchor") == "end"
+    }
+    (low, y_low), *_, (high, y_high) = sorted(rows.items())
+    drawn = [line for line in draw(chart).axes[0].lines if not str(line.get_label()).startswith("_")]
+    for line, axes_line, (_, _, points) in zip(chart.lines, drawn, lines, strict=True):
+        on_page = [low + (y - y_low) / (y_high - y_low) * (high - low) for _, y in points]
+        assert on_page == pytest.approx(list(line.y), abs=1e-3)
+        assert list(line.y) == np.asarray(axes_line.get_ydata()).tolist()
+
+
+def test_undefined_levels_leave_no_line() -> None:
+    nan = math.nan
+    chart = Curves(
+        "", "", "<y>", (Line("a <b>", (0.0, 1.0), (nan, nan)), Line("c", (0.0, 1.0), (nan, 0.5))), bottom=0.0
+    )
+    root = ET.fromstring(str(level_curves(chart, {})))
+    assert [path.findtext("title") for path in root.iter("path")] == ["c"]
+    assert "nan" not in str(level_curves(chart, {}))

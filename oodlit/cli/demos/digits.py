@@ -11,7 +11,7 @@ from oodlit.cli.demos.network import DigitsTraining, SmallNetwork
 from oodlit.cli.outcome import check_folder
 from oodlit.cli.quiet import RunProgress, one_thread, quiet
 from oodlit.cli.run import predict_and_print
-from oodlit.datamodules.benchmarks.digits import DigitsBenchmark
+from oodlit.datamodules.benchmarks.digits import DigitsBenchmark, DigitsData
 from oodlit.detectors.contract.every import every_detector
 from oodlit.module import OODModule
 
@@ -41,7 +41,7 @@ def run_digits(
     with one_thread():
         with status("writing shards"):
             data = DigitsBenchmark(out / "shards", seed=seed)
-        network = _trained_network(data, seed=seed, epochs=epochs, accelerator=accelerator)
+        network = trained_network(data, seed=seed, epochs=epochs, accelerator=accelerator)
         module = OODModule(network, head="head", transform=data.transform, name="digits network")
         detectors, left_out = every_detector(SETTINGS)
         page = predict_and_print(
@@ -58,7 +58,8 @@ def run_digits(
     return page
 
 
-def _trained_network(data: DigitsBenchmark, *, seed: int, epochs: int, accelerator: str) -> SmallNetwork:
+def trained_network(data: DigitsData, *, seed: int, epochs: int, accelerator: str) -> SmallNetwork:
+    """A small network after some epochs on the training digits, in eval mode."""
     with quiet(), torch.random.fork_rng(), progress() as bars:
         torch.manual_seed(seed)
         network = SmallNetwork(len(data.class_names))

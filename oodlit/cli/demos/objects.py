@@ -8,11 +8,11 @@ from rich.text import Text
 
 from oodlit._lightning import pl
 from oodlit.cli.console import progress, status
-from oodlit.cli.demos.detectors import every_detector
 from oodlit.cli.demos.digit_scenes import DigitScenes
 from oodlit.cli.demos.object_network import ObjectTraining, small_faster_rcnn
 from oodlit.cli.outcome import check_folder, not_applicable_lines
 from oodlit.cli.quiet import RunProgress, one_thread, quiet
+from oodlit.detectors.contract.every import every_detector
 from oodlit.objects import ObjectDetection, ObjectModule, ObjectSettings
 from oodlit.objects.summary import summary_tables
 

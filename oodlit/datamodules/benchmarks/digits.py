@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.ndimage
 import torch
-from jaxtyping import Float64, UInt8
+from jaxtyping import Float64, Int64, UInt8
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
 from torchvision.transforms import Compose, Normalize, ToTensor
@@ -74,7 +75,31 @@ def digits_transform() -> Compose:
     return Compose([ToTensor(), Normalize(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))])
 
 
-class DigitsBenchmark(OODDataModule):
+class DigitsData(OODDataModule):
+    """Streams of digits, with (image, label) batches for `Trainer.fit`."""
+
+    seed: int
+
+    def train_dataloader(self) -> DataLoader[tuple[torch.Tensor, ...]]:
+        """Shuffled (image, label) batches of the training digits."""
+        return self._pairs(self.stream("digits_train"), shuffle=True)
+
+    def val_dataloader(self) -> DataLoader[tuple[torch.Tensor, ...]]:
+        """(image, label) batches of the ID validation digits, in order."""
+        return self._pairs(self.stream("digits_val"), shuffle=False)
+
+    def _pairs(self, stream: Stream, *, shuffle: bool) -> DataLoader[tuple[torch.Tensor, ...]]:
+        assert self.transform is not None  # set in __init__
+        samples = list(stream.source.read(0, len(stream)))
+        images = torch.stack([self.transform(decode_image(_file(sample))) for sample in samples])
+        labels = torch.tensor([sample.label for sample in samples])
+        generator = torch.Generator().manual_seed(self.seed)
+        return DataLoader(
+            TensorDataset(images, labels), batch_size=self.batch_size, shuffle=shuffle, generator=generator
+        )
+
+
+class DigitsBenchmark(DigitsData):
     """The digits 0-6 as known classes, everything else as a test: near OOD, shifted, synthetic.
 
     | stream         | role      | images                                                                   |
@@ -143,24 +168,6 @@ class DigitsBenchmark(OODDataModule):
         )
         self.seed = seed
 
-    def train_dataloader(self) -> DataLoader[tuple[torch.Tensor, ...]]:
-        """Shuffled (image, label) batches of the training digits."""
-        return self._pairs(self.stream("digits_train"), shuffle=True)
-
-    def val_dataloader(self) -> DataLoader[tuple[torch.Tensor, ...]]:
-        """(image, label) batches of the ID validation digits, in order."""
-        return self._pairs(self.stream("digits_val"), shuffle=False)
-
-    def _pairs(self, stream: Stream, *, shuffle: bool) -> DataLoader[tuple[torch.Tensor, ...]]:
-        assert self.transform is not None  # set in __init__
-        samples = list(stream.source.read(0, len(stream)))
-        images = torch.stack([self.transform(decode_image(_file(sample))) for sample in samples])
-        labels = torch.tensor([sample.label for sample in samples])
-        generator = torch.Generator().manual_seed(self.seed)
-        return DataLoader(
-            TensorDataset(images, labels), batch_size=self.batch_size, shuffle=shuffle, generator=generator
-        )
-
 
 def _file(sample: Sample) -> bytes:
     if sample.error is not None or not isinstance(sample.image, bytes):
@@ -169,20 +176,9 @@ def _file(sample: Sample) -> bytes:
 
 
 def _sets(seed: int, per_test: int) -> list[SmallSet]:
-    digits = load_digits()
-    pictures = np.asarray(digits.images) / 16.0
-    targets = np.asarray(digits.target)
-    known = np.flatnonzero(targets < len(ID_CLASSES))
-    val = set(np.random.default_rng(seed).permutation(known)[: round(VAL_SHARE * len(known))].tolist())
-
-    def entry(folder: str, index: int, picture: Picture, label: int, group: int) -> Entry:
-        data = encode(_rgb(picture))
-        return Entry(f"{folder}/{index:04d}.png", lambda: data, label, group)
-
-    def of(indices: list[int]) -> list[Entry]:
-        return [entry(ID_CLASSES[targets[i]], i, pictures[i], int(targets[i]), -1) for i in indices]
-
-    val_entries = of(sorted(val))
+    pictures, targets = load_pictures()
+    train_set, val_set = id_sets(ID_CLASSES, seed)
+    val = split_indices(targets, len(ID_CLASSES), seed)[1]
     near = [
         entry(OOD_CLASSES[targets[i] - len(ID_CLASSES)], i, pictures[i], -1, int(targets[i]) - len(ID_CLASSES))
         for i in range(len(targets))
@@ -197,16 +193,52 @@ def _sets(seed: int, per_test: int) -> list[SmallSet]:
             group,
         )
         for group, (kind, corrupt) in enumerate(DIGIT_CORRUPTIONS.items())
-        for i in sorted(val)
+        for i in val
     ]
-    facts = {"licence": "CC-BY-4.0", "source": "https://archive.ics.uci.edu/dataset/80", "seed": seed}
     return [
-        SmallSet("digits_train", Role.TRAIN, of([i for i in known.tolist() if i not in val]), ID_CLASSES, facts),
-        SmallSet("digits_val", Role.ID, val_entries, ID_CLASSES, facts),
-        SmallSet("digits_near", Role.OOD, near, OOD_CLASSES, facts),
-        SmallSet("digits_shifted", Role.SHIFT, shifted, tuple(DIGIT_CORRUPTIONS), facts),
-        _unit_tests(val_entries, seed, per_test),
+        train_set,
+        val_set,
+        SmallSet("digits_near", Role.OOD, near, OOD_CLASSES, facts(seed)),
+        SmallSet("digits_shifted", Role.SHIFT, shifted, tuple(DIGIT_CORRUPTIONS), facts(seed)),
+        _unit_tests(list(val_set.entries), seed, per_test),
     ]
+
+
+def load_pictures() -> tuple[Float64[np.ndarray, "images 8 8"], Int64[np.ndarray, " images"]]:
+    """All digits in [0, 1], and which digit each of them is."""
+    digits = load_digits()
+    return np.asarray(digits.images) / 16.0, np.asarray(digits.target, dtype=np.int64)
+
+
+def split_indices(targets: Int64[np.ndarray, " images"], num_known: int, seed: int) -> tuple[list[int], list[int]]:
+    """Positions of the training and of the validation images, sorted, of the digits below `num_known`."""
+    known = np.flatnonzero(targets < num_known)
+    val = set(np.random.default_rng(seed).permutation(known)[: round(VAL_SHARE * len(known))].tolist())
+    return [i for i in known.tolist() if i not in val], sorted(val)
+
+
+def id_sets(class_names: tuple[str, ...], seed: int) -> tuple[SmallSet, SmallSet]:
+    """Training and validation images of the first digits, as many as there are names."""
+    pictures, targets = load_pictures()
+    train, val = (
+        [entry(class_names[targets[i]], i, pictures[i], int(targets[i]), -1) for i in indices]
+        for indices in split_indices(targets, len(class_names), seed)
+    )
+    return (
+        SmallSet("digits_train", Role.TRAIN, train, class_names, facts(seed)),
+        SmallSet("digits_val", Role.ID, val, class_names, facts(seed)),
+    )
+
+
+def entry(folder: str, index: int, picture: Picture, label: int, group: int) -> Entry:
+    """One digit as a file of its class."""
+    data = encode(_rgb(picture))
+    return Entry(f"{folder}/{index:04d}.png", lambda: data, label, group)
+
+
+def facts(seed: int) -> dict[str, Any]:
+    """For the manifests."""
+    return {"licence": "CC-BY-4.0", "source": "https://archive.ics.uci.edu/dataset/80", "seed": seed}
 
 
 def _unit_tests(entries: list[Entry], seed: int, per_test: int) -> SmallSet:

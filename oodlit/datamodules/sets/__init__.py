@@ -9,6 +9,7 @@ from oodlit.errors import UnknownNameError
 if TYPE_CHECKING:
     from oodlit.datamodules.sets.imagenet import IMAGENET_TRAIN as IMAGENET_TRAIN
     from oodlit.datamodules.sets.imagenet import IMAGENET_VAL as IMAGENET_VAL
+    from oodlit.datamodules.sets.imagenet21k.description import IMAGENET21K as IMAGENET21K
     from oodlit.datamodules.sets.imagenet_shift import IMAGENET_A as IMAGENET_A
     from oodlit.datamodules.sets.imagenet_shift import IMAGENET_C as IMAGENET_C
     from oodlit.datamodules.sets.imagenet_shift import IMAGENET_R as IMAGENET_R

@@ -17,7 +17,7 @@ def wnids() -> tuple[str, ...]:
         >>> len(wnids()), wnids()[0]
         (1000, 'n01440764')
     """
-    ids = tuple(_lines("imagenet_synsets.txt"))
+    ids = tuple(info_lines("imagenet_synsets.txt"))
     if len(set(ids)) != 1000 or list(ids) != sorted(ids):
         raise DataError("the installed timm lists other ImageNet classes than the 1000 wnids in sorted order")
     return ids
@@ -42,7 +42,7 @@ def class_names() -> tuple[str, ...]:
         >>> class_names()[1], [name for name in class_names() if name.startswith("crane")]
         ('goldfish', ['crane (n02012849)', 'crane (n03126707)'])
     """
-    lemmas = dict(line.split("\t", 1) for line in _lines("imagenet_synset_to_lemma.txt"))
+    lemmas = dict(line.split("\t", 1) for line in info_lines("imagenet_synset_to_lemma.txt"))
     names = [lemmas[wnid].strip('"').split(",")[0].strip() for wnid in wnids()]
     counts = Counter(names)
     return tuple(name if counts[name] == 1 else f"{name} ({wnid})" for name, wnid in zip(names, wnids(), strict=True))
@@ -61,7 +61,7 @@ def subset_labels(name: str) -> tuple[int, ...]:
     """
     if name not in ("imagenet_a", "imagenet_r"):
         raise InvalidArgumentError(f"subset_labels: {name!r}; 'imagenet_a' or 'imagenet_r' is needed")
-    return tuple(sorted(wnid_labels()[wnid] for wnid in _lines(f"{name}_synsets.txt")))
+    return tuple(sorted(wnid_labels()[wnid] for wnid in info_lines(f"{name}_synsets.txt")))
 
 
 def labels_from_ground_truth(ids: Mapping[str, int], truth: Sequence[int]) -> list[int]:
@@ -95,7 +95,12 @@ def labels_from_ground_truth(ids: Mapping[str, int], truth: Sequence[int]) -> li
     return [label_of[number] for number in truth]
 
 
-def _lines(name: str) -> list[str]:
+def info_lines(name: str) -> list[str]:
+    """Lines of one of timm's lists of classes (`timm/data/_info`).
+
+    Raises:
+        DataError: timm is not installed.
+    """
     spec = find_spec("timm")  # importing timm would import torch
     if spec is None or spec.origin is None:
         raise DataError("timm is not installed; the list of ImageNet classes comes from it")

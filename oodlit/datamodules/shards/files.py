@@ -274,13 +274,46 @@ def _regular(
         raise DataError(f"{where}: the archive is damaged ({error}); fetch it again") from error
 
 
+def tar_places(path: Path, start: int = 0, size: int | None = None) -> Iterator[tuple[str, int, int]]:
+    """Name, first byte and length of every file in a plain tar, or in a tar that lies within it.
+
+    Args:
+        path: The tar.
+        start: First byte of the tar within the file.
+        size: Its length; None (default) = to the end of the file.
+
+    Raises:
+        DataError: It is no plain tar, damaged or cut, or has a link, a device, or a path that leads out.
+    """
+    with path.open("rb") as file:
+        length = path.stat().st_size - start if size is None else size
+        for name, info, _ in _regular(_Window(file, start, length), path, length):
+            yield name, start + info.offset_data, info.size
+
+
+class _Window(io.BufferedIOBase):
+    """A part of a file as if it were all of it."""
+
+    def __init__(self, file: io.BufferedReader, start: int, length: int) -> None:
+        self._file, self._start, self._length = file, start, length
+        file.seek(start)
+
+    def tell(self) -> int:
+        return self._file.tell() - self._start
+
+    def seek(self, position: int, whence: int = io.SEEK_SET, /) -> int:
+        base = {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self._length}[whence]
+        return self._file.seek(self._start + base + position) - self._start
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        left = max(0, self._length - self.tell())
+        return self._file.read(left if size is None or size < 0 else min(size, left))
+
+
 class _Tar:
     def __init__(self, path: Path) -> None:
         self._path = path
-        with path.open("rb") as file:
-            self._places = [
-                (name, info.offset_data, info.size) for name, info, _ in _regular(file, path, path.stat().st_size)
-            ]
+        self._places = list(tar_places(path))
         self.paths = [name for name, _, _ in self._places]
 
     def __iter__(self) -> Iterator[File]:

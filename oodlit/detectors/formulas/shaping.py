@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from oodlit.checks import all_finite
+from oodlit.checks import all_finite, is_traced
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.registry import detector_hint
 from oodlit.detectors.formulas.softmax import logsumexp_
@@ -74,7 +74,7 @@ class Shaping(Detector):
         dtype = torch.promote_types(features.dtype, self.weight.dtype)
         offset = self.weight.new_zeros(()) if bias is None else bias
         logits = torch.addmm(offset.to(dtype), features.to(dtype), self.weight.T.to(dtype))
-        if all_finite(logits):
+        if is_traced() or all_finite(logits):
             return logits
         # Features near the end of float32 overflow in a sum that float64 holds.
         return torch.addmm(offset.double(), features.double(), self.weight.T.double())
@@ -111,7 +111,7 @@ def check_non_negative(owner: object, features: Features) -> None:
     Raises:
         RequirementError: One is.
     """
-    if features.numel() and float(features.amin()) < 0:
+    if not is_traced() and features.numel() and float(features.amin()) < 0:
         raise RequirementError(
             f"{owner!r} assumes non-negative features, as after a ReLU; got {float(features.min()):.3g}"
         )
@@ -141,6 +141,9 @@ def largest_mask(values: Features, k: int) -> Bool[Tensor, "batch features"]:
     threshold = values.topk(k, dim=1, sorted=False).values.amin(dim=1, keepdim=True)
     mask = values >= threshold
     tied = mask.sum(dim=1) > k
+    if is_traced():
+        above, equal = values > threshold, values == threshold
+        return above | (equal & (equal.cumsum(dim=1) <= k - above.sum(dim=1, keepdim=True)))
     if tied.any():
         rows, limits = values[tied], threshold[tied]
         above, equal = rows > limits, rows == limits

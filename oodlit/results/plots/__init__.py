@@ -12,6 +12,8 @@ from oodlit.results.plots.fpr_per_class import fpr_per_class as fpr_per_class
 from oodlit.results.plots.plot import Plot
 from oodlit.results.plots.roc import roc as roc
 from oodlit.results.plots.score_histograms import score_histograms as score_histograms
+from oodlit.results.plots.severity_correlation import severity_correlation as severity_correlation
+from oodlit.results.plots.severity_curve import severity_curve as severity_curve
 from oodlit.results.plots.unit_tests import unit_tests as unit_tests
 
 FIGURES: dict[str, Plot[..., Any]] = {name: value for name, value in vars().items() if isinstance(value, Plot)}

@@ -83,6 +83,16 @@ class Line:
 
 
 @dataclass(frozen=True)
+class Band:
+    """The room between two lines, behind the lines of a diagram."""
+
+    label: str
+    x: tuple[float, ...]
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+
+@dataclass(frozen=True)
 class Curves:
     """Lines between two axes of shares.
 
@@ -97,6 +107,9 @@ class Curves:
         near_zero: Whether the x axis gives more room to small shares (square roots).
         level: Height of a line across; None = none.
         names: Names of some places on the x axis, written above.
+        bands: Bands behind the lines, the widest first.
+        ticks: Places on the x axis with what is written below them; empty = shares in percent.
+        bottom: Lower end of the y axis.
     """
 
     title: str
@@ -109,6 +122,24 @@ class Curves:
     near_zero: bool = False
     level: float | None = None
     names: tuple[tuple[float, str], ...] = ()
+    bands: tuple[Band, ...] = ()
+    ticks: tuple[tuple[float, str], ...] = ()
+    bottom: float = 0.0
 
 
-Chart = Grid | Histograms | Curves
+@dataclass(frozen=True)
+class Matrix:
+    """A symmetric table of correlations.
+
+    Args:
+        title: What is correlated.
+        names: Of rows and columns.
+        cells: Row by row, -1..1; NaN = undefined.
+    """
+
+    title: str
+    names: tuple[str, ...]
+    cells: tuple[tuple[float, ...], ...]
+
+
+Chart = Grid | Histograms | Curves | Matrix

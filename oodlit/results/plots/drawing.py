@@ -8,7 +8,7 @@ from matplotlib.colors import TwoSlopeNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import PercentFormatter
 
-from oodlit.results.plots.charts import Chart, Curves, Grid, Histogram, Histograms
+from oodlit.results.plots.charts import Chart, Curves, Grid, Histogram, Histograms, Matrix
 from oodlit.results.plots.labels import short
 
 if TYPE_CHECKING:
@@ -36,6 +36,10 @@ def _(chart: Grid) -> Figure:
 @draw.register
 def _(chart: Curves) -> Figure:
     figure, axes = _new_figure((7.2, max(4.4, 1.0 + 0.17 * len(chart.lines))))
+    for index, band in enumerate(chart.bands):
+        axes.fill_between(
+            band.x, band.low, band.high, color="0.5", alpha=0.15 + 0.12 * index, linewidth=0, label=_shown(band.label)
+        )
     for index, line in enumerate(chart.lines):
         colour, turn = _COLOURS[index % len(_COLOURS)], index // len(_COLOURS)
         marker = _MARKERS[turn % len(_MARKERS)] if line.dots else ""
@@ -51,7 +55,7 @@ def _(chart: Curves) -> Figure:
     if chart.near_zero:
         axes.set_xscale("function", functions=(lambda x: np.sqrt(np.clip(x, 0, None)), np.square))
         axes.set_xticks([0, 0.01, 0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 1])
-    axes.set(ylim=(0, None))
+    axes.set(ylim=(chart.bottom, None))
     if chart.whole:
         axes.set(xlim=(0, 1), ylim=(0, 1.01))
     for x, name in chart.names:
@@ -60,7 +64,10 @@ def _(chart: Curves) -> Figure:
             rotation=35, fontsize=7, ha="left", va="bottom",
         )  # fmt: skip
     axes.set(xlabel=_shown(chart.x_label), ylabel=_shown(chart.y_label))
-    axes.xaxis.set_major_formatter(PercentFormatter(1))
+    if chart.ticks:
+        axes.set_xticks([x for x, _ in chart.ticks], [_shown(text) for _, text in chart.ticks])
+    else:
+        axes.xaxis.set_major_formatter(PercentFormatter(1))
     axes.yaxis.set_major_formatter(PercentFormatter(1))
     axes.grid(color="0.92", linewidth=0.6)
     axes.set_title(_shown(chart.title), loc="left", fontsize=10)
@@ -154,6 +161,25 @@ def _heat_map(chart: Grid) -> Figure:
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
     figure.suptitle(f"{_shown(chart.title)} (percent)", x=0.01, ha="left", fontsize=10)
+    return figure
+
+
+@draw.register
+def _(chart: Matrix) -> Figure:
+    side = 2.2 + 0.36 * len(chart.names)
+    figure, axes = _new_figure((side, side))
+    cells = np.array(chart.cells)
+    image = axes.imshow(cells, cmap="RdBu", vmin=-1, vmax=1)
+    for (i, j), value in np.ndenumerate(cells):
+        text = "?" if np.isnan(value) else f"{value:.2f}"
+        axes.text(j, i, text, ha="center", va="center", fontsize=6.5, color="white" if abs(value) > 0.7 else "black")
+    labels = [_shown(name) for name in chart.names]
+    axes.set_xticks(range(len(labels)), labels, fontsize=8)
+    axes.set_yticks(range(len(labels)), labels, fontsize=8)
+    axes.tick_params(length=0)
+    axes.spines[:].set_visible(False)
+    axes.set_title(_shown(chart.title), loc="left", fontsize=9)
+    figure.colorbar(image, ax=axes, shrink=0.7)
     return figure
 
 

@@ -11,7 +11,7 @@ from oodlit.results.plots.charts import Estimate
 from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
 
-_NOUNS = {Role.OOD: "an OOD set", Role.UNIT_TEST: "a set of unit tests"}
+_NOUNS = {Role.OOD: "an OOD set", Role.UNIT_TEST: "a set of unit tests", Role.POOL: "a pool"}
 
 
 def chosen_detectors(results: RunResults, detectors: Sequence[str] | None) -> list[str]:

@@ -1,0 +1,68 @@
+"""Severity levels on real images that are always at hand: few digits are known, the others are a pool of classes."""
+
+from pathlib import Path
+
+import numpy as np
+
+from oodlit.datamodules.benchmarks.digits import DigitsData, digits_transform, entry, facts, id_sets, load_pictures
+from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams, root_or_temporary
+from oodlit.datamodules.loader import Transform
+from oodlit.datamodules.severity_stream import severity_pool
+from oodlit.roles import Role
+
+ID_CLASSES = ("zero", "one", "two", "three", "four")
+OTHERS = ("five", "six", "seven", "eight", "nine")
+TURNS = ("", " turned left", " upside down", " turned right")
+POOL_CLASSES = tuple(f"{digit}{turn}" for digit in OTHERS for turn in TURNS)
+_RECIPE = 1  # counts up when the images change, so that no old folder is taken for the new one
+
+
+class DigitPoolBenchmark(DigitsData):
+    """The digits 0-4 as known classes, the digits 5-9 in four orientations as a pool of 20 OOD classes.
+
+    | stream       | role  | images                                                          |
+    |--------------|-------|-----------------------------------------------------------------|
+    | digits_train | TRAIN | 60 % of the digits 0-4                                          |
+    | digits_val   | ID    | the other 40 %                                                  |
+    | digits_pool  | POOL  | the digits 5-9, upright and turned, a quarter of each as test   |
+
+    Args:
+        root: Folder for the shards, used again in later runs. None (default) = a temporary folder that goes with this
+            object.
+        seed: Of the split of the known digits.
+        transform: Default: `digits_transform()`.
+        batch_size: See `OODDataModule`.
+
+    Example:
+        >>> data = DigitPoolBenchmark()
+        >>> [(stream.name, str(stream.role), len(stream)) for stream in data.streams]
+        [('digits_train', 'train', 541), ('digits_val', 'id', 360), ('digits_pool', 'pool', 3584)]
+    """
+
+    def __init__(
+        self,
+        root: str | Path | None = None,
+        *,
+        seed: int = 0,
+        transform: Transform | None = None,
+        batch_size: int = 64,
+    ) -> None:
+        folder = root_or_temporary(root, self) / f"digit-pool-{_RECIPE}-seed{seed}"
+        *known, pool = packed_streams(folder, [*id_sets(ID_CLASSES, seed), _pool(seed)])
+        super().__init__(
+            [*known, severity_pool(pool)],
+            transform=digits_transform() if transform is None else transform,
+            batch_size=batch_size,
+        )
+        self.seed = seed
+
+
+def _pool(seed: int) -> SmallSet:
+    pictures, targets = load_pictures()
+    entries = [
+        entry(name, index, np.rot90(pictures[index], turn).copy(), -1, group)
+        for group, name in enumerate(POOL_CLASSES)
+        for turn in [group % len(TURNS)]
+        for index in np.flatnonzero(targets == len(ID_CLASSES) + group // len(TURNS)).tolist()
+    ]
+    return SmallSet("digits_pool", Role.OOD, entries, POOL_CLASSES, facts(seed))

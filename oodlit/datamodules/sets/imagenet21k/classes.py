@@ -1,0 +1,146 @@
+"""Which classes of ImageNet-21k are OOD for a classifier of ImageNet-1k.
+
+Every class that is left out has a reason of one line. To the ID classes, their hypernyms and hyponyms (computed from
+WordNet) and oodlit's own list `same_or_part.txt`, a user adds lists of the same form. The list of COOD's authors is of
+another kind (look-alikes chosen by eye) and exists nowhere as text: a pool that is made here is not theirs.
+"""
+
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import resources
+from pathlib import Path, PurePosixPath
+
+from oodlit.datamodules.sets.description import Membership
+from oodlit.datamodules.sets.imagenet21k.wordnet import relatives
+from oodlit.datamodules.sets.imagenet_classes import info_lines, wnids
+from oodlit.datamodules.shards.listing import read_text
+from oodlit.errors import DataError
+
+RELEASES = ("fall11", "winter21")
+"""fall11 has 21 841 classes; winter21 lacks about 2700 of them, of people above all."""
+
+
+@cache
+def fall11_wnids() -> tuple[str, ...]:
+    """The 21 841 classes of the release of fall 2011, sorted.
+
+    Example:
+        >>> len(fall11_wnids()), fall11_wnids()[0]
+        (21841, 'n00004475')
+    """
+    return tuple(sorted(info_lines("imagenet22k_synsets.txt")))
+
+
+def left_out(lists: Iterable[str | Path] = ()) -> dict[str, str]:
+    """Classes of ImageNet-21k that are no OOD classes for ImageNet-1k, each with its reason.
+
+    Args:
+        lists: Further lists, see `read_exclusions`.
+
+    Returns:
+        Reason by wnid, sorted by wnid. Where several apply, the first of: ID class, hypernym or hyponym, own list,
+        further lists in their order.
+
+    Raises:
+        DataError: A list cannot be read.
+
+    Example:
+        >>> found = left_out()
+        >>> len(fall11_wnids()) - sum(wnid in found for wnid in fall11_wnids())
+        18624
+        >>> found["n01443537"], found["n02512053"], found["n02848216"]  # goldfish, fish, blade
+        ('ID class', 'hypernym of n01440764', 'blade: part of n04270147 spatula')
+    """
+    reasons = dict(_left_out())
+    for path in lists:
+        for wnid, reason in read_exclusions(path).items():
+            reasons.setdefault(wnid, reason)
+    return dict(sorted(reasons.items()))
+
+
+@cache
+def _left_out() -> Mapping[str, str]:
+    """Without lists of a user."""
+    own = resources.files("oodlit.datamodules.sets.imagenet21k") / "same_or_part.txt"
+    known = frozenset(fall11_wnids())
+    related = {wnid: reason for wnid, reason in relatives(wnids()).items() if wnid in known}
+    ours = parse_exclusions(own.read_text(encoding="utf-8"), "same_or_part.txt")
+    return {**ours, **related, **dict.fromkeys(wnids(), "ID class")}
+
+
+def read_exclusions(path: str | Path) -> dict[str, str]:
+    """A list of classes to leave out: a line a class, its wnid and behind a blank the reason; "#" starts a remark.
+
+    Raises:
+        DataError: A line has no wnid or no reason, or names a class a second time.
+    """
+    return parse_exclusions(read_text(path), path)
+
+
+def parse_exclusions(text: str, where: str | Path) -> dict[str, str]:
+    r"""`read_exclusions` of a text.
+
+    Example:
+        >>> parse_exclusions("# mine\nn02848216 looks like a knife\n", "list")
+        {'n02848216': 'looks like a knife'}
+    """
+    reasons: dict[str, str] = {}
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        wnid, _, reason = line.strip().partition(" ")
+        if not is_wnid(wnid) or not reason.strip():
+            raise DataError(
+                f"{where}, line {number}: {line.strip()!r}; a wnid (n and eight digits) and a reason is needed"
+            )
+        if wnid in reasons:
+            raise DataError(f"{where}, line {number}: {wnid} is named a second time")
+        reasons[wnid] = reason.strip()
+    return reasons
+
+
+def exclusions_text(reasons: Mapping[str, str]) -> str:
+    r"""Lines that `read_exclusions` reads.
+
+    Example:
+        >>> exclusions_text({"n02848216": "ID class"})
+        'n02848216 ID class\n'
+    """
+    return "".join(f"{wnid} {reason}\n" for wnid, reason in reasons.items())
+
+
+def is_wnid(name: str) -> bool:
+    """Whether a name is "n" and eight digits.
+
+    Example:
+        >>> is_wnid("n01443537"), is_wnid("goldfish")
+        (True, False)
+    """
+    return len(name) == 9 and name[0] == "n" and name[1:].isascii() and name[1:].isdigit()
+
+
+def in_part_and_class(path: PurePosixPath) -> Membership | None:
+    """The class of a file is its folder, if that is a wnid.
+
+    Example:
+        >>> in_part_and_class(PurePosixPath("n02512053/n02512053_1.JPEG")).group
+        'n02512053 fish'
+    """
+    wnid = path.parent.name
+    return Membership(group=class_name(wnid)) if is_wnid(wnid) else None
+
+
+def class_name(wnid: str) -> str:
+    """Wnid and first name of a class.
+
+    Example:
+        >>> class_name("n02512053")
+        'n02512053 fish'
+    """
+    return f"{wnid} {_names()[wnid]}" if wnid in _names() else wnid
+
+
+@cache
+def _names() -> Mapping[str, str]:
+    lines = (line.split("\t", 1) for line in info_lines("imagenet_synset_to_lemma.txt"))
+    return {wnid: lemmas.strip('"').split(",")[0].strip() for wnid, lemmas in lines}

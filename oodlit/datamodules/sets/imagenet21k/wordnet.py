@@ -1,0 +1,70 @@
+"""Is-a among the classes of ImageNet-21k, from WordNet 3.0 (`is_a.txt.gz`, licence in `WORDNET_LICENSE.txt`).
+
+Hypernyms and instance-of relations count alike. The wnid is "n" and the offset in WordNet 3.0; ids of 3.1 do not fit.
+"""
+
+import gzip
+from collections.abc import Collection, Mapping
+from functools import cache
+from importlib import resources
+
+from oodlit.errors import UnknownNameError
+
+
+@cache
+def hypernyms() -> Mapping[str, tuple[str, ...]]:
+    """Direct hypernyms by wnid, of the classes of ImageNet-21k and of all nouns above them.
+
+    Example:
+        >>> hypernyms()["n01443537"]  # goldfish: a cyprinid
+        ('n01439121',)
+    """
+    packed = resources.files("oodlit.datamodules.sets.imagenet21k") / "is_a.txt.gz"
+    rows = (line.split() for line in gzip.decompress(packed.read_bytes()).decode("ascii").splitlines())
+    return {f"n{own}": tuple(f"n{above}" for above in hypernym) for own, *hypernym in rows}
+
+
+@cache
+def ancestors(wnid: str) -> frozenset[str]:
+    """All hypernyms of a class, direct and indirect, without itself.
+
+    Raises:
+        UnknownNameError: The table has no such wnid.
+
+    Example:
+        >>> "n02512053" in ancestors("n01443537")  # a goldfish is a fish
+        True
+    """
+    if wnid not in hypernyms():
+        raise UnknownNameError(f"wnid {wnid!r} is not in ImageNet-21k or above it; ids of WordNet 3.0 are needed")
+    above = hypernyms()[wnid]
+    return frozenset(above).union(*(ancestors(one) for one in above))
+
+
+def relatives(wnids: Collection[str]) -> dict[str, str]:
+    """What is above or below some classes: their hypernyms and hyponyms, with a reason each.
+
+    Args:
+        wnids: Classes of the classifier.
+
+    Returns:
+        "hypernym of ..." or "hyponym of ..." by wnid, for all nouns of the table but `wnids` themselves. A noun that is
+        both is called a hypernym.
+
+    Raises:
+        UnknownNameError: The table has no such wnid.
+
+    Example:
+        >>> found = relatives(["n01443537"])
+        >>> found["n02512053"]
+        'hypernym of n01443537'
+    """
+    own = frozenset(wnids)
+    found: dict[str, str] = {}
+    for wnid in sorted(own):
+        for above in ancestors(wnid) - own:
+            found.setdefault(above, f"hypernym of {wnid}")
+    for wnid in hypernyms():
+        if wnid not in own and wnid not in found and (above_it := ancestors(wnid) & own):
+            found[wnid] = f"hyponym of {min(above_it)}"
+    return found

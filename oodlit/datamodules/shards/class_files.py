@@ -1,0 +1,137 @@
+"""Classes as folders or tars of their images: what is in them without holding all, and without unpacking to disk."""
+
+import os
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+from oodlit.datamodules.shards.files import is_hidden, tar_places
+from oodlit.datamodules.shards.listing import is_image
+from oodlit.errors import DataError
+
+
+class Place(NamedTuple):
+    """Where the bytes of a file lie: all of a file in a folder, or a part of a tar.
+
+    Of millions of files in folders, those of one folder share its path.
+
+    Args:
+        path: The folder or tar.
+        offset: First byte in the tar.
+        size: Their number in the tar; None = all of a file.
+        name: Name of the file in the folder; empty for a tar.
+    """
+
+    path: Path
+    offset: int = 0
+    size: int | None = None
+    name: str = ""
+
+    def read(self) -> bytes:
+        """The bytes.
+
+        Raises:
+            DataError: They cannot be read, or there are fewer than before.
+        """
+        try:
+            with (self.path / self.name).open("rb") as file:
+                file.seek(self.offset)
+                data = file.read() if self.size is None else file.read(self.size)
+        except OSError as error:
+            raise DataError(f"{self.path / self.name} cannot be read: {error}") from error
+        if self.size is not None and len(data) < self.size:
+            raise DataError(f"{self.path}: truncated at byte {self.offset + len(data)}; fetch it again")
+        return data
+
+
+Images = Mapping[str, Place]
+"""Image files of a class by name."""
+
+
+def class_files(source: str | Path, is_class: Callable[[str], bool]) -> dict[str, Callable[[], Images]]:
+    """The classes of a source, each with a function that lists its images.
+
+    Four layouts: a folder of class folders, a folder of tars `<class>.tar`, a tar of such tars, and a tar of class
+    folders. Folders around the classes do not matter as long as there is one at every step.
+
+    Args:
+        source: The folder or tar. Compressed tars are not read at random and are refused.
+        is_class: Tells names of classes from other names.
+
+    Returns:
+        By class, sorted. A function reads the names of its class alone; of a tar of class folders all are read at once.
+
+    Raises:
+        DataError: There is no class, a class is there twice, or the source is damaged or of another kind.
+    """
+    root = Path(source)
+    if root.is_dir():
+        found = _of_folder(root, is_class)
+    elif root.is_file():
+        found = _of_tar(root, is_class)
+    else:
+        raise DataError(f"{root} does not exist; a folder of class folders or tars, or a tar, is needed")
+    if not found:
+        raise DataError(f"{root}: no class folder and no <class>.tar in it; is this the right folder?")
+    return dict(sorted(found.items()))
+
+
+def _of_folder(root: Path, is_class: Callable[[str], bool]) -> dict[str, Callable[[], Images]]:
+    found: dict[str, Callable[[], Images]] = {}
+    others = []
+    for entry in sorted(root.iterdir()):
+        name = entry.name.removesuffix(".tar")
+        if not is_class(name):
+            others += [entry] if entry.is_dir() and not is_hidden(entry.name) else []
+            continue
+        if name in found:
+            raise DataError(f"{root}: {name} is there as a folder and as a tar; move one of them away")
+        found[name] = _lister(_folder_images, entry) if entry.is_dir() else _lister(_tar_images, Place(entry))
+    return found if found or len(others) != 1 else _of_folder(others[0], is_class)
+
+
+def _of_tar(path: Path, is_class: Callable[[str], bool]) -> dict[str, Callable[[], Images]]:
+    found: dict[str, Callable[[], Images]] = {}
+    folders: dict[str, dict[str, Place]] = {}
+    for name, offset, size in tar_places(path):
+        pure = PurePosixPath(name)
+        if pure.suffix == ".tar" and is_class(pure.stem):
+            if pure.stem in found:
+                raise DataError(f"{path}: {pure.name} is there twice; which one is meant is unknown")
+            found[pure.stem] = _lister(_tar_images, Place(path, offset, size))
+        elif is_class(pure.parent.name) and is_image(name):
+            _add(folders.setdefault(pure.parent.name, {}), pure.name, Place(path, offset, size))
+    if twice := sorted(found.keys() & folders.keys()):
+        raise DataError(f"{path}: {twice[0]} is there as a folder and as a tar; which one is meant is unknown")
+    return found | {name: _lister(dict, images) for name, images in folders.items()}
+
+
+def _lister(function: Callable[..., Images], argument: object) -> Callable[[], Images]:
+    return lambda: function(argument)
+
+
+def _folder_images(folder: Path) -> Images:
+    try:
+        names = sorted(entry.name for entry in os.scandir(folder))
+    except OSError as error:
+        raise DataError(f"{folder} cannot be listed: {error}") from error
+    return {name: Place(folder, name=name) for name in names if is_image(name) and not is_hidden(name)}
+
+
+def _tar_images(tar: Place) -> Images:
+    images: dict[str, Place] = {}
+    for name, place in _members(tar):
+        if is_image(name):
+            _add(images, PurePosixPath(name).name, place)
+    return images
+
+
+def _members(tar: Place) -> Iterator[tuple[str, Place]]:
+    for name, offset, size in tar_places(tar.path, tar.offset, tar.size):
+        yield name, Place(tar.path, offset, size)
+
+
+def _add(images: dict[str, Place], name: str, place: Place) -> None:
+    if name in images:
+        raise DataError(f"{place.path}: {name!r} is there twice in one class; which one is meant is unknown")
+    images[name] = place

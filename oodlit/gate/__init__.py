@@ -1,0 +1,14 @@
+"""A detector in a service: images in, decisions out, with the network, the transform and the threshold of a run."""
+
+from typing import TYPE_CHECKING
+
+from oodlit import _lazy
+
+if TYPE_CHECKING:
+    from oodlit.gate.gate import Gate as Gate
+    from oodlit.gate.monitor import Monitor as Monitor
+    from oodlit.gate.monitor import RefusalWarning as RefusalWarning
+    from oodlit.gate.threshold import Threshold as Threshold
+    from oodlit.gate.verdict import Verdict as Verdict
+
+__getattr__, __dir__, __all__ = _lazy.lazy_exports(__name__)

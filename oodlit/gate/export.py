@@ -1,0 +1,90 @@
+"""A gate as one program of `torch.export`: network, detector and threshold in a file that needs no oodlit."""
+
+import contextlib
+import io
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from oodlit.atomic import fsync, temporary_file
+from oodlit.detectors import Detector
+from oodlit.errors import RequirementError
+from oodlit.gate.folder import GateRecord
+from oodlit.gate.threshold import Threshold
+from oodlit.module import OODModule
+from oodlit.plan import RunPlan
+
+EXPORTABLE = frozenset({"logits", "features", "head", "labels"})
+"""What a detector may need; labels are read in the fit alone."""
+
+
+class _Program(nn.Module):
+    """From transformed images to decisions, as traced."""
+
+    cut: Tensor
+
+    def __init__(self, module: OODModule, detector: Detector, cut: float) -> None:
+        super().__init__()
+        self.network, self.detector = module.network, detector
+        self._read = module.outputs
+        self.register_buffer("cut", torch.tensor(cut, dtype=torch.float64))
+
+    def forward(self, images: Tensor) -> dict[str, Tensor]:
+        """Decisions of a batch."""
+        outputs = self._read(images, RunPlan())
+        scores = self.detector._score(outputs)
+        found = {"accepted": scores.double() >= self.cut, "score": scores}
+        if outputs.logits is not None:
+            found |= {"class_index": outputs.predictions, "probability": outputs.max_probabilities}
+        return found
+
+
+def export_program(module: OODModule, detector: Detector, threshold: Threshold, record: GateRecord, file: Path) -> None:
+    """Trace the gate and write the program.
+
+    Raises:
+        RequirementError: The detector reads more than logits and features, or something cannot be traced.
+    """
+    if further := sorted(detector.required_needs - EXPORTABLE):
+        raise RequirementError(
+            f"Gate.export: {detector!r} needs {', '.join(further)}, which an exported program does not have; export a"
+            " gate of a detector of logits and features, or use gate.save"
+        )
+    if record.precision != "32-true":
+        raise RequirementError(f"Gate.export: the run was made in precision {record.precision!r}; 32-true is needed")
+    example = torch.linspace(-1, 1, 3).view(3, *[1] * len(record.backbone["input_shape"]))
+    example = example.expand(3, *record.backbone["input_shape"]).clone().to(module.device)
+    with _quiet(), torch.no_grad():
+        try:
+            program = torch.export.export(
+                _Program(module, detector, threshold.cut).eval(),
+                (example,),
+                dynamic_shapes=({0: torch.export.Dim("batch")},),
+                strict=False,
+            )
+        except Exception as error:  # torch.export fails with many types of its own
+            reason = (str(error).splitlines() or [""])[0]
+            raise RequirementError(
+                f"Gate.export: {detector!r} on {module.name} cannot be traced for batches of any size and any values"
+                f" ({type(error).__name__}: {reason:.100}); use gate.save"
+            ) from error
+    with temporary_file(file) as temporary:
+        with temporary.open("wb") as opened:
+            torch.export.save(program, opened)
+        fsync(temporary)
+        temporary.replace(file)
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the graphs that torch logs and prints where a trace ends; the error says which detector it was."""
+    before = logging.root.manager.disable
+    logging.disable(max(before, logging.ERROR))
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.disable(before)

@@ -1,0 +1,55 @@
+"""Whether models keep their order from level to level."""
+
+from collections.abc import Sequence
+
+from oodlit.errors import InvalidArgumentError
+from oodlit.results.correlation import level_correlation
+from oodlit.results.plots.charts import Matrix
+from oodlit.results.plots.plot import Plot
+from oodlit.results.plots.select import chosen_detectors, chosen_set, model_name
+from oodlit.results.run_results import RunResults
+from oodlit.roles import Role
+
+
+@Plot
+def severity_correlation(
+    results: RunResults | Sequence[RunResults],
+    dataset: str | None = None,
+    *,
+    detectors: Sequence[str] | None = None,
+    names: Sequence[str] | None = None,
+) -> Matrix:
+    """Spearman's correlation of the AUROC between the levels of a pool, over the models of several results.
+
+    Args:
+        results: Results of several models on the same pool; of one model the correlation is over its detectors.
+        dataset: A pool; None = the first of the first results.
+        detectors: Detectors of all of them; None = the first that all have, of one model all.
+        names: Name of each model; None = `run["backbone"]["name"]`, or its position.
+
+    Returns:
+        The figure.
+
+    Raises:
+        UnknownNameError: A name is not in the results.
+        InvalidArgumentError: There are fewer than two curves, the results are of different pools, share no detector, or
+            the number of names is wrong.
+    """
+    models = list(results) if isinstance(results, Sequence) else [results]
+    if not models or (names is not None and len(names) != len(models)):
+        raise InvalidArgumentError(
+            f"severity_correlation: {len(models)} results and {len(names or [])} names do not fit"
+        )
+    info = chosen_set(models[0], dataset, Role.POOL)
+    chosen = chosen_detectors(models[0], detectors)
+    if detectors is None and len(models) > 1:
+        chosen = [name for name in chosen if all(name in model.detectors for model in models)][:1]
+        if not chosen:
+            raise InvalidArgumentError("severity_correlation: the results have no detector in common")
+    titles = list(names) if names is not None else [model_name(m) or f"model {i + 1}" for i, m in enumerate(models)]
+    runs = {title if titles.count(title) == 1 else f"{title} ({i + 1})": models[i] for i, title in enumerate(titles)}
+    table = level_correlation(runs, info.name, chosen)
+    cells = tuple(tuple(float(value) for value in row) for row in table.to_numpy())
+    over = f"{len(models)} models" if len(models) > 1 else f"{len(chosen)} detectors"
+    which = chosen[0] if len(chosen) == 1 else "AUROC"
+    return Matrix(f"{info.name}, {which}: rank correlation of levels over {over}", tuple(map(str, table.index)), cells)

@@ -1,0 +1,231 @@
+"""How detection falls from easy to hard unseen classes: the severity curves that COOD's authors publish.
+
+Source: I. Galil, M. Dabbah and R. El-Yaniv, 'A framework for benchmarking class-out-of-distribution detection and its
+application to ImageNet', ICLR 2023. The curves are the result file of the authors' program
+(`mdabbah/COOD_benchmarking`, MIT, commit 8964aad), re-shaped to a row per model and confidence function; the rank
+correlations (Fig. 15) and the settings are read from the text. Names of models follow timm 0.4.12 and 0.6.12,
+`<arch>_torchvision`, `<arch>_original` and `CLIP_<arch>` with `~` for `/`; the weights behind a name may have changed
+since. Every curve belongs to a pool that its own model and confidence function order: about 11 000 classes of
+ImageNet-21k, 1000 a level.
+"""
+
+import bisect
+import csv
+import gzip
+import re
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import resources
+from typing import Any, NamedTuple
+
+from oodlit.errors import InvalidArgumentError, UnknownNameError
+
+LEVELS = 11
+
+
+class PublishedCurve(NamedTuple):
+    """One model under one confidence function.
+
+    Args:
+        model: As published.
+        kappa: Confidence function: "softmax", "max_logit", "entropy", "odin" or "mcd_entropy".
+        accuracy: On ImageNet-1k, 0..1.
+        id_auroc: AUROC of right against wrong predictions, 0..1.
+        levels: AUROC of severity 0 (easiest) to 10 (hardest), 0..1.
+    """
+
+    model: str
+    kappa: str
+    accuracy: float
+    id_auroc: float
+    levels: tuple[float, ...]
+
+    @property
+    def mean(self) -> float:
+        """Mean AUROC over the levels."""
+        return sum(self.levels) / len(self.levels)
+
+
+class Standing(NamedTuple):
+    """Where a curve stands among the published ones of its confidence function.
+
+    Args:
+        kappa: The confidence function.
+        published: Number of published curves.
+        below: How many of them are lower than this one, per level.
+        equal: How many of them are equal to it, per level.
+        mean_below: How many have a lower mean over the levels.
+    """
+
+    kappa: str
+    published: int
+    below: tuple[int, ...]
+    equal: tuple[int, ...]
+    mean_below: int
+
+
+@cache
+def published_curves(kappa: str | None = None) -> tuple[PublishedCurve, ...]:
+    """The published curves in the order of their models' names.
+
+    Args:
+        kappa: One confidence function; None (default) = all.
+
+    Raises:
+        UnknownNameError: No curve has this confidence function.
+
+    Example:
+        >>> len(published_curves()), len(published_curves("softmax"))
+        (1848, 539)
+    """
+    if kappa is not None:
+        if kappa not in kappas():
+            raise UnknownNameError.of("confidence function", kappa, kappas())
+        return tuple(curve for curve in published_curves() if curve.kappa == kappa)
+    packed = (resources.files("oodlit.results.published") / "cood_curves.csv.gz").read_bytes()
+    rows = csv.DictReader(gzip.decompress(packed).decode().splitlines())
+    return tuple(
+        PublishedCurve(
+            row["model"],
+            row["kappa"],
+            float(row["accuracy"]),
+            float(row["id_auroc"]),
+            tuple(float(row[f"s{level}"]) for level in range(LEVELS)),
+        )
+        for row in rows
+    )
+
+
+@cache
+def kappas() -> tuple[str, ...]:
+    """Names of the confidence functions that have curves, sorted.
+
+    Example:
+        >>> kappas()
+        ('entropy', 'max_logit', 'mcd_entropy', 'odin', 'softmax')
+    """
+    return tuple(sorted({curve.kappa for curve in published_curves()}))
+
+
+def standing(levels: Sequence[float], kappa: str) -> Standing:
+    """Compare a curve with the published ones.
+
+    Args:
+        levels: AUROC of the 11 levels, easiest first, none of them NaN.
+        kappa: Confidence function whose curves are compared.
+
+    Raises:
+        InvalidArgumentError: There are not 11 levels, or one is not in 0..1.
+        UnknownNameError: No curve has this confidence function.
+
+    Example:
+        >>> found = standing([0.9] * 11, "softmax")
+        >>> found.published, found.below[0], found.below[10], found.mean_below
+        (539, 195, 539, 536)
+    """
+    if len(levels) != LEVELS or not all(0 <= level <= 1 for level in levels):
+        raise InvalidArgumentError(f"standing({list(levels)}): {LEVELS} values in 0..1 are needed, easiest level first")
+    curves = published_curves(kappa)
+    below, equal = [], []
+    for level, value in enumerate(levels):
+        others = sorted(curve.levels[level] for curve in curves)
+        below.append(bisect.bisect_left(others, value))
+        equal.append(bisect.bisect_right(others, value) - below[-1])
+    means = sorted(curve.mean for curve in curves)
+    mean_below = bisect.bisect_left(means, sum(levels) / LEVELS)
+    return Standing(kappa, len(curves), tuple(below), tuple(equal), mean_below)
+
+
+def quantile_curves(kappa: str, shares: Sequence[float]) -> list[tuple[float, ...]]:
+    """Curves below which a share of the published ones lie, level by level.
+
+    Args:
+        kappa: Confidence function.
+        shares: In 0..1; the value is the smallest one that at least this share of the curves do not exceed.
+
+    Returns:
+        One tuple of 11 values per share.
+
+    Raises:
+        InvalidArgumentError: A share is out of its range.
+        UnknownNameError: No curve has this confidence function.
+
+    Example:
+        >>> [round(curve[0], 3) for curve in quantile_curves("softmax", [0.0, 0.5, 1.0])]
+        [0.581, 0.905, 0.992]
+    """
+    if not all(0 <= share <= 1 for share in shares):
+        raise InvalidArgumentError(f"quantile_curves: shares {list(shares)}; numbers in 0..1 are needed")
+    columns = [sorted(column) for column in zip(*(curve.levels for curve in published_curves(kappa)), strict=True)]
+    n = len(columns[0])
+    ranks = [max(0, min(n, -int(-share * n // 1)) - 1) for share in shares]
+    return [tuple(column[rank] for column in columns) for rank in ranks]
+
+
+def kappa_of(detector: str, settings: Mapping[str, Any]) -> str | None:
+    """The published confidence function that a detector is; None if none is known to be the same.
+
+    Args:
+        detector: Name of the class.
+        settings: Its settings, as far as they are known; those that are not named have their defaults.
+
+    Example:
+        >>> kappa_of("MSP", {}), kappa_of("ODIN", {"step": "paper"}), kappa_of("Cosine", {"concepts": "head"})
+        ('softmax', None, 'max_logit')
+    """
+    for name, kappa, wanted in _KAPPAS:
+        if name == detector and all(settings.get(key, default) == value for key, (value, default) in wanted.items()):
+            return kappa
+    return None
+
+
+_KAPPAS: tuple[tuple[str, str, dict[str, tuple[Any, Any]]], ...] = (
+    ("MSP", "softmax", {}),
+    ("MaxLogit", "max_logit", {}),
+    ("Cosine", "max_logit", {"concepts": ("head", "means")}),  # of a zero-shot classifier: logits are cosines
+    ("Entropy", "entropy", {}),
+    ("ODIN", "odin", {"step": ("cood", "paper"), "temperature": (2.0, 1000.0), "epsilon": (1e-5, 0.0014)}),
+    ("MCDropout", "mcd_entropy", {"passes": (30, 30), "measure": ("entropy", "entropy")}),
+)
+"""Class, confidence function, and settings that make it one: the value, and the default where it is not named."""
+
+
+def of_imagenet21k(class_names: Sequence[str]) -> bool:
+    """Whether classes are those of an ImageNet-21k pool: each name begins with a wnid.
+
+    Example:
+        >>> of_imagenet21k(["n02512053 fish", "n12433081"]), of_imagenet21k(["fish"])
+        (True, False)
+    """
+    return bool(class_names) and all(re.fullmatch(r"n\d{8}( .*)?", name) for name in class_names)
+
+
+@cache
+def printed_rank_correlation() -> tuple[tuple[float, ...], ...]:
+    """Spearman's correlation between the levels as the paper's Fig. 15 prints it, 11 x 11.
+
+    No choice among the published curves gives these digits (`oodlit.results.rank_correlation` of the softmax curves is
+    off by up to .19): models or confidence functions behind the figure are unknown.
+
+    Example:
+        >>> printed_rank_correlation()[0][10]
+        0.376
+    """
+    cells = {(int(r["severity_a"]), int(r["severity_b"])): float(r["spearman"]) for r in _table("rank_correlation")}
+    return tuple(tuple(cells[a, b] for b in range(LEVELS)) for a in range(LEVELS))
+
+
+@cache
+def printed_settings() -> dict[str, str]:
+    """Numbers that the paper's text states, by name, as printed.
+
+    Example:
+        >>> printed_settings()["estimation_samples_per_class"], printed_settings()["odin_temperature"]
+        ('150', '2')
+    """
+    return {row["setting"]: row["value"] for row in _table("settings")}
+
+
+def _table(name: str) -> list[dict[str, str]]:
+    file = resources.files("oodlit.results.published") / f"cood_{name}.csv"
+    return list(csv.DictReader(file.read_text(encoding="utf-8").splitlines()))

@@ -1,0 +1,132 @@
+"""A run as tests of pytest: one for each detector and unit test, one for each limit; and runs within a test.
+
+`oodlit_pytest`, the entry point, loads this once it is asked for.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch import nn
+
+from oodlit._lightning import pl
+from oodlit.callbacks import OODDetection
+from oodlit.datamodules import OODDataModule
+from oodlit.detectors import Detector
+from oodlit.errors import OodlitError
+from oodlit.module import OODModule
+from oodlit.results import Results
+from oodlit.results.limits import Limit, crossings, read_limits
+from oodlit.roles import Role
+
+
+class RunTests:
+    """The plugin of a session that has `--oodlit-run`.
+
+    Args:
+        config: Of the session.
+
+    Raises:
+        pytest.UsageError: There is no run, no limits can be read, or a limit names what the run does not have.
+    """
+
+    def __init__(self, config: pytest.Config) -> None:
+        run, limits = config.option.oodlit_run, config.option.oodlit_limits
+        if run is None:
+            raise pytest.UsageError("--oodlit-limits FILE: --oodlit-run DIR is needed with it")
+        try:
+            self.results = Results.load(Path(run))
+            self.limits = [] if limits is None else read_limits(limits)
+            crossings(self.results, self.limits)
+        except OodlitError as error:
+            raise pytest.UsageError(f"--oodlit-run {run}: {error}") from error
+        self.folder = Path(run)
+
+    @pytest.hookimpl(tryfirst=True)  # before others choose among the tests, by -k and the like
+    def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
+        """Add the tests of the run."""
+        group = _Group.from_parent(session, name=f"oodlit[{self.folder.name}]", nodeid=f"oodlit[{self.folder.name}]")
+        for name, limit in self._named():
+            items.append(_LimitItem.from_parent(group, name=name, results=self.results, limit=limit))
+
+    def _named(self) -> Iterator[tuple[str, Limit]]:
+        settings = self.results.settings
+        for info in self.results.datasets:
+            if info.role is not Role.UNIT_TEST:
+                continue
+            for detector in self.results.detectors:
+                for test in info.class_names:
+                    limit = Limit(detector, settings.fpr_name, ">", settings.unit_test_limit, info.name, test)
+                    yield f"{detector}-{test}", limit
+        for limit in self.limits:
+            yield str(limit), limit
+
+
+class _Group(pytest.Collector):
+    """What the tests of a run belong to; they are made elsewhere."""
+
+    def collect(self) -> list[pytest.Item]:
+        """Nothing of its own."""
+        return []
+
+
+class _Crossed(Exception):
+    """A limit is crossed; its text is all that is shown."""
+
+
+class _LimitItem(pytest.Item):
+    """A test that holds the run to one limit."""
+
+    def __init__(self, *, results: Results, limit: Limit, **rest: Any) -> None:
+        super().__init__(**rest)
+        self.results, self.limit = results, limit
+
+    def runtest(self) -> None:
+        """Compare."""
+        if found := crossings(self.results, [self.limit]):
+            raise _Crossed("\n".join(map(str, found)))
+
+    def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
+        """The values that cross the limit; the traceback says nothing of them."""
+        expected = isinstance(excinfo.value, _Crossed | OodlitError)
+        return str(excinfo.value) if expected else super().repr_failure(excinfo, style)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        """Where it comes from."""
+        return self.path, None, self.name
+
+
+def evaluator(folder: Path) -> Callable[..., Results]:
+    """A function that evaluates a model within a test, see `oodlit_pytest.oodlit_evaluate`."""
+
+    def evaluate(
+        model: nn.Module | OODModule,
+        data: OODDataModule,
+        detectors: Sequence[Detector] | Mapping[str, Detector] | None = None,
+        *,
+        fitted: str | Path | None = None,
+    ) -> Results:
+        """Results of a model on data, such as `OODDataModule(streams, unit_tests=50)`; on the CPU, without a page.
+
+        Args:
+            model: A network or an `OODModule`.
+            data: The streams.
+            detectors: What scores; or `fitted`.
+            fitted: Folder of fitted detectors of a run of the same network.
+        """
+        module = model if isinstance(model, OODModule) else OODModule(model)
+        detection = OODDetection(detectors, fitted=fitted)
+        trainer = pl.Trainer(
+            accelerator="cpu",
+            callbacks=[detection],
+            logger=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            default_root_dir=folder,
+        )
+        trainer.predict(module, data, return_predictions=False)
+        assert detection.results is not None  # predict came to its end
+        return detection.results
+
+    return evaluate

@@ -1,0 +1,41 @@
+"""The entry point of oodlit in pytest: options alone. oodlit, and torch with it, are imported once one is given.
+
+This module lies outside of the package for that reason: importing a part of a package imports the package.
+"""
+
+from typing import Any
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--oodlit-run` and `--oodlit-limits`."""
+    group = parser.getgroup("oodlit", "results of oodlit as tests")
+    group.addoption("--oodlit-run", metavar="DIR", help="folder of results: one test for each detector and unit test")
+    group.addoption("--oodlit-limits", metavar="FILE", help="YAML file of limits (fail_if): one test for each of them")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Load the rest if it is asked for."""
+    if config.option.oodlit_run is None and config.option.oodlit_limits is None:
+        return
+    from oodlit.testing.pytest_run import RunTests  # noqa: PLC0415
+
+    config.pluginmanager.register(RunTests(config), "oodlit-run")
+
+
+@pytest.fixture
+def oodlit_results(pytestconfig: pytest.Config) -> Any:
+    """The `Results` of `--oodlit-run`; a test that asks for them is skipped without the option."""
+    plugin: Any = pytestconfig.pluginmanager.get_plugin("oodlit-run")
+    if plugin is None:
+        pytest.skip("needs --oodlit-run DIR")
+    return plugin.results
+
+
+@pytest.fixture
+def oodlit_evaluate(tmp_path: Any) -> Any:
+    """A function that runs a model within a test: `oodlit_evaluate(model, data, detectors)` gives `Results`."""
+    from oodlit.testing.pytest_run import evaluator  # noqa: PLC0415
+
+    return evaluator(tmp_path)

@@ -1,0 +1,86 @@
+"""Limits on the command line: exit codes, what is printed, and that nothing runs where a limit is wrong."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from oodlit import Results, Role
+from oodlit.cli.main import main
+from oodlit.results import DatasetInfo
+
+CONFIG = """
+backbone: tests.gate.support.TinyNetwork
+data: {class_path: tests.gate.support.digits, init_args: {root: shards, max_images: 20}}
+detectors: [MSP]
+accelerator: cpu
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> str:
+    scores = np.concatenate([np.arange(20.0), [1.0, 0.0]])
+    names = ["val"] * 20 + ["near"] * 2
+    frame = pd.DataFrame({
+        "key": [f"{name}/{i}" for i, name in enumerate(names)],
+        "dataset": names,
+        "group": -1,
+        "label": -1,
+        "prediction": 0,
+        "msp": scores,
+    })  # fmt: skip
+    Results.from_scores(frame, [DatasetInfo("val", Role.ID), DatasetInfo("near", Role.OOD)], ["msp"]).save(tmp_path)
+    return str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "said"),
+    [
+        (["--fail-if", "msp: fpr95 > 0.5"], 0, "Within the limit\n"),
+        (["--fail-if", "msp: fpr95 > 0.5", "--fail-if", "msp: auroc < 0.5"], 0, "Within all 2 limits\n"),
+        (
+            ["--fail-if", "msp: fpr95 > 0.1", "--fail_if=msp: auroc < 0.5"],
+            1,
+            "FAILED msp: fpr95 on near is 0.5 [0.09453, 0.9055], limit > 0.1; images: near/20\n",
+        ),
+        (["--fail-if", "mps: fpr95 > 0"], 2, "did you mean 'msp'"),
+        (["--fail-if", "what"], 2, "limit 'what': 'DETECTOR: METRIC"),
+        ([], 2, "--fail_if or --limits is needed"),
+        (["--limits", "nowhere.yaml"], 2, "cannot be read"),
+    ],
+)
+def test_a_finished_run(
+    folder: str, options: list[str], code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["guard", folder, *options]) == code
+    out, err = capsys.readouterr()
+    assert said in (err if code == 2 else out)
+    assert (err.count("\n"), bool(out)) == ((1, False) if code == 2 else (0, True))
+
+
+def test_limits_of_a_file(folder: str, capsys: pytest.CaptureFixture[str]) -> None:
+    file = Path(folder) / "limits.yaml"
+    file.write_text("fail_if:\n- msp: fpr95 > 0.1\n")
+    assert main(["guard", folder, "--limits", str(file)]) == 1
+    assert main(["guard", folder, "--limits", str(file), "--fail-if", "msp: auroc < 0.1"]) == 1
+    assert capsys.readouterr().out.count("FAILED") == 2
+
+
+def test_a_run_ends_with_its_limits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("run.yaml").write_text(f"{CONFIG}fail_if:\n- 'msp: mean_auroc < 1%'\n")
+    call = ["evaluate", "--config", "run.yaml", "--out", "results"]
+    for wrong in ("mps: fpr95 > 0", "msp: fpr99 > 0", "msp: fpr95 on nearr > 0", "msp"):
+        assert main([*call, "--fail-if", wrong]) == 2
+        assert not Path("results").exists(), "names are checked before anything runs"
+    capsys.readouterr()
+    assert main(call) == 0
+    assert "Within the limit" in capsys.readouterr().out
+    assert main([*call, "--fail-if", "msp: mean_fpr95 on digits_near >= 0"]) == 1
+    out = capsys.readouterr().out
+    assert "FAILED msp: mean_fpr95 on digits_near is" in out
+    assert "FAILED msp: mean_auroc" not in out
+    assert main(["guard", "results", "--fail-if", "msp: mean_fpr95 >= 0"]) == 1

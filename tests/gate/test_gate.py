@@ -1,0 +1,227 @@
+"""A gate gives for an image, in whatever form, what the run gave; and no gate is made of anything else than the run."""
+
+import io
+import math
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torchvision.transforms import Compose, ToTensor
+
+from oodlit import Gate, OODModule, Results
+from oodlit.datamodules import OODDataModule
+from oodlit.detectors import MSP, Mahalanobis, MCDropout
+from oodlit.errors import (
+    DataError,
+    FingerprintError,
+    InvalidArgumentError,
+    NonFiniteScoreError,
+    UnknownNameError,
+)
+from oodlit.gate.network import precision_context
+from tests.gate.support import TinyNetwork, digits, run
+
+NAMES = ("msp", "mahalanobis", "mc_dropout")
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("gate")
+
+
+@pytest.fixture(scope="module")
+def data(root: Path) -> OODDataModule:
+    return digits(root / "shards")
+
+
+@pytest.fixture(scope="module")
+def folder(root: Path, data: OODDataModule) -> Path:
+    detectors = [MSP(), Mahalanobis(), MCDropout(passes=3)]
+    run(OODModule(TinyNetwork(), transform=data.transform), data, detectors, root / "run")
+    return root / "run"
+
+
+@pytest.fixture(scope="module")
+def gate(folder: Path) -> Gate:
+    return Gate.load(folder, detector="mahalanobis", model=TinyNetwork())
+
+
+@pytest.fixture(scope="module")
+def pictures(folder: Path, data: OODDataModule) -> dict[str, Image.Image]:
+    """Pictures by key: the one that decides the threshold, and others."""
+    results = Results.load(folder)
+    rows = results.scores[results.scores["dataset"] != "digits_train"]
+    scores = rows.set_index("key")["mahalanobis"]
+    at = scores[scores == results.threshold("mahalanobis")].index.tolist()
+    return data.read_images([*at, *scores.index[400:420], *scores.index[-20:]])
+
+
+def test_verdicts_are_those_of_the_run(folder: Path, pictures: dict[str, Image.Image]) -> None:
+    results = Results.load(folder)
+    rows = results.scores.set_index("key").loc[list(pictures)]
+    names = results.dataset("digits_val").class_names
+    for name in NAMES:
+        gate = Gate.load(folder, detector=name, model=TinyNetwork())
+        verdicts = gate(list(pictures.values()), keys=list(pictures))
+        assert [v.score for v in verdicts] == pytest.approx(rows[name].tolist(), rel=1e-5, abs=1e-6)
+        assert [v.accepted for v in verdicts] == (rows[name] >= results.threshold(name)).tolist()
+        assert [v.class_index for v in verdicts] == rows["prediction"].tolist()
+        assert [v.class_name for v in verdicts] == [names[index] for index in rows["prediction"]]
+        assert {v.threshold for v in verdicts} == {results.threshold(name)}
+        assert all(1 / 7 <= v.probability <= 1 for v in verdicts)
+
+
+def test_an_image_gets_one_verdict_in_whatever_form_and_company(gate: Gate, pictures: dict[str, Image.Image]) -> None:
+    images = list(pictures.values())
+    many = gate(images)
+    assert {v.accepted for v in many} == {True, False}
+    assert gate.module.transform is not None
+    tensors = [gate.module.transform(image) for image in images]
+    file = io.BytesIO()
+    images[0].save(file, "PNG")
+    assert gate(file.getvalue()) == gate(images[0]) == gate([images[0]]) == gate(tensors[0])
+    assert gate(torch.stack(tensors)) == gate(tensors) == gate({"image": torch.stack(tensors)}) == many
+    for alone, among in zip((gate(image)[0] for image in images), many, strict=True):
+        assert (alone.accepted, alone.class_index) == (among.accepted, among.class_index)
+        assert alone.score == pytest.approx(among.score, rel=1e-5)
+    assert gate([]) == []
+    grey = images[0].convert("L")
+    assert gate(grey)[0] == gate(grey.convert("RGB"))[0]
+
+
+def test_keys_decide_the_masks_of_dropout(folder: Path, pictures: dict[str, Image.Image]) -> None:
+    gate = Gate.load(folder, detector="mc_dropout", model=TinyNetwork())
+    image = next(iter(pictures.values()))
+    assert gate(image, keys=["a"]) == gate(image, keys=["a"]) != gate(image, keys=["b"])
+    assert gate(image) == gate(image)
+    tensor = gate.module.transform(image)  # type: ignore[misc]
+    assert gate({"image": tensor[None], "key": ["a"]}) == gate(image, keys=["a"])
+
+
+def test_another_network_is_refused(folder: Path) -> None:
+    network = TinyNetwork()
+    with torch.no_grad():
+        network.head.bias[3] += 1e-6
+    with pytest.raises(FingerprintError, match=r"mahalanobis|fitted on a backbone .* the state of the weights differs"):
+        Gate.load(folder, detector="mahalanobis", model=network)
+    with pytest.raises(FingerprintError, match="the transform differs"):
+        Gate.load(folder, detector="msp", model=TinyNetwork(), transform=Compose([ToTensor()]))
+    other = OODModule(TinyNetwork(), output=None, head="head", features_only=None)
+    assert Gate.load(folder, detector="msp", model=other).module.transform is not None
+
+
+def test_the_network_that_is_given_stays_as_it_is(folder: Path) -> None:
+    module = OODModule(TinyNetwork())
+    Gate.load(folder, detector="msp", model=module)
+    assert module.transform is None
+
+
+def test_threads_take_turns_with_one_network(folder: Path, pictures: dict[str, Image.Image]) -> None:
+    network, images = TinyNetwork(), list(pictures.values())[:8]
+    gates = [Gate.load(folder, detector=name, model=network) for name in ("msp", "mahalanobis")] * 4
+    expected = [gate(image) for gate, image in zip(gates, images, strict=True)]
+    found: list[list[bool]] = [[] for _ in images]
+
+    def ask(number: int) -> None:
+        found[number] = [gates[number](images[number]) == expected[number] for _ in range(6)]
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(len(images))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [[True] * 6] * len(images)
+
+
+def test_a_saved_gate_needs_no_other_file(
+    gate: Gate, folder: Path, tmp_path: Path, pictures: dict[str, Image.Image]
+) -> None:
+    gate.save(tmp_path / "made" / "gate")
+    images = list(pictures.values())
+    fresh = TinyNetwork()
+    with torch.no_grad():
+        fresh.head.weight.zero_()
+    again = Gate.load(tmp_path / "made" / "gate", model=fresh)
+    assert again(images) == gate(images)
+    assert again.threshold == gate.threshold
+    assert not fresh.head.weight.any()
+    by_path = Gate.load(tmp_path / "made" / "gate", model="tests.gate.support.TinyNetwork")
+    by_path.save(tmp_path / "named")
+    assert Gate.load(tmp_path / "named", detector="mahalanobis")(images) == gate(images)
+    assert sorted(path.name for path in (tmp_path / "named").iterdir()) == [
+        "fitted",
+        "gate.json",
+        "weights.safetensors",
+    ]
+    with pytest.raises(InvalidArgumentError, match="not empty; name a new folder"):
+        gate.save(tmp_path / "named")
+    with pytest.raises(InvalidArgumentError, match="a saved gate has its threshold"):
+        Gate.load(tmp_path / "named", tpr=0.9)
+    with pytest.raises(UnknownNameError, match="did you mean 'mahalanobis'"):
+        Gate.load(tmp_path / "named", detector="mahalanobi")
+    with pytest.raises(InvalidArgumentError, match="made by code, and its record cannot say how; give the network"):
+        Gate.load(tmp_path / "made" / "gate")
+
+
+def test_a_save_that_fails_leaves_nothing(gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr("oodlit.gate.folder.write_text", broken)
+    with pytest.raises(OSError, match="disk full"):
+        gate.save(tmp_path / "gate")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_damaged_gates_are_said(gate: Gate, tmp_path: Path) -> None:
+    gate.save(tmp_path / "gate")
+    text = (tmp_path / "gate" / "gate.json").read_text()
+    (tmp_path / "gate" / "gate.json").write_text(text.replace('"cut"', '"cat"'))
+    with pytest.raises(DataError, match=r"gate.json: not the description of a gate \(KeyError"):
+        Gate.load(tmp_path / "gate", model=TinyNetwork())
+    (tmp_path / "gate" / "gate.json").write_text(text.replace('"format": 1', '"format": 99'))
+    with pytest.raises(InvalidArgumentError, match="format 99 was written by oodlit"):
+        Gate.load(tmp_path / "gate", model=TinyNetwork())
+    with pytest.raises(DataError, match="no complete result"):
+        Gate.load(tmp_path)
+
+
+def test_what_has_to_be_given_is_said(folder: Path) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"which detector of .* one of msp, mahalanobis, mc_dropout"):
+        Gate.load(folder, model=TinyNetwork())
+    with pytest.raises(UnknownNameError, match="did you mean 'mahalanobis'"):
+        Gate.load(folder, detector="mahalanobs", model=TinyNetwork())
+    with pytest.raises(InvalidArgumentError, match=r"made by code, .* Gate.load\(..., model=network\)"):
+        Gate.load(folder, detector="msp")
+
+
+def test_other_images_are_refused(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:
+    image = Image.new("RGB", (8, 8))
+    for images, message in (
+        (np.zeros((8, 8, 3)), "images are a numpy array .*PIL.Image.fromarray"),
+        ([image, "seven.png"], "image 1 is a str; a PIL image"),
+        (torch.zeros(1, 8, 8), r"image 0 is a tensor of shape \(1, 8, 8\)"),
+        (torch.zeros(3, 8, 8, dtype=torch.uint8), r"dtype torch.uint8; the images of the run had shape \(3, 8, 8\)"),
+        ([torch.zeros(3, 8, 8), torch.zeros(3, 9, 8)], r"differ in shape: \[\(3, 8, 8\), \(3, 9, 8\)\]"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=message):
+            gate(images)
+    with pytest.raises(DataError, match="image 0 cannot be read: undecodable image"):
+        gate(b"no image")
+    with pytest.raises(InvalidArgumentError, match="1 keys for 2 images"):
+        gate([image, image], keys=["one"])
+    monkeypatch.setattr(Mahalanobis, "_score", lambda self, outputs: torch.full((len(outputs),), math.nan))
+    with pytest.raises(NonFiniteScoreError, match="mahalanobis gives NaN for image 0, 1; nothing can be decided"):
+        gate([image, image])
+
+
+def test_precisions_of_a_run() -> None:
+    with precision_context("bf16-mixed")(torch.device("cpu")):
+        assert torch.nn.Linear(2, 2)(torch.ones(1, 2)).dtype == torch.bfloat16
+    with precision_context("32-true")(torch.device("cpu")):
+        assert torch.nn.Linear(2, 2)(torch.ones(1, 2)).dtype == torch.float32
+    with pytest.raises(InvalidArgumentError, match="made in precision '16-true'; a gate computes in 32-true"):
+        precision_context("16-true")

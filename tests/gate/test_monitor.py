@@ -1,0 +1,90 @@
+"""Counting refusals: the interval holds at all times; one warning comes when the share leaves what was predicted."""
+
+import math
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import beta
+
+from oodlit.errors import InvalidArgumentError
+from oodlit.gate import Monitor, RefusalWarning, Threshold, Verdict
+from oodlit.gate.monitor import running_interval
+
+
+class Told:
+    """In place of a gate: its threshold."""
+
+    def __init__(self, refused: int = 25, total: int = 500) -> None:
+        self.threshold = Threshold(0, 0, 0, 0, "tpr", 0.95, "val", total, total, refused, 0.95)
+
+    def __call__(self, images: Any, *, keys: Sequence[str] | None = None) -> list[Verdict]:
+        return [Verdict(bool(image), 0.0, 0.0, None, "", math.nan) for image in images]
+
+
+def monitor(refused: int = 25, total: int = 500) -> Monitor:
+    return Monitor(Told(refused, total))
+
+
+@given(st.integers(0, 60), st.integers(0, 60), st.sampled_from([0.8, 0.95]))
+def test_interval_is_that_of_the_mean_likelihood(successes: int, failures: int, confidence: float) -> None:
+    """Second source: the definition, on a grid."""
+    low, high = running_interval(successes, successes + failures, confidence=confidence)
+    grid = np.linspace(0, 1, 2001)
+    inside = grid**successes * (1 - grid) ** failures > (1 - confidence) * beta(1 + successes, 1 + failures)
+    assert low == pytest.approx(grid[inside].min(), abs=1e-3)
+    assert high == pytest.approx(grid[inside].max(), abs=1e-3)
+    mirrored = running_interval(failures, successes + failures, confidence=confidence)
+    assert mirrored == pytest.approx((1 - high, 1 - low))
+
+
+def test_interval_holds_at_all_times() -> None:
+    """Of 150 services with a true share of 5 %, at most 5 % ever see an interval without it (and some chance more)."""
+    rng = np.random.default_rng(0)
+    missed = 0
+    for _ in range(150):
+        counts = (rng.random(1000) < 0.05).cumsum()
+        ends = [running_interval(int(counts[n]), n + 1) for n in range(9, 1000, 90)]
+        missed += any(not low <= 0.05 <= high for low, high in ends)
+    assert missed <= 150 * 0.05 + 3 * math.sqrt(150 * 0.05 * 0.95)
+
+
+def test_a_share_as_predicted_is_silent_and_another_one_is_said_once() -> None:
+    seen = monitor()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert [v.accepted for v in seen([1] * 19 + [0])] == [True] * 19 + [False]
+        seen.count([True] * 190 + [False] * 10)
+    assert (seen.num_images, seen.num_refused) == (220, 11)
+    assert seen.share == pytest.approx(0.05)
+    assert not seen.is_outside
+    assert str(seen).startswith("refused 11 of 220 images: 5.0 % [")
+    assert "; the ID set predicts 5.0 % [3.4 %, 7.3 %]" in str(seen)
+    with pytest.warns(
+        RefusalWarning, match=r"refused 91 of 300 images: 30.3 % .* other images than those of the ID set"
+    ):
+        seen.count([False] * 80)
+    assert seen.is_outside
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        seen.count([False] * 5)
+        seen.reset()
+    assert math.isnan(seen.share)
+    assert seen.interval == (0.0, 1.0)
+
+
+def test_fewer_refusals_than_predicted_are_said_too() -> None:
+    seen = monitor(refused=250)
+    with pytest.warns(RefusalWarning):
+        seen.count([True] * 200)
+
+
+def test_numbers_out_of_range() -> None:
+    with pytest.raises(InvalidArgumentError, match="3 of 2"):
+        running_interval(3, 2)
+    with pytest.raises(InvalidArgumentError, match="confidence"):
+        Monitor(Told(), confidence=1.0)

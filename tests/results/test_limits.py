@@ -1,0 +1,176 @@
+"""Limits: what they say, which values cross them, and that neither a wrong name nor an undefined value passes."""
+
+import math
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oodlit import Results, Role
+from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.metrics import UndefinedMetricWarning
+from oodlit.results import DatasetInfo, Limit, Settings, crossings
+from oodlit.results.limits import failed_tests, read_limits
+
+DATASETS = [
+    DatasetInfo("val", Role.ID, ("cat", "dog")),
+    DatasetInfo("near", Role.OOD, ("seven", "Caracal caracal: caracal")),
+    DatasetInfo("far", Role.OOD),
+    DatasetInfo("tests", Role.UNIT_TEST, ("black", "white")),
+]
+
+
+def make() -> Results:
+    """100 ID images with scores 0 .. 99: the threshold is 5."""
+    parts = [
+        ("val", -1, np.arange(100.0)),
+        ("near", 0, np.array([1.0, 2.0, 3.0, 50.0])),
+        ("near", 1, np.array([0.0, 1.0])),
+        ("far", -1, np.array([7.0, 1.0])),
+        ("tests", 0, np.full(10, -1.0)),
+        ("tests", 1, np.array([*[0.0] * 8, 60.0, 70.0])),
+    ]
+    rows = [
+        {
+            "key": f"{name}/{group}-{number}",
+            "dataset": name,
+            "group": group,
+            "label": number % 2 if name == "val" else -1,
+            "prediction": 0 if number < 10 else number % 2,
+            "mine": score,
+            "other": -score,
+        }
+        for name, group, scores in parts
+        for number, score in enumerate(scores)
+    ]
+    run = {"not_applicable": {"vim": "needs the linear head"}}
+    return Results.from_scores(pd.DataFrame(rows), DATASETS, ["mine", "other"], run=run, bootstrap=200)
+
+
+RESULTS = make()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("msp: fpr95 > 0.1", Limit("msp", "fpr95", ">", 0.1)),
+        ("msp:mean_fpr95 on ninco>=40%", Limit("msp", "mean_fpr95", ">=", 0.4, "ninco")),
+        (
+            "*: fpr95 on near/Caracal caracal: caracal < 1e-1",
+            Limit("*", "fpr95", "<", 0.1, "near", "Caracal caracal: caracal"),
+        ),
+        ("  model: accuracy on val <= 0.5 ", Limit("model", "accuracy", "<=", 0.5, "val")),
+    ],
+)
+def test_texts_are_read_and_written_again(text: str, expected: Limit) -> None:
+    assert Limit.of(text) == expected
+    assert Limit.of(str(expected)) == expected
+
+
+@pytest.mark.parametrize(
+    "text", ["", "msp", "msp: fpr95", "msp fpr95 > 1", "msp: fpr95 = 1", "msp: fpr95 > many", "msp: fpr95 > nan"]
+)
+def test_other_texts_are_refused(text: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=r"'DETECTOR: METRIC \[on DATASET"):
+        Limit.of(text)
+
+
+@given(st.sampled_from([">", ">=", "<", "<="]), st.floats(0, 1))
+def test_a_limit_is_crossed_as_it_says(sign: str, number: float) -> None:
+    value = RESULTS.value("mean_auroc", dataset="near", detector="mine")
+    expected = {">": value > number, ">=": value >= number, "<": value < number, "<=": value <= number}[sign]
+    assert bool(crossings(RESULTS, [Limit("mine", "mean_auroc", sign, number)])) is expected
+
+
+def test_what_is_said_of_a_class() -> None:
+    (found,) = crossings(RESULTS, ["mine: fpr95 on near/seven > 0.1"])
+    assert str(found) == ("mine: fpr95 on near/seven is 0.25 [0.04559, 0.6994], limit > 0.1; images: near/0-3")
+    assert found.keys == ("near/0-3",)
+
+
+def test_what_is_said_of_unit_tests() -> None:
+    assert RESULTS.threshold("mine") == 5.0
+    (found,) = crossings(RESULTS, ["mine: unit_test_failures > 0"])
+    assert str(found) == "mine: unit_test_failures on tests is 1, limit > 0; white; images: tests/1-8, tests/1-9"
+    assert failed_tests(RESULTS, "mine", "tests") == ["white"]
+    (many,) = crossings(RESULTS, ["other: unit_test_failures > 0"])
+    assert str(many).endswith("tests/0-3, tests/0-4 and 15 more")
+
+
+def test_which_values_a_limit_is_about() -> None:
+    def places(text: str) -> list[str]:
+        return [f"{c.row['detector']} {c.row['dataset']}/{c.row['ood_class']}" for c in crossings(RESULTS, [text])]
+
+    assert places("mine: fpr95 >= 0") == [
+        "mine near/seven", "mine near/Caracal caracal: caracal", "mine far/", "mine tests/black", "mine tests/white",
+    ]  # fmt: skip
+    assert places("mine: fpr95 on tests >= 0") == places("mine: fpr95 on tests/* >= 0") == [
+        "mine tests/black", "mine tests/white",
+    ]  # fmt: skip
+    assert places("*: mean_auroc >= 0") == ["mine near/", "other near/"]
+    assert places("model: accuracy < 1") == ["model val/"]
+    assert places("mine: fpr95 on far >= 0.9") == []
+
+
+def test_wrongly_classified_images_are_named() -> None:
+    (found,) = crossings(RESULTS, ["model: accuracy < 96%"])
+    assert found.keys == ("val/-1-1", "val/-1-3", "val/-1-5", "val/-1-7", "val/-1-9")
+    assert str(found).startswith("model: accuracy on val is 0.95 [")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("mime: fpr95 > 0", r"detector of limit 'mime: fpr95 > 0' 'mime'; did you mean 'mine'"),
+        ("mine: fpr96 > 0", r"metric of limit .* 'fpr96'; did you mean 'fpr95'"),
+        ("mine: fpr95 on nearr > 0", r"data set of limit .* 'nearr'; did you mean 'near'"),
+        ("mine: fpr95 on near/sevn > 0", r"class of limit .* 'sevn'; did you mean 'seven'"),
+        ("mine: accuracy > 0", r"this run has no such value; of accuracy it has model: accuracy on val"),
+        ("mine: der95 > 0", r"this run has no such value; of der95 it has none"),
+        ("vim: fpr95 > 0", r"detector 'vim' is not among the results: it needs the linear head"),
+    ],
+)
+def test_wrong_names_are_errors(text: str, message: str) -> None:
+    with pytest.raises(UnknownNameError, match=message):
+        crossings(RESULTS, [text])
+
+
+def test_an_undefined_value_is_an_error() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UndefinedMetricWarning)
+        scores = RESULTS.scores.assign(prediction=RESULTS.scores["label"])
+        results = Results.from_scores(scores, DATASETS, ["mine", "other"], bootstrap=0)
+    assert math.isnan(results.value("id_auroc", dataset="val", detector="mine"))
+    with pytest.raises(
+        InvalidArgumentError, match=r"of mine on val is undefined \(all predictions are right.* passes not"
+    ):
+        crossings(results, ["mine: id_auroc < 0.9"])
+
+
+def test_names_are_checked_before_a_run() -> None:
+    limit = Limit.of("mine: fpr95 on near > 0")
+    limit.check_names(["mine"], ["near"], Settings())
+    with pytest.raises(UnknownNameError, match="metric of limit"):
+        limit.check_names(["mine"], ["near"], Settings(tpr=0.9))
+
+
+def test_files_of_limits(tmp_path: Path) -> None:
+    file = tmp_path / "limits.yaml"
+    file.write_text("fail_if:\n- mine: fpr95 on near > 0.5\n- 'model: accuracy < 0.9'\n")
+    assert list(map(str, read_limits(file))) == ["mine: fpr95 on near > 0.5", "model: accuracy < 0.9"]
+    for text, message in (
+        ("fail_if: []", "one list, fail_if, is needed"),
+        ("fail_it: [a]", "one list, fail_if, is needed"),
+        ("fail_if: [mine]", "limit 'mine'"),
+        ("fail_if: [{a: 1, b: 2}]", "limit .*'DETECTOR: METRIC"),
+        ("{", "no YAML"),
+    ):
+        file.write_text(text)
+        with pytest.raises(InvalidArgumentError, match=message):
+            read_limits(file)
+    with pytest.raises(InvalidArgumentError, match="cannot be read: No such file"):
+        read_limits(tmp_path / "none.yaml")
