@@ -13,6 +13,7 @@ from torch import Tensor
 from oodlit._lightning import pl
 from oodlit.callbacks.checks import check_memory, check_train_size
 from oodlit.callbacks.choice import Choice
+from oodlit.callbacks.complete import check_complete
 from oodlit.callbacks.output import OutputFolder
 from oodlit.callbacks.pool_rows import PoolRows
 from oodlit.callbacks.progress import TRAINING, Kept, can_be_kept, of_statistics, to_statistics
@@ -21,7 +22,6 @@ from oodlit.callbacks.resumed import Resumed
 from oodlit.callbacks.rows import ImageRows, check_labels, gather
 from oodlit.callbacks.scoring import Scoring
 from oodlit.datamodules.datamodule import OODDataModule
-from oodlit.datamodules.pipelines.loader import check_complete
 from oodlit.datamodules.sets import descriptions
 from oodlit.datamodules.stream import Stream
 from oodlit.datamodules.thinning import whole_size

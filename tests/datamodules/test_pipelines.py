@@ -16,9 +16,10 @@ from torchvision.transforms.functional import to_tensor
 
 from oodlit import Results, Role
 from oodlit.callbacks import OODDetection
+from oodlit.callbacks.complete import check_complete
 from oodlit.datamodules import PipelineSource, Sample, pipeline_stream, shard_pipeline, shard_stream
 from oodlit.datamodules.datamodule import OODDataModule
-from oodlit.datamodules.pipelines.loader import PipelineLoader, check_complete
+from oodlit.datamodules.pipelines.loader import PipelineLoader
 from oodlit.datamodules.pipelines.source import sample_of
 from oodlit.detectors import MSP, Mahalanobis
 from oodlit.errors import DataError, InvalidArgumentError, OodlitError, PreprocessingError
