@@ -27,7 +27,7 @@ def test_readme_code_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsy
     monkeypatch.chdir(tmp_path)
     blocks = _blocks(ROOT / "README.md", "python")
     runnable = [body for run, body in blocks if run]
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     assert len(runnable) == 3
     namespace: dict[str, object] = {"__name__": "readme"}
     for body in runnable:
