@@ -7,8 +7,9 @@ from typing import Any
 
 from oodlit._lightning import pl
 from oodlit.callbacks.earlier_fit import EarlierFit
+from oodlit.datamodules.batches import Transform
 from oodlit.datamodules.datamodule import OODDataModule
-from oodlit.datamodules.loader import StreamLoader, Transform
+from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.stream import Stream
 from oodlit.detectors import Detector, FitOrigin
 from oodlit.errors import DataError, RequirementError

@@ -10,10 +10,11 @@ import torch.distributed
 from PIL import Image
 
 from oodlit._lightning import pl
+from oodlit.datamodules.batches import OnError, Transform
 from oodlit.datamodules.classes import align_streams, as_class_names
 from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.generated.unit_test_source import unit_test_stream
-from oodlit.datamodules.loader import OnError, StreamLoader, Transform
+from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.pictures import NoPictureError, NoPictureWarning, picture
 from oodlit.datamodules.pipelines.loader import PipelineLoader
 from oodlit.datamodules.pipelines.source import PipelineSource

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from torchvision.transforms import ToTensor
 
+from oodlit.datamodules.batches import OnError
 from oodlit.datamodules.datamodule import OODDataModule
-from oodlit.datamodules.loader import OnError
 from oodlit.datamodules.stream import Stream
 from oodlit.errors import InvalidArgumentError
 from oodlit.objects.annotations import Annotations, read_annotations

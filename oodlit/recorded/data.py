@@ -6,8 +6,9 @@ from typing import Any
 
 from PIL import Image
 
+from oodlit.datamodules.batches import Batch, StreamBatches
 from oodlit.datamodules.datamodule import OODDataModule
-from oodlit.datamodules.loader import Batch, StreamBatches, StreamLoader
+from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.stream import Stream
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.recorded.rows import RowSource

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from PIL import Image
 from torch import Tensor
 
-from oodlit.datamodules.loader import StreamLoader, reader_range
+from oodlit.datamodules.batches import reader_range
+from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.sources import DatasetSource, MemorySource
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError, InvalidArgumentError

@@ -12,12 +12,12 @@ from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
 from torchvision.transforms import Compose, Normalize, ToTensor
 
+from oodlit.datamodules.batches import OnError, Transform
 from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams, root_or_temporary
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.generated.unit_test_source import UnitTestListing, unit_test_source
 from oodlit.datamodules.generated.unit_tests import UNIT_TESTS, encode
-from oodlit.datamodules.loader import OnError, Transform
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream

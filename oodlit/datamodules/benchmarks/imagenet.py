@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from oodlit.datamodules.batches import OnError, Transform
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.generated.corruptions import corrupted_stream
 from oodlit.datamodules.generated.unit_test_source import unit_test_stream
-from oodlit.datamodules.loader import OnError, Transform
 from oodlit.datamodules.published import set_stream
 from oodlit.datamodules.sets import IMAGENET_C, IMAGENET_TRAIN, IMAGENET_VAL, UNIT_TEST_SET, describe, descriptions
 from oodlit.datamodules.sets.description import DatasetDescription

@@ -4,11 +4,11 @@ import importlib.metadata
 import re
 from pathlib import Path
 
+from oodlit.datamodules.batches import OnError, Transform
 from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams, root_or_temporary
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.generated.unit_test_source import Template, UnitTestListing, UnitTestSource
 from oodlit.datamodules.generated.unit_tests import UNIT_TESTS
-from oodlit.datamodules.loader import OnError, Transform
 from oodlit.datamodules.sets.imagenet_classes import class_names
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.sources import MemorySource

@@ -4,8 +4,9 @@ from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from oodlit.datamodules.batches import Batch, StreamBatches
 from oodlit.datamodules.failures import describe_error
-from oodlit.datamodules.loader import Batch, StreamBatches, StreamLoader
+from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.pipelines.source import PipelineSource
 from oodlit.datamodules.stream import Sample
 from oodlit.errors import DataError, OodlitError, PreprocessingError

@@ -1,0 +1,253 @@
+"""From samples to collated batches, in a worker or in the process itself."""
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+from torch.utils.data import IterableDataset, get_worker_info
+
+from oodlit.datamodules.decode import Decode
+from oodlit.datamodules.failures import Failure, describe_error
+from oodlit.datamodules.stream import Sample, Stream
+from oodlit.errors import DataError, InvalidArgumentError, OodlitError, PreprocessingError
+from oodlit.roles import NAMES_OF_LABELS, Role
+
+OnError = Literal["raise", "skip"]
+Transform = Callable[..., Any]
+"""From a decoded image to a tensor. The type is loose: torchvision's transforms carry no annotations, and the parser of
+configurations reads a stricter type as "a class that makes tensors"."""
+
+
+class Batch(TypedDict):
+    """One batch. Row i of image, label, group and key is the same sample; skipped samples have no row."""
+
+    image: Tensor
+    """Transformed images, shape (batch, channels, height, width); with `any_size`, a list of images."""
+    label: Tensor
+    """Shape (batch,), int64; -1 = none."""
+    group: Tensor
+    """Shape (batch,), int64; -1 = none."""
+    key: list[str]
+    """`dataset/key` of every row."""
+    skipped: list[tuple[str, str]]
+    """(`dataset/key`, reason) of the samples that should be in this batch but cannot be used."""
+
+
+def reader_range(total: int, reader: int, readers: int) -> range:
+    """Positions that reader number `reader` of `readers` gets: contiguous, disjoint, all covered, sizes equal to 1.
+
+    Example:
+        >>> [reader_range(7, r, 3) for r in range(3)]
+        [range(0, 2), range(2, 4), range(4, 7)]
+    """
+    return range(total * reader // readers, total * (reader + 1) // readers)
+
+
+@dataclass(eq=False)
+class StreamBatches(IterableDataset[Any]):
+    """Collated batches of the range of one reader. Pickled to the workers."""
+
+    stream: Stream
+    transform: Transform | None
+    batch_size: int
+    on_error: OnError
+    decode: Decode
+    rank: int
+    world_size: int
+    start: int = 0
+    any_size: bool = False
+
+    @property
+    def code(self) -> dict[str, object]:
+        """What the user brings, by name."""
+        return {"transform": self.transform, "decode": self.decode}
+
+    def ranges(self, workers: int) -> list[range]:
+        """The ranges of the workers of this rank: the rank's range cut again, without what was read before."""
+        whole = reader_range(len(self.stream), self.rank, self.world_size)
+        parts = [reader_range(len(whole), worker, workers) for worker in range(workers)]
+        ranges = [whole[part.start : part.stop] for part in parts]
+        return [part[n * self.batch_size :] for part, n in zip(ranges, self._read_before(ranges), strict=True)]
+
+    def _read_before(self, ranges: Sequence[range]) -> list[int]:
+        """How many batches of each worker are among the first `start`: they come in turns until one has no more."""
+        left, done = [-(-len(part) // self.batch_size) for part in ranges], [0] * len(ranges)
+        for _ in range(min(self.start, sum(left))):
+            fewest = min(n for n, rest in zip(done, left, strict=True) if n < rest)
+            turn = next(w for w, n in enumerate(done) if n == fewest and n < left[w])
+            done[turn] += 1
+        return done
+
+    def __iter__(self) -> Iterator[Any]:
+        """The batches of this worker, or the error that ended them."""
+        info = get_worker_info()
+        positions = self.ranges(info.num_workers)[info.id] if info else self.ranges(1)[0]
+        try:
+            yield from self._read(positions)
+        except Exception as error:  # sent as an item: PyTorch replaces errors of workers by its own
+            yield Failure(error)
+
+    def _read(self, positions: range) -> Iterator[Batch]:
+        rows = self._rows(len(positions))
+        like: Tensor | None = None
+        count = 0
+        for sample in self._samples(positions):
+            count += 1
+            if (image := self._add(rows, sample)) is not None:
+                like = image
+            if count % self.batch_size == 0 or count == len(positions):
+                yield self._batch(rows, like)
+                rows = self._rows(len(positions) - count)
+        if count != len(positions):
+            raise DataError(
+                f"stream {self.stream.name!r}: the source gave {count} samples for positions"
+                f" {positions.start}..{positions.stop - 1}; {len(positions)} are needed"
+            )
+
+    def _add(self, rows: "_Rows", sample: Sample) -> Tensor | None:
+        """Put a sample into its batch; None where it cannot be used and is skipped."""
+        reason, image = self._image(sample)
+        if image is not None:
+            rows.add(sample, image)
+        elif self.on_error == "skip":
+            rows.skipped.append((self.stream.full_key(sample.key), reason))
+        else:
+            place = f"{sample.origin}, " if sample.origin else ""
+            raise DataError(
+                f"stream {self.stream.name!r}: {place}key {sample.key!r}: {reason}"
+                " - repair the data, or set on_error='skip' to go on and have such samples listed"
+            )
+        return image
+
+    def _samples(self, positions: range) -> Iterator[Sample]:
+        """The samples of the source; where its code fails, the stream and the place are named."""
+        place = f"the first of positions {positions.start}..{positions.stop - 1}"
+        try:
+            for sample in self.stream.source.read(positions.start, positions.stop):
+                yield sample
+                place = f"the sample after {self.stream.full_key(sample.key)!r}"
+        except PreprocessingError as error:  # its message names the sample
+            raise PreprocessingError(f"stream {self.stream.name!r}: {error}") from error.__cause__
+        except OodlitError:
+            raise
+        except Exception as error:
+            raise PreprocessingError(
+                f"stream {self.stream.name!r}: {type(self.stream.source).__name__} failed at {place}:"
+                f" {describe_error(error)}"
+            ) from error
+
+    def _rows(self, remaining: int) -> "_Rows":
+        return _Rows(self.stream.name, min(self.batch_size, remaining), any_size=self.any_size)
+
+    def _image(self, sample: Sample) -> tuple[str, Tensor | None]:
+        """The network's input, or None and the reason."""
+        if sample.error is not None:
+            return sample.error, None
+        if self.stream.role is Role.TRAIN and sample.label < 0 and not self.any_size:
+            return "no label; training images need one (field .cls)", None
+        names, by_label = len(self.stream.class_names), self.stream.role in NAMES_OF_LABELS
+        index = sample.label if by_label else sample.group
+        if names and not (-1 if by_label else 0) <= index < names:
+            return f"{'label' if by_label else 'group'} {index}, but the stream has {names} class names", None
+        if isinstance(sample.image, Tensor):
+            return "", sample.image
+        try:
+            image = self.decode(sample.image) if isinstance(sample.image, bytes) else sample.image
+        except DataError as error:
+            return str(error), None
+        except Exception as error:
+            raise PreprocessingError(f"{self._place(sample)}: the decoder failed: {describe_error(error)}") from error
+        return "", self._transformed(image, self._place(sample))
+
+    def _place(self, sample: Sample) -> str:
+        return repr(self.stream.full_key(sample.key)) + (f" ({sample.origin})" if sample.origin else "")
+
+    def _transformed(self, image: Image.Image, what: str) -> Tensor:
+        if self.transform is None:
+            raise InvalidArgumentError(
+                f"stream {self.stream.name!r} gives images, but no transform is set; give the backbone or the data"
+                " one: transform=..., or in a configuration `transform: {class_path: ...}` below init_args of OODModule"
+            )
+        try:
+            transformed = self.transform(image if image.mode == "RGB" else image.convert("RGB"))
+        except Exception as error:
+            raise PreprocessingError(f"{what}: the transform failed: {describe_error(error)}") from error
+        if not isinstance(transformed, Tensor):
+            raise InvalidArgumentError(f"{what}: the transform gives {type(transformed).__name__}; a tensor is needed")
+        return transformed
+
+    def _blank(self) -> Tensor:
+        what = f"stream {self.stream.name!r}, a black image of 64 x 64 in place of unusable ones"
+        return self._transformed(Image.new("RGB", (64, 64)), what)
+
+    def _batch(self, rows: "_Rows", like: Tensor | None) -> Batch:
+        images: Any = rows.whole if self.any_size else rows.images
+        if images is None:
+            if like is None:
+                like = torch.zeros(3, 1, 1) if self.transform is None else self._blank()
+            images = like.new_empty((0, *like.shape))
+        return Batch(
+            image=images,
+            # No tensors: each would hold an open file of shared memory as long as somebody keeps the batch's outputs.
+            label=np.array([sample.label for sample in rows.samples], dtype=np.int64),  # type: ignore[typeddict-item]
+            group=np.array([sample.group for sample in rows.samples], dtype=np.int64),  # type: ignore[typeddict-item]
+            key=[self.stream.full_key(sample.key) for sample in rows.samples],
+            skipped=rows.skipped,
+        )
+
+
+class _Rows:
+    """One batch as it grows. An image is copied to its place at once, while the processor has it at hand.
+
+    In a worker the place is in shared memory, so that nothing is copied on the way to the main process.
+    """
+
+    def __init__(self, stream: str, capacity: int, *, any_size: bool = False) -> None:
+        self._stream, self._capacity, self._any_size = stream, capacity, any_size
+        self._space: Tensor | None = None
+        self.whole: list[Tensor] = []
+        """Images of their own sizes."""
+        self.samples: list[Sample] = []
+        self.skipped: list[tuple[str, str]] = []
+
+    def add(self, sample: Sample, image: Tensor) -> None:
+        """Append a row.
+
+        Raises:
+            InvalidArgumentError: The image is of another shape or type than the first.
+        """
+        if self._any_size:
+            self.whole.append(image)
+            self.samples.append(sample)
+            return
+        if self._space is None:
+            self._space = _space(self._capacity, image)
+        if image.shape != self._space.shape[1:] or image.dtype != self._space.dtype:
+            kinds = sorted((tuple(one.shape), str(one.dtype)) for one in (self._space[0], image))
+            found = " and ".join(f"{shape} of {dtype}" for shape, dtype in kinds)
+            raise InvalidArgumentError(
+                f"stream {self._stream!r}: images of one batch have shapes {found}, first at key {sample.key!r};"
+                " the transform must give one shape and one type"
+            )
+        self._space[len(self.samples)] = image
+        self.samples.append(sample)
+
+    @property
+    def images(self) -> Tensor | None:
+        """Shape (rows, ...); None while there is no row."""
+        return None if self._space is None else self._space[: len(self.samples)]
+
+
+def _space(rows: int, like: Tensor) -> Tensor:
+    """Room for a batch, not initialised; in shared memory where a worker fills it."""
+    shape = (rows, *like.shape)
+    if get_worker_info() is None or like.device.type != "cpu":
+        return like.new_empty(shape)
+    size = math.prod(shape) * like.element_size()
+    storage = torch.UntypedStorage._new_shared(size)  # type: ignore[no-untyped-call] # as PyTorch's own collation
+    return torch.empty(0, dtype=like.dtype).set_(storage).view(shape)
