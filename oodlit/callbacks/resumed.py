@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from oodlit.callbacks.choice import Choice
+from oodlit.callbacks.datasets import train_name
 from oodlit.callbacks.output import OutputFolder
 from oodlit.callbacks.progress import TRAINING, Kept
 from oodlit.datamodules.pipelines.source import PipelineSource
@@ -67,10 +68,9 @@ def resume(
     """
     pipelines = {s.name for s in streams if isinstance(s.source, PipelineSource)}  # they cannot start in their middle
     train = [s.name for s in streams if s.role is Role.TRAIN]
-    train_name = "+".join(train)
     record = output.kept_record()
     fits = gather_objects(group, record.get("key") == output.progress.digest and output.kept_fit is not None)
-    has_fit = fits[0] and (not train or all(gather_objects(group, train_name in kept)))
+    has_fit = fits[0] and (not train or all(gather_objects(group, train_name(streams) in kept)))
     if has_fit:
         try:
             choice, left_out = _with_fit(choice, output, record)

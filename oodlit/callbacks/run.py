@@ -14,6 +14,7 @@ from oodlit._lightning import pl
 from oodlit.callbacks.checks import check_memory, check_train_size
 from oodlit.callbacks.choice import Choice
 from oodlit.callbacks.complete import check_complete
+from oodlit.callbacks.datasets import dataset_infos, train_name
 from oodlit.callbacks.output import OutputFolder
 from oodlit.callbacks.pool_rows import PoolRows
 from oodlit.callbacks.progress import TRAINING, Kept, can_be_kept, of_statistics, to_statistics
@@ -24,7 +25,6 @@ from oodlit.callbacks.scoring import Scoring
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.sets import descriptions
 from oodlit.datamodules.stream import Stream
-from oodlit.datamodules.thinning import whole_size
 from oodlit.detectors import FitOrigin
 from oodlit.detectors.contract.fitting import make_statistics
 from oodlit.detectors.statistics import Statistics, TrainSample, synchronize
@@ -136,8 +136,8 @@ class Run:
 
     @property
     def train_name(self) -> str:
-        """Name of the training images in results: what is kept of them does not tell several streams apart."""
-        return "+".join(s.name for s in self.streams if s.role is Role.TRAIN)
+        """Name of the training images in results."""
+        return train_name(self.streams)
 
     def check(self, batch: Any, index: int) -> None:
         """Refuse images of another kind than those of the ID stream, before they reach the network.
@@ -364,22 +364,7 @@ class Run:
         return torch.tensor(sorted(known.label_subset)) if known is not None and has_both else None
 
     def _datasets(self) -> list[DatasetInfo]:
-        """All streams, training streams as one."""
-        train = [s for s in self.streams if s.role is Role.TRAIN]
-        joined = (
-            [DatasetInfo(self.train_name, Role.TRAIN, train[0].class_names, sum(map(whole_size, train)))]
-            if train
-            else []
-        )
-        others = (s for s in self.streams if s.role is not Role.TRAIN)
-        return [*joined, *(self._info(stream) for stream in others)]
-
-    def _info(self, stream: Stream) -> DatasetInfo:
-        info = (stream.name, stream.role, stream.class_names, whole_size(stream))
-        if stream.role is not Role.POOL:
-            return DatasetInfo(*info)
-        id_names = next(s.class_names for s in self.streams if s.role is Role.ID)
-        return DatasetInfo(*info, self.facts.num_classes or len(id_names), str(stream.split))
+        return dataset_infos(self.streams, self.facts.num_classes)
 
     def _able_to_score_samples(self) -> list[str]:
         """Detectors that read images cannot score kept outputs; their thresholds stay undefined."""
