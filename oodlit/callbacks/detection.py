@@ -7,7 +7,7 @@ from typing import Any
 
 from oodlit._lightning import pl, warn_of_two
 from oodlit.callbacks.checks import check_alone, check_is_list, check_packages, check_strategy, warn_of_many_predictions
-from oodlit.callbacks.choice import Choice, choose
+from oodlit.callbacks.choice import Choice, choose, cost_text
 from oodlit.callbacks.earlier_fit import EarlierFit
 from oodlit.callbacks.loggers import log_to_all
 from oodlit.callbacks.output import OutputFolder
@@ -60,6 +60,7 @@ class OODDetection(pl.Callback):
         results: The `Results` of the last run, on every process of the run. Processes that a notebook starts take it
             with them; read `output_dir` there.
         plan: What a run that is going on asks of its module and data module; None before and after.
+        cost: What the detectors of the last run cost that ask for further forward passes; empty if none does.
 
     Raises:
         InvalidArgumentError: No detector, two of one name, neither `detectors` nor `fitted`, or a number out of range.
@@ -108,6 +109,7 @@ class OODDetection(pl.Callback):
         self.num_thumbnails = num_thumbnails
         self.results: Results | None = None
         self.plan: RunPlan | None = None
+        self.cost = ""
         self._record = record
         self.resume, self.keep_every_s = resume, keep_every_s
         self._run: Run | None = None
@@ -132,7 +134,7 @@ class OODDetection(pl.Callback):
             )
         self.results = None
         chosen = choose(trainer, module, datamodule, self.detectors, self._earlier, strict=self.strict)
-        self.plan = chosen.plan(train_thresholds=self.train_thresholds)
+        self.plan, self.cost = chosen.plan(train_thresholds=self.train_thresholds), cost_text(chosen.detectors)
         resumed = None
         if self._output is not None:
             resumed, chosen, self.plan = self._start(trainer, datamodule, chosen, self.plan, self._output)

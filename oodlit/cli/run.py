@@ -11,7 +11,6 @@ from torch import nn
 
 from oodlit._lightning import pl
 from oodlit.callbacks import OODDetection
-from oodlit.callbacks.choice import cost_text
 from oodlit.cli.console import progress, status
 from oodlit.cli.outcome import check_folder, is_first_process, print_outcome
 from oodlit.cli.quiet import RunProgress, quiet
@@ -64,10 +63,8 @@ def predict_and_print(
             record=lambda: {**(record or {}), "warnings": [text for text in warned() if "is left out" not in text]},
             **evaluation,
         )
-        if console is not None and is_first_process() and (cost := cost_text(detection.detectors)):
-            console.print(Text(f"Before the start: {cost}", style="dim"), soft_wrap=True)
         with progress(shown=is_first_process()) as bars:
-            together = [detection, RunProgress(bars), *callbacks]
+            together = [detection, _Announcement(detection, console), RunProgress(bars), *callbacks]
             runner = pl.Trainer(callbacks=together, logger=False, enable_progress_bar=False, **dict(trainer))
             runner.predict(module, data, return_predictions=False)
     assert detection.results is not None  # predict came to its end
@@ -76,6 +73,17 @@ def predict_and_print(
     if console is not None:
         print_outcome(detection.results, console)
     return out / "report.html"
+
+
+class _Announcement(pl.Callback):
+    """Says before the first batch what the detectors cost that apply."""
+
+    def __init__(self, detection: OODDetection, console: Console | None) -> None:
+        self.detection, self.console = detection, console
+
+    def on_predict_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if self.detection.cost:
+            _say(self.console, f"Before the start: {self.detection.cost}")
 
 
 def run_evaluation(

@@ -37,6 +37,10 @@ def test_every_detector_is_scored_or_explained(demo: tuple[Path, str]) -> None:
     assert all(results.run["ms_per_image"][name] > 0 for name in results.detectors)
 
 
+def test_further_passes_are_announced(demo: tuple[Path, str]) -> None:
+    assert "Before the start: further forward passes an image: ada_scale 2, " in demo[1]
+
+
 def test_table_shows_what_was_measured(demo: tuple[Path, str]) -> None:
     results, text = Results.load(demo[0]), demo[1]
     for name in results.detectors:
