@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from safetensors.torch import save_file
 
 import oodlit
-from oodlit import Head, Results, Role, evaluate_arrays
+from oodlit import Gate, Head, Results, Role, evaluate_arrays
 from oodlit.callbacks import OODDetection
 from oodlit.cli.main import main
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import MSP, ODIN, Energy, Mahalanobis
-from oodlit.errors import DataError, OodlitError
+from oodlit.errors import DataError, InvalidArgumentError, OodlitError
 from tests.callbacks.support import make_module, make_streams, make_trainer
 from tests.recorded.support import outputs_of, some_detectors
 
@@ -227,6 +227,12 @@ def test_results_are_written_like_those_of_every_run(sets, tmp_path):
     assert Results.load(tmp_path / "run").detectors == ("msp",)
     assert json.loads((tmp_path / "run" / "run.json").read_text())["backbone"]["name"] == "recorded outputs"
     assert (tmp_path / "run" / "report.html").is_file()
+
+
+def test_no_gate_is_made_of_a_run_without_images(module, sets, tmp_path):
+    evaluate_arrays(**arrays(sets, detectors=[MSP()], out=tmp_path / "run"))
+    with pytest.raises(InvalidArgumentError, match="read recorded outputs and saw no image"):
+        Gate.load(tmp_path / "run", detector="msp", model=module)
 
 
 def test_it_is_a_public_name():
