@@ -75,7 +75,7 @@ def predict_and_print(
 def run_evaluation(
     backbone: str | nn.Module,
     data: OODDataModule,
-    detectors: Sequence[Detector] | None,
+    detectors: Sequence[Detector] | Mapping[str, Detector] | None,
     *,
     out: Path,
     head: str | None = None,

@@ -114,8 +114,9 @@ class WeiPer(Detector):
         features = statistics[TrainSample].column("features")
         parts = torch.split(features[: self.images].to(head.weight.device).double(), ROWS)
         self.register_buffer("range", torch.stack([features.amin(), features.amax()]).double().to(head.weight.device))
-        ends = [torch.stack([z.amin(), z.amax()]) for part in parts for z in self._logits(part)]
-        low, high = torch.stack(ends).amin(dim=0)[0], torch.stack(ends).amax(dim=0)[1]
+        low, high = self.weight.new_tensor([float("inf"), -float("inf")]).unbind()
+        for z in (block for part in parts for block in self._logits(part)):
+            low, high = torch.minimum(low, z.amin()), torch.maximum(high, z.amax())
         # The largest logit of training, formed once more in another batch, may come out larger by its rounding.
         margin = 1e-9 * (high - low)
         self.register_buffer("range_of_logits", torch.stack([low - margin, high + margin]))

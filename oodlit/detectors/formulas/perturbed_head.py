@@ -49,12 +49,13 @@ class PerturbedHead:
 
     def _drawn(self, start: int, stop: int) -> Float[Tensor, "copies classes features"]:
         weights = self.weight.new_empty(stop - start, *self.weight.shape)
-        norms = torch.linalg.vector_norm(self.weight, dim=1, keepdim=True)
+        scales = self.strength * torch.linalg.vector_norm(self.weight, dim=1, keepdim=True)
+        noise = torch.empty(self.weight.shape, dtype=torch.float64)  # written over: many in turn may stay in memory
         for place, copy in enumerate(range(start, stop)):
             generator = torch.Generator().manual_seed(self.seed * 1_000_003 + copy)
-            noise = torch.randn(self.weight.shape, generator=generator, dtype=torch.float64).to(self.weight.device)
-            lengths = torch.linalg.vector_norm(noise, dim=1, keepdim=True)
-            weights[place] = self.weight + self.strength * norms * noise / lengths
+            drawn = torch.randn(noise.shape, generator=generator, dtype=torch.float64, out=noise).to(weights.device)
+            lengths = torch.linalg.vector_norm(drawn, dim=1, keepdim=True)
+            torch.mul(scales, drawn, out=weights[place]).div_(lengths).add_(self.weight)
         return weights
 
 
