@@ -322,3 +322,36 @@ def test_a_percentile_between_two_counts_is_decided_in_float64() -> None:
     q = detector.scalar(test)
     detector.sample = torch.stack([q.min() - 1, q.max() + 1, q.max() + 2])
     np.testing.assert_array_equal(detector.score(test), same.score(test))
+
+
+@pytest.mark.parametrize(("variant", "low", "high"), [("a", 80.0, 85.0), ("l", 60.0, 90.0)])
+def test_ada_scale_as_published_where_nothing_ties(variant: str, low: float, high: float) -> None:
+    """Sorted gradients as they are, and a bias of mean 0: neither our steps of gradients nor our constant is left."""
+    network = Conv(width=64).double()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.copy_(0.3 * normal(*parameter.shape, seed=parameter.numel()))
+        network.head.bias -= network.head.bias.mean()
+    W, b = (p.detach().numpy() for p in (network.head.weight, network.head.bias))
+
+    def features(image: Tensor) -> Array:
+        with torch.no_grad():
+            return np.asarray(network.features(image[None])[0])
+
+    def q_and_features(image: Tensor) -> tuple[float, Array]:
+        g, moved, x = gradient_of(network, image, torch.max).flatten(), image.flatten().clone(), features(image)
+        for i in np.argsort(np.abs(g))[: int(len(g) * 0.05)]:
+            moved[i] += 0.5 * np.sign(g[i])
+        after, largest = features(moved.view_as(image)), np.argsort(-x)
+        active, shifted = largest[: int(64 * 0.05)], largest[: max(1, int(64 * 0.01))]
+        return np.maximum(after[active], 0).sum() + 10 * np.abs(x - after)[shifted].sum(), x
+
+    train, test = images(25, 0), images(9, 1) * 1.3
+    known, expected = np.array([q_and_features(image)[0] for image in train]), []
+    for image in test:
+        q, x = q_and_features(image)
+        k = 64 - int(np.round(64 * (low + (1 - (known <= q).mean()) * (high - low)) / 100))
+        r = np.maximum(x, 0).sum() / np.sort(np.maximum(x, 0))[::-1][:k].sum()
+        expected.append(lse(W @ (x * math.exp(r)) + b if variant == "a" else r**2 * (W @ x + b)))
+    scores = fitted_scores(AdaSCALE(variant, low, high), network, train, test)
+    np.testing.assert_allclose(scores, expected, rtol=1e-9)
