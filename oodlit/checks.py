@@ -4,6 +4,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
+from numbers import Real
 from types import MappingProxyType
 
 import torch
@@ -14,6 +15,7 @@ from oodlit.outputs import Head, Model, Outputs, version_of
 
 WITHOUT_FLOAT64 = frozenset({"mps"})
 """Types of devices that cannot hold float64."""
+LARGEST_SEED = 2**32 - 1
 _CHECKED = ("logits", "features", "images")
 
 
@@ -142,18 +144,40 @@ def check_int(owner: str, name: str, value: object, *, at_least: int = 1, option
         raise InvalidArgumentError(f"{owner}: {name}={value}; at least {at_least} is needed")
 
 
-def check_positive(owner: str, name: str, value: float, *, or_zero: bool = False) -> None:
+def check_seed(owner: str, value: object) -> None:
+    """Refuse a seed that is no whole number from 0 to 2^32 - 1, those that every generator takes.
+
+    Raises:
+        InvalidArgumentError: It is another value.
+    """
+    check_int(owner, "seed", value, at_least=0)
+    if isinstance(value, int) and value > LARGEST_SEED:
+        raise InvalidArgumentError(f"{owner}: seed={value}; at most {LARGEST_SEED} is needed")
+
+
+def number_of(value: object) -> float:
+    """The number that a setting is; NaN where it is none, such as text, None, True and False.
+
+    Example:
+        >>> number_of(3), number_of("3")
+        (3.0, nan)
+    """
+    return float(value) if not isinstance(value, bool) and isinstance(value, Real) else float("nan")
+
+
+def check_positive(owner: str, name: str, value: object, *, or_zero: bool = False) -> None:
     """Refuse a setting that is no positive, finite number; zero is allowed where `or_zero` says so.
 
     Raises:
-        InvalidArgumentError: `value` is NaN, infinite or too small.
+        InvalidArgumentError: `value` is no number, NaN, infinite or too small.
     """
-    if not (0 < value < float("inf") or (or_zero and value == 0)):
+    number = number_of(value)
+    if not (0 < number < float("inf") or (or_zero and number == 0)):
         needed = "a finite number >= 0" if or_zero else "a positive, finite number"
-        raise InvalidArgumentError(f"{owner}: {name}={value}; {needed} is needed")
+        raise InvalidArgumentError(f"{owner}: {name}={value!r}; {needed} is needed")
 
 
-def check_choice(owner: str, name: str, value: object, choices: Collection[str]) -> None:
+def check_choice(owner: str, name: str, value: object, choices: Collection[object]) -> None:
     """Refuse a setting that is none of the choices.
 
     Raises:

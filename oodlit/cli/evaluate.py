@@ -12,7 +12,8 @@ def _types() -> dict[str, Any]:
     from oodlit.datamodules import OODDataModule
     from oodlit.detectors import Detector
 
-    return {"backbone": str | nn.Module, "data": OODDataModule, "detectors": list[Detector] | None}
+    several = list[Detector] | dict[str, Detector] | None
+    return {"backbone": str | nn.Module, "data": OODDataModule, "detectors": several}
 
 
 def evaluate(
@@ -49,7 +50,7 @@ def evaluate(
     Args:
         backbone: a timm name such as resnet50, or class_path and init_args of an nn.Module or OODModule
         data: class_path and init_args of an OODDataModule, such as ImageNetBenchmark
-        detectors: a list of detectors: names, or class_path and init_args
+        detectors: a list of detectors: names, or class_path and init_args; or a mapping of names of your own to them
         fitted: folder with fitted detectors of an earlier run (its out/fitted), in place of detectors (--detectors null
             does without those of the file); no training images are read then
         features: a YAML file that names files of features and logits, in place of backbone and data; see

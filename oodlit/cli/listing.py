@@ -73,7 +73,7 @@ def _detectors() -> Iterator[dict[str, str]]:
             "paper": f"{paper.authors}, {paper.venue} {paper.year}",
             "needs": ", ".join(sorted(kind.needs)),
             "training": ", ".join(s.__name__ for s in kind.statistics),
-            "settings": _settings(kind) + (f" (those of preset {about.tuned})" if about.tuned else ""),
+            "settings": _settings(kind) + _whose(about.tuned, kind()),
             **_presets(kind),
             "url": paper.url,
             "deviations": paper.deviations,
@@ -84,6 +84,14 @@ def _settings(kind: type) -> str:
     every = inspect.signature(kind).parameters.values()
     parameters = [p for p in every if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     return ", ".join(str(p).split(":")[0] + (f"={p.default!r}" if p.default is not p.empty else "") for p in parameters)
+
+
+def _whose(preset: str, detector: "Detector") -> str:
+    """Which tuned preset has these settings; what is None follows from the data, and is not the preset's."""
+    if not preset:
+        return ""
+    free = [name for name in detector.presets.get(preset, ()) if detector.settings[name] is None]
+    return f" (those of preset {preset}{', but for ' if free else ''}{' and '.join(free)})"
 
 
 def _presets(kind: "type[Detector]") -> dict[str, str]:

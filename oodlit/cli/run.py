@@ -89,7 +89,7 @@ class _Announcement(pl.Callback):
 def run_evaluation(
     backbone: str | nn.Module,
     data: OODDataModule,
-    detectors: Sequence[Detector] | None,
+    detectors: Sequence[Detector] | Mapping[str, Detector] | None,
     *,
     out: Path,
     head: str | None = None,

@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from oodlit.checks import check_choice, check_positive
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.formulas.input_gradients import gradient_levels, input_gradient, towards_prediction
@@ -87,10 +88,10 @@ class AdaSCALE(Detector):
         low: Percentile p of the most unusual q, default 80.
         high: p of the least, low <= high <= 100, default 85. Both were chosen by the authors on OOD data, the defaults
             for a ResNet-50 on ImageNet.
-        pixels: Percent of the pixel values that are moved, default 5.
+        pixels: Percent of the pixel values that are moved, above 0, default 5.
         step: How far, in the normalised image, > 0, default 0.5.
-        shifted: Percent of the features in Q, default 1.
-        active: Percent of the features in Co, default 5.
+        shifted: Percent of the features in Q, above 0, default 1.
+        active: Percent of the features in Co, above 0, default 5.
         weight: Factor of Q, >= 0, default 10.
 
     Raises:
@@ -141,12 +142,9 @@ class AdaSCALE(Detector):
         weight: float = 10.0,
     ) -> None:
         super().__init__()
-        if variant not in ("a", "l"):
-            raise InvalidArgumentError(f"AdaSCALE: variant={variant!r}; 'a' or 'l' is needed")
-        if not 0 < step < float("inf"):
-            raise InvalidArgumentError(f"AdaSCALE: step={step}; a positive, finite number is needed")
-        if not 0 <= weight < float("inf"):
-            raise InvalidArgumentError(f"AdaSCALE: weight={weight}; a finite number >= 0 is needed")
+        check_choice("AdaSCALE", "variant", variant, ("a", "l"))
+        check_positive("AdaSCALE", "step", step)
+        check_positive("AdaSCALE", "weight", weight, or_zero=True)
         self.variant, self.step, self.weight = variant, step, weight
         self.low, self.high = (check_percentile("AdaSCALE", percent) for percent in (low, high))
         if self.low > self.high:
@@ -154,6 +152,8 @@ class AdaSCALE(Detector):
         self.pixels, self.shifted, self.active = (
             check_percentile("AdaSCALE", percent, small=True) for percent in (pixels, shifted, active)
         )
+        for name in ("pixels", "shifted", "active"):
+            check_positive("AdaSCALE", name, getattr(self, name))
         self.scalar = Shift(self.pixels, step, self.shifted, self.active, weight)
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:

@@ -5,7 +5,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from oodlit.checks import check_int, check_positive
+from oodlit.checks import check_int, check_positive, check_seed
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.principal_axes import axes_by_share, check_share
 from oodlit.detectors.statistics import (
@@ -31,7 +31,7 @@ class CoRP(Detector):
         gamma: > 0, default 3. Both are the authors' for a ResNet-50 on ImageNet; they give others for every network,
             and do not say on which data they chose them.
         size: M, at least 1. None (default) = twice the number of features, at most 4096, as the authors' 4096 for 2048.
-        seed: Of A and u, default 0.
+        seed: Of A and u, 0 to 2^32 - 1, default 0.
 
     Raises:
         InvalidArgumentError: An argument is out of its range.
@@ -67,7 +67,7 @@ class CoRP(Detector):
         self.variance = check_share("CoRP", "variance", variance)
         check_positive("CoRP", "gamma", gamma)
         check_int("CoRP", "size", size, optional=True)
-        check_int("CoRP", "seed", seed, at_least=0)
+        check_seed("CoRP", seed)
         self.gamma, self.size, self.seed = gamma, size, seed
         self.statistics = (fourier_moments(size, gamma, seed), FeatureMean)
 

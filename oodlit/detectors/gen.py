@@ -2,7 +2,7 @@
 
 from typing import ClassVar, final
 
-from oodlit.checks import check_int
+from oodlit.checks import check_int, check_positive
 from oodlit.detectors.contract import Reference, TrainFreeDetector
 from oodlit.detectors.formulas.softmax import log_complements, log_softmax
 from oodlit.errors import InvalidArgumentError
@@ -43,7 +43,8 @@ class GEN(TrainFreeDetector):
 
     def __init__(self, gamma: float = 0.1, top: int = 100) -> None:
         super().__init__()
-        if not 0 < gamma <= 1:
+        check_positive("GEN", "gamma", gamma)
+        if gamma > 1:
             raise InvalidArgumentError(f"GEN: gamma={gamma}; a number in (0, 1] is needed")
         check_int("GEN", "top", top)
         self.gamma = gamma

@@ -6,11 +6,11 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from oodlit.checks import check_positive
 from oodlit.detectors.contract.detector import TrainFreeDetector
 from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.formulas.input_gradients import gradient_levels, input_gradient, towards_prediction
 from oodlit.detectors.formulas.softmax import log_max_probability
-from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Model, Outputs
 
 
@@ -51,8 +51,7 @@ class IODIN(TrainFreeDetector):
     def __init__(self, temperature: float = 1000.0, epsilon: float = 0.0014) -> None:
         super().__init__()
         for name, value in {"temperature": temperature, "epsilon": epsilon}.items():
-            if not 0 < value < float("inf"):
-                raise InvalidArgumentError(f"IODIN: {name}={value}; a positive, finite number is needed")
+            check_positive("IODIN", name, value)
         self.temperature, self.epsilon = temperature, epsilon
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:

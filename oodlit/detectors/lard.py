@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import check_choice, check_int
+from oodlit.checks import check_choice, check_int, check_seed
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.gaussian import class_distances, class_gaussians
 from oodlit.detectors.formulas.neighbours import default_k, kth_distances
@@ -39,7 +39,7 @@ class LaRD(Detector):
         dim: Number of principal components, at least 1; None (default) = all channels as they are.
         k: Neighbour of "knn"; None (default) goes by the number of training images as in `KNN`, and is noted.
         components: Gaussians of "gmm", default 10.
-        seed: Of the initialisation of "gmm", default 0.
+        seed: Of the initialisation of "gmm", 0 to 2^32 - 1, default 0.
 
     Raises:
         InvalidArgumentError: An argument is out of its range or, at fit, above what the layer or the sample has.
@@ -82,6 +82,7 @@ class LaRD(Detector):
         check_int("LaRD", "dim", dim, optional=True)
         check_int("LaRD", "k", k, optional=True)
         check_int("LaRD", "components", components)
+        check_seed("LaRD", seed)
         self.layer = layer
         self.density = density
         self.dim = dim

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 
-from oodlit.checks import check_choice, check_int
+from oodlit.checks import check_choice, check_int, check_seed
 from oodlit.detectors.contract import Reference, TrainFreeDetector
 from oodlit.detectors.statistics import hash_strings
 from oodlit.errors import RequirementError
@@ -31,7 +31,7 @@ class MCDropout(TrainFreeDetector):
     Args:
         passes: Forward passes per image, at least 1, default 30.
         measure: "entropy" (default; the negative entropy) or "max".
-        seed: Of the masks, default 0.
+        seed: Of the masks, 0 to 2^32 - 1, default 0.
 
     Raises:
         InvalidArgumentError: An argument is out of its range.
@@ -57,6 +57,7 @@ class MCDropout(TrainFreeDetector):
         super().__init__()
         check_int("MCDropout", "passes", passes)
         check_choice("MCDropout", "measure", measure, ("entropy", "max"))
+        check_seed("MCDropout", seed)
         self.passes = passes
         self.measure = measure
         self.seed = seed

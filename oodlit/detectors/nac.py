@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from oodlit.checks import check_int
+from oodlit.checks import check_int, check_positive
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.statistics import Statistics, TrainSample
@@ -83,8 +83,8 @@ class NAC(Detector):
         check_int("NAC", "images", images)
         if bins % 2:
             raise InvalidArgumentError(f"NAC: bins={bins}; an even number is needed")
-        if steepness is not None and not 0 < steepness < float("inf"):
-            raise InvalidArgumentError(f"NAC: steepness={steepness}; a positive, finite number is needed")
+        if steepness is not None:
+            check_positive("NAC", "steepness", steepness)
         self.bins, self.enough, self.steepness, self.images = bins, enough, steepness, images
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:

@@ -5,7 +5,7 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
-from oodlit.checks import check_int
+from oodlit.checks import check_choice, check_int
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.principal_axes import axes_by_share, check_share, first_axes
 from oodlit.detectors.statistics import ClassMoments, Statistics
@@ -68,6 +68,7 @@ class NECO(Detector):
         super().__init__()
         check_int("NECO", "dim", dim, optional=True)
         self.variance = check_share("NECO", "variance", variance)
+        check_choice("NECO", "max_logit", max_logit, (True, False))
         self.dim, self.max_logit = dim, max_logit
         if not max_logit:
             self.needs = frozenset({"features"})

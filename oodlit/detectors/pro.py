@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import check_int
+from oodlit.checks import check_choice, check_int, check_positive
 from oodlit.detectors.contract.detector import TrainFreeDetector
 from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.formulas.input_gradients import input_gradient, towards_prediction
@@ -19,7 +19,6 @@ from oodlit.detectors.formulas.softmax import (
     negative_entropy,
 )
 from oodlit.detectors.gen import GEN
-from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 
 
@@ -70,12 +69,10 @@ class PRO(TrainFreeDetector):
         temperature: float = 1.0,
     ) -> None:
         super().__init__()
-        if measure not in _MEASURES:
-            raise InvalidArgumentError(f"PRO: measure={measure!r}; one of {', '.join(map(repr, _MEASURES))} is needed")
+        check_choice("PRO", "measure", measure, tuple(_MEASURES))
         check_int("PRO", "steps", steps)
         for name, value in {"epsilon": epsilon, "temperature": temperature}.items():
-            if not 0 < value < float("inf"):
-                raise InvalidArgumentError(f"PRO: {name}={value}; a positive, finite number is needed")
+            check_positive("PRO", name, value)
         self.measure, self.epsilon, self.steps, self.temperature = measure, epsilon, steps, temperature
         self.extra_passes = steps + 1
 

@@ -5,6 +5,7 @@ from typing import ClassVar, final
 
 import torch
 
+from oodlit.checks import number_of
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.percentile import check_percentile, percentile
 from oodlit.detectors.formulas.shaping import Shaped, Shaping
@@ -61,8 +62,10 @@ class ReAct(Shaping):
 
     def __init__(self, percentile: float = 99.0, threshold: float | None = None, then: Detector | None = None) -> None:
         super().__init__(then)
-        if threshold is not None and math.isnan(threshold):
-            raise InvalidArgumentError("ReAct: threshold=nan; a number is needed, or None for the percentile")
+        if threshold is not None and math.isnan(number_of(threshold)):
+            raise InvalidArgumentError(
+                f"ReAct: threshold={threshold!r}; a number is needed, or None for the percentile"
+            )
         self.percentile = check_percentile("ReAct", percentile)
         self.threshold = threshold
         self.statistics = (TrainSample,) if threshold is None else ()

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import check_int, check_positive
+from oodlit.checks import check_int, check_positive, check_seed
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.histograms import Bins, divergence, smoothed
 from oodlit.detectors.formulas.perturbed_head import PerturbedHead, size_of
@@ -20,6 +20,7 @@ ROWS = 256
 """Training images whose perturbed logits are formed at a time."""
 MOST_BYTES = 2**31
 """The perturbed weights are kept where they take no more."""
+_ALL_NETWORKS = {"logits_weight": 2.5, "smooth": 40, "smooth_logits": 15}
 
 
 @final
@@ -39,15 +40,15 @@ class WeiPer(Detector):
 
     Args:
         copies: r, at least 1, default 100.
-        strength: d >= 0, default 2.4. It and the four after `bins` were chosen by the authors on OOD data, the defaults
-            for a ResNet-50 on ImageNet.
+        strength: d >= 0, default 2.4. It and those down to `smooth_logits` were chosen by the authors on OOD data, the
+            defaults for a ResNet-50 on ImageNet.
         bins: n, at least 1, default 100.
         logits_weight: l1 >= 0, default 2.5.
         softmax_weight: l2 >= 0, default 0.25.
         smooth: Bins over which q is averaged, at least 1, default 40; an even number reaches one bin farther down.
         smooth_logits: The same for the logits, default 15.
         images: Training images for the mean histograms, default 1000.
-        seed: Of n, default 0.
+        seed: Of n, 0 to 2^32 - 1, default 0.
 
     Raises:
         InvalidArgumentError: An argument is out of its range.
@@ -61,8 +62,8 @@ class WeiPer(Detector):
     statistics = (TrainSample,)
     sample_fields = frozenset({"features"})
     presets: ClassVar = {
-        "imagenet-resnet50": {"strength": 2.4, "bins": 100, "softmax_weight": 0.25},
-        "imagenet-vit": {"strength": 2.0, "bins": 80, "softmax_weight": 0.1},
+        "imagenet-resnet50": {"strength": 2.4, "bins": 100, "softmax_weight": 0.25, **_ALL_NETWORKS},
+        "imagenet-vit": {"strength": 2.0, "bins": 80, "softmax_weight": 0.1, **_ALL_NETWORKS},
     }
     tuned_presets: ClassVar = frozenset(presets)
     reference = Reference(
@@ -91,7 +92,7 @@ class WeiPer(Detector):
         counts = {"copies": copies, "bins": bins, "smooth": smooth, "smooth_logits": smooth_logits, "images": images}
         for name, value in counts.items():
             check_int("WeiPer", name, value)
-        check_int("WeiPer", "seed", seed, at_least=0)
+        check_seed("WeiPer", seed)
         weights = {"strength": strength, "logits_weight": logits_weight, "softmax_weight": softmax_weight}
         for name, number in weights.items():
             check_positive("WeiPer", name, number, or_zero=True)
@@ -113,8 +114,9 @@ class WeiPer(Detector):
         features = statistics[TrainSample].column("features")
         parts = torch.split(features[: self.images].to(head.weight.device).double(), ROWS)
         self.register_buffer("range", torch.stack([features.amin(), features.amax()]).double().to(head.weight.device))
-        ends = [torch.stack([z.amin(), z.amax()]) for part in parts for z in self._logits(part)]
-        low, high = torch.stack(ends).amin(dim=0)[0], torch.stack(ends).amax(dim=0)[1]
+        low, high = self.weight.new_tensor([float("inf"), -float("inf")]).unbind()
+        for z in (block for part in parts for block in self._logits(part)):
+            low, high = torch.minimum(low, z.amin()), torch.maximum(high, z.amax())
         # The largest logit of training, formed once more in another batch, may come out larger by its rounding.
         margin = 1e-9 * (high - low)
         self.register_buffer("range_of_logits", torch.stack([low - margin, high + margin]))

@@ -146,7 +146,26 @@ detectors: [{class_path: ReAct, init_args: {then: Energy}}]
 """
 
 
-@pytest.mark.parametrize("text", [FILE, OWN])
+NAMED = """
+backbone: resnet18
+data: DigitsBenchmark
+detectors: {one: ASH, two: {class_path: ASH, init_args: {variant: p, percentile: 60}}}
+"""
+
+
+def test_one_kind_of_detector_may_come_twice_under_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The message for two of one name says so."""
+    option = "--detectors={one: ASH, two: {class_path: ASH, init_args: {variant: p}}}"
+    for options, percentile in (([option], 90.0), ([option, "--detectors.two.percentile=60"], 60.0)):
+        given = resolved(tmp_path, capsys, *options)["detectors"]
+        assert {name: entry["class_path"] for name, entry in given.items()} == dict.fromkeys(
+            ("one", "two"), "oodlit.detectors.ASH"
+        )
+        settings = given["two"]["init_args"]
+        assert (settings["variant"], settings["percentile"]) == ("p", percentile)
+
+
+@pytest.mark.parametrize("text", [FILE, OWN, NAMED])
 def test_what_was_resolved_resolves_to_itself(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "run.yaml").write_text(text)
     assert main(["evaluate", "--config", str(tmp_path / "run.yaml"), "--print_config"]) == 0

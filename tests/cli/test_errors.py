@@ -123,7 +123,7 @@ HELP = " (see 'oodlit evaluate --help')"
         ),
         (
             STREAM % "role: odd",
-            "unknown role 'odd'; did you mean 'ood'? Known: id, ood, shift, train, unit_test",
+            "unknown role 'odd'; did you mean 'ood'? Known: id, ood, pool, shift, train, unit_test",
         ),
         (
             "--data=DigitBenchmark",
@@ -134,7 +134,7 @@ HELP = " (see 'oodlit evaluate --help')"
             STREAMS % "[shard_strem]",
             "unknown class or function 'shard_strem'; did you mean 'shard_stream' or 'set_stream' or"
             " 'corrupted_stream'? Known: Stream, corrupted_stream, folder_stream, pooled_stream, set_stream,"
-            " shard_stream, unit_test_stream",
+            " severity_pool, shard_stream, unit_test_stream",
         ),
         # what cannot be imported
         (
@@ -173,7 +173,7 @@ HELP = " (see 'oodlit evaluate --help')"
         ),
         ("--data.per_test=1.5", "--data.per_test: 1.5 is not of type int" + HELP),
         ("--data.transform=math.nope", "--data.transform: math.nope: module 'math' has no attribute 'nope'" + HELP),
-        ("--detectors={a: 1}", "--detectors: {'a': 1} is not of type list of Detector" + HELP),
+        ("--detectors={a: 1}", "--detectors.a: 1 is not of type class_path and init_args" + HELP),
         ("--detectors=[3]", "--detectors[0]: 3 is not of type class_path and init_args" + HELP),
         ("--detectors=[{class_path: 3}]", "--detectors[0]: class_path 3 is no name of a class" + HELP),
         ("--devices", "--devices: a value is needed" + HELP),

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from oodlit.detectors import GEN, IODIN, PRO, AdaSCALE, Detector, fit
 from oodlit.detectors.pro import entropy_slope, gen_slope, msp_slope
+from oodlit.detectors.statistics import shares_below
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs
 
@@ -291,7 +292,7 @@ def test_scores_inside_inference_mode_are_the_same() -> None:
         (AdaSCALE, {"active": 101.0}, "101.0 is no percentile"),
         (IODIN, {"temperature": 0.0}, "temperature=0.0; a positive, finite number"),
         (IODIN, {"epsilon": -1.0}, "epsilon=-1.0; a positive, finite number"),
-        (PRO, {"measure": "max"}, "measure='max'; one of 'gen', 'entropy', 'msp' is needed"),
+        (PRO, {"measure": "max"}, "measure='max'; 'gen', 'entropy' or 'msp' is needed"),
         (PRO, {"steps": 0}, "steps=0; at least 1"),
         (PRO, {"epsilon": 0.0}, "epsilon=0.0; a positive, finite number"),
         (PRO, {"temperature": float("inf")}, "temperature=inf; a positive, finite number"),
@@ -306,3 +307,51 @@ def test_settings_that_mean_nothing_are_refused(
             kind(**settings)
     finally:
         jaxtyping.config.update("jaxtyping_disable", False)
+
+
+def test_a_percentile_between_two_counts_is_decided_in_float64() -> None:
+    """F = 1/3 and p = 50: 3.5 of 7 features, which round to 4, as the authors' float64 does; float32 finds 3."""
+    shares = shares_below(torch.arange(3.0).double(), torch.tensor([0.5]))
+    assert shares.dtype == torch.float64
+    assert round(7 * float((1 - shares) * 75) / 100) == 4
+    network, train = Conv(width=7).double(), images(3, 0)
+    detector, same = AdaSCALE("l", low=0.0, high=75.0), AdaSCALE("l", low=50.0, high=50.0)
+    for one in (detector, same):
+        fitted_scores(one, network, train, train)
+    test = outputs_of(network, images(4, 1), "test")
+    q = detector.scalar(test)
+    detector.sample = torch.stack([q.min() - 1, q.max() + 1, q.max() + 2])
+    np.testing.assert_array_equal(detector.score(test), same.score(test))
+
+
+@pytest.mark.parametrize(("variant", "low", "high"), [("a", 80.0, 85.0), ("l", 60.0, 90.0)])
+def test_ada_scale_as_published_where_nothing_ties(variant: str, low: float, high: float) -> None:
+    """Sorted gradients as they are, and a bias of mean 0: neither our steps of gradients nor our constant is left."""
+    network = Conv(width=64).double()
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.copy_(0.3 * normal(*parameter.shape, seed=parameter.numel()))
+        network.head.bias -= network.head.bias.mean()
+    W, b = (p.detach().numpy() for p in (network.head.weight, network.head.bias))
+
+    def features(image: Tensor) -> Array:
+        with torch.no_grad():
+            return np.asarray(network.features(image[None])[0])
+
+    def q_and_features(image: Tensor) -> tuple[float, Array]:
+        g, moved, x = gradient_of(network, image, torch.max).flatten(), image.flatten().clone(), features(image)
+        for i in np.argsort(np.abs(g))[: int(len(g) * 0.05)]:
+            moved[i] += 0.5 * np.sign(g[i])
+        after, largest = features(moved.view_as(image)), np.argsort(-x)
+        active, shifted = largest[: int(64 * 0.05)], largest[: max(1, int(64 * 0.01))]
+        return np.maximum(after[active], 0).sum() + 10 * np.abs(x - after)[shifted].sum(), x
+
+    train, test = images(25, 0), images(9, 1) * 1.3
+    known, expected = np.array([q_and_features(image)[0] for image in train]), []
+    for image in test:
+        q, x = q_and_features(image)
+        k = 64 - int(np.round(64 * (low + (1 - (known <= q).mean()) * (high - low)) / 100))
+        r = np.maximum(x, 0).sum() / np.sort(np.maximum(x, 0))[::-1][:k].sum()
+        expected.append(lse(W @ (x * math.exp(r)) + b if variant == "a" else r**2 * (W @ x + b)))
+    scores = fitted_scores(AdaSCALE(variant, low, high), network, train, test)
+    np.testing.assert_allclose(scores, expected, rtol=1e-9)

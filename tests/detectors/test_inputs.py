@@ -58,7 +58,7 @@ from .support import small_problem
 SMALL: dict[str, Callable[[], Detector]] = {
     key: {"knn": lambda: KNN(k=2), "nn_guide": lambda: NNGuide(k=2)}.get(key, kind)
     for key, kind in detectors().items()
-    if key not in {"odin", "mc_dropout", "rank_feat", "la_rd", "lard"}
+    if not kind().required_needs & {"images", "hidden", "model"}
 } | {"ddu full": lambda: DDU("full"), "cosine head": lambda: Cosine("head"), "mean of dice": lambda: ReAct(then=DICE())}
 
 

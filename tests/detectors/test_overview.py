@@ -4,6 +4,7 @@ import pytest
 
 from oodlit.detectors import (
     BATS,
+    DICE,
     KNN,
     MSP,
     ODIN,
@@ -15,6 +16,7 @@ from oodlit.detectors import (
     RankFeat,
     ReAct,
     ViM,
+    WeiPer,
     detectors,
     fit,
     overview,
@@ -44,6 +46,9 @@ every = pytest.mark.parametrize("kind", detectors().values(), ids=detectors())
         (CoP(variance=0.5), ("features", True, "closed form", "")),
         (CoRP(), ("features", True, "closed form", "imagenet-resnet50")),
         (BATS.preset("cifar10"), ("features and head", True, "closed form", "cifar10")),
+        (ReAct(then=BATS()), ("features and head", True, "closed form", "imagenet of BATS")),
+        (ReAct(then=DICE(then=BATS())), ("features and head", True, "closed form", "imagenet of BATS of DICE")),
+        (WeiPer(smooth=3), ("features and head", True, "closed form", "")),
         (BATS.preset("cifar10", then=MSP()), ("features and head", True, "closed form", "cifar10")),
     ],
     ids=repr,

@@ -16,7 +16,8 @@ class Overview(NamedTuple):
         is_fitted: Whether training images are needed.
         cost: "closed form" (no more than products with matrices that do not grow with the training set), "bank" (the
             image is compared with stored training images), "part of a pass" or the number of further passes.
-        tuned: The preset chosen by search on OOD data whose settings these are; empty if there is none.
+        tuned: The preset chosen by search on OOD data whose settings these, or those of a detector inside, are; empty
+            if there is none.
     """
 
     reads: str
@@ -40,11 +41,11 @@ def overview(detector: Detector) -> Overview:
     """What a detector needs and costs.
 
     Example:
-        >>> from oodlit.detectors import KNN, ODIN, WeiPer
+        >>> from oodlit.detectors import BATS, KNN, ODIN, ReAct, WeiPer
         >>> [overview(d).cost for d in (KNN(), ODIN(), ODIN(epsilon=0.0))]
         ['bank', '2 further passes', 'closed form']
-        >>> overview(WeiPer()).tuned, overview(WeiPer(strength=1.0)).tuned
-        ('imagenet-resnet50', '')
+        >>> [overview(d).tuned for d in (WeiPer(), WeiPer(strength=1.0), ReAct(then=BATS()))]
+        ['imagenet-resnet50', '', 'imagenet of BATS']
     """
     needs = detector.required_needs
     reads = "logits"
@@ -54,8 +55,9 @@ def overview(detector: Detector) -> Overview:
 
 
 def tuned_as(detector: Detector) -> str:
-    """The first preset chosen by search on OOD data that has the settings of this detector; empty if none has.
+    """The first preset chosen by search on OOD data that has the settings of this detector, or of one inside it.
 
+    Empty if there is none.
     Settings that the preset leaves out do not count, nor those that are None here and thus follow from the data.
     """
     stored = detector.settings
@@ -65,7 +67,8 @@ def tuned_as(detector: Detector) -> str:
             compared = [key for key in settings if stored[key] is not None]
             if compared and all(repr(tuned[key]) == repr(stored[key]) for key in compared):
                 return name
-    return ""
+    inside = ((tuned_as(child), type(child).__name__) for child in detector.children() if isinstance(child, Detector))
+    return next((f"{name} of {kind}" for name, kind in inside if name), "")
 
 
 def _cost(detector: Detector) -> str:

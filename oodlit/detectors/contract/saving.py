@@ -188,7 +188,8 @@ def _detectors(entries: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tenso
             number, _, path = key.partition(".")
             if int(number) == i:
                 owner, _, buffer = path.rpartition(".")
-                detector.get_submodule(owner).register_buffer(buffer, value)
+                # Copied: in the file tensors lie on odd addresses, from which products may be rounded otherwise.
+                detector.get_submodule(owner).register_buffer(buffer, value.clone())
         missing = sorted(set(entry.get("buffers", ())) - {n for n, _ in detector.named_buffers()})
         if missing:
             raise KeyError(f"{entry['name']}: no tensor {missing[0]}")

@@ -139,13 +139,14 @@ class ScalarSample(SmallestHashes):
 
 
 def shares_below(sample: Float[Tensor, " images"], values: Float[Tensor, " batch"]) -> Float[Tensor, " batch"]:
-    """The share of an ascending sample that is not above each value: its empirical distribution function.
+    """The share of an ascending sample that is not above each value, float64: its empirical distribution function.
 
     Example:
         >>> shares_below(torch.tensor([1.0, 2.0, 2.0, 5.0]), torch.tensor([0.0, 2.0, 9.0])).tolist()
         [0.0, 0.75, 1.0]
     """
-    return torch.searchsorted(sample, values.to(sample.dtype).contiguous(), right=True) / len(sample)
+    below = torch.searchsorted(sample, values.to(sample.dtype).contiguous(), right=True)
+    return below.double() / len(sample)
 
 
 def _fields(detector: Any) -> frozenset[str]:
