@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from oodlit import Results
@@ -78,23 +78,29 @@ def check_same(results: Results, whole: Results, *, tolerance: float = 0.0) -> N
     assert results.run["data"]["streams"] == whole.run["data"]["streams"]
 
 
-@given(kill_at=st.integers(1, sum(BATCHES.values())), workers=st.sampled_from([0, 0, 2]))
-@settings(max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_killed_anywhere_it_ends_the_same(whole, tmp_path_factory, kill_at, workers):
+@given(kill_at=st.integers(1, sum(BATCHES.values())))
+@settings(max_examples=3, phases=(Phase.generate,), suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_killed_anywhere_it_ends_the_same(whole, tmp_path_factory, kill_at):
     out = tmp_path_factory.mktemp("killed")
-    run(out, kill_at=kill_at, num_workers=workers)
-    results, passes = run(out, num_workers=workers)
-    tolerance = 1e-9 if workers else 0.0  # other batches round otherwise
-    check_same(Results.load(out), whole, tolerance=tolerance)
-    check_same(results, whole, tolerance=tolerance)
+    run(out, kill_at=kill_at)
+    results, passes = run(out)
+    check_same(Results.load(out), whole)
+    check_same(results, whole)
     assert passes <= sum(BATCHES.values()) - kill_at + 1 + (BATCHES["shifted"] if kill_at > 56 else 0)
     assert not (out / ".progress").exists()
     assert not (out / "unfinished").exists()
 
 
+def test_workers_go_on_where_they_were(whole, tmp_path):
+    run(tmp_path, kill_at=20, num_workers=2)
+    results, passes = run(tmp_path, num_workers=2)
+    check_same(results, whole, tolerance=1e-6)  # other batches round otherwise
+    assert passes <= sum(BATCHES.values()) - 20 + 1 + 5  # and each worker ends with a batch of its own
+
+
 def test_killed_again_and_again(whole, tmp_path):
     passes = 0
-    for kill_at in (3, 20, 18, 9, 2, 5):
+    for kill_at in (3, 37, 9):
         _, seen = run(tmp_path, kill_at=kill_at)
         passes += seen - 1
     results, seen = run(tmp_path)
@@ -216,21 +222,16 @@ def test_a_stream_goes_on_where_it_was(total, batch_size, workers, world_size, d
     assert left == [part[n * batch_size :] for part, n in zip(ranges, before, strict=True)]
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-@pytest.mark.parametrize("kill_at", [10, 40])
-def test_a_killed_process_goes_on(tmp_path, processes, kill_at):
+@pytest.mark.parametrize(("processes", "kill_at"), [(1, 10), (2, 48)])
+def test_a_killed_process_goes_on(whole, tmp_path, processes, kill_at):
     words = [sys.executable, "-m", "tests.callbacks.resume_script", str(processes)]
     killed = start([*words, str(tmp_path / "out"), str(kill_at)], timeout=300)
     assert killed.returncode != 0
     assert killed.returncode == -signal.SIGKILL or processes > 1
     done = start([*words, str(tmp_path / "out"), "0"], timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
-    done_passes = int(done.stdout.split("passes ")[-1].split()[0])
-    plain = start([*words, str(tmp_path / "plain"), "0"], timeout=300)
-    assert plain.returncode == 0, plain.stderr[-4000:]
-    all_passes = int(plain.stdout.split("passes ")[-1].split()[0])
-    one, other = (Results.load(tmp_path / name) for name in ("out", "plain"))
-    check_same(one, other)
-    assert done_passes <= all_passes - kill_at + 4
+    passes = int(done.stdout.split("passes ")[-1].split()[0])
+    check_same(Results.load(tmp_path / "out"), whole, tolerance=1e-6 if processes > 1 else 0.0)
+    assert passes <= sum(BATCHES.values()) - kill_at + 2 * processes
     assert "going on after" in done.stderr
     assert json.loads((tmp_path / "out" / "run.json").read_text())["resumed"]
