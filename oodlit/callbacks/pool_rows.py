@@ -15,6 +15,8 @@ from oodlit.errors import NonFiniteScoreError
 from oodlit.outputs import Outputs
 from oodlit.results.class_sums import ClassSums
 
+_COUNTED = ("num_unused", "first_unused", "num_used")
+
 
 @dataclass
 class PoolRows(ImageRows):
@@ -27,8 +29,10 @@ class PoolRows(ImageRows):
 
     stream: Stream | None = None
     confidences: Mapping[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
-    unused: list[str] = field(default_factory=list)
-    """Keys of images that the split does not list."""
+    num_unused: int = 0
+    """Images that the split does not list: a list may name few of many millions."""
+    first_unused: str = ""
+    """The first of their keys in their order; empty = there is none."""
     num_used: int = 0
     """Images of both parts."""
     sums: ClassSums = field(init=False)
@@ -40,12 +44,14 @@ class PoolRows(ImageRows):
 
     def state(self) -> dict[str, Any]:
         """All that was taken in, as plain values and tensors."""
-        return {**super().state(), "unused": self.unused, "sums": self.sums.state()}
+        counted = {name: getattr(self, name) for name in _COUNTED}
+        return {**super().state(), **counted, "sums": self.sums.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take in what `state` gave, in place of what is here."""
         super().restore(state)
-        self.unused = list(state["unused"])
+        for name in _COUNTED:
+            setattr(self, name, state[name])
         self.sums.restore(state["sums"])
 
     def add(self, outputs: Outputs, scores: Mapping[str, Tensor]) -> dict[str, NonFiniteScoreError]:
@@ -56,7 +62,9 @@ class PoolRows(ImageRows):
         assert outputs.groups is not None  # streams always give both
         keys = [key.removeprefix(f"{self.dataset}/") for key in outputs.keys]
         parts = [self.stream.split(key) for key in keys]
-        self.unused += [key for key, part in zip(outputs.keys, parts, strict=True) if part is None]
+        if unused := [key for key, part in zip(outputs.keys, parts, strict=True) if part is None]:
+            self.num_unused += len(unused)
+            self.first_unused = min(filter(None, (self.first_unused, *unused)))
         rows = {part: [i for i, found in enumerate(parts) if found is part] for part in Part}
         groups = outputs.groups.cpu()
         for part, chosen in rows.items():
