@@ -87,7 +87,7 @@ class OODModule(pl.LightningModule):
         self._reader = Reader(
             self.network, self.name, head=head, output=output, features_only=features_only, channel_axis=channel_axis
         )
-        self.arguments: dict[str, Any] = {
+        self.arguments: dict[str, Any] | None = {
             "backbone": backbone if isinstance(backbone, str) else None,
             "weights": None if weights is None else str(weights),
             "head": head,
@@ -95,7 +95,8 @@ class OODModule(pl.LightningModule):
             "features_only": features_only,
             "channel_axis": None if channel_axis is None else dict(channel_axis),
         }
-        """How it was made, as plain values; a network that was given stands for itself, as None."""
+        """How it was made, as plain values; a network that was given stands for itself, as None. None in place of all
+        where outputs were recorded and there is no network."""
         self._weights_hash = WeightsHash(self.network)
         self._examined = False
         self._example: Tensor | None = None

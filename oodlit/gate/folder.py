@@ -62,6 +62,11 @@ def load_run(
             f"{folder}: its run.json does not say {missing[0]!r} of the backbone, as a run of this version does;"
             " evaluate again (the fit can be kept: fitted=...)"
         )
+    if results.run["backbone"]["arguments"] is None:
+        raise InvalidArgumentError(
+            f"{folder}: this run read recorded outputs and saw no image, so that no gate can be made of it; evaluate"
+            " once with the network (its fit serves: fitted=...)"
+        )
     name = _chosen(detector, results.detectors, folder)
     places = [Path(results.run.get("fitted_from") or folder / "fitted"), folder / UNFINISHED / "fitted"]
     fitted, origin = load(next((place for place in places if place.is_dir()), places[0]))

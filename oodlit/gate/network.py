@@ -90,6 +90,8 @@ def _module(
         backbone, file = model, "hub"
     if isinstance(backbone, OODModule):  # what it reads of the network is its own
         own, transform = backbone.arguments, backbone.transform
+        if own is None:
+            raise InvalidArgumentError(f"{source}: the module that is given has recorded outputs and no network")
         backbone, arguments = backbone.network, {name: own[name] for name in arguments}
     elif backbone is None:
         backbone, transform = _of_configuration(record, source)

@@ -52,7 +52,7 @@ class RecordedModule(OODModule):
                 f"head: it makes {head.num_classes} logits of {head.width} features; recorded are {width} features and"
                 f" {num_classes} logits an image (0 = none)"
             )
-        self.name, self.transform, self.arguments = name, None, {}
+        self.name, self.transform, self.arguments = name, None, None
         self.network = nn.Module()  # holds the head, so that it moves with the module
         if head is not None and width:
             self.network.register_buffer("weight", head.weight)

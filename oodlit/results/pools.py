@@ -92,13 +92,15 @@ def check_same_pool(runs: Mapping[str, RunResults], dataset: str) -> None:
         dataset: Name of the pool in all of them.
 
     Raises:
-        InvalidArgumentError: Two of them differ; says in what.
+        InvalidArgumentError: Two of them differ, and in what; or there are none.
         UnknownNameError: One has no such data set.
     """
     entries = {}
     for name, results in runs.items():
         info = _pool(results, dataset)
         entries[name] = results.run["pools"][info.name]
+    if not entries:
+        raise InvalidArgumentError(f"no results are given to compare on {dataset!r}; at least one run is needed")
     first, *others = entries
     for other in others:
         if differing := [k for k in IDENTIFIES if entries[first][k] != entries[other][k]]:
@@ -121,7 +123,7 @@ def levels_of_runs(runs: Mapping[str, RunResults], dataset: str, metric: str = "
         One row per (run, detector), columns s0, s1, ... and `mean`.
 
     Raises:
-        InvalidArgumentError: The results are of different pools, or one is none.
+        InvalidArgumentError: The results are of different pools, one is none, or there are none.
         UnknownNameError: One has no such data set.
     """
     check_same_pool(runs, dataset)

@@ -21,7 +21,7 @@ from oodlit.datamodules.stream import Sample, Stream
 from oodlit.detectors import MSP, Energy, Reference, TrainFreeDetector
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.metrics import auroc, fpr_at_tpr
-from oodlit.results import FindingWarning, UnfinishedRunWarning, check_same_pool, levels_of_runs
+from oodlit.results import DatasetInfo, FindingWarning, UnfinishedRunWarning, check_same_pool, levels_of_runs
 from tests.callbacks.pool_script import CASES, make_pool, samples
 from tests.callbacks.support import make_module, make_streams, run
 from tests.callbacks.test_processes import start
@@ -324,6 +324,11 @@ def test_as_many_classes_as_the_classifier_make_one_window():
     found = run([MSP()], streams=[*id_stream(), make_pool(num_classes=6)]).results
     assert found.levels("pool")["auroc"].nunique() == 1
     assert set(found.severities("pool")["levels"]) == {" ".join(f"s{i}" for i in range(11))}
+
+
+def test_what_the_classifier_knows_is_asked_for_where_nobody_says_it():
+    with pytest.raises(InvalidArgumentError, match=r"pool 'pool': .* no logits and the ID stream has no class names"):
+        DatasetInfo("pool", Role.POOL, ("a", "b"), id_classes=0)
 
 
 def test_two_classes_of_one_name():
