@@ -1,9 +1,11 @@
 """The images of a pool: rows of its test images, and sums over those that tell how hard a class is."""
 
+from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,7 +13,8 @@ from oodlit.callbacks.rows import ImageRows
 from oodlit.datamodules.keys import key_digest
 from oodlit.datamodules.severity_split import Part
 from oodlit.datamodules.stream import Stream
-from oodlit.errors import NonFiniteScoreError
+from oodlit.distributed import Group, gather_objects, gather_rows
+from oodlit.errors import DataError, NonFiniteScoreError
 from oodlit.outputs import Outputs
 from oodlit.results.class_sums import ClassSums
 
@@ -35,6 +38,8 @@ class PoolRows(ImageRows):
     """The first of their keys in their order; empty = there is none."""
     num_used: int = 0
     """Images of both parts."""
+    estimated: "array[int]" = field(default_factory=lambda: array("Q"))
+    """64 bits of the key of every estimation image, of which no row is kept."""
     sums: ClassSums = field(init=False)
 
     def __post_init__(self) -> None:
@@ -45,7 +50,7 @@ class PoolRows(ImageRows):
     def state(self) -> dict[str, Any]:
         """All that was taken in, as plain values and tensors."""
         counted = {name: getattr(self, name) for name in _COUNTED}
-        return {**super().state(), **counted, "sums": self.sums.state()}
+        return {**super().state(), **counted, "sums": self.sums.state(), "estimated": self._estimated()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take in what `state` gave, in place of what is here."""
@@ -53,6 +58,7 @@ class PoolRows(ImageRows):
         for name in _COUNTED:
             setattr(self, name, state[name])
         self.sums.restore(state["sums"])
+        self.estimated = array("Q", state["estimated"].numpy().tobytes())
 
     def add(self, outputs: Outputs, scores: Mapping[str, Tensor]) -> dict[str, NonFiniteScoreError]:
         """Take in one batch; see `ImageRows.add`."""
@@ -71,6 +77,8 @@ class PoolRows(ImageRows):
             digests = [key_digest(f"{part}\0{keys[i]}") for i in chosen]
             self.sums.add_digests(groups[chosen], digests)
             self.num_used += len(chosen)
+            if part is Part.ESTIMATION:
+                self.estimated.extend(digests)
         errors: dict[str, NonFiniteScoreError] = {}
         if chosen := rows[Part.TEST]:
             index = torch.tensor(chosen, device=outputs.device)
@@ -84,3 +92,20 @@ class PoolRows(ImageRows):
         good = {name: self.confidences[name](value) for name, value in values.items() if name not in errors}
         self.sums.add(groups[chosen], good)
         return errors
+
+    def check_once(self, group: Group) -> None:
+        """See that all processes together have every estimation image once; rows of test images show it themselves.
+
+        Raises:
+            DataError: Some came more than once.
+        """
+        mine = self._estimated()
+        seen = gather_rows(group, mine, gather_objects(group, len(mine)))
+        if repeated := len(seen) - len(seen.unique()):  # type: ignore[no-untyped-call]
+            raise DataError(
+                f"pool {self.dataset!r}: {repeated} of {len(seen)} estimation images have a key that came before; every"
+                " image must enter exactly once - check that shards are not listed twice or read by two processes"
+            )
+
+    def _estimated(self) -> Tensor:
+        return torch.from_numpy(np.array(self.estimated, dtype=np.uint64).view(np.int64))

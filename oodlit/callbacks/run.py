@@ -330,6 +330,7 @@ class Run:
         found, active = [], self.scoring.active
         infos = {info.name: info for info in self._datasets()}
         for rows in self._pools():
+            rows.check_once(self.group)
             parts = gather_objects(self.group, rows.sums.frame(detectors=active))
             found.append(estimates(parts, infos[rows.dataset], active, self._confidences()))
         return pd.concat(found, ignore_index=True) if found else None

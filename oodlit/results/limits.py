@@ -229,8 +229,8 @@ def _cause(results: RunResults, row: Mapping[str, Any]) -> tuple[tuple[str, ...]
     entry, info = entry_of(row["metric"]), results.dataset(row["dataset"])
     rows = results.scores[results.scores["dataset"] == info.name]
     if info.role is Role.POOL or row["ood_class"]:
-        names = _of_level(results, row) if info.role is Role.POOL else [row["ood_class"]]
-        rows = rows[rows["group"].isin([info.class_names.index(name) for name in names])]
+        names = _of_level(results, row) if info.role is Role.POOL else {row["ood_class"]}
+        rows = rows[rows["group"].isin([group for group, name in enumerate(info.class_names) if name in names])]
     classes: Sequence[str] = ()
     if entry is None:
         return (), ()
@@ -245,12 +245,12 @@ def _cause(results: RunResults, row: Mapping[str, Any]) -> tuple[tuple[str, ...]
     return tuple(classes), _keys(rows[accepted])
 
 
-def _of_level(results: RunResults, row: Mapping[str, Any]) -> list[str]:
+def _of_level(results: RunResults, row: Mapping[str, Any]) -> set[str]:
     """Classes of a pool that are in the level of a row, or in any where the row is of all levels."""
     found = severities(results, row["dataset"], row["detector"])
     wanted = row["ood_class"]
     is_in = [wanted in names.split() if wanted else bool(names) for names in found["levels"]]
-    return [str(name) for name in found["ood_class"][is_in]]
+    return {str(name) for name in found["ood_class"][is_in]}
 
 
 def failed_tests(results: RunResults, detector: str, dataset: str) -> list[str]:

@@ -280,13 +280,13 @@ class Reader:
     """A source that does not tell its keys beforehand, as shards do not."""
 
     def __init__(self, found: list[Sample]) -> None:
-        self.source = MemorySource(found)
+        self.found = found
 
     def __len__(self) -> int:
-        return len(self.source)
+        return len(self.found)
 
     def read(self, start, stop):
-        return self.source.read(start, stop)
+        return iter(self.found[start:stop])
 
 
 # --- what is wrong is said ----------------------------------------------------------------------------------------
@@ -312,6 +312,21 @@ def test_a_class_without_images_of_a_part(part):
         late.severities("pool")
     rest = late.recompute(classes={"pool": [name for name in names if name != "class 4"]})
     assert not rest.levels("pool")["auroc"].isna().any()
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        (Part.ESTIMATION, r"pool 'pool': 2 of 294 estimation images have a key that came before; every image must"),
+        (Part.TEST, r"2 keys occur more than once, first: pool/00/000, pool/00/002; every image must"),
+    ],
+)
+def test_an_image_that_comes_twice(part, message):
+    found = samples()
+    again = [sample for sample in found if part_of(sample.key, 0.4) is part][:2]
+    pool = Stream("pool", Role.OOD, Reader([*found, *again]), make_pool().class_names)
+    with pytest.raises(DataError, match=message):
+        run([MSP()], streams=[*id_stream(), severity_pool(pool, test_share=0.4)])
 
 
 def test_fewer_classes_than_the_classifier_before_the_first_image():
