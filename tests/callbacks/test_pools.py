@@ -21,7 +21,7 @@ from oodlit.datamodules.stream import Sample, Stream
 from oodlit.detectors import MSP, Energy, Reference, TrainFreeDetector
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.metrics import auroc, fpr_at_tpr
-from oodlit.results import DatasetInfo, FindingWarning, UnfinishedRunWarning, check_same_pool, levels_of_runs
+from oodlit.results import FindingWarning, UnfinishedRunWarning, check_same_pool, levels_of_runs
 from tests.callbacks.pool_script import CASES, make_pool, samples
 from tests.callbacks.support import make_module, make_streams, run
 from tests.callbacks.test_processes import start
@@ -314,21 +314,6 @@ def test_a_class_without_images_of_a_part(part):
     assert not rest.levels("pool")["auroc"].isna().any()
 
 
-@pytest.mark.parametrize(
-    ("part", "message"),
-    [
-        (Part.ESTIMATION, r"pool 'pool': 2 of 294 estimation images have a key that came before; every image must"),
-        (Part.TEST, r"2 keys occur more than once, first: pool/00/000, pool/00/002; every image must"),
-    ],
-)
-def test_an_image_that_comes_twice(part, message):
-    found = samples()
-    again = [sample for sample in found if part_of(sample.key, 0.4) is part][:2]
-    pool = Stream("pool", Role.OOD, Reader([*found, *again]), make_pool().class_names)
-    with pytest.raises(DataError, match=message):
-        run([MSP()], streams=[*id_stream(), severity_pool(pool, test_share=0.4)])
-
-
 def test_fewer_classes_than_the_classifier_before_the_first_image():
     module = make_module()
     with pytest.raises(InvalidArgumentError, match="pool 'pool': the pool has 5 classes and the classifier 6; a level"):
@@ -339,11 +324,6 @@ def test_as_many_classes_as_the_classifier_make_one_window():
     found = run([MSP()], streams=[*id_stream(), make_pool(num_classes=6)]).results
     assert found.levels("pool")["auroc"].nunique() == 1
     assert set(found.severities("pool")["levels"]) == {" ".join(f"s{i}" for i in range(11))}
-
-
-def test_what_the_classifier_knows_is_asked_for_where_nobody_says_it():
-    with pytest.raises(InvalidArgumentError, match=r"pool 'pool': .* no logits and the ID stream has no class names"):
-        DatasetInfo("pool", Role.POOL, ("a", "b"), id_classes=0)
 
 
 def test_two_classes_of_one_name():
