@@ -15,13 +15,14 @@ from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
 
 IDENTIFIES = {
+    "id_images": "ID images",
     "id_classes": "classes that the classifier knows",
     "classes": "OOD classes",
     "estimation": "estimation images",
     "test": "test images",
     "fingerprint": "images and their split",
 }
-"""Entries of `run["pools"]` that must agree before levels are compared."""
+"""What must agree before levels are compared: the number of ID images, and entries of `run["pools"]`."""
 
 
 def severities(results: RunResults, dataset: str, detector: str | None = None) -> pd.DataFrame:
@@ -85,7 +86,7 @@ def levels(results: RunResults, dataset: str) -> pd.DataFrame:
 
 
 def check_same_pool(runs: Mapping[str, RunResults], dataset: str) -> None:
-    """Refuse results whose levels are of different pools: other classes, images, or a split of them.
+    """Refuse results whose levels are of different pools: other classes, images, a split of them, or other ID images.
 
     Args:
         runs: Results by name.
@@ -98,7 +99,8 @@ def check_same_pool(runs: Mapping[str, RunResults], dataset: str) -> None:
     entries = {}
     for name, results in runs.items():
         info = _pool(results, dataset)
-        entries[name] = results.run["pools"][info.name]
+        inside = id_dataset(results.datasets).name
+        entries[name] = {"id_images": results.run["counts"][inside], **results.run["pools"][info.name]}
     if not entries:
         raise InvalidArgumentError(f"no results are given to compare on {dataset!r}; at least one run is needed")
     first, *others = entries

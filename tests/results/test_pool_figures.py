@@ -95,3 +95,9 @@ def test_no_results_are_no_pool() -> None:
     for call in (check_same_pool, levels_of_runs):
         with pytest.raises(InvalidArgumentError, match="no results are given to compare on 'pool'"):
             call({}, "pool")
+
+
+def test_a_part_of_the_id_images_is_another_comparison() -> None:
+    runs = {"all": pool_results(0), "few": pool_results(1, n_id=100)}
+    with pytest.raises(InvalidArgumentError, match=r"of different pools 'pool' \(ID images: 200 and 100\)"):
+        levels_of_runs(runs, "pool")
