@@ -1,9 +1,11 @@
 """The images of a pool: rows of its test images, and sums over those that tell how hard a class is."""
 
+from array import array
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -11,9 +13,12 @@ from oodlit.callbacks.rows import ImageRows
 from oodlit.datamodules.keys import key_digest
 from oodlit.datamodules.severity_split import Part
 from oodlit.datamodules.stream import Stream
-from oodlit.errors import NonFiniteScoreError
+from oodlit.distributed import Group, gather_objects, gather_rows
+from oodlit.errors import DataError, NonFiniteScoreError
 from oodlit.outputs import Outputs
 from oodlit.results.class_sums import ClassSums
+
+_COUNTED = ("num_unused", "first_unused", "num_used")
 
 
 @dataclass
@@ -27,10 +32,14 @@ class PoolRows(ImageRows):
 
     stream: Stream | None = None
     confidences: Mapping[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
-    unused: list[str] = field(default_factory=list)
-    """Keys of images that the split does not list."""
+    num_unused: int = 0
+    """Images that the split does not list: a list may name few of many millions."""
+    first_unused: str = ""
+    """The first of their keys in their order; empty = there is none."""
     num_used: int = 0
     """Images of both parts."""
+    estimated: "array[int]" = field(default_factory=lambda: array("Q"))
+    """64 bits of the key of every estimation image, of which no row is kept."""
     sums: ClassSums = field(init=False)
 
     def __post_init__(self) -> None:
@@ -40,13 +49,16 @@ class PoolRows(ImageRows):
 
     def state(self) -> dict[str, Any]:
         """All that was taken in, as plain values and tensors."""
-        return {**super().state(), "unused": self.unused, "sums": self.sums.state()}
+        counted = {name: getattr(self, name) for name in _COUNTED}
+        return {**super().state(), **counted, "sums": self.sums.state(), "estimated": self._estimated()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Take in what `state` gave, in place of what is here."""
         super().restore(state)
-        self.unused = list(state["unused"])
+        for name in _COUNTED:
+            setattr(self, name, state[name])
         self.sums.restore(state["sums"])
+        self.estimated = array("Q", state["estimated"].numpy().tobytes())
 
     def add(self, outputs: Outputs, scores: Mapping[str, Tensor]) -> dict[str, NonFiniteScoreError]:
         """Take in one batch; see `ImageRows.add`."""
@@ -56,13 +68,17 @@ class PoolRows(ImageRows):
         assert outputs.groups is not None  # streams always give both
         keys = [key.removeprefix(f"{self.dataset}/") for key in outputs.keys]
         parts = [self.stream.split(key) for key in keys]
-        self.unused += [key for key, part in zip(outputs.keys, parts, strict=True) if part is None]
+        if unused := [key for key, part in zip(outputs.keys, parts, strict=True) if part is None]:
+            self.num_unused += len(unused)
+            self.first_unused = min(filter(None, (self.first_unused, *unused)))
         rows = {part: [i for i, found in enumerate(parts) if found is part] for part in Part}
         groups = outputs.groups.cpu()
         for part, chosen in rows.items():
             digests = [key_digest(f"{part}\0{keys[i]}") for i in chosen]
             self.sums.add_digests(groups[chosen], digests)
             self.num_used += len(chosen)
+            if part is Part.ESTIMATION:
+                self.estimated.extend(digests)
         errors: dict[str, NonFiniteScoreError] = {}
         if chosen := rows[Part.TEST]:
             index = torch.tensor(chosen, device=outputs.device)
@@ -76,3 +92,20 @@ class PoolRows(ImageRows):
         good = {name: self.confidences[name](value) for name, value in values.items() if name not in errors}
         self.sums.add(groups[chosen], good)
         return errors
+
+    def check_once(self, group: Group) -> None:
+        """See that all processes together have every estimation image once; rows of test images show it themselves.
+
+        Raises:
+            DataError: Some came more than once.
+        """
+        mine = self._estimated()
+        seen = gather_rows(group, mine, gather_objects(group, len(mine)))
+        if repeated := len(seen) - len(seen.unique()):  # type: ignore[no-untyped-call]
+            raise DataError(
+                f"pool {self.dataset!r}: {repeated} of {len(seen)} estimation images have a key that came before; every"
+                " image must enter exactly once - check that shards are not listed twice or read by two processes"
+            )
+
+    def _estimated(self) -> Tensor:
+        return torch.from_numpy(np.array(self.estimated, dtype=np.uint64).view(np.int64))

@@ -330,6 +330,7 @@ class Run:
         found, active = [], self.scoring.active
         infos = {info.name: info for info in self._datasets()}
         for rows in self._pools():
+            rows.check_once(self.group)
             parts = gather_objects(self.group, rows.sums.frame(detectors=active))
             found.append(estimates(parts, infos[rows.dataset], active, self._confidences()))
         return pd.concat(found, ignore_index=True) if found else None
@@ -338,13 +339,14 @@ class Run:
         """Images of pools that their split does not list, and images that it lists and the pool lacks."""
         findings = []
         for rows in self._pools():
-            parts = gather_objects(self.group, (rows.unused, rows.num_used))
-            unused = sorted(key for keys, _ in parts for key in keys)
+            parts = gather_objects(self.group, (rows.num_unused, rows.first_unused, rows.num_used))
+            unused = sum(number for number, _, _ in parts)
+            first = min((key for _, key, _ in parts if key), default="")
             assert rows.stream is not None
-            lacking = getattr(rows.stream.split, "num_listed", 0) - sum(used for _, used in parts)
+            lacking = getattr(rows.stream.split, "num_listed", 0) - sum(used for _, _, used in parts)
             texts = {
-                f"{len(unused)} images of {rows.dataset!r} are not listed in its split and not used, first"
-                f" {unused[:1]}": bool(unused),
+                f"{unused} images of {rows.dataset!r} are not listed in its split and not used, first {first!r}": unused
+                > 0,
                 f"{lacking} images that the split of {rows.dataset!r} lists were not among its images": lacking > 0,
             }
             findings += [Finding("split", text) for text, holds in texts.items() if holds]

@@ -65,7 +65,7 @@ def build(
     """
     from oodlit.cli.console import say, status
     from oodlit.datamodules import build_set, descriptions
-    from oodlit.datamodules.imagenet21k_listing import list_imagenet21k
+    from oodlit.datamodules.imagenet21k_listing import PoolListing, list_imagenet21k
     from oodlit.datamodules.published import AnyListing, list_set, read_file_list
     from oodlit.datamodules.shards import build_shards, progress_bar
     from oodlit.errors import UnknownNameError
@@ -98,6 +98,8 @@ def build(
                 known = list_set(description, source, complete=not incomplete, only=only)
         with progress_bar(f"packing {name}", len(known)) as advance:
             made = build_set(description, known, out, complete=not incomplete, progress=advance, **how)
+        if isinstance(known, PoolListing):
+            say(f"{known.shortfall}: see {out / 'left_out.txt'}")
     else:
         if role is None:
             hint = str(UnknownNameError.of("data set", name, descriptions()))

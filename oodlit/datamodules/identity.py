@@ -33,9 +33,15 @@ def identity(stream: Stream) -> dict[str, str | int]:
         "classes": _digest(stream.class_names),
         "labels": _digest(stream.label_names),
         "prepared": stream.prepared,
-        "split": str(stream.split),
+        "split": _split(stream),
         "content": _content(stream.source),
     }
+
+
+def _split(stream: Stream) -> str:
+    """The parts of a pool: two lists may have one name."""
+    parts = getattr(stream.split, "parts", None)
+    return str(stream.split) + (f" {_digest(sorted(parts.items()))}" if parts else "")
 
 
 @singledispatch

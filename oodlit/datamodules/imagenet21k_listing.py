@@ -12,6 +12,7 @@ from oodlit.datamodules.shards.writer import Entry
 from oodlit.errors import DataError, InvalidArgumentError
 
 ESTIMATION, TEST = 150, 50
+_NEEDED = " are needed"
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,14 @@ class PoolListing:
     class_names: tuple[str, ...]
     reasons: Mapping[str, str]
     facts: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def shortfall(self) -> str:
+        """What is not in the pool, in one line."""
+        if (absent := self.facts.get("images_missing")) is not None:
+            return f"the split names the classes, {absent} of its images are not there"
+        missing = self.facts["classes_missing"]
+        return f"{len(self.reasons)} classes are left out, {missing} of them not in the source"
 
     def __len__(self) -> int:
         """Number of images."""
@@ -69,12 +78,16 @@ def list_imagenet21k(
 
     Raises:
         DataError: The source or a list cannot be read, classes or listed files are missing, or no class is left.
-        InvalidArgumentError: The release is unknown, a number is below 1, or a split comes with `exclude`.
+        InvalidArgumentError: The release is unknown, a number is below 1, or a split comes with `exclude` or numbers.
     """
     if release not in RELEASES:
         raise InvalidArgumentError(f"release={release!r}; one of {', '.join(map(repr, RELEASES))} is needed")
     if split is not None and exclude:
         raise InvalidArgumentError("a split names the classes itself; take classes out of it, or leave the lists away")
+    if split is not None and (estimation, test) != (ESTIMATION, TEST):
+        raise InvalidArgumentError(
+            f"a split names the images itself; leave estimation={estimation} and test={test} away, or the split"
+        )
     there = class_files(source, is_wnid)
     reasons = left_out(exclude)
     images: dict[str, dict[str, tuple[Part, Place]]] = {}
@@ -92,7 +105,7 @@ def list_imagenet21k(
                 continue
             found = list_images()
             if len(found) < estimation + test:
-                reasons[wnid] = f"{len(found)} images, {estimation + test} are needed"
+                reasons[wnid] = f"{len(found)} images, {estimation + test}{_NEEDED}"
                 continue
             drawn = draw([f"{wnid}/{name}" for name in found], estimation=estimation, test=test)
             images[wnid] = {key[10:]: (part, found[key[10:]]) for key, part in drawn.items()}
@@ -107,7 +120,11 @@ def list_imagenet21k(
     reasons |= dict.fromkeys(missing, "not in the source")
     images = {wnid: found for wnid, found in images.items() if found}
     if not images:
-        raise DataError(f"{source}: no class is left; {len(there)} are there, first {next(iter(there))}")
+        few = sum(reason.endswith(_NEEDED) for reason in reasons.values())
+        raise DataError(
+            f"{source}: no class is left; {len(there)} are there, {few} of them with fewer images than are asked for"
+            f" ({estimation} for estimation and {test} for the test), the others left out by a rule or a list"
+        )
     chosen |= {"release": release, "classes": len(images), "classes_missing": len(missing), "parts": "folders"}
     return PoolListing(images, tuple(map(class_name, images)), dict(sorted(reasons.items())), chosen)
 

@@ -119,6 +119,12 @@ def _check_parts(stream: Stream, split: PoolSplit | FolderSplit) -> None:
     if keys is None or groups is None:
         return
     found = {(group, split(key)) for key, group in zip(keys, groups, strict=True)}
+    if isinstance(split, PoolSplit) and split.parts and keys and {part for _, part in found} == {None}:
+        raise DataError(
+            f"pool {stream.name!r}: {split.source} lists none of its images; the first that it lists is"
+            f" {next(iter(split.parts))!r}, the first of the pool {unescape_key(keys[0])!r} - paths begin in the"
+            " folder of the pool"
+        )
     for part in Part:
         if empty := [name for group, name in enumerate(stream.class_names) if (group, part) not in found]:
             raise DataError(

@@ -122,4 +122,4 @@ def _times_power(whole: int, power: int) -> float:
     try:
         return float(whole << power) if power >= 0 else whole / (1 << -power)
     except OverflowError:
-        return math.copysign(math.inf, whole)
+        return math.inf if whole > 0 else -math.inf  # `copysign` would convert it, too

@@ -157,6 +157,8 @@ def levels_of(
     order = severity_order(severities)
     if len(order) != len(counts.sizes):
         raise InvalidArgumentError(f"severities: {len(order)} entries for {len(counts.sizes)} classes; one each")
+    if class_names and len(class_names) != len(order):
+        raise InvalidArgumentError(f"class_names: {len(class_names)} names for {len(order)} classes; one each, or none")
     if len(set(class_names)) < len(class_names):
         twice = next(name for name in class_names if list(class_names).count(name) > 1)
         raise InvalidArgumentError(f"two classes of the pool are called {twice!r}; rename one")

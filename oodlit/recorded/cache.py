@@ -238,6 +238,8 @@ def _checked(folder: Path, stored: Mapping[str, Any], stream: Stream) -> dict[st
         )
     entry: dict[str, Any] = stored[stream.name]
     for fact, value in identity(stream).items():
+        if fact == "split":  # all images of a pool are in the cache, whatever they are for
+            continue
         if entry[fact] != value:
             raise FingerprintError(
                 f"{folder}: stream {stream.name!r} was recorded from other data, its {fact} differ"

@@ -1,6 +1,7 @@
 """The HTML page: one file, no network, for any results."""
 
 import os
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -36,6 +37,10 @@ def render(results: Mapping[str, Results], *, folders: Mapping[str, Path] | None
         thumbnails = ThumbnailStyles(load_thumbnails(folder, keys_to_show(result)), f"t{index}-")
         runs.append(view(title, result, thumbnails))
         css.append(thumbnails.css())
+    models = Counter(run["title"] for run in runs)
+    for title, run in zip(results, runs, strict=True):
+        if models[run["title"]] > 1:  # several networks of one name
+            run["title"] += f" ({title})"
     title = f"{runs[0]['title']} - oodlit report"
     return TEMPLATES.get_template("template.html").render(
         title=title, runs=runs, correlations=correlation_views(results), thumbnails_css=Markup("\n".join(css))

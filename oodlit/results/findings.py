@@ -103,7 +103,7 @@ def _class_name(info: DatasetInfo, label: int | np.integer) -> str:
 def _backwards(results: RunResults) -> Iterator[Finding]:
     table = results.table
     for info in results.datasets:
-        if info.role is not Role.OOD:
+        if info.role not in (Role.OOD, Role.POOL):
             continue
         name = "mean_auroc" if info.class_names else "auroc"
         rows = table[(table["dataset"] == info.name) & (table["ood_class"] == "") & (table["metric"] == name)]

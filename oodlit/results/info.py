@@ -63,6 +63,11 @@ class DatasetInfo:
             raise InvalidArgumentError(
                 f"DatasetInfo {self.name!r}: a pool needs id_classes, the number of classes that the classifier knows"
             )
+        if self.id_classes == 0:
+            raise InvalidArgumentError(
+                f"pool {self.name!r}: a level has as many classes as are known, but the network gives no logits and the"
+                " ID stream has no class names; give that stream class_names"
+            )
         try:
             level_starts(num_classes, self.id_classes)
         except InvalidArgumentError as error:

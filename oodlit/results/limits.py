@@ -16,8 +16,9 @@ from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics.settings import Settings
 from oodlit.results.glossary import MEAN, POOLED, entry_of, table_metrics
 from oodlit.results.names import MODEL
+from oodlit.results.pools import severities
 from oodlit.results.run_results import RunResults
-from oodlit.roles import UNKNOWN_CLASSES
+from oodlit.roles import UNKNOWN_CLASSES, Role
 from oodlit.shares import exact_number
 
 ANY = "*"
@@ -227,8 +228,9 @@ def _cause(results: RunResults, row: Mapping[str, Any]) -> tuple[tuple[str, ...]
     """Classes and images that make a value what it is; none for metrics of whole rankings."""
     entry, info = entry_of(row["metric"]), results.dataset(row["dataset"])
     rows = results.scores[results.scores["dataset"] == info.name]
-    if row["ood_class"]:
-        rows = rows[rows["group"] == info.class_names.index(row["ood_class"])]
+    if info.role is Role.POOL or row["ood_class"]:
+        names = _of_level(results, row) if info.role is Role.POOL else {row["ood_class"]}
+        rows = rows[rows["group"].isin([group for group, name in enumerate(info.class_names) if name in names])]
     classes: Sequence[str] = ()
     if entry is None:
         return (), ()
@@ -241,6 +243,14 @@ def _cause(results: RunResults, row: Mapping[str, Any]) -> tuple[tuple[str, ...]
         rows = rows[rows["group"].isin([info.class_names.index(name) for name in classes])]
     accepted = rows[row["detector"]].astype(float) >= results.threshold(row["detector"])
     return tuple(classes), _keys(rows[accepted])
+
+
+def _of_level(results: RunResults, row: Mapping[str, Any]) -> set[str]:
+    """Classes of a pool that are in the level of a row, or in any where the row is of all levels."""
+    found = severities(results, row["dataset"], row["detector"])
+    wanted = row["ood_class"]
+    is_in = [wanted in names.split() if wanted else bool(names) for names in found["levels"]]
+    return {str(name) for name in found["ood_class"][is_in]}
 
 
 def failed_tests(results: RunResults, detector: str, dataset: str) -> list[str]:

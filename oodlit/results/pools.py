@@ -15,13 +15,14 @@ from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
 
 IDENTIFIES = {
+    "id_images": "ID images",
     "id_classes": "classes that the classifier knows",
     "classes": "OOD classes",
     "estimation": "estimation images",
     "test": "test images",
     "fingerprint": "images and their split",
 }
-"""Entries of `run["pools"]` that must agree before levels are compared."""
+"""What must agree before levels are compared: the number of ID images, and entries of `run["pools"]`."""
 
 
 def severities(results: RunResults, dataset: str, detector: str | None = None) -> pd.DataFrame:
@@ -85,20 +86,23 @@ def levels(results: RunResults, dataset: str) -> pd.DataFrame:
 
 
 def check_same_pool(runs: Mapping[str, RunResults], dataset: str) -> None:
-    """Refuse results whose levels are of different pools: other classes, images, or a split of them.
+    """Refuse results whose levels are of different pools: other classes, images, a split of them, or other ID images.
 
     Args:
         runs: Results by name.
         dataset: Name of the pool in all of them.
 
     Raises:
-        InvalidArgumentError: Two of them differ; says in what.
+        InvalidArgumentError: Two of them differ, and in what; or there are none.
         UnknownNameError: One has no such data set.
     """
     entries = {}
     for name, results in runs.items():
         info = _pool(results, dataset)
-        entries[name] = results.run["pools"][info.name]
+        inside = id_dataset(results.datasets).name
+        entries[name] = {"id_images": results.run["counts"][inside], **results.run["pools"][info.name]}
+    if not entries:
+        raise InvalidArgumentError(f"no results are given to compare on {dataset!r}; at least one run is needed")
     first, *others = entries
     for other in others:
         if differing := [k for k in IDENTIFIES if entries[first][k] != entries[other][k]]:
@@ -121,7 +125,7 @@ def levels_of_runs(runs: Mapping[str, RunResults], dataset: str, metric: str = "
         One row per (run, detector), columns s0, s1, ... and `mean`.
 
     Raises:
-        InvalidArgumentError: The results are of different pools, or one is none.
+        InvalidArgumentError: The results are of different pools, one is none, or there are none.
         UnknownNameError: One has no such data set.
     """
     check_same_pool(runs, dataset)

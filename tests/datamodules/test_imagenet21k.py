@@ -161,6 +161,12 @@ def test_classes_that_are_left_out_have_a_reason(tmp_path: Path) -> None:
     assert listing.facts["classes_missing"] == 18_836 - 212 - 3
 
 
+def test_no_class_has_enough_images(tmp_path: Path) -> None:
+    source = folders(tmp_path / "few", 6, (*POOL, wnids()[0]))
+    with pytest.raises(DataError, match=r"no class is left; 4 are there, 3 of them with fewer images .*150 for estim"):
+        list_imagenet21k(source, complete=False)
+
+
 def test_a_release_that_lacks_classes_is_refused_or_named(tmp_path: Path) -> None:
     source = folders(tmp_path / "few")
     with pytest.raises(
@@ -187,6 +193,9 @@ def test_a_published_split_decides(tmp_path: Path) -> None:
         list_imagenet21k(source, split=split)
     part = list_imagenet21k(source, split=split, complete=False)
     assert (len(part), part.facts["images_missing"], part.facts["kept_though_left_out_by_rule"]) == (1, 1, 0)
+    assert part.shortfall == "the split names the classes, 1 of its images are not there"
+    with pytest.raises(InvalidArgumentError, match="a split names the images itself; leave estimation=3 and test=1"):
+        list_imagenet21k(source, split=split, **SMALL)
     split.write_text("a.JPEG,test\n", encoding="utf-8")
     with pytest.raises(DataError, match=r"'a\.JPEG' names no class"):
         list_imagenet21k(source, split=split)
@@ -262,7 +271,9 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["shards", "build", "imagenet21k", str(source), "--out", str(out), *small]) == 1
     assert "classes of fall11 are not there" in capsys.readouterr().err
     assert main(["shards", "build", "imagenet21k", str(source), "--out", str(out), *small, "--incomplete"]) == 0
-    assert "8 images of 'imagenet21k' (pool, 2 classes)" in " ".join(capsys.readouterr().out.split())
+    said = " ".join(capsys.readouterr().out.split())
+    assert "8 images of 'imagenet21k' (pool, 2 classes)" in said
+    assert "21840 classes are left out, 18621 of them not in the source: see " in said
     told = read_exclusions(out / "left_out.txt")
     assert told[POOL[0]] == "looks like a trout"
     assert len(told) == 1000 + 21_841 - 999 - 2

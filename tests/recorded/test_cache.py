@@ -2,6 +2,7 @@
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,14 +15,16 @@ from hypothesis import strategies as st
 from oodlit import Results, Role
 from oodlit.callbacks import OODDetection
 from oodlit.cli.main import main
+from oodlit.datamodules import severity_pool
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
-from oodlit.detectors import MSP
+from oodlit.detectors import MSP, Energy
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError
 from oodlit.recorded import FeatureCache, open_cache
 from oodlit.recorded.rows import Rows
 from oodlit.recorded.store import PartWriter, StoredRows
+from tests.callbacks.pool_script import make_pool
 from tests.callbacks.support import make_module, make_streams, make_trainer
 from tests.callbacks.test_processes import start
 from tests.recorded.support import COUNTED, recorded_run, some_detectors
@@ -311,3 +314,23 @@ def test_the_command_line_records_and_then_reads(tmp_path, capsys):
     assert forwards[0] >= 230
     assert forwards[1] <= 2
     compare(Results.load(tmp_path / "second"), Results.load(tmp_path / "first"))
+
+
+def test_a_pool_is_kept_whole_and_may_be_split_otherwise(tmp_path):
+    """The split belongs to the data: another one needs no image, and no other run of the network."""
+    inside = [stream for stream in make_streams(with_train=False) if stream.role is Role.ID]
+    plain = replace(make_pool(), role=Role.OOD, split=None)
+    module, first, second = make_module(), severity_pool(plain, test_share=0.4), severity_pool(plain, test_share=0.5)
+    recording = OODDetection([MSP(), Energy()])
+    trainer = make_trainer(recording, FeatureCache(tmp_path))
+    trainer.predict(module, OODDataModule([*inside, first]), return_predictions=False)
+    direct = OODDetection([MSP(), Energy()])
+    make_trainer(direct).predict(module, OODDataModule([*inside, second]), return_predictions=False)
+    for pool, expected in ((first, recording.results), (second, direct.results)):
+        data = OODDataModule([*inside, pool])
+        made = run_from(tmp_path, [MSP(), Energy()], module=module, data=data)
+        assert made.run["pools"] == expected.run["pools"]
+        assert made.severities("pool")["ood_class"].tolist() == expected.severities("pool")["ood_class"].tolist()
+        pd.testing.assert_frame_equal(made.table, expected.table, rtol=1e-6)
+    with pytest.raises(InvalidArgumentError, match="stream 'pool' is a pool, and its split belongs to the data"):
+        open_cache(tmp_path)

@@ -108,6 +108,17 @@ def test_several_runs_are_ranked_and_unlike_pools_are_not() -> None:
     assert "are of different pools" in render({**runs, "other": other})
 
 
+def test_runs_of_one_network_are_told_apart() -> None:
+    same = pool_results(0)
+    page = render({"before": same, "after": same, "other": pool_results(1)})
+    assert [f">{title}</a>" in page for title in ("net 0 (before)", "net 0 (after)", "net 1", "net 0")] == [
+        True,
+        True,
+        True,
+        False,
+    ]
+
+
 def test_names_are_escaped() -> None:
     odd = pool_results(names=tuple(f"<b>{i}" for i in range(24)))
     assert "<b>3" not in render({"run": odd})

@@ -10,6 +10,7 @@ from oodlit import Results, Role
 from oodlit.results import DatasetInfo
 from oodlit.results.findings import chance_level
 from oodlit.results.published.timm import DATASETS, _rows, published_accuracy
+from tests.results.pool_support import pool_results
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*values are undefined")
 NEAR = DatasetInfo("near", Role.OOD)
@@ -86,6 +87,18 @@ def test_scores_that_separate_backwards_are_a_finding():
     backwards = results_of(CLASSES, CLASSES, scores=np.linspace(-2, -1, 100))
     assert kinds(backwards) == ["backwards"]
     assert "1 of 1 detectors score 'near' higher than ID images" in backwards.findings[0].text
+
+
+def test_a_pool_that_is_scored_backwards_is_a_finding():
+    sound = pool_results()
+    assert "backwards" not in kinds(sound)
+    scores, estimates = sound.scores.copy(), sound.estimates
+    is_inside = scores["dataset"] == "val"
+    for detector in sound.detectors:
+        scores.loc[is_inside, detector] -= 20
+    turned = Results.from_scores(scores, sound.datasets, sound.detectors, estimates=estimates, bootstrap=0)
+    (found,) = (finding for finding in turned.findings if finding.kind == "backwards")
+    assert found.text.startswith("2 of 2 detectors score 'pool' higher than ID images")
 
 
 def test_a_few_images_prove_nothing():

@@ -15,6 +15,7 @@ from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics import UndefinedMetricWarning
 from oodlit.results import DatasetInfo, Limit, Settings, crossings
 from oodlit.results.limits import failed_tests, read_limits
+from tests.results.pool_support import pool_results
 
 DATASETS = [
     DatasetInfo("val", Role.ID, ("cat", "dog")),
@@ -174,3 +175,30 @@ def test_files_of_limits(tmp_path: Path) -> None:
             read_limits(file)
     with pytest.raises(InvalidArgumentError, match="cannot be read: No such file"):
         read_limits(tmp_path / "none.yaml")
+
+
+# --- pools ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("detector", ["msp", "good"])
+def test_limits_of_levels_name_the_accepted_images_of_their_classes(detector):
+    """A level is no class of the data, and holds other classes for every detector."""
+    results = pool_results(names=tuple(f"kind {i}" for i in range(60)))  # 60 classes, levels of 3: some are in none
+    classes = results.severities("pool", detector).set_index("ood_class")["levels"]
+    rows = results.scores.query("dataset == 'pool'")
+    accepted = rows[rows[detector] >= results.threshold(detector)]
+    of_image = accepted["group"].map(lambda group: classes[f"kind {group}"])
+    for place, is_in in {
+        "s10": of_image.map(lambda levels: "s10" in levels.split()),
+        "s1": of_image.map(lambda levels: "s1" in levels.split()),
+        "": of_image != "",
+    }.items():
+        metric = "fpr95" if place else "mean_fpr95"
+        (crossing,) = crossings(results, [f"{detector}: {metric} on pool{place and '/'}{place} >= 0"])
+        assert crossing.keys == tuple(sorted(accepted["key"][is_in]))
+        if place:
+            assert len(crossing.keys) == round(crossing.row["value"] * crossing.row["n_ood"])
+    assert (of_image == "").any()
+    assert crossings(results, [f"{detector}: auroc on pool/* >= 0"])[10].keys == ()
+    with pytest.raises(UnknownNameError, match=r"unknown class of limit .* 'kind 1'"):
+        crossings(results, [f"{detector}: auroc on pool/kind 1 >= 0"])

@@ -7,7 +7,7 @@ import pytest
 from scipy.stats import spearmanr
 
 from oodlit.errors import InvalidArgumentError, UnknownNameError
-from oodlit.results import Results, level_correlation, plots
+from oodlit.results import Results, check_same_pool, level_correlation, levels_of_runs, plots
 from oodlit.results.plots.drawing import draw
 from oodlit.results.published.cood import kappa_of, published_curves
 from tests.results.pool_support import pool_results
@@ -89,3 +89,15 @@ def test_correlation_refuses(results: Results) -> None:
             plots.severity_correlation(results, **wrong)
     with pytest.raises(InvalidArgumentError, match="are of different pools"):
         plots.severity_correlation([results, pool_results(1, per_class=9)])
+
+
+def test_no_results_are_no_pool() -> None:
+    for call in (check_same_pool, levels_of_runs):
+        with pytest.raises(InvalidArgumentError, match="no results are given to compare on 'pool'"):
+            call({}, "pool")
+
+
+def test_a_part_of_the_id_images_is_another_comparison() -> None:
+    runs = {"all": pool_results(0), "few": pool_results(1, n_id=100)}
+    with pytest.raises(InvalidArgumentError, match=r"of different pools 'pool' \(ID images: 200 and 100\)"):
+        levels_of_runs(runs, "pool")

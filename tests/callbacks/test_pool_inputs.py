@@ -1,0 +1,48 @@
+"""What is wrong about a pool is said in one line: lists, repeated images, nobody who knows the number of classes."""
+
+from dataclasses import replace
+
+import pytest
+
+from oodlit import Role
+from oodlit.datamodules import severity_pool
+from oodlit.datamodules.severity_split import Part, part_of
+from oodlit.datamodules.stream import Stream
+from oodlit.detectors import MSP
+from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.results import DatasetInfo
+from tests.callbacks.pool_script import make_pool, samples
+from tests.callbacks.support import run
+from tests.callbacks.test_pools import Reader, id_stream
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        (Part.ESTIMATION, r"pool 'pool': 2 of 294 estimation images have a key that came before; every image must"),
+        (Part.TEST, r"2 keys occur more than once, first: pool/00/000, pool/00/002; every image must"),
+    ],
+)
+def test_an_image_that_comes_twice(part, message):
+    found = samples()
+    again = [sample for sample in found if part_of(sample.key, 0.4) is part][:2]
+    pool = Stream("pool", Role.OOD, Reader([*found, *again]), make_pool().class_names)
+    with pytest.raises(DataError, match=message):
+        run([MSP()], streams=[*id_stream(), severity_pool(pool, test_share=0.4)])
+
+
+def test_what_the_classifier_knows_is_asked_for_where_nobody_says_it():
+    with pytest.raises(InvalidArgumentError, match=r"pool 'pool': .* no logits and the ID stream has no class names"):
+        DatasetInfo("pool", Role.POOL, ("a", "b"), id_classes=0)
+
+
+def test_a_list_of_other_paths_is_told_from_classes_without_images(tmp_path):
+    plain, split = replace(make_pool(), role=Role.OOD, split=None), tmp_path / "split.csv"
+    split.write_text("\n".join(f"photos/{sample.key},test" for sample in samples()))
+    with pytest.raises(
+        DataError, match=r"split\.csv lists none of its images; the first that it lists is 'photos/00/000', .* '00/000'"
+    ):
+        severity_pool(plain, split=split)
+    split.write_text("\n".join(f"{sample.key},test" for sample in samples()))
+    with pytest.raises(DataError, match="23 of 23 classes have no estimation images"):
+        severity_pool(plain, split=split)
