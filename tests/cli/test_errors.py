@@ -127,14 +127,15 @@ HELP = " (see 'oodlit evaluate --help')"
         ),
         (
             "--data=DigitBenchmark",
-            "unknown data class 'DigitBenchmark'; did you mean 'DigitsBenchmark' or 'ImageNetBenchmark' or"
-            " 'PhotosBenchmark'? Known: DigitsBenchmark, ImageNetBenchmark, OODDataModule, PhotosBenchmark",
+            "unknown data class 'DigitBenchmark'; did you mean 'DigitsBenchmark' or 'DigitPoolBenchmark' or"
+            " 'ImageNetBenchmark'? Known: DigitPoolBenchmark, DigitsBenchmark, ImageNetBenchmark, OODDataModule,"
+            " PhotosBenchmark",
         ),
         (
             STREAMS % "[shard_strem]",
             "unknown class or function 'shard_strem'; did you mean 'shard_stream' or 'set_stream' or"
-            " 'corrupted_stream'? Known: Stream, corrupted_stream, folder_stream, pooled_stream, set_stream,"
-            " severity_pool, shard_stream, unit_test_stream",
+            " 'corrupted_stream'? Known: Stream, corrupted_stream, folder_stream, pipeline_stream, pooled_stream,"
+            " set_stream, severity_pool, shard_stream, unit_test_stream",
         ),
         # what cannot be imported
         (
