@@ -215,9 +215,9 @@ def _scores(
         rows = fit_rows(boxes, cut=settings.t_star, objects=matched)
         if rows is None and any(detector.required_statistics for detector in named.values()):
             what = "no logits or features" if len(boxes) and boxes.outputs is None else "no box to fit on"
-            n, kept = len(boxes), len(boxes.above(settings.t_star))
+            n, n_above = len(boxes), len(boxes.above(settings.t_star))
             raise DataError(
-                f"{train.predictions}: {what} among {n} boxes, {kept} of them from t* = {settings.t_star:g} on; give"
+                f"{train.predictions}: {what} among {n} boxes, {n_above} of them from t* = {settings.t_star:g} on; give"
                 " other files, a lower t_star, or detectors that need no fit"
             )
         if rows is not None and rows.labels is not None and int(rows.labels.min()) < 0:

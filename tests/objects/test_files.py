@@ -245,7 +245,7 @@ def test_the_command_writes_results_and_page(folder: Path, tmp_path: Path, capsy
     assert (out / "report.html").read_text().count("data:image/jpeg") == 2 * 12  # of two detectors and two splits
     (out / "fitted").mkdir()  # of another run: what the new one does not have goes with it
     assert main(words) == 0
-    assert {path.name for path in out.iterdir() if path.name[0] != "."} == {*FILES, *PARTS.values(), "report.html"}
+    assert {path.name for path in out.iterdir()} == {*FILES, *PARTS.values(), "report.html"}
     capsys.readouterr()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("")
