@@ -250,6 +250,34 @@ def test_a_run_that_breaks_off_keeps_its_fit(data, tmp_path, monkeypatch) -> Non
     assert f"the fit is kept: ObjectDetection(fitted={str(kept)!r}" in told.value.__notes__[0]
     again = predict(None, data, fitted=kept)
     pd.testing.assert_frame_equal(again.boxes, expected.boxes)
-    predict([MSP(), Mahalanobis()], data, output_dir=tmp_path / "out")
+    predict(None, data, fitted=kept, output_dir=tmp_path / "out")  # the fit that was kept becomes this run's own
     assert not kept.parent.exists()
-    assert (tmp_path / "out" / "fitted").is_dir()
+    assert set(load(tmp_path / "out" / "fitted")[0]) == {"msp", "mahalanobis"}
+    pd.testing.assert_frame_equal(ObjectResults.load(tmp_path / "out").boxes, expected.boxes)
+    predict([MSP()], data, output_dir=tmp_path / "out")
+    assert set(load(tmp_path / "out" / "fitted")[0]) == {"msp"}
+
+
+def test_a_folder_in_use_is_refused(data, tmp_path, monkeypatch) -> None:
+    out, told, score = tmp_path / "out", [], MSP._score
+
+    def score_meanwhile(self, outputs):
+        if not told:  # another run begins while this one goes on
+            with pytest.raises(InvalidArgumentError, match="another run is writing there; wait for its end") as refused:
+                predict([Energy()], data, output_dir=out)
+            told.append(refused)
+        return score(self, outputs)
+
+    monkeypatch.setattr(MSP, "_score", score_meanwhile)
+    assert predict([MSP()], data, output_dir=out).detectors == ("msp",)
+    assert told
+    assert ObjectResults.load(out).detectors == ("msp",)
+    assert not (out / ".lock").exists()
+    assert predict([Energy()], data, output_dir=out).detectors == ("energy",)
+
+
+def test_a_run_says_what_it_kept(data) -> None:
+    results = predict([MSP()], data)
+    least = results.run["min_confidence"]
+    with pytest.raises(InvalidArgumentError, match=f"the run kept no boxes below {least:g}"):
+        results.recompute(t_star=least / 2)
