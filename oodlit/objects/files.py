@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
@@ -138,6 +139,10 @@ def f1_confidence(detections: Detections, annotations: Annotations | None) -> fl
         raise InvalidArgumentError("t*: the rule of the best F1 needs annotated ID objects; give t_star, such as 0.25")
     if len(detections) and int(detections.classes.min()) < 0:
         raise InvalidArgumentError("t*: the rule of the best F1 needs the predicted classes of ID boxes; give t_star")
+    # Boxes of equal confidence have no order of their own: keys and corners give them one, whatever that of the file.
+    by_key = torch.tensor(sorted(range(detections.num_images), key=detections.keys.__getitem__)).argsort()
+    corners = detections.boxes.double().numpy()
+    detections = detections.select(torch.from_numpy(np.lexsort((*corners.T, by_key[detections.image].numpy()))))
     place = {key: position for position, key in enumerate(annotations.keys)}
     own = {place[key]: position for position, key in enumerate(detections.keys)}
     images = annotations.image.tolist()

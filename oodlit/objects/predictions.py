@@ -17,6 +17,7 @@ from oodlit.errors import DataError, UnknownNameError
 from oodlit.objects.annotations import TOLERANCE, Annotations, is_bbox, is_number, read_json
 from oodlit.objects.detections import Detections
 from oodlit.objects.identifiers import Identifiers, id_text
+from oodlit.objects.places import are_outside, are_relative
 from oodlit.objects.problems import Problems
 from oodlit.objects.tables import CORNERS
 from oodlit.outputs import Outputs
@@ -25,8 +26,6 @@ __all__ = ["Classes", "Predictions", "read_predictions"]
 
 _ENOUGH = 20
 """Boxes from which on it shows whether logits are in the order of the classes."""
-_RELATIVE = 1.5
-"""No coordinate is larger in a file of shares of width and height, which networks may overstep a little."""
 
 
 @dataclass(frozen=True)
@@ -210,10 +209,10 @@ def _check_boxes(rows: _Rows, problems: Problems) -> None:
 
 
 def _check_places(corners: np.ndarray, image: np.ndarray, images: Annotations, problems: Problems) -> None:
-    """Boxes that cannot be in pixels of the annotated images; of the wrong scale, they would hit nothing."""
+    """Refuse boxes that cannot be in pixels of the annotated images."""
     rows = np.flatnonzero((image >= 0) & np.isfinite(corners).all(axis=1))
     sizes, boxes = images.sizes.numpy()[image[rows]], corners[rows]
-    outside = ((boxes[:, :2] > sizes + TOLERANCE) | (boxes[:, 2:] < -TOLERANCE)).any(axis=1)
+    outside = are_outside(boxes, sizes, tolerance=TOLERANCE)
     if outside.any():
         row = int(np.flatnonzero(outside)[0])
         problems.add(
@@ -222,7 +221,7 @@ def _check_places(corners: np.ndarray, image: np.ndarray, images: Annotations, p
             "pixels of the annotated images are needed",
             count=int(outside.sum()),
         )
-    elif len(rows) and np.abs(boxes).max() <= _RELATIVE < sizes.min() / 8:
+    elif are_relative(boxes, sizes):
         problems.add(
             "boxes are relative to their image",
             f"box {rows[0]}: {boxes[0].tolist()} in an image of {sizes[0][0]} x {sizes[0][1]}",
