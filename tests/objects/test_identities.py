@@ -75,13 +75,14 @@ def test_keys_are_the_ids_of_the_files() -> None:
 
 
 def test_t_star_and_quality_do_not_see_the_order_of_the_file(tmp_path: Path) -> None:
-    objects = [(0, (0, 0, 4, 4), 0), (0, (4, 4, 8, 8), 0), (1, (0, 0, 4, 4), 0)]
-    corners = [(0, 0, 4, 4), (4, 4, 8, 8), (0, 4, 4, 8), (4, 0, 8, 4)]
-    boxes = [Box(i, c, p, 0.0) for i in range(2) for c in corners for p in (0.5, 0.75)]
+    # Of the boxes at .5 one is right: first of them, F1 is best there; last of them, at .75.
+    objects = [(0, (0, 0, 4, 4), 0), (0, (4, 4, 8, 8), 0)]
+    wrong = [Box(0, (0, y, 3, y + 2), 0.5, 0.0) for y in (4, 5, 6)]
+    boxes = [Box(0, (0, 0, 4, 4), 0.75, 0.0), Box(0, (4, 4, 8, 8), 0.5, 0.0), *wrong]
     found = []
-    for number, order in enumerate((boxes, boxes[::-1], boxes[1::2] + boxes[::2])):
+    for number, order in enumerate((boxes, boxes[::-1], wrong + boxes[:2])):
         (folder := tmp_path / str(number)).mkdir()
-        known = write(folder, "val", Plain(order, objects, 2), "text", backwards=False)
+        known = write(folder, "val", Plain(order, objects), "text", backwards=False)
         found.append(evaluate_files(known, {"near": known}, scores=["g"], bootstrap=0))
     for other in found[1:]:
         assert other.settings.t_star == found[0].settings.t_star
