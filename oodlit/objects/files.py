@@ -9,7 +9,6 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from oodlit.callbacks.scoring import Scoring
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.fitting import name_detectors
 from oodlit.errors import DataError, InvalidArgumentError
@@ -235,6 +234,8 @@ def _scores(
     check_alike(usable, parts)
     if head is not None:
         check_head(head, parts)
+    from oodlit.callbacks.scoring import Scoring  # noqa: PLC0415 - its room brings Lightning, which files do without
+
     scoring = Scoring(usable, strict=False)
     fit_detectors(scoring, rows, head)
     scored = {name: score_boxes(scoring, part.detections, name) for name, part in found.items()}

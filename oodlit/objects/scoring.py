@@ -2,17 +2,20 @@
 
 import warnings
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from oodlit.backbones.heads import gives
-from oodlit.callbacks.scoring import Scoring
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.fitting import make_statistics
 from oodlit.errors import DataError, NonFiniteScoreError, RequirementError
 from oodlit.objects.detections import Detections
 from oodlit.outputs import BackboneFacts, Head, Outputs
+
+if TYPE_CHECKING:
+    from oodlit.callbacks.scoring import Scoring
 
 __all__ = ["applicable", "check_alike", "check_head", "facts_of", "fit_detectors", "score_boxes"]
 
@@ -97,7 +100,7 @@ def check_head(head: Head, parts: Mapping[str, Outputs | None]) -> None:
             )
 
 
-def fit_detectors(scoring: Scoring, rows: Outputs | None, head: Head | None) -> None:
+def fit_detectors(scoring: "Scoring", rows: Outputs | None, head: Head | None) -> None:
     """Fit detectors on rows of outputs; those that need no fit are only given the head. One that fails is left out."""
     statistics = make_statistics(list(scoring.detectors.values()))
     if statistics and rows is not None:
@@ -107,7 +110,7 @@ def fit_detectors(scoring: Scoring, rows: Outputs | None, head: Head | None) -> 
         scoring.fit(name, statistics, head, "train")
 
 
-def score_boxes(scoring: Scoring, detections: Detections, dataset: str) -> dict[str, Tensor]:
+def score_boxes(scoring: "Scoring", detections: Detections, dataset: str) -> dict[str, Tensor]:
     """OOD scores of all boxes by detector, higher = more in-distribution, each of shape (boxes,).
 
     A detector that fails or gives NaN is left out, of this and of what follows.
