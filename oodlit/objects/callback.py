@@ -219,7 +219,9 @@ class ObjectDetection(pl.Callback):
         settings, rule = self.settings, "given"
         if self.t_star_rule == "f1":
             known = next(part for part in sets if part.info.role is Role.ID)
-            settings = settings.changed(t_star=f1_confidence(known.detections, known.annotations))
+            best = f1_confidence(known.detections, known.annotations)
+            # Below the least confidence that is kept there are no boxes: a lower t* would promise them.
+            settings = settings.changed(t_star=max(best, run.module.min_confidence))
             rule = "best F1 on the ID set"
         record = joined({**run.record(), "t_star_rule": rule}, self._record())
         names = run.datamodule.class_names
