@@ -55,9 +55,7 @@ class OutputFolder:
         is_rescued = saved_fit is not None and self._unfinished.resolve() in saved_fit.resolve().parents
         self.saved_fit = None if is_rescued or saved_fit is None else saved_fit.resolve()
         self._settings, self._process, self._processes = settings, process, processes
-        self._held = contextlib.ExitStack()
-        if process == 0:
-            self._hold()
+        self._held = hold(path) if process == 0 else contextlib.ExitStack()
         self._numbers: dict[str, int] = {}
         self._kept: set[str] = set()
         self.progress: Progress
@@ -169,22 +167,28 @@ class OutputFolder:
         """Let other runs write here."""
         self._held.close()
 
-    def _hold(self) -> None:
-        """Keep other runs away: what two of them finish would be mixed."""
-        lock_file = self.path / ".lock"
-        try:
-            self._held.enter_context(lock(lock_file, wait=False))
-        except BlockingIOError as error:
-            raise InvalidArgumentError(
-                f"output_dir={str(self.path)!r}: another run is writing there; wait for its end, or name another folder"
-            ) from error
-        self._held.callback(lock_file.unlink, missing_ok=True)
-
     def where(self) -> str:
         """What can be done with a run that broke off; empty if it had not finished anything."""
         if not (self._unfinished / unfinished.RUN).is_file():
             return ""
         return f"what was finished is kept in {self._unfinished}; Results.load reads it"
+
+
+def hold(folder: Path) -> contextlib.ExitStack:
+    """Keep other runs away from a folder until the result is closed: what two of them finish would be mixed.
+
+    Raises:
+        InvalidArgumentError: Another run holds it.
+    """
+    held, lock_file = contextlib.ExitStack(), folder / ".lock"
+    try:
+        held.enter_context(lock(lock_file, wait=False))
+    except BlockingIOError as error:
+        raise InvalidArgumentError(
+            f"output_dir={str(folder)!r}: another run is writing there; wait for its end, or name another folder"
+        ) from error
+    held.callback(lock_file.unlink, missing_ok=True)
+    return held
 
 
 def _linked(source: Path, target: Path) -> bool:

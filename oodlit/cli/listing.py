@@ -121,14 +121,26 @@ def _datasets() -> Iterator[dict[str, str]]:
 
 
 def _metrics() -> Iterator[dict[str, str]]:
+    from oodlit.objects.evaluation import HIGHER_IS_BETTER, METRICS
+    from oodlit.objects.settings import ObjectSettings
+    from oodlit.objects.summary import meaning
     from oodlit.results.glossary import PREFIXES, glossary
 
-    columns = ("name in the table", "of sets", "better", "what it is", "oodlit.metrics")
+    def row(group: str, *cells: str) -> dict[str, str]:
+        columns = ("group", "name in the table", "of sets", "better", "what it is", "oodlit.metrics")
+        return dict(zip(columns, (group, *cells), strict=True))
+
     for metric, text in glossary():
         entry = metric.entry
-        yield dict(zip(columns, (metric.name, metric.sets, entry.better, text, entry.function.__name__), strict=True))
+        yield row("of images", metric.name, metric.sets, entry.better, text, entry.function.__name__)
     for prefix, text in PREFIXES.items():
-        yield dict(zip(columns, (f"{prefix}NAME", "OOD", "as NAME", text, ""), strict=True))
+        yield row("of images", f"{prefix}NAME", "OOD", "as NAME", text, "")
+    settings = ObjectSettings()
+    for name in METRICS:
+        own = name.replace("fpr", settings.fpr_name)
+        sets = {"map": "ID", "map50": "ID", "no_boxes": "ID, OOD"}.get(name, "OOD")
+        better = "higher" if name in HIGHER_IS_BETTER else "lower"
+        yield row("of boxes (oodlit objects)", own, sets, better, meaning(own, settings), "")
 
 
 _KINDS = {"detectors": (_detectors, 5), "datasets": (_datasets, 5), "metrics": (_metrics, 4)}

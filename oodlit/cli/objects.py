@@ -99,13 +99,16 @@ def evaluate(
             seed=seed,
         )
     results = replace(results, run={**results.run, "config": resolved_config})
-    results.save(out)
-    page = write_object_report(results, out / "report.html")
+
+    def add_page(folder: Path) -> None:
+        write_object_report(results, folder / "report.html")
+
+    results.save(out, add=add_page)  # one switch: what an earlier run left, its fit and pictures, goes with its results
     for table in summary_tables(results):
         console().print(table)
     for line in [*results.run["notes"], *not_applicable_lines(results.run["not_applicable"])]:
         say(line)
-    say(f"\nResults: {out}\nReport:  {page}")
+    say(f"\nResults: {out}\nReport:  {out / 'report.html'}")
 
 
 def report(results: Path, *, out: Path | None = None) -> None:

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -178,10 +179,10 @@ def read_json(path: Path) -> Any:
         DataError: It is not there, or not JSON.
     """
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        return json.loads(path.read_text(encoding="utf-8-sig"))  # some programs begin with a byte order mark
     except OSError as error:
         raise DataError(f"{path}: not readable ({error.strerror})") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: not readable as JSON ({error})") from error
 
 
@@ -328,19 +329,31 @@ class _Objects:
 
 
 def is_bbox(value: Any) -> TypeGuard[list[float]]:
-    """Whether a value is four finite numbers.
+    """Whether a value is four finite numbers that fit a float.
 
     Example:
         >>> is_bbox([0, 0, 2.5, 3]), is_bbox([0, 0, 1]), is_bbox([0, 0, float("nan"), 1]), is_bbox(None)
         (True, False, False, False)
     """
-    if not isinstance(value, list) or len(value) != 4:
-        return False
-    return all(isinstance(v, int | float) and not isinstance(v, bool) and math.isfinite(v) for v in value)
+    return isinstance(value, list) and len(value) == 4 and all(is_number(v) and math.isfinite(v) for v in value)
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether a value is a number that fits a float; NaN and infinities are such numbers.
+
+    Example:
+        >>> is_number(3), is_number(float("nan")), is_number(True), is_number("3"), is_number(10**400)
+        (True, True, False, False, False)
+    """
+    return isinstance(value, float) or (_is_integer(value) and abs(value) <= sys.float_info.max)
+
+
+def _is_integer(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _is_length(value: Any) -> TypeGuard[int]:
-    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    return _is_integer(value) and 0 < value < 1 << 31
 
 
 def _plain(name: str) -> str:

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -13,7 +14,7 @@ from oodlit.atomic import remove
 from oodlit.callbacks.checks import check_alone, check_is_list, check_strategy
 from oodlit.callbacks.earlier_fit import EarlierFit
 from oodlit.callbacks.loggers import log_to_all
-from oodlit.callbacks.output import FITTED, check_writable
+from oodlit.callbacks.output import FITTED, check_writable, hold
 from oodlit.callbacks.record import Record, joined
 from oodlit.detectors import Detector, FitOrigin, load, save
 from oodlit.detectors.contract.fitting import name_detectors
@@ -110,6 +111,7 @@ class ObjectDetection(pl.Callback):
         self.plan: RunPlan | None = None
         self._record = record
         self._run: ObjectRun | None = None
+        self._held: ExitStack | None = None
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Check everything that can be wrong, before the first batch."""
@@ -136,6 +138,8 @@ class ObjectDetection(pl.Callback):
         if self.output_dir is not None:
             check_replaceable(self.output_dir, keep=self._earlier.folder)
             check_writable(self.output_dir)
+            if trainer.is_global_zero:
+                self._held = hold(self.output_dir)
         self.results = None
         chosen = choose(trainer, pl_module, datamodule, self.detectors, self._earlier, strict=self.strict)
         self.plan = chosen.plan(train_thresholds=False)
@@ -182,6 +186,20 @@ class ObjectDetection(pl.Callback):
         run, self._run, self.plan = self._run, None, None
         if run is not None and run.is_fitted and self._unfinished is not None and (self._unfinished / FITTED).is_dir():
             add_note(exception, f"the fit is kept: ObjectDetection(fitted={str(self._unfinished / FITTED)!r}, ...)")
+        self._release()
+
+    def _release(self) -> None:
+        """Let other runs write into the folder."""
+        held, self._held = self._held, None
+        if held is not None:
+            held.close()
+
+    @property
+    def _saved_fit(self) -> Path | None:
+        """The fit that the run uses and leaves where it is; one that a broken run kept becomes this run's own."""
+        folder = self._earlier.folder
+        is_rescued = folder is not None and self._unfinished is not None and self._unfinished in folder.parents
+        return None if is_rescued else folder
 
     @property
     def _unfinished(self) -> Path | None:
@@ -201,7 +219,9 @@ class ObjectDetection(pl.Callback):
         settings, rule = self.settings, "given"
         if self.t_star_rule == "f1":
             known = next(part for part in sets if part.info.role is Role.ID)
-            settings = settings.changed(t_star=f1_confidence(known.detections, known.annotations))
+            best = f1_confidence(known.detections, known.annotations)
+            # Below the least confidence that is kept there are no boxes: a lower t* would promise them.
+            settings = settings.changed(t_star=max(best, run.module.min_confidence))
             rule = "best F1 on the ID set"
         record = joined({**run.record(), "t_star_rule": rule}, self._record())
         names = run.datamodule.class_names
@@ -215,16 +235,17 @@ class ObjectDetection(pl.Callback):
         failed: list[Exception] = []
         if self.output_dir is not None:
             add = partial(self._add, results, run.datamodule.read_images, failed)
-            results.save(self.output_dir, add=add, keep=self._earlier.folder)
-            if self._earlier.folder is None:
+            results.save(self.output_dir, add=add, keep=self._saved_fit)
+            if self._saved_fit is None:
                 remove(self.output_dir / UNFINISHED)
+        self._release()
         log_to_all(run.trainer.loggers, dict(zip(metric_names(results.table), results.table["value"], strict=True)))
         if failed:
             raise failed[0]
 
     def _add(self, results: ObjectResults, read: ReadImages, failed: list[Exception], folder: Path) -> None:
         """What a run leaves beside its results: the fit, and the page, whose failure loses no number."""
-        if self._earlier.folder is None:
+        if self._saved_fit is None:
             save({name: self.detectors[name] for name in results.detectors}, folder / FITTED, self._earlier.origin)
         try:
             save_pictures(results, folder, read)

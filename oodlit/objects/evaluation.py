@@ -169,8 +169,12 @@ class _Evaluation:
         tau = self.result.taus[detector]
         if math.isnan(tau):
             nothing = Value(math.nan, reason=f"tau: {self.no_tau[detector]}")
-            for metric in ("ap_u", "p_u", "r_u", "nose", "nose_boxes", "aose", "aose_boxes", "wi"):
-                self._add(detector, dataset, metric, nothing, split)
+            for metric in ("ap_u", "p_u", "r_u", "nose", "nose_boxes", "dismissed", "aose", "aose_boxes", "wi"):
+                if metric == "dismissed":  # what no box hits is a matter of the boxes alone
+                    found = split.open_set(detector, math.inf)
+                    self._add_open_set(detector, dataset, split, found, drawn, only=metric)
+                else:
+                    self._add(detector, dataset, metric, nothing, split)
             return
         self._add_open_set(detector, dataset, split, split.open_set(detector, tau), drawn)
         self._add(detector, dataset, "wi", self._wilderness(detector, split, tau), split)
@@ -205,7 +209,10 @@ class _Evaluation:
             value = self._with_interval(values[metric], draws[metric], split)
             self._add(detector, dataset, name + suffix, value, split, counts=counts)
 
-    def _add_open_set(self, detector: str, dataset: str, split: Scene, found: OpenSet, drawn: np.ndarray) -> None:
+    def _add_open_set(
+        self, detector: str, dataset: str, split: Scene, found: OpenSet, drawn: np.ndarray, *, only: str = ""
+    ) -> None:
+        """Values at a threshold with their intervals; one of them alone, if it is named."""
         published = self.settings.is_published
         values = {
             "ap_u": found.ap_u(self.settings.points, each_box=published),
@@ -220,15 +227,21 @@ class _Evaluation:
         rows = split.counted
         draws = open_set_replicates(found, split.image[rows], split.objects.image, drawn, each_box=published)
         for metric, value in values.items():
+            if only not in ("", metric):
+                continue
             known = metric in draws and not (metric == "ap_u" and self.settings.points == "11")
             told = self._with_interval(value.value, draws[metric], split) if known else value
             self._add(detector, dataset, metric, told._replace(reason=value.reason), split)
+        if only:
+            return
         self._add(detector, dataset, "aose", Value(float(found.aose)), split)
         self._add(detector, dataset, "aose_boxes", Value(float(found.is_error.sum())), split)
 
     def _wilderness(self, detector: str, split: Scene, tau: float) -> Value:
         if not (self.known.is_annotated and self.class_names):
             return Value(math.nan, reason="the objects of the ID set are not known")
+        if not len(split.objects):
+            return Value(math.nan, reason="no unknown object is annotated")
         scenes = (self.known, split)
         if any((scene.boxes["prediction"] < 0).any() for scene in scenes):
             return Value(math.nan, reason="the predicted classes of the boxes are not known")

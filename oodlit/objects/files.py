@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
@@ -17,11 +18,12 @@ from oodlit.objects.fit_rows import FitOn, ImageObjects, fit_rows
 from oodlit.objects.matching import Objects
 from oodlit.objects.predictions import Classes, Predictions, read_predictions
 from oodlit.objects.results import ObjectResults
-from oodlit.objects.scoring import applicable, facts_of, fit_detectors, score_boxes
+from oodlit.objects.scoring import applicable, check_alike, check_head, facts_of, fit_detectors, score_boxes
 from oodlit.objects.settings import ObjectSettings
 from oodlit.objects.tables import ObjectSet
 from oodlit.objects.thresholds import best_f1_confidence
 from oodlit.outputs import Head
+from oodlit.results import Finding
 from oodlit.results.info import DatasetInfo
 from oodlit.roles import Role
 
@@ -104,7 +106,9 @@ def evaluate_files(
     else:
         rule = "given"
     chosen = ObjectSettings(t_star=t_star).changed(**settings)
-    scored, not_applicable = _scores(found, detectors, train, head, classes, chosen, fit_on=fit_on, repair=repair)
+    scored, not_applicable, failed = _scores(
+        found, detectors, train, head, classes, chosen, fit_on=fit_on, repair=repair
+    )
     roles = {name: Role.ID if name == id_name else Role.OOD for name in found}
     return ObjectResults.from_sets(
         [ObjectSet(DatasetInfo(n, roles[n]), found[n].detections, objects[n], scored[n]) for n in found],
@@ -113,11 +117,13 @@ def evaluate_files(
         run={
             "t_star_rule": rule,
             "fit_on": fit_on if train is not None else None,
-            "not_applicable": not_applicable,
-            "files": {
-                name: {key: None if path is None else str(path) for key, path in files._asdict().items()}
-                for name, files in {id_name: id_files, **splits, **({} if train is None else {"train": train})}.items()
-            },
+            "not_applicable": not_applicable | failed,
+            "findings": [
+                Finding("failed", f"detector {n!r} is not among the results: it {why}")._asdict()
+                for n, why in failed.items()
+            ],
+            "files": {name: _paths(files) for name, files in {id_name: id_files, **splits}.items()},
+            "train_files": None if train is None else _paths(train),
         },
     )
 
@@ -132,6 +138,10 @@ def f1_confidence(detections: Detections, annotations: Annotations | None) -> fl
         raise InvalidArgumentError("t*: the rule of the best F1 needs annotated ID objects; give t_star, such as 0.25")
     if len(detections) and int(detections.classes.min()) < 0:
         raise InvalidArgumentError("t*: the rule of the best F1 needs the predicted classes of ID boxes; give t_star")
+    # Boxes of equal confidence have no order of their own: keys and corners give them one, whatever that of the file.
+    by_key = torch.tensor(sorted(range(detections.num_images), key=detections.keys.__getitem__)).argsort()
+    corners = detections.boxes.double().numpy()
+    detections = detections.select(torch.from_numpy(np.lexsort((*corners.T, by_key[detections.image].numpy()))))
     place = {key: position for position, key in enumerate(annotations.keys)}
     own = {place[key]: position for position, key in enumerate(detections.keys)}
     images = annotations.image.tolist()
@@ -165,6 +175,10 @@ def read_head(path: _Path) -> Head:
     return Head(tensors["weight"], tensors.get("bias"))
 
 
+def _paths(files: BoxFiles) -> dict[str, str | None]:
+    return {key: None if path is None else str(path) for key, path in files._asdict().items()}
+
+
 def _annotations(files: BoxFiles, name: str, class_names: Sequence[str] | None, *, repair: bool) -> Annotations | None:
     if files.annotations is None:
         return None
@@ -187,10 +201,10 @@ def _scores(
     *,
     fit_on: FitOn,
     repair: bool,
-) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """Scores of every data set by name, and why detectors do not apply."""
+) -> tuple[dict[str, dict[str, Any]], dict[str, str], dict[str, str]]:
+    """Scores of every data set by name, why detectors do not apply, and how others failed."""
     if not detectors:
-        return {name: dict(part.scores) for name, part in found.items()}, {}
+        return {name: dict(part.scores) for name, part in found.items()}, {}, {}
     named = name_detectors(detectors)
     columns = next(iter(found.values())).scores
     if twice := sorted(named.keys() & columns.keys()):
@@ -203,10 +217,27 @@ def _scores(
             raise InvalidArgumentError("fit_on='matched' needs the annotations of the training images")
         matched = ImageObjects(objects) if fit_on == "matched" and objects is not None else None
         rows = fit_rows(boxes, cut=settings.t_star, objects=matched)
+        if rows is None and any(detector.required_statistics for detector in named.values()):
+            what = "no logits or features" if len(boxes) and boxes.outputs is None else "no box to fit on"
+            n, n_above = len(boxes), len(boxes.above(settings.t_star))
+            raise DataError(
+                f"{train.predictions}: {what} among {n} boxes, {n_above} of them from t* = {settings.t_star:g} on; give"
+                " other files, a lower t_star, or detectors that need no fit"
+            )
         if rows is not None and rows.labels is not None and int(rows.labels.min()) < 0:
             raise InvalidArgumentError(f"{train.predictions}: the predicted classes of training boxes are not known")
-    first = next((part.detections.outputs for part in found.values() if part.detections.outputs is not None), rows)
-    facts = facts_of(first, name="the file", num_train=0 if rows is None else len(rows), head=head)
+    parts = {name: part.detections.outputs for name, part in found.items() if len(part.detections)}
+    if rows is not None:
+        parts["the training boxes"] = rows
+    facts = facts_of(parts, name="the file", num_train=0 if rows is None else len(rows), head=head)
     usable, reasons = applicable(named, facts)
-    fit_detectors(usable, rows, head)
-    return {name: {**part.scores, **score_boxes(usable, part.detections)} for name, part in found.items()}, reasons
+    check_alike(usable, parts)
+    if head is not None:
+        check_head(head, parts)
+    from oodlit.callbacks.scoring import Scoring  # noqa: PLC0415 - its room brings Lightning, which files do without
+
+    scoring = Scoring(usable, strict=False)
+    fit_detectors(scoring, rows, head)
+    scored = {name: score_boxes(scoring, part.detections, name) for name, part in found.items()}
+    kept = {name: {d: scores[d] for d in scoring.active} for name, scores in scored.items()}
+    return {name: {**part.scores, **kept[name]} for name, part in found.items()}, reasons, scoring.failed

@@ -36,7 +36,7 @@ class Identifiers:
 
     def __init__(self, ids: Iterable[str]) -> None:
         self._by_text: dict[str, int] = {}
-        self._by_number: dict[int, int | None] = {}
+        self._by_number: dict[str, int | None] = {}
         for position, text in enumerate(ids):
             self._by_text[text] = position
             if (number := _number(text)) is not None:
@@ -53,5 +53,6 @@ class Identifiers:
         return None if number is None else self._by_number.get(number)
 
 
-def _number(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() else None
+def _number(text: str) -> str | None:
+    """The digits without leading zeros, of any length: Python refuses to read integers of thousands of digits."""
+    return text.lstrip("0") or "0" if text.isascii() and text.isdigit() else None

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -15,6 +16,7 @@ from oodlit.errors import InvalidArgumentError, OodlitError
 from oodlit.fingerprint import join
 from oodlit.objects.adapters import BoxReader, ImageBoxes, reader_of
 from oodlit.objects.detections import Detections
+from oodlit.objects.places import are_outside, are_relative
 from oodlit.outputs import BackboneFacts, Head, Outputs
 from oodlit.plan import plan_of
 
@@ -128,9 +130,13 @@ class ObjectModule(pl.LightningModule):
             images: A few images.
             num_train: About how many training boxes there will be.
             layers: Hidden layers that OOD detectors ask for.
+
+        Raises:
+            InvalidArgumentError: The boxes are not in pixels of the images.
         """
         inputs = [image.to(place_of(self.network)[0]) for image in images]
         found = self._read(inputs, ())
+        _check_places(self.name, found, images)
         logits, features = found[0].logits, found[0].features
         channels, problems = {}, {}
         for layer in layers:
@@ -149,6 +155,20 @@ class ObjectModule(pl.LightningModule):
             available=frozenset(given if self.head_problem else given | {"head"}),
             channels=channels,
             layer_problems=problems,
+        )
+
+
+def _check_places(name: str, found: Sequence[ImageBoxes], images: Sequence[Tensor]) -> None:
+    """Refuse a detector whose boxes are shares of the image, or pixels of a larger one."""
+    boxes = torch.cat([part.boxes for part in found]).double().cpu().numpy()
+    sizes = np.array(
+        [(i.shape[-1], i.shape[-2]) for part, i in zip(found, images, strict=True) for _ in range(len(part))],
+        dtype=np.int64,
+    ).reshape(-1, 2)
+    if are_relative(boxes, sizes) or (len(boxes) and are_outside(boxes, sizes).mean() > 0.5):
+        raise InvalidArgumentError(
+            f"{name}: box {boxes[0].tolist()} in an image of {sizes[0][0]} x {sizes[0][1]}; (xmin, ymin, xmax, ymax) in"
+            " pixels of the image that was given are needed"
         )
 
 

@@ -14,9 +14,10 @@ import torch
 from torch import Tensor
 
 from oodlit.errors import DataError, UnknownNameError
-from oodlit.objects.annotations import Annotations, is_bbox, read_json
+from oodlit.objects.annotations import TOLERANCE, Annotations, is_bbox, is_number, read_json
 from oodlit.objects.detections import Detections
 from oodlit.objects.identifiers import Identifiers, id_text
+from oodlit.objects.places import are_outside, are_relative
 from oodlit.objects.problems import Problems
 from oodlit.objects.tables import CORNERS
 from oodlit.outputs import Outputs
@@ -117,6 +118,8 @@ def read_predictions(
     keys, image = _images(rows.image_ids, images, problems)
     predictions = _predictions(rows, classes, problems)
     _check_boxes(rows, problems)
+    if not isinstance(images, str):
+        _check_places(rows.corners, image, images, problems)
     problems.check()
     outputs = None
     if len(image) and not (rows.logits is None and rows.features is None):
@@ -188,6 +191,9 @@ def _predictions(rows: _Rows, classes: Classes | None, problems: Problems) -> np
 
 
 def _check_boxes(rows: _Rows, problems: Problems) -> None:
+    for name, vectors in (("logits", rows.logits), ("features", rows.features)):
+        if vectors is not None and (wrong := np.flatnonzero(~np.isfinite(vectors).all(axis=1))).size:
+            problems.add(f"boxes have {name} that are not finite", f"box {wrong[0]}", count=wrong.size)
     finite = np.isfinite(rows.corners).all(axis=1) & np.isfinite(rows.confidence)
     for row in np.flatnonzero(~finite).tolist():
         problems.add(
@@ -199,6 +205,28 @@ def _check_boxes(rows: _Rows, problems: Problems) -> None:
             "boxes end before they begin",
             f"box {row}: {rows.corners[row].tolist()}",
             "Parquet holds corners, JSON x, y, width and height",
+        )
+
+
+def _check_places(corners: np.ndarray, image: np.ndarray, images: Annotations, problems: Problems) -> None:
+    """Refuse boxes that cannot be in pixels of the annotated images."""
+    rows = np.flatnonzero((image >= 0) & np.isfinite(corners).all(axis=1))
+    sizes, boxes = images.sizes.numpy()[image[rows]], corners[rows]
+    outside = are_outside(boxes, sizes, tolerance=TOLERANCE)
+    if outside.any():
+        row = int(np.flatnonzero(outside)[0])
+        problems.add(
+            "boxes lie outside of their image",
+            f"box {rows[row]}: {boxes[row].tolist()} in an image of {sizes[row][0]} x {sizes[row][1]}",
+            "pixels of the annotated images are needed",
+            count=int(outside.sum()),
+        )
+    elif are_relative(boxes, sizes):
+        problems.add(
+            "boxes are relative to their image",
+            f"box {rows[0]}: {boxes[0].tolist()} in an image of {sizes[0][0]} x {sizes[0][1]}",
+            "pixels are needed: multiply them by width and height",
+            count=len(rows),
         )
 
 
@@ -214,7 +242,7 @@ def _of_json(path: Path, scores: Sequence[str]) -> _Rows:
         entry = entry if isinstance(entry, Mapping) else {}  # noqa: PLW2901 - what is no object lacks everything
         image, box = id_text(entry.get("image_id")), entry.get("bbox")
         told: list[Any] = [entry.get(name) for name in ("score", *scores)]
-        if image is None or not is_bbox(box) or not all(isinstance(v, int | float) for v in told):
+        if image is None or not is_bbox(box) or not all(map(is_number, told)):
             what = {name: entry.get(name) for name in ("image_id", "bbox", "score", *scores)}
             problems.add(
                 "boxes lack something", f"box {position}: {what}", "all of these are needed, numbers but the id"
@@ -226,13 +254,18 @@ def _of_json(path: Path, scores: Sequence[str]) -> _Rows:
         numbers.append([x, y, x + width, y + height, *told])
     problems.check()
     table = np.array(numbers, dtype=np.float64).reshape(-1, 5 + len(scores))
-    known = [value for value in categories if value is not None]
-    if 0 < len(known) < len(categories):
-        raise DataError(f"{path}: {len(categories) - len(known)} of {len(categories)} boxes have no category_id")
+    columns = {name: table[:, 5 + place] for place, name in enumerate(scores)}
+    return _Rows(images, table[:, :4], table[:, 4], _categories(categories, path), columns)
+
+
+def _categories(values: list[Any], path: Path) -> list[Any] | None:
+    """Ids or names of classes; None if no box has one."""
+    known = [value for value in values if value is not None]
+    if 0 < len(known) < len(values):
+        raise DataError(f"{path}: {len(values) - len(known)} of {len(values)} boxes have no category_id")
     if wrong := [value for value in known if id_text(value) is None]:
         raise DataError(f"{path}: category_id {wrong[0]!r}; text or an integer is needed")
-    columns = {name: table[:, 5 + place] for place, name in enumerate(scores)}
-    return _Rows(images, table[:, :4], table[:, 4], categories if known else None, columns)
+    return values if known else None
 
 
 def _of_parquet(path: Path, scores: Sequence[str]) -> _Rows:
@@ -256,7 +289,7 @@ def _of_parquet(path: Path, scores: Sequence[str]) -> _Rows:
         [image for image in images if image is not None],
         np.stack([_numbers(table, name, path) for name in CORNERS], axis=1),
         _numbers(table, "confidence", path),
-        table["category_id"].to_pylist() if "category_id" in names else None,
+        _categories(table["category_id"].to_pylist(), path) if "category_id" in names else None,
         {name: _numbers(table, name, path) for name in scores},
         _vectors(table, "logits", path),
         _vectors(table, "features", path),
@@ -264,11 +297,14 @@ def _of_parquet(path: Path, scores: Sequence[str]) -> _Rows:
 
 
 def _numbers(table: pa.Table, name: str, path: Path) -> np.ndarray:
-    kind = table[name].type
-    if not (pa.types.is_floating(kind) or pa.types.is_integer(kind)):
-        raise DataError(f"{path}: column {name!r} is {kind}; numbers are needed")
+    if not _is_numeric(table[name].type):
+        raise DataError(f"{path}: column {name!r} is {table[name].type}; numbers are needed")
     numbers: np.ndarray = table[name].to_numpy().astype(np.float64)
     return numbers
+
+
+def _is_numeric(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
 
 
 def _vectors(table: pa.Table, name: str, path: Path) -> np.ndarray | None:
@@ -277,11 +313,15 @@ def _vectors(table: pa.Table, name: str, path: Path) -> np.ndarray | None:
         return None
     column = table[name].combine_chunks()
     lists = isinstance(column.type, pa.ListType | pa.LargeListType | pa.FixedSizeListType)
-    if not lists or column.null_count or column.flatten().null_count:
-        raise DataError(f"{path}: column {name!r} is {column.type}; a list of numbers is needed in every row")
+    if not (lists and _is_numeric(column.type.value_type)):
+        raise DataError(f"{path}: column {name!r} is {column.type}; lists of numbers are needed")
+    if lost := column.null_count + column.flatten().null_count:
+        raise DataError(f"{path}: column {name!r} lacks {lost} lists or numbers; all of them are needed")
     values = column.flatten().to_numpy(zero_copy_only=False)
     width = len(values) // len(column) if len(column) else 0
     if len(values) != width * len(column) or any(n != width for n in pa.compute.list_value_length(column).to_pylist()):
         raise DataError(f"{path}: lists in column {name!r} differ in their length")
+    if len(column) and not width:
+        raise DataError(f"{path}: lists in column {name!r} are empty; leave the column out")
     vectors: np.ndarray = values.astype(np.promote_types(values.dtype, np.float32)).reshape(len(column), width)
     return vectors

@@ -4,6 +4,7 @@ import importlib.util
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -55,8 +56,8 @@ def id_quality(detections: Detections, annotations: Annotations) -> dict[str, fl
 
 
 def _predictions(found: Detections) -> list[dict[str, Tensor]]:
-    """One entry per image, as torchmetrics takes them: in the order of keys and numbers, as equal scores have none."""
-    rows = found.numbers.argsort(stable=True)
+    """One entry per image, as torchmetrics takes them: in the order of keys and corners, as equal scores have none."""
+    rows = torch.from_numpy(np.lexsort(found.boxes.double().numpy().T))
     fields = {"boxes": found.boxes.float(), "scores": found.confidence.float(), "labels": found.classes}
     every = _per_image({name: value[rows] for name, value in fields.items()}, found.image[rows], found.num_images)
     return [every[image] for image in _by_key(found)]

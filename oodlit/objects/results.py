@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from oodlit.errors import UnknownNameError
+from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.objects import storage
 from oodlit.objects.evaluation import evaluate_tables
 from oodlit.objects.quality import has_id_quality, id_quality
@@ -107,9 +107,16 @@ class ObjectResults:
             changes: Fields of `ObjectSettings`: `t_star`, `tau`, `tau_rule`, `iou`, `rules`, ...
 
         Raises:
-            InvalidArgumentError: A setting is unknown or not allowed.
+            InvalidArgumentError: A setting is unknown or not allowed, or t* is below the least confidence of the boxes
+                that the run kept.
         """
-        return self._of(self.tables, self.run, self.settings.changed(**changes))
+        settings, least = self.settings.changed(**changes), self.run.get("min_confidence")
+        if least is not None and settings.t_star < least:
+            raise InvalidArgumentError(
+                f"t_star={settings.t_star:g}, but the run kept no boxes below {least:g}; run again with"
+                " ObjectModule(min_confidence=...)"
+            )
+        return self._of(self.tables, self.run, settings)
 
     def scene(self, dataset: str) -> Scene:
         r"""The boxes of a data set from t\* on, with what they hit; matched once.

@@ -242,6 +242,7 @@ class ObjectRun:
         return {
             **common_record(self.trainer, self.datamodule, self.choice),
             "model": self.module.name,
+            "min_confidence": self.module.min_confidence,
             "not_applicable": self.choice.not_applicable | failed,
             "fit_notes": {name: list(d.notes) for name, d in self.choice.detectors.items() if d.notes},
             "findings": [finding._asdict() for finding in findings],

@@ -2,19 +2,26 @@
 
 import warnings
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from oodlit.backbones.heads import gives
 from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.fitting import fit
-from oodlit.errors import InvalidArgumentError, RequirementError
+from oodlit.detectors.contract.fitting import make_statistics
+from oodlit.errors import DataError, NonFiniteScoreError, RequirementError
 from oodlit.objects.detections import Detections
 from oodlit.outputs import BackboneFacts, Head, Outputs
 
-__all__ = ["applicable", "facts_of", "fit_detectors", "score_boxes"]
+if TYPE_CHECKING:
+    from oodlit.callbacks.scoring import Scoring
+
+__all__ = ["applicable", "check_alike", "check_head", "facts_of", "fit_detectors", "score_boxes"]
 
 _BATCH = 4096
+_VERIFIED = 256
+"""Boxes of a data set by which the head is verified."""
 
 
 def applicable(detectors: Mapping[str, Detector], facts: BackboneFacts) -> tuple[dict[str, Detector], dict[str, str]]:
@@ -32,48 +39,89 @@ def applicable(detectors: Mapping[str, Detector], facts: BackboneFacts) -> tuple
     return {name: detector for name, detector in detectors.items() if name not in reasons}, reasons
 
 
-def facts_of(outputs: Outputs | None, *, name: str, num_train: int, head: Head | None) -> BackboneFacts:
-    """What is known of the network behind rows of outputs."""
-    given = (
-        {"labels"}
-        if outputs is None
-        else {"labels"} | {n for n in ("logits", "features") if getattr(outputs, n) is not None}
-    )
-    features = None if outputs is None else outputs.features
-    logits = None if outputs is None else outputs.logits
+def facts_of(parts: Mapping[str, Outputs | None], *, name: str, num_train: int, head: Head | None) -> BackboneFacts:
+    """What is known of the network behind the boxes of several data sets: what any of them holds."""
+    logits, features = (_held(parts, kind) for kind in _GIVEN)
+    given = [kind for kind, held in zip(_GIVEN, (logits, features), strict=True) if held]
     return BackboneFacts(
         name=name,
-        width=0 if features is None else features.shape[1],
-        num_classes=0 if logits is None else logits.shape[1],
+        width=next((part.shape[1] for part in features.values()), 0),
+        num_classes=next((part.shape[1] for part in logits.values()), 0),
         head_problem="" if head is not None else f"{name} has none",
-        signed_features=features is not None and bool((features < 0).any()),
+        signed_features=any(bool((part < 0).any()) for part in features.values()),
         num_train=num_train,
         available=frozenset({"labels", *given}),
     )
 
 
-def fit_detectors(detectors: Mapping[str, Detector], rows: Outputs | None, head: Head | None) -> None:
-    """Fit detectors on rows of outputs; those that need no fit are only given the head."""
-    cuts = range(0, 0 if rows is None else len(rows), _BATCH)
-    fit(
-        list(detectors.values()),
-        [rows.select(slice(start, start + _BATCH)) for start in cuts if rows is not None],
-        head,
-    )
+_GIVEN = ("logits", "features")
 
 
-def score_boxes(detectors: Mapping[str, Detector], detections: Detections) -> dict[str, Tensor]:
-    """OOD scores of all boxes by detector, higher = more in-distribution, each of shape (boxes,).
+def _held(parts: Mapping[str, Outputs | None], kind: str) -> dict[str, Tensor]:
+    """Logits or features of the data sets that have them."""
+    return {name: value for name, part in parts.items() if (value := getattr(part, kind, None)) is not None}
+
+
+def check_alike(detectors: Mapping[str, Detector], parts: Mapping[str, Outputs | None]) -> None:
+    """Refuse data sets whose boxes lack what detectors read, or have vectors of different lengths.
 
     Raises:
-        InvalidArgumentError: The boxes have neither logits nor features.
+        DataError: Such a data set, with what another one has.
     """
-    if detectors and len(detections) and detections.outputs is None:
-        raise InvalidArgumentError("the boxes have neither logits nor features for detectors to score")
-    scores: dict[str, list[Tensor]] = {name: [torch.zeros(0)] for name in detectors}
-    for start in range(0, len(detections), _BATCH):
-        assert detections.outputs is not None  # checked above
+    for kind in _GIVEN:
+        readers = [name for name, detector in detectors.items() if kind in detector.required_needs]
+        lengths = {name: held.shape[1] for name, held in _held(parts, kind).items()}
+        if readers and (lacking := [name for name in parts if name not in lengths]):
+            raise DataError(
+                f"{lacking[0]}: the boxes have no {kind}; those of {', '.join(lengths)} have, and"
+                f" {', '.join(readers[:5])} cannot do without"
+            )
+        if len(set(lengths.values())) > 1:
+            told = ", ".join(f"{length} in {name}" for name, length in lengths.items())
+            raise DataError(f"{kind} of the boxes differ in their length: {told}; all must be of one network")
+
+
+def check_head(head: Head, parts: Mapping[str, Outputs | None]) -> None:
+    """Refuse a class layer that does not give the logits of the boxes from their features.
+
+    Raises:
+        DataError: It is that of another network.
+    """
+    layer = nn.Linear(head.width, head.num_classes)
+    layer.load_state_dict({"weight": head.weight, "bias": head.offset})
+    logits = _held(parts, "logits")
+    for name, features in _held(parts, "features").items():
+        if features.shape[1] != head.width:
+            raise DataError(f"head: it takes {head.width} features, the boxes of {name} have {features.shape[1]}")
+        if name in logits and not gives(layer, features[:_VERIFIED], logits[name][:_VERIFIED]):
+            raise DataError(
+                f"head: it does not give the logits of {name} from their features; weight (classes, features) and bias"
+                " of the class layer are needed, without background, in the order of the logits"
+            )
+
+
+def fit_detectors(scoring: "Scoring", rows: Outputs | None, head: Head | None) -> None:
+    """Fit detectors on rows of outputs; those that need no fit are only given the head. One that fails is left out."""
+    statistics = make_statistics(list(scoring.detectors.values()))
+    if statistics and rows is not None:
+        for start in range(0, len(rows), _BATCH):
+            statistics.update(rows.select(slice(start, start + _BATCH)))
+    for name in scoring.active:
+        scoring.fit(name, statistics, head, "train")
+
+
+def score_boxes(scoring: "Scoring", detections: Detections, dataset: str) -> dict[str, Tensor]:
+    """OOD scores of all boxes by detector, higher = more in-distribution, each of shape (boxes,).
+
+    A detector that fails or gives NaN is left out, of this and of what follows.
+    """
+    parts: dict[str, list[Tensor]] = {name: [torch.zeros(0)] for name in scoring.active}
+    for start in range(0, 0 if detections.outputs is None else len(detections), _BATCH):
+        assert detections.outputs is not None  # else there is no start
         outputs = detections.outputs.select(slice(start, start + _BATCH))
-        for name, detector in detectors.items():
-            scores[name].append(detector.score(outputs).detach().cpu())
-    return {name: torch.cat(parts) for name, parts in scores.items()}
+        for name, scores in scoring.score(outputs, dataset).items():
+            if wrong := int(scores.isnan().sum()):
+                error = NonFiniteScoreError(f"it gave NaN for {wrong} of {len(scores)} boxes")
+                scoring.leave_out(name, error, dataset, outputs)
+            parts[name].append(scores.detach().cpu())
+    return {name: torch.cat(parts[name]) for name in scoring.active}

@@ -88,6 +88,9 @@ def write(
         fsync(temporary)
         if inside or not _renamed(temporary, target):
             _replace(temporary, target)
+        else:  # a new directory: nothing had to go
+            for mark in target.glob(f"{GONE}*"):
+                mark.unlink(missing_ok=True)
         fsync(target.parent)
     return target
 

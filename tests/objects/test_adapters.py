@@ -199,7 +199,9 @@ def test_boxes_are_traced_whatever_the_network_chooses(name, seed, threshold, ov
     assert len(found) <= limit
     assert bool((found.confidence > threshold).all())
     largest = found.logits.sigmoid().amax(dim=1) if name in ("retinanet", "fcos") else found.confidence
-    assert bool((largest >= found.confidence - 1e-6).all())
+    # FCOS takes the root of the product with the centredness: it may be above the score of the class, its square not.
+    bound = found.confidence.square() if name == "fcos" else found.confidence
+    assert bool((largest >= bound - 1e-6).all())
 
 
 NETWORKS = {name: make() for name, make in TORCHVISION.items()}

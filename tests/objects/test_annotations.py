@@ -113,6 +113,9 @@ def without(where: str, position: int, name: str) -> Callable[[dict[str, Any]], 
         (changed("annotations", 0, bbox=[5, 2, 3]), r"annotations without box .*bbox \[5, 2, 3\]"),
         (changed("annotations", 0, iscrowd=2), r"another iscrowd than 0 or 1 \(first: annotations\[0\], id 0: 2\)"),
         (changed("annotations", 0, id=1.5), r"annotations without id \(first: annotations\[0\]: 1.5"),
+        (changed("annotations", 0, bbox=[0, 0, 10**400, 1]), r"annotations without box"),
+        (changed("images", 2, width=10**400), r"images without size"),
+        (changed("images", 2, width=1 << 63), r"images without size"),
         (changed("images", 2, width=None), r"images without size \(first: images\[2\], id 632: width None"),
         (changed("images", 2, id=True), r"images without id \(first: images\[2\]: True"),
         (without("images", 0, "height"), r"images without size"),
@@ -158,6 +161,9 @@ def test_files_that_are_no_annotations(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{")
     with pytest.raises(DataError, match="not readable as JSON"):
         read_annotations(tmp_path / "bad.json", "near")
+    (tmp_path / "deep.json").write_text("[" * 100_000)
+    with pytest.raises(DataError, match="not readable as JSON"):
+        read_annotations(tmp_path / "deep.json", "near")
     with pytest.raises(DataError, match="a list, as predictions are"):
         read_annotations(written(tmp_path, []), "near")
     with pytest.raises(DataError, match="categories missing or not a list; there is images, annotations"):
@@ -170,3 +176,13 @@ def test_files_that_are_no_annotations(tmp_path: Path) -> None:
         DataError, match=r"2 annotations of classes that the network lacks .*'zebra'; it has toothbrush"
     ):
         read_annotations(written(tmp_path, coco()), "near", class_names=["toothbrush"])
+
+
+def test_a_byte_order_mark_and_ids_of_any_length(tmp_path: Path) -> None:
+    content, long = coco(), "0" + "1" * 5000  # Python reads no integers of so many digits
+    content["images"][0]["id"] = long
+    for entry in content["annotations"]:
+        entry["image_id"] = long[1:] if entry["image_id"] == 139 else entry["image_id"]
+    path = tmp_path / "near.json"
+    path.write_text(json.dumps(content), encoding="utf-8-sig")
+    assert read_annotations(path, "near").image.tolist() == [0, 0, 1]

@@ -19,6 +19,9 @@ from oodlit.detectors import KNN, MSP, Energy, Mahalanobis, ViM
 from oodlit.detectors.contract import registry
 from oodlit.errors import DataError, InvalidArgumentError, RequirementError
 from oodlit.objects import BoxFiles, ObjectResults, evaluate_files, read_head, save_pictures
+from oodlit.objects.storage import PARTS
+from oodlit.outputs import Head
+from oodlit.results.storage import FILES
 
 CENTRES = np.random.default_rng(1).normal(size=(4, 8)) * 3
 IDS = [1, 7, 8, 90]
@@ -156,6 +159,54 @@ def test_what_does_not_fit_is_named(folder: Path, tmp_path: Path) -> None:
         read_head(tmp_path / "head.safetensors")
 
 
+def changed(folder: Path, out: Path, name: str, **columns: Any) -> BoxFiles:
+    """The files of a split with other columns; None leaves one out."""
+    table = pq.read_table(folder / f"{name}.parquet")
+    for column, values in columns.items():
+        at = table.column_names.index(column)
+        table = table.drop_columns(column) if values is None else table.set_column(at, column, pa.array(values(table)))
+    pq.write_table(table, out / f"{name}.parquet")
+    return BoxFiles(out / f"{name}.parquet", folder / f"{name}.json")
+
+
+def test_files_of_several_networks_are_refused(folder: Path, tmp_path: Path) -> None:
+    known, detectors = files(folder, "val"), [MSP(), KNN(k=3), Mahalanobis()]
+    given: dict[str, Any] = {"train": files(folder, "train"), "detectors": detectors, "t_star": 0.3, "bootstrap": 0}
+    bare = {"near": changed(folder, tmp_path, "near_coco", features=None)}
+    with pytest.raises(DataError, match="near: the boxes have no features; those of id, the training boxes have"):
+        evaluate_files(known, bare, **given)
+    assert evaluate_files(known, bare, **given | {"detectors": [MSP()]}).detectors == ("msp",)
+    wide = changed(folder, tmp_path, "far", features=lambda table: [[1.0] * 9] * len(table))
+    with pytest.raises(DataError, match="features of the boxes differ in their length: 8 in id, 9 in far"):
+        evaluate_files(known, {"far": wide}, **given)
+    with pytest.raises(DataError, match=r"train\.parquet: no box to fit on among \d+ boxes, 0 of them from t\* = 2 on"):
+        evaluate_files(known, {"far": files(folder, "far")}, **given | {"t_star": 2.0})
+
+
+def test_the_head_of_another_network_is_refused(folder: Path) -> None:
+    weight = torch.tensor(CENTRES / 6, dtype=torch.float32)
+    for wrong in (Head(weight, torch.ones(4)), Head(weight.flip(0), None), Head(torch.cat([weight, weight[:1]]), None)):
+        with pytest.raises(DataError, match="head: it does not give the logits of id from their features"):
+            evaluated(folder, detectors=[ViM(dim=4)], scores=(), head=wrong)
+    with pytest.raises(DataError, match="head: it takes 7 features, the boxes of id have 8"):
+        evaluated(folder, detectors=[ViM(dim=4)], scores=(), head=Head(weight[:, :7], None))
+
+
+def test_a_detector_that_fails_takes_no_other_with_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Energy, "_score", lambda self, outputs: 1 / 0)
+    monkeypatch.setattr(KNN, "_score", lambda self, outputs: torch.full((len(outputs),), torch.nan))
+    monkeypatch.setattr(Mahalanobis, "_fit", lambda self, statistics, head: 1 / 0)
+    found = evaluated(folder, detectors=[MSP(), Energy(), KNN(k=3), Mahalanobis()], scores=())
+    assert found.detectors == ("msp",)
+    reasons = found.run["not_applicable"]
+    assert "failed on 'id', in the batch from 'id/0#0' on: ZeroDivisionError" in reasons["energy"]
+    assert "it gave NaN for" in reasons["knn"]
+    assert "failed on 'train': ZeroDivisionError" in reasons["mahalanobis"]
+    assert len(found.run["findings"]) == 3
+    with pytest.raises(ZeroDivisionError):
+        evaluated(folder, detectors=[Energy()], scores=())
+
+
 def _renamed(path: Path) -> pa.Table:
     table = pq.read_table(path)
     return table.rename_columns(["msp" if name == "my_score" else name for name in table.column_names])
@@ -192,6 +243,10 @@ def test_the_command_writes_results_and_page(folder: Path, tmp_path: Path, capsy
         save_pictures(found, out, lambda keys: dict.fromkeys(keys, image))
     assert main(["objects", "report", str(out)]) == 0
     assert (out / "report.html").read_text().count("data:image/jpeg") == 2 * 12  # of two detectors and two splits
+    (out / "fitted").mkdir()  # of another run: what the new one does not have goes with it
+    assert main(words) == 0
+    assert {path.name for path in out.iterdir()} == {*FILES, *PARTS.values(), "report.html"}
+    capsys.readouterr()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("")
     assert main([*words[:-1], f"--out={tmp_path / 'other'}"]) == 2

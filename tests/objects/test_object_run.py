@@ -31,7 +31,7 @@ def data(folder):
 def test_nearly_every_detector_scores_boxes(data) -> None:
     results = predict(many_detectors(), data)
     assert len(results.detectors) >= 35
-    assert set(results.run["not_applicable"]) == {"mc_dropout", "odin", "rank_feat"}
+    assert set(results.run["not_applicable"]) == {"ada_scale", "iodin", "mc_dropout", "odin", "pro", "rank_feat"}
     assert np.isfinite(results.boxes[list(results.detectors)].to_numpy()).all()
     assert results.splits == ("near_coco", "far_coco", "near_oi", "far_oi")
     counts = results.images.groupby("dataset").size()
@@ -206,6 +206,7 @@ def test_t_star_by_the_best_f1_of_the_id_set(data) -> None:
     assert given.settings.t_star == SETTINGS.t_star
     assert given.run["t_star_rule"] == "given"
     assert best.run["t_star_rule"] == "best F1 on the ID set"
+    assert best.settings.t_star >= best.run["min_confidence"]  # from there on boxes are known
     assert best.run["fit"]["confidence"] == SETTINGS.t_star
     again = given.recompute(t_star=best.settings.t_star)
     pd.testing.assert_frame_equal(again.table, best.table)
@@ -250,6 +251,34 @@ def test_a_run_that_breaks_off_keeps_its_fit(data, tmp_path, monkeypatch) -> Non
     assert f"the fit is kept: ObjectDetection(fitted={str(kept)!r}" in told.value.__notes__[0]
     again = predict(None, data, fitted=kept)
     pd.testing.assert_frame_equal(again.boxes, expected.boxes)
-    predict([MSP(), Mahalanobis()], data, output_dir=tmp_path / "out")
+    predict(None, data, fitted=kept, output_dir=tmp_path / "out")  # the fit that was kept becomes this run's own
     assert not kept.parent.exists()
-    assert (tmp_path / "out" / "fitted").is_dir()
+    assert set(load(tmp_path / "out" / "fitted")[0]) == {"msp", "mahalanobis"}
+    pd.testing.assert_frame_equal(ObjectResults.load(tmp_path / "out").boxes, expected.boxes)
+    predict([MSP()], data, output_dir=tmp_path / "out")
+    assert set(load(tmp_path / "out" / "fitted")[0]) == {"msp"}
+
+
+def test_a_folder_in_use_is_refused(data, tmp_path, monkeypatch) -> None:
+    out, told, score = tmp_path / "out", [], MSP._score
+
+    def score_meanwhile(self, outputs):
+        if not told:  # another run begins while this one goes on
+            with pytest.raises(InvalidArgumentError, match="another run is writing there; wait for its end") as refused:
+                predict([Energy()], data, output_dir=out)
+            told.append(refused)
+        return score(self, outputs)
+
+    monkeypatch.setattr(MSP, "_score", score_meanwhile)
+    assert predict([MSP()], data, output_dir=out).detectors == ("msp",)
+    assert told
+    assert ObjectResults.load(out).detectors == ("msp",)
+    assert not (out / ".lock").exists()
+    assert predict([Energy()], data, output_dir=out).detectors == ("energy",)
+
+
+def test_a_run_says_what_it_kept(data) -> None:
+    results = predict([MSP()], data)
+    least = results.run["min_confidence"]
+    with pytest.raises(InvalidArgumentError, match=f"the run kept no boxes below {least:g}"):
+        results.recompute(t_star=least / 2)

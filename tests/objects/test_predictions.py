@@ -138,6 +138,11 @@ def test_images_that_do_not_fit_are_refused(tmp_path: Path, near: Annotations) -
         ({"score": None}, "1 boxes lack something .*'score': None"),
         ({"bbox": [1, 2, 3]}, "boxes lack something"),
         ({"image_id": 1.5}, "boxes lack something"),
+        ({"score": True}, "1 boxes lack something .*'score': True"),
+        ({"score": 10**400}, "1 boxes lack something"),
+        ({"bbox": [0, 0, 10**400, 1]}, "1 boxes lack something"),
+        ({"bbox": [70, 1, 5, 5]}, r"1 boxes lie outside of their image \(first: box 1: \[70.0, .* of 64 x 48; pixels"),
+        ({"bbox": [-9, 1, 5, 5]}, r"1 boxes lie outside of their image"),
         ({"bbox": [5, 5, -1, 2]}, "1 boxes end before they begin .* JSON x, y, width and height"),
         ({"category_id": None}, "1 of 3 boxes have no category_id"),
         ({"category_id": [1]}, r"category_id \[1\]; text or an integer"),
@@ -162,7 +167,15 @@ def test_columns_that_do_not_fit_are_refused(tmp_path: Path, near: Annotations) 
     refused("column 'ymin' is missing in 1 of 3 rows", ymin=[1.0, None, 2.0])
     refused("column 'ymin' is string; numbers are needed", ymin=["1", "2", "3"])
     refused("lists in column 'logits' differ in their length", logits=[[1.0], [1.0, 2.0], [1.0]])
-    refused("column 'logits' is double; a list of numbers", logits=[1.0, 2.0, 3.0])
+    refused("column 'logits' is double; lists of numbers", logits=[1.0, 2.0, 3.0])
+    refused("column 'logits' is list<.*: string>; lists of numbers", logits=[["1", "2"]] * 3)
+    refused("column 'logits' lacks 2 lists or numbers", logits=[[1.0, None], None, [1.0, 2.0]])
+    refused("lists in column 'logits' are empty", logits=pa.array([[]] * 3, type=pa.list_(pa.float32())))
+    refused(r"1 boxes have logits that are not finite \(first: box 1\)", logits=[[1.0], [np.nan], [1.0]])
+    refused("2 boxes have features that are not finite", features=[[np.inf], [-np.inf], [1.0]])
+    refused(r"category_id \[17\]; text or an integer", category_id=[[17], [18], [17]])
+    refused("category_id 17.0; text or an integer", category_id=[17.0, 18.0, 17.0])
+    refused("1 of 3 boxes have no category_id", category_id=[17, None, 17])
     refused("1 boxes or confidences are not finite", confidence=[0.1, float("nan"), 0.2])
     refused("image_id is double; text or integers are needed", image_id=[1.0, 2.0, 3.0])
     with pytest.raises(UnknownNameError, match=r"unknown column of boxes\.parquet 'enrgy'; did you mean 'energy'"):
@@ -172,3 +185,12 @@ def test_columns_that_do_not_fit_are_refused(tmp_path: Path, near: Annotations) 
         read_predictions(tmp_path / "bad.parquet", near)
     with pytest.raises(DataError, match="a list of boxes is needed"):
         read_predictions(as_json(tmp_path, {}), near)
+
+
+def test_relative_boxes_are_refused(tmp_path: Path, near: Annotations) -> None:
+    shares = [entry | {"bbox": [value / 64 for value in entry["bbox"]]} for entry in results()]
+    with pytest.raises(DataError, match=r"3 boxes are relative to their image .* multiply them by width and height"):
+        read_predictions(as_json(tmp_path, shares), near, classes=CLASSES)
+    # One box of more than a pixel or two, and they are pixels; so they are where images are not known.
+    assert len(read_predictions(as_json(tmp_path, [*shares, results()[0]]), near).detections) == 4
+    assert len(read_predictions(as_json(tmp_path, shares), "near").detections) == 3

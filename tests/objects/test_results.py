@@ -272,6 +272,28 @@ def test_a_threshold_that_cannot_be_leaves_its_reason() -> None:
     assert found.recompute(tau_rule="quantile").value("r_u", dataset="near", detector="g") == 0
 
 
+def test_what_no_box_hits_needs_no_threshold() -> None:
+    split = Plain([Box(0, (0, 0, 4, 4), 0.5, -1.0)], [(0, (0, 0, 4, 4), 0), (0, (6, 6, 8, 8), 0)])
+    without, with_id = made(Plain(), split), made(Plain([Box(0, (0, 0, 4, 4), 0.5, 0.0)]), split)
+    for found in (without, with_id):
+        assert found.value("dismissed", dataset="near", detector="g") == 0.5
+    assert without.reason("r_u", dataset="near", detector="g") == "tau: there is no ID box"
+    assert list(without.side_by_side("near")) == list(with_id.side_by_side("near"))
+
+
+def test_without_unknown_objects_there_is_no_wilderness_impact() -> None:
+    inside = Plain([Box(0, (0, 0, 4, 4), 0.5, 0.0)], [(0, (0, 0, 4, 4), 0)])
+    found = made(inside, Plain([Box(0, (0, 0, 4, 4), 0.5, 0.0)]))
+    assert found.reason("wi", dataset="near", detector="g") == "no unknown object is annotated"
+
+
+def test_no_cut_below_what_the_run_kept() -> None:
+    found = replace(example(), run={**example().run, "min_confidence": 0.05})
+    assert found.recompute(t_star=0.05).settings.t_star == 0.05
+    with pytest.raises(InvalidArgumentError, match=r"t_star=0\.01, but the run kept no boxes below 0\.05"):
+        found.recompute(t_star=0.01)
+
+
 def test_crowds_are_unknown_objects_too() -> None:
     scene = Plain([Box(0, (0, 0, 4, 4), 0.5, -1.0)], [(0, (0, 0, 4, 4), 0), (0, (6, 6, 8, 8), 0)])
     entry = object_set(scene, "near")

@@ -23,7 +23,8 @@ class ImageBoxes:
         hidden: By layer, what it gives within each box, shape (boxes, channels, ...).
 
     Raises:
-        InvalidArgumentError: The fields differ in their number of boxes, or boxes have no four numbers.
+        InvalidArgumentError: The fields differ in their number of boxes, boxes have no four numbers, a confidence is
+            NaN or outside its range, or a class has no logit.
 
     Example:
         >>> import torch
@@ -49,6 +50,18 @@ class ImageBoxes:
                 continue
             raise InvalidArgumentError(
                 f"ImageBoxes: {name} has shape {tuple(value.shape)}, but there are {len(self.boxes)} boxes"
+            )
+        if self.predictions.dtype.is_floating_point:
+            raise InvalidArgumentError(f"ImageBoxes: predictions are {self.predictions.dtype}; integers are needed")
+        if not bool(((self.confidence >= 0) & (self.confidence <= 1)).all()):  # also what is NaN
+            raise InvalidArgumentError(
+                f"ImageBoxes: confidence holds {self.confidence.min():g}..{self.confidence.max():g}; numbers in [0, 1]"
+                " are needed"
+            )
+        if len(self) and not 0 <= int(self.predictions.min()) <= int(self.predictions.max()) < self.logits.shape[1]:
+            raise InvalidArgumentError(
+                f"ImageBoxes: predictions hold {int(self.predictions.min())}..{int(self.predictions.max())}; positions"
+                f" among the {self.logits.shape[1]} logits, from 0 on and without background, are needed"
             )
 
     def __len__(self) -> int:

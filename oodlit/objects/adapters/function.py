@@ -93,5 +93,5 @@ class FunctionReader:
                 self._class_layer.verify(boxes.features, boxes.logits)
             if missing := [layer for layer in layers if layer not in boxes.hidden]:
                 raise RequirementError(f"the function brings no hidden {missing[0]!r} along")
-        kept = (boxes.select(boxes.confidence >= min_confidence) for boxes in found)
+        kept = (boxes.select(~(boxes.confidence < min_confidence)) for boxes in found)
         return [replace(boxes, hidden={layer: boxes.hidden[layer] for layer in layers}) for boxes in kept]

@@ -65,7 +65,7 @@ class HuggingFaceReader:
         chances = logits.softmax(dim=-1) if own.shape[1] < logits.shape[1] else logits.sigmoid()
         confidence, classes = chances[:, : own.shape[1]].max(dim=1)
         order = confidence.argsort(descending=True, stable=True)
-        rows = order[confidence[order] >= min_confidence]
+        rows = order[~(confidence[order] < min_confidence)]  # NaN stays, and is refused
         boxes = box_convert(centres[rows], "cxcywh", "xyxy")
         size = inputs["pixel_values"].shape[-2:]
         return ImageBoxes(
