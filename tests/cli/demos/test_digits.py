@@ -98,5 +98,5 @@ def test_settings_of_unknown_detectors_are_refused() -> None:
 def test_train_free_detectors_need_no_training() -> None:
     chosen, left_out = every_detector(train_free=True)
     assert {"msp", "energy", "odin"} <= set(chosen)
-    assert left_out["mahalanobis"] == "must be fitted on training images; this demo has none"
+    assert left_out["mahalanobis"] == "must be fitted on training images; there are none"
     assert {*chosen, *left_out} == set(detectors())
