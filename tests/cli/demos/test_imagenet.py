@@ -55,7 +55,7 @@ def test_photos_are_recognised_and_noise_is_not(tmp_path: Path, capsys: pytest.C
     assert "one photo decides the threshold" in (tmp_path / "out" / "report.html").read_text(encoding="utf-8")
     text = capsys.readouterr().out
     assert "one photo decides the threshold" in text
-    assert text.count("must be fitted on training images; this demo has none") == 1
+    assert text.count("must be fitted on training images; there are none") == 1
 
 
 def test_missing_extra_is_said_before_torch_is_imported() -> None:
