@@ -85,14 +85,14 @@ def evaluate(
     ):
         if value is not None and value < least:
             raise UsageError(f"--{name} {value}: at least {least} is needed")
-    if (detectors is None) == (fitted is None):
-        both = ", not both; if the detectors stand in the file, add --detectors null"
-        raise UsageError("either detectors or --fitted is needed" + (both if fitted is not None else ""))
     if features is not None and (backbone is not None or data is not None or cache is not None):
         raise UsageError("--features takes the place of --backbone, --data and --cache; leave these out")
     lacking = [name for name, value in (("backbone", backbone), ("data", data)) if value is None]
     if features is None and lacking:
         raise UsageError(f"needed but not given: {', '.join(lacking)}")
+    if (detectors is None) == (fitted is None):
+        both = ", not both; if the detectors stand in the file, add --detectors null"
+        raise UsageError("either detectors or --fitted is needed" + (both if fitted is not None else ""))
     from oodlit.cli.console import console, say
     from oodlit.cli.guard import hold
     from oodlit.cli.run import check_limits, run_evaluation
