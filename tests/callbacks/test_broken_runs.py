@@ -62,6 +62,10 @@ def test_a_fit_of_one_precision_is_found_again(precision, tmp_path):
 # --- state ------------------------------------------------------------------------------------------------------------
 
 
+KEPT = {"unfinished", ".progress"}
+"""What is left in the folder of a broken run: what it had finished, and how far it had come."""
+
+
 def test_a_run_that_breaks_leaves_nothing_behind(tmp_path):
     module, data = make_module(), OODDataModule(make_streams(with_train=True))
     before = {part: dict(vars(part)) for part in (module, data)}
@@ -74,7 +78,7 @@ def test_a_run_that_breaks_leaves_nothing_behind(tmp_path):
         assert own.keys() >= {"transform"}
         assert all(own[name] is fields[name] for name in ("transform", "streams", "network") if name in fields)
     assert data.active_streams[0].role is Role.TRAIN
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["unfinished"]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == KEPT
     assert run([MSP()], module=module).results is not None
 
 
@@ -89,7 +93,7 @@ def test_interrupt_leaves_nothing_behind(tmp_path):
         make_trainer(detection, Interrupt()).predict(module, data, return_predictions=False)
     assert detection.plan is None
     assert module.predict_step({"image": torch.rand(1, 3, 8, 8)}, 0).images is None
-    assert [path.name for path in (tmp_path / "out").iterdir()] == ["unfinished"]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == KEPT
 
 
 class Fragile(Detector):
