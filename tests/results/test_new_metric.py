@@ -89,7 +89,7 @@ def test_it_is_listed_and_explained(results, capsys):
     names = [metric.name for metric, _ in glossary()]
     assert (names[0], *names[-2:]) == ("drift", "gap", "widest")
     results.run["notes"].append("gap of 'far': not computed, nobody knows why")
-    assert ("gap", "Mean ID score minus mean OOD score; lower is better.") in terms(results)
+    assert terms(results)["gap"] == "Mean ID score minus mean OOD score; lower is better."
 
 
 def test_exports_and_comparisons_know_which_direction_is_better(results):
