@@ -50,6 +50,8 @@ class StreamLoader:
 
     Example:
         >>> from oodlit.datamodules.sources import MemorySource
+        >>> from oodlit.datamodules.stream import Sample
+        >>> from oodlit.roles import Role
         >>> samples = [Sample(str(i), torch.zeros(3, 2, 2)) for i in range(5)]
         >>> loader = StreamLoader(Stream("mine", Role.OOD, MemorySource(samples)), batch_size=2)
         >>> len(loader), [batch["key"] for batch in loader]

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torchvision.transforms import Compose, Resize
 
-from oodlit.cli.demos.digits import SETTINGS, _trained_network
+from oodlit.cli.demos.digits import SETTINGS, trained_network
 from oodlit.cli.run import predict_and_print
 from oodlit.datamodules import DigitsBenchmark, OODDataModule
 from oodlit.datamodules.benchmarks.digits import digits_transform
@@ -46,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # Pictures of 8 x 8 pixels stay as they are; those of the fingerprint become small, which is quick.
     transform = Compose([Resize((8, 8)), *digits_transform().transforms])
     demo = DigitsBenchmark(root / "shards", per_test=4, transform=transform)
-    network = _trained_network(demo, seed=0, epochs=4, accelerator="cpu")
+    network = trained_network(demo, seed=0, epochs=4, accelerator="cpu")
     torch.save(network.state_dict(), root / "weights.pt")
     streams = [thinned(stream, 300) if stream.role is Role.SHIFT else stream for stream in demo.streams]
     chosen = every_detector(SETTINGS | {"mc_dropout": {"passes": 3}})[0]

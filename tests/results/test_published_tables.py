@@ -57,7 +57,8 @@ def test_every_printed_name_is_one_detector(table: PublishedTable) -> None:
 
 
 def test_every_file_has_a_table_and_is_small() -> None:
-    files = {file.name for file in FOLDER.glob("*.csv")} - {"timm_accuracy.csv"}
+    others = {"timm_accuracy.csv", "cood_rank_correlation.csv", "cood_settings.csv"}  # no tables of OOD detectors
+    files = {file.name for file in FOLDER.glob("*.csv")} - others
     assert files == {table.file for table in published_tables().values()}
     assert all((FOLDER / name).stat().st_size < 100_000 for name in files)
 

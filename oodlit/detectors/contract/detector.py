@@ -194,7 +194,7 @@ class Detector(nn.Module, ABC):
 
         Example:
             >>> from oodlit.detectors import MSP, Energy
-            >>> logarithms = torch.tensor([0.5, 0.25]).log()
+            >>> logarithms = torch.tensor([0.5, 0.25], dtype=torch.float64).log()
             >>> MSP().confidences(logarithms).tolist(), Energy().confidences(torch.tensor([7.5])).tolist()
             ([0.5, 0.25], [7.5])
         """
