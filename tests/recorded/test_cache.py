@@ -282,7 +282,7 @@ def test_what_float16_cannot_hold_is_refused(tmp_path):
         writer.add(rows)
 
 
-@pytest.mark.parametrize("processes", [2, 3])
+@pytest.mark.parametrize("processes", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_processes_record_and_read_together(recorded, tmp_path, processes):
     done = start([sys.executable, "-m", "tests.recorded.process_script", str(processes), str(tmp_path)], timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
