@@ -132,7 +132,7 @@ def examine(transform: Any, name: str) -> tuple[str, str, Tensor | None]:
 def _copied(transform: Any) -> Any:
     try:
         return copy.deepcopy(transform)
-    except Exception:  # objects fail with anything; what it changes of itself is left out all the same
+    except Exception:  # copying runs the user's code, which raises anything; the transform itself is tried then
         return transform
 
 

@@ -39,7 +39,7 @@ def recipe_of(transform: object) -> Any:
     try:
         recipe = _written(transform)
         return recipe if describe(made_from(recipe)) == describe(transform) else None
-    except Exception:  # classes fail in their own ways when they are made from their attributes
+    except Exception:  # constructors of others raise anything; without a recipe a gate asks for the transform
         return None
 
 

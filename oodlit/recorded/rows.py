@@ -1,5 +1,6 @@
 """Recorded outputs of a backbone as a source: the rows of one set, from memory or from disk."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
@@ -60,16 +61,16 @@ class RowSource(Protocol):
         """Rows start, ..., stop - 1."""
 
 
-class RowSamples:
+class RowSamples(ABC):
     """What every `RowSource` gives as a source of samples; the image of a sample is its features and logits."""
 
+    @abstractmethod
     def __len__(self) -> int:
         """Number of images."""
-        raise NotImplementedError
 
+    @abstractmethod
     def rows(self, start: int, stop: int) -> Rows:
         """Rows start, ..., stop - 1."""
-        raise NotImplementedError
 
     def read(self, start: int, stop: int) -> Iterator[Sample]:
         """Samples start, ..., stop - 1."""

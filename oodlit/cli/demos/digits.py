@@ -1,5 +1,6 @@
 """`oodlit demo`: which detector notices that 7, 8 and 9 are no digits from 0 to 6?"""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import torch
@@ -37,10 +38,23 @@ def run_digits(
     Raises:
         InvalidArgumentError: `out` holds something that no demo wrote.
     """
+    return train_and_score(DigitsBenchmark, out, seed=seed, epochs=epochs, accelerator=accelerator, console=console)
+
+
+def train_and_score(
+    benchmark: Callable[..., DigitsData],
+    out: Path,
+    *,
+    seed: int,
+    epochs: int,
+    accelerator: str,
+    console: Console | None,
+) -> Path:
+    """A demo of digits: write the shards of a benchmark, train, score with every detector; returns the page."""
     check_folder(out)
     with one_thread():
         with status("writing shards"):
-            data = DigitsBenchmark(out / "shards", seed=seed)
+            data = benchmark(out / "shards", seed=seed)
         network = trained_network(data, seed=seed, epochs=epochs, accelerator=accelerator)
         module = OODModule(network, head="head", transform=data.transform, name="digits network")
         detectors, left_out = every_detector(SETTINGS)

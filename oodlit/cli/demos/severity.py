@@ -4,14 +4,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from oodlit.cli.console import status
-from oodlit.cli.demos.digits import SETTINGS, trained_network
-from oodlit.cli.outcome import check_folder
-from oodlit.cli.quiet import one_thread
-from oodlit.cli.run import predict_and_print
+from oodlit.cli.demos.digits import train_and_score
 from oodlit.datamodules.benchmarks.digit_pool import DigitPoolBenchmark
-from oodlit.detectors.contract.every import every_detector
-from oodlit.module import OODModule
 
 
 def run_severity(
@@ -32,22 +26,4 @@ def run_severity(
     Raises:
         InvalidArgumentError: `out` holds something that no demo wrote.
     """
-    check_folder(out)
-    with one_thread():
-        with status("writing shards"):
-            data = DigitPoolBenchmark(out / "shards", seed=seed)
-        network = trained_network(data, seed=seed, epochs=epochs, accelerator=accelerator)
-        module = OODModule(network, head="head", transform=data.transform, name="digits network")
-        detectors, left_out = every_detector(SETTINGS)
-        page = predict_and_print(
-            module,
-            data,
-            detectors,
-            out=out,
-            trainer={"accelerator": accelerator, "devices": 1},
-            seed=seed,
-            record={"not_applicable": left_out},
-            console=console,
-        )
-    assert page is not None  # there is one process
-    return page
+    return train_and_score(DigitPoolBenchmark, out, seed=seed, epochs=epochs, accelerator=accelerator, console=console)
