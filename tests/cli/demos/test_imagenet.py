@@ -61,9 +61,9 @@ def test_photos_are_recognised_and_noise_is_not(tmp_path: Path, capsys: pytest.C
 def test_missing_extra_is_said_before_torch_is_imported() -> None:
     code = (
         "import importlib.metadata, sys\n"
+        "from oodlit.cli.main import main\n"  # before: its own imports ask for packages, too
         "def absent(name): raise importlib.metadata.PackageNotFoundError(name)\n"
         "importlib.metadata.distribution = absent\n"
-        "from oodlit.cli.main import main\n"
         "assert main(['demo', 'imagenet']) == 1\n"
         "print('torch' in sys.modules)\n"
     )
