@@ -5,7 +5,9 @@ import inspect
 import os
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 from oodlit._version import __version__
 from oodlit.cli.command import arguments_of, print_help
@@ -46,7 +48,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     words: tuple[str, ...] = ()
     try:
         words = _words(arguments)
-        return _run(words, arguments[len(words) :])
+        with _warnings_in_one_line(words, debug=debug):
+            return _run(words, arguments[len(words) :])
     except (SystemExit, KeyboardInterrupt):  # Lightning turns an interrupt into an exit
         sys.stderr.write(f"{_prog(words)}: interrupted\n")
         return INTERRUPTED
@@ -106,6 +109,22 @@ def _overview(words: tuple[str, ...], rest: Sequence[str]) -> int:
     console.print(table, highlight=False)
     console.print(f"\n'{_prog(words)} COMMAND --help' explains one.", highlight=False)
     return 0 if asked else USAGE
+
+
+@contextmanager
+def _warnings_in_one_line(words: tuple[str, ...], *, debug: bool) -> Iterator[None]:
+    """Show warnings as errors are shown; with `--debug` as Python shows them, with the place in the code."""
+    before = warnings.formatwarning
+
+    def one_line(message: Warning | str, *_: object) -> str:
+        return f"{_prog(words)}: warning: {' '.join(str(message).split())}\n"
+
+    if not debug:
+        warnings.formatwarning = one_line
+    try:
+        yield
+    finally:
+        warnings.formatwarning = before
 
 
 def _report(error: Exception, words: tuple[str, ...], *, debug: bool) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from oodlit.cli.main import main
+from oodlit.cli.main import COMMANDS, main
 from oodlit.errors import InvalidArgumentError
 
 MODULE = """
@@ -250,3 +250,20 @@ def test_b14_what_is_no_subclass_of_what_is_asked_for_is_never_called(
     assert main(["evaluate", "--config", "run.yaml", "--out", str(tmp_path / "out"), option]) == 2
     assert path in capsys.readouterr().err
     assert not (tmp_path / "SEEN").exists()
+
+
+def test_warnings_are_one_line_like_errors(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = (
+        "import sys, warnings\n"
+        "def command() -> None:\n"
+        "    sys.stderr.write(warnings.formatwarning('no\\n colours', UserWarning, 'place.py', 7))\n"
+    )
+    (tmp_path / "command_that_warns.py").write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(COMMANDS, "warn", "command_that_warns:command")
+    assert main(["warn"]) == 0
+    assert capsys.readouterr().err == "oodlit warn: warning: no colours\n"
+    assert main(["warn", "--debug"]) == 0
+    assert "place.py:7: UserWarning: no\n colours" in capsys.readouterr().err
