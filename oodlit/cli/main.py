@@ -116,7 +116,7 @@ def _warnings_in_one_line(words: tuple[str, ...], *, debug: bool) -> Iterator[No
     """Show warnings as errors are shown; with `--debug` as Python shows them, with the place in the code."""
     before = warnings.formatwarning
 
-    def one_line(message: Warning | str, *_: object) -> str:
+    def one_line(message: Warning | str, *_: object, **__: object) -> str:
         return f"{_prog(words)}: warning: {' '.join(str(message).split())}\n"
 
     if not debug:
