@@ -4,16 +4,19 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
 from oodlit.errors import InvalidArgumentError, UnknownNameError
-from oodlit.metrics.settings import Settings
+from oodlit.metrics import acceptance_threshold
+from oodlit.results.evaluation.scored_sets import ScoredSets
 from oodlit.results.glossary import MEAN, POOLED, entry_of
 from oodlit.results.info import id_dataset
 from oodlit.results.names import MODEL
 from oodlit.results.published.protocol import weights
 from oodlit.results.published.table import PublishedTable
 from oodlit.results.run_results import RunResults
+from oodlit.roles import Role
 
 COLUMNS = (
     "detector", "dataset", "ood_class", "metric", "ours", "ci_low", "ci_high", "published", "difference", "model",
@@ -66,7 +69,6 @@ def against(
     results: RunResults,
     table: PublishedTable,
     *,
-    by_its_threshold: RunResults | None = None,
     model: str | None = None,
     classes: bool = False,
 ) -> pd.DataFrame:
@@ -75,7 +77,6 @@ def against(
     Args:
         results: The run.
         table: The published figures.
-        by_its_threshold: The same run with the threshold rule of the table, for its FPR; None = it is that of the run.
         model: The printed model that the network is; None = found by weights and transform.
         classes: Figures of OOD classes and unit tests too.
 
@@ -91,7 +92,7 @@ def against(
     for figure in figures:
         place = (figure.detector, figure.dataset, figure.ood_class, figure.metric)
         published.setdefault(place, {})[figure.model] = figure.value
-    run = _Run(results, by_its_threshold or results, table)
+    run = _Run(results, table)
     owners = {"": [MODEL]}
     for name in results.detectors:
         for form in table.printed_as(_kind(results, name)):
@@ -162,11 +163,13 @@ def _better(metric: str) -> str:
 class _Run:
     """A run as a published table would have it."""
 
-    def __init__(self, results: RunResults, by_its_threshold: RunResults, table: PublishedTable) -> None:
+    def __init__(self, results: RunResults, table: PublishedTable) -> None:
         self.results, self.table, self.protocol = results, table, table.protocol
         self.sets = {info.name: info for info in results.datasets}
         self.inside = id_dataset(results.datasets).name
-        self._own, self._by_its_threshold = _lookup(results), _lookup(by_its_threshold)
+        self._values = _lookup(results)
+        if self.protocol.threshold not in ("", results.settings.rule):
+            self._values |= _fpr(results, self.protocol.threshold)
         rows = results.table[(results.table["ood_class"] != "") & (results.table["detector"] != MODEL)]
         self._classes: dict[str, dict[str, int]] = {name: {} for name in self.sets}
         for dataset, ood_class, n in zip(rows["dataset"], rows["ood_class"], rows["n_ood"], strict=True):
@@ -198,22 +201,23 @@ class _Run:
         if metric == "accuracy" and dataset in (masked := self.results.run.get("masked_accuracy") or {}):
             right, total = masked[dataset]
             return right / total if total else math.nan, math.nan, math.nan
-        lookup = self._by_its_threshold if "fpr" in metric else self._own
-        plain = lookup.get((detector, dataset, ood_class, metric))
-        return plain or lookup.get((detector, dataset, ood_class, f"{POOLED}{metric}"))
+        plain = self._values.get((detector, dataset, ood_class, metric))
+        return plain or self._values.get((detector, dataset, ood_class, f"{POOLED}{metric}"))
 
     def mismatch(self, dataset: str, ood_class: str, metric: str) -> str:
         """In what the rule of the table and that of the run differ; "" = in nothing that is known."""
         names = self.protocol.sets_of(dataset)
         if not names:
             return f"the sets behind {dataset!r} are others, or not known"
+        if not self.protocol.mean or metric in self.protocol.unclear:
+            return f"how {metric} is formed there, of every class or of all images, is not known"
         reason = self._other_sets(names) or self._other_share(metric)
         return reason or self._other_images(names, metric) or self._other_classes(names, ood_class)
 
     def _other_sets(self, names: Sequence[str]) -> str:
         if missing := [name for name in names if name not in self.sets]:
             return f"the mean is over {', '.join(names)} there; {', '.join(missing)} is not in this run"
-        return "" if self.protocol.mean else "whether classes are pooled there is not known"
+        return ""
 
     def _other_share(self, metric: str) -> str:
         settings, share = self.results.settings, metric.removeprefix(MEAN)
@@ -247,7 +251,8 @@ class _Run:
 
     def rule(self, metric: str) -> str:
         """How the published figure was formed, in short."""
-        words = [_WORDS.get(self.protocol.mean, "mean not known")]
+        mean = "" if metric in self.protocol.unclear else self.protocol.mean
+        words = [_WORDS.get(mean, "mean over classes or not: not known")]
         if "fpr" in metric and self.protocol.threshold:
             words.insert(0, f"threshold {self.protocol.threshold}")
         return ", ".join(words) if metric != "accuracy" else "top-1"
@@ -260,6 +265,25 @@ def _lookup(results: RunResults) -> dict[tuple[str, str, str, str], tuple[float,
     return dict(zip(keys, values, strict=True))
 
 
-def needs_other_threshold(settings: Settings, table: PublishedTable) -> bool:
-    """Whether the table's FPR were found with another threshold rule than those of a run."""
-    return table.protocol.threshold not in ("", settings.rule)
+def _fpr(results: RunResults, rule: str) -> dict[tuple[str, str, str, str], tuple[float, float, float]]:
+    """FPR of every OOD set and unit test with another threshold rule than that of the run; without intervals."""
+    settings = results.settings
+    sets = ScoredSets(results.scores, results.datasets, settings)
+    found: dict[tuple[str, str, str, str], tuple[float, float, float]] = {}
+    for detector in results.detectors if len(sets.id) else ():
+        threshold = acceptance_threshold(sets.values(detector, sets.id), tpr=settings.tpr, rule=rule)
+        for scored in (*sets.of(Role.OOD), *sets.of(Role.UNIT_TEST)):
+            accepted = (sets.values(detector, scored).double() >= threshold).numpy()
+            classes = {name: _share(accepted[members]) for name, members in scored.members.items()}
+            together = np.concatenate([accepted[members] for members in scored.members.values()] or [accepted])
+            values = {("", settings.fpr_name if not classes else POOLED + settings.fpr_name): _share(together)}
+            if classes:
+                values["", MEAN + settings.fpr_name] = float(np.mean([*classes.values()]))
+            values |= {(name, settings.fpr_name): value for name, value in classes.items()}
+            for (ood_class, metric), value in values.items():
+                found[detector, scored.info.name, ood_class, metric] = (value, math.nan, math.nan)
+    return found
+
+
+def _share(accepted: np.ndarray) -> float:
+    return float(accepted.mean()) if len(accepted) else math.nan

@@ -15,7 +15,7 @@ from oodlit.atomic import write_bytes
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.metrics.settings import Settings
 from oodlit.results import export, pools, storage, unfinished, views
-from oodlit.results.against import against, needs_other_threshold
+from oodlit.results.against import against
 from oodlit.results.comparison import compare
 from oodlit.results.evaluation.evaluate import evaluate
 from oodlit.results.findings import find
@@ -292,8 +292,8 @@ class Results(RunResults):
         A difference is given where the network is one of the table's models and both values were formed by one rule:
         the TPR, the mean over classes or over images, the sets, their classes and numbers of images. Elsewhere it is
         NaN, with the reason. Where the network is none of the models, the value still has its place among theirs.
-        Thresholds are found by the rule of the table, from the scores of this run, if its own is another one; such an
-        FPR has no interval for a mean.
+        If the table's rule of the threshold is another one than that of this run, the FPR is found by it from the
+        scores, without an interval.
 
         Args:
             table: Its name; `oodlit list published` shows all.
@@ -310,13 +310,7 @@ class Results(RunResults):
         Raises:
             UnknownNameError: There is no such table, or it has no such model.
         """
-        known = published_table(table)
-        other = (
-            self.recompute(rule=known.protocol.threshold, bootstrap=0)
-            if needs_other_threshold(self.settings, known)
-            else None
-        )
-        return against(self, known, by_its_threshold=other, model=model, classes=classes)
+        return against(self, published_table(table), model=model, classes=classes)
 
     def pooled(self, datasets: Sequence[str], *, name: str = "pooled") -> "Results":
         """Several OOD sets as one set without classes, each shared image counted once.

@@ -14,12 +14,14 @@ class Protocol:
         threshold: Rule of the threshold, "interpolated" or "attained", where one comes in; "" = none, or not known.
         sets: Printed data set -> sets as named here, over whose values the figure is the mean; () = not known. A data
             set that is not named stands for itself.
+        unclear: Metrics of which it is not known how they were formed, whatever `mean` says.
         images: Number of images by set, as far as it is known.
     """
 
     mean: Literal["classes", "images", ""]
     threshold: Literal["interpolated", "attained", ""] = ""
     sets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unclear: tuple[str, ...] = ()
     images: Mapping[str, int] = field(default_factory=dict)
 
     def sets_of(self, dataset: str) -> tuple[str, ...]:
