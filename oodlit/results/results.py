@@ -15,6 +15,7 @@ from oodlit.atomic import write_bytes
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.metrics.settings import Settings
 from oodlit.results import export, pools, storage, unfinished, views
+from oodlit.results.best import group_of_best
 from oodlit.results.comparison import compare
 from oodlit.results.evaluation.evaluate import evaluate
 from oodlit.results.findings import find
@@ -283,6 +284,12 @@ class Results(RunResults):
     def compare(self, detector: str, *others: str, **options: Any) -> pd.DataFrame:
         """Paired comparison over OOD classes; see `oodlit.results.compare`."""
         return compare(self, detector, *others, **options)
+
+    def group_of_best(
+        self, datasets: str | Sequence[str], metric: str | None = None, *, confidence: float | None = None
+    ) -> pd.DataFrame:
+        """The detectors that cannot be told apart from the best one; see `oodlit.results.group_of_best`."""
+        return group_of_best(self, datasets, metric, confidence=confidence)
 
     def pooled(self, datasets: Sequence[str], *, name: str = "pooled") -> "Results":
         """Several OOD sets as one set without classes, each shared image counted once.

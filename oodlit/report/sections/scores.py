@@ -7,7 +7,6 @@ from oodlit.report.section import Section, Shown
 from oodlit.report.svg import score_histogram
 from oodlit.results import DatasetInfo, Results
 from oodlit.results.plots.score_histograms import histogram
-from oodlit.results.plots.select import evaluated_images
 from oodlit.roles import Role
 
 _MAX_OUTLINES = 5
@@ -29,7 +28,7 @@ def sections(shown: Shown) -> Iterator[Section]:
 
 
 def _histograms(results: Results, detectors: Sequence[str], datasets: Sequence[DatasetInfo]) -> list[dict[str, Any]]:
-    images = {info.name: evaluated_images(results, info) for info in datasets}
+    images = {info.name: results.images(info.name) for info in datasets}
     charts = [
         histogram(name, {key: rows[name].to_numpy() for key, rows in images.items()}, results.threshold(name))
         for name in detectors
