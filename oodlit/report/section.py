@@ -1,13 +1,18 @@
 """A section of the page: one file in `sections`, one template of the same name in `html`, one line in `SECTIONS`."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import pandas as pd
+
+from oodlit.errors import InvalidArgumentError
 from oodlit.report.headline import Column, Lookup, headline_columns, ranked_detectors, share_text
 from oodlit.report.thumbnails import ThumbnailStyles
 from oodlit.results import DatasetInfo, Results
+from oodlit.results.glossary import MEAN
 from oodlit.results.info import id_dataset
 from oodlit.roles import Role
 
@@ -63,6 +68,21 @@ class Shown:
     def inside(self) -> DatasetInfo:
         """The ID set."""
         return id_dataset(self.results.datasets)
+
+    def group(self, metric: str, *datasets: str) -> pd.DataFrame | None:
+        """The detectors that cannot be told apart from the best; None where the metric is not compared over images."""
+        if metric.removeprefix(MEAN) not in (self.results.settings.fpr_name, "auroc", "id_auroc"):
+            return None
+        try:
+            return self.results.group_of_best(datasets, metric)
+        except InvalidArgumentError:  # a pool, or no image of one kind: the table says so
+            return None
+
+    @cached_property
+    def costs(self) -> dict[str, float]:
+        """Milliseconds an image by detector, without the pass of the network that all share; NaN = not measured."""
+        recorded = self.results.run.get("ms_per_image") or {}
+        return {name: float(recorded.get(name, math.nan)) for name in self.detectors}
 
     def sets(self, *roles: Role) -> list[DatasetInfo]:
         """Its data sets of these roles, in their order."""

@@ -36,7 +36,8 @@ def group_of_best(
 
     Returns:
         One row per detector, the best first: `detector, value, difference, p_value, p_corrected, in_group`. The
-        difference is to the best; equal values keep the order of the results. A detector without a value comes last, with NaN.
+        difference is to the best; equal values keep the order of the results. A detector without a value comes last,
+        with NaN.
 
     Raises:
         UnknownNameError: There is no such data set, or the metric is no such one.
@@ -97,12 +98,13 @@ def _parts(results: RunResults, infos: Sequence[DatasetInfo], metric: str) -> Im
         raise InvalidArgumentError(
             f"group_of_best: {metric} of {', '.join(empty) or infos[0].name} rests on no images of one kind"
         )
-    weights, classes = [], []
+    weights: list[np.ndarray] = []
+    classes: list[np.ndarray] = []
     for info, rows in zip(infos, frames, strict=True):
         groups = rows["group"].to_numpy() if info.class_names and metric != _ID_AUROC else np.zeros(len(rows), int)
         found, own, sizes = np.unique(groups, return_inverse=True, return_counts=True)
         weights.append(1 / (len(frames) * len(found) * sizes[own]))
-        classes.append(own + sum(int(earlier.max()) + 1 for earlier in classes))
+        classes.append(own + (int(classes[-1].max()) + 1 if classes else 0))
     id_scores = inside[names].to_numpy().T
     ood_scores = np.concatenate([rows[names].to_numpy() for rows in frames]).T
     places = np.concatenate(weights), np.concatenate(classes)
