@@ -24,6 +24,7 @@ class Cell:
     interval: str = ""
     title: str = ""
     best: bool = False
+    in_group: bool = False
     kind: str = "none"
     first: bool = False
 
@@ -121,8 +122,7 @@ def _headline_cell(column: Column, row: Any) -> Cell:
     interval = interval_text(row)
     title = " ".join(filter(None, (f"{row.value:.6f}", interval and f"{interval} %", f"n = {counts_text(row)}")))
     if not column.lower_is_better:
-        shown = interval if column.metric == "id_auroc" else ""  # rests on the few images that are classified wrongly
-        return Cell(f"{100 * row.value:.1f}", row.value, interval=shown, title=title)
+        return Cell(f"{100 * row.value:.1f}", row.value, interval=interval, title=title)
     return Cell(percent_text(row.value), row.value, round(100 * row.value, 1), interval, title)
 
 

@@ -9,10 +9,10 @@ from markupsafe import Markup
 
 from oodlit.atomic import write_bytes
 from oodlit.errors import InvalidArgumentError
-from oodlit.report.pools import correlation_views
+from oodlit.report.sections import OF_ALL_RUNS
 from oodlit.report.templates import TEMPLATES
-from oodlit.report.thumbnails import keys_to_show, load_thumbnails
-from oodlit.report.view import ThumbnailStyles, view
+from oodlit.report.thumbnails import ThumbnailStyles, keys_to_show, load_thumbnails
+from oodlit.report.view import view
 from oodlit.results import Results
 
 
@@ -42,8 +42,11 @@ def render(results: Mapping[str, Results], *, folders: Mapping[str, Path] | None
         if models[run["title"]] > 1:  # several networks of one name
             run["title"] += f" ({title})"
     title = f"{runs[0]['title']} - oodlit report"
-    return TEMPLATES.get_template("template.html").render(
-        title=title, runs=runs, correlations=correlation_views(results), thumbnails_css=Markup("\n".join(css))
+    return TEMPLATES.get_template("page.html").render(
+        title=title,
+        runs=runs,
+        of_all=[section for sections in OF_ALL_RUNS for section in sections(results)],
+        thumbnails_css=Markup("\n".join(css)),
     )
 
 

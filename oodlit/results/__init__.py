@@ -9,6 +9,7 @@ from oodlit import _lazy
 
 if TYPE_CHECKING:
     from oodlit.metrics.settings import Settings as Settings
+    from oodlit.results.best import group_of_best as group_of_best
     from oodlit.results.comparison import compare as compare
     from oodlit.results.correlation import level_correlation as level_correlation
     from oodlit.results.correlation import rank_correlation as rank_correlation

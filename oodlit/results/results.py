@@ -16,6 +16,7 @@ from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.metrics.settings import Settings
 from oodlit.results import export, pools, storage, unfinished, views
 from oodlit.results.against import against
+from oodlit.results.best import group_of_best
 from oodlit.results.comparison import compare
 from oodlit.results.evaluation.evaluate import evaluate
 from oodlit.results.findings import find
@@ -311,6 +312,12 @@ class Results(RunResults):
             UnknownNameError: There is no such table, or it has no such model.
         """
         return against(self, published_table(table), model=model, classes=classes)
+
+    def group_of_best(
+        self, datasets: str | Sequence[str], metric: str | None = None, *, confidence: float | None = None
+    ) -> pd.DataFrame:
+        """The detectors that cannot be told apart from the best one; see `oodlit.results.group_of_best`."""
+        return group_of_best(self, datasets, metric, confidence=confidence)
 
     def pooled(self, datasets: Sequence[str], *, name: str = "pooled") -> "Results":
         """Several OOD sets as one set without classes, each shared image counted once.
