@@ -3,11 +3,23 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from oodlit.report.section import Section, Shown
-from oodlit.report.sections import accepted, classes, correlation, headline, measured, pools, scores, unit_tests, words
+from oodlit.report.sections import (
+    accepted,
+    classes,
+    correlation,
+    headline,
+    measured,
+    pools,
+    roc,
+    scores,
+    unit_tests,
+    words,
+)
 from oodlit.results import Results
 
 SECTIONS: tuple[Callable[[Shown], Iterable[Section]], ...] = (
     headline.sections,
+    roc.sections,
     classes.sections,
     pools.sections,
     scores.sections,
