@@ -46,8 +46,8 @@ def score_histogram(chart: Histogram) -> Markup:
 def roc_curves(chart: Curves, colours: Mapping[int, int]) -> Markup:
     """ROC curves with dots: some in the page's colours, the others thin and grey, all to be chosen by name.
 
-    The plane of the figure has 840 by 380 units, with square roots of the FPR; points that lie within a third of a unit
-    of the line through their neighbours are left out.
+    The plane of the figure has 840 by 380 units, with square roots of FPR and 1 - TPR; points that lie within a third
+    of a unit of the line through their neighbours are left out.
 
     Args:
         chart: Shares of OOD images accepted (x) and ID images accepted (y).
@@ -67,7 +67,7 @@ def roc_curves(chart: Curves, colours: Mapping[int, int]) -> Markup:
 
 
 def _on_plane(fpr: np.ndarray, tpr: np.ndarray) -> np.ndarray:
-    return np.stack([46 + 840 * np.sqrt(fpr), 388 - 380 * tpr], axis=1)
+    return np.stack([46 + 840 * np.sqrt(fpr), 8 + 380 * np.sqrt(1 - tpr)], axis=1)
 
 
 def simplified(points: np.ndarray, tolerance: float) -> list[int]:

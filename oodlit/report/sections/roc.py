@@ -29,10 +29,9 @@ def sections(shown: Shown) -> Iterator[Section]:
 
 def _curves(shown: Shown, info: DatasetInfo) -> dict[str, Any]:
     chart = roc.describe(shown.results, info.name, detectors=shown.detectors)
-    first: dict[tuple[tuple[float, ...], ...], int] = {}
-    for place, line in enumerate(chart.lines):  # curves that coincide are drawn once in colour
-        first.setdefault((line.x, line.y), place)
-    colours = dict(zip(sorted(first.values()), range(COLOURED), strict=False))
+    again = _again(shown)
+    places = [place for place, line in enumerate(chart.lines) if line.label not in again]
+    colours = dict(zip(places, range(COLOURED), strict=False))
     shares = sorted({*SHARES, float(shown.results.settings.tpr)})
     return {
         "svg": roc_curves(chart, colours),
@@ -51,6 +50,14 @@ def _curves(shown: Shown, info: DatasetInfo) -> dict[str, Any]:
         if info.class_names
         else "OOD images",
     }
+
+
+def _again(shown: Shown) -> set[str]:
+    """Detectors whose curve is that of a better place in the order: they are not drawn in colour at first."""
+    groups: dict[str, set[str]] = {}
+    for pair in shown.same:
+        groups.setdefault(pair.detector, {pair.detector}).add(pair.other)
+    return {name for group in groups.values() for name in sorted(group, key=shown.detectors.index)[1:]}
 
 
 def _costs(shown: Shown, info: DatasetInfo, detector: str, shares: list[float]) -> list[Cell]:
