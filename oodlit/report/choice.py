@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from oodlit.report.headline import percent_text
 from oodlit.report.record import own_kind
 from oodlit.report.section import Shown
-from oodlit.results.same_order import SameOrder, same_order
+from oodlit.results.same_order import SameOrder
 from oodlit.roles import Role
 
 MANY = 8
@@ -53,7 +53,7 @@ def _quickest(shown: Shown, names: set[str]) -> str:
 def coinciding(shown: Shown) -> list[str]:
     """One line for each set of detectors that order all images alike, with the reason where it is known."""
     groups: dict[str, list[SameOrder]] = {}
-    for pair in same_order(shown.results):
+    for pair in shown.same:
         groups.setdefault(pair.detector, []).append(pair)
     lines = []
     for first, pairs in groups.items():

@@ -14,6 +14,7 @@ from oodlit.report.thumbnails import ThumbnailStyles
 from oodlit.results import DatasetInfo, Results
 from oodlit.results.glossary import MEAN
 from oodlit.results.info import id_dataset
+from oodlit.results.same_order import SameOrder, same_order
 from oodlit.roles import Role
 
 
@@ -77,6 +78,11 @@ class Shown:
             return self.results.group_of_best(datasets, metric)
         except InvalidArgumentError:  # a pool, or no image of one kind: the table says so
             return None
+
+    @cached_property
+    def same(self) -> list[SameOrder]:
+        """Detectors that coincide with another one."""
+        return same_order(self.results)
 
     @cached_property
     def costs(self) -> dict[str, float]:

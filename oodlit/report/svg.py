@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 from markupsafe import Markup
 
 from oodlit.report.headline import fpr_text
@@ -40,6 +41,62 @@ def score_histogram(chart: Histogram) -> Markup:
     """
     top = max((max(shares) for shares in chart.shares if shares), default=0.0) or 1.0
     return _drawn("histogram.svg", chart=chart, pairs=list(zip(chart.datasets, chart.shares, strict=True)), top=top)
+
+
+def roc_curves(chart: Curves, colours: Mapping[int, int]) -> Markup:
+    """ROC curves with dots: some in the page's colours, the others thin and grey, all to be chosen by name.
+
+    The plane of the figure has 840 by 380 units, with square roots of FPR and 1 - TPR; points that lie within a third
+    of a unit of the line through their neighbours are left out.
+
+    Args:
+        chart: Shares of OOD images accepted (x) and ID images accepted (y).
+        colours: Number of the colour, 0 to 5, by place of a line.
+
+    Returns:
+        An `<svg>` element; names are escaped.
+    """
+    lines: list[dict[str, Any]] = []
+    for place, line in enumerate(chart.lines):
+        drawn = _on_plane(np.array(line.x), np.array(line.y))
+        points = [f"{x:.1f} {y:.1f}" for x, y in drawn[simplified(drawn, 1 / 3)]]
+        dots = [(f"{x:.1f}", f"{y:.1f}") for x, y in _on_plane(*np.array(line.dots).reshape(-1, 2).T)]
+        lines.append({"label": line.label, "points": points, "dots": dots, "colour": colours.get(place, -1)})
+    lines.sort(key=lambda line: line["colour"] >= 0)  # those in colour on top
+    return _drawn("roc.svg", chart=chart, lines=lines)
+
+
+def _on_plane(fpr: np.ndarray, tpr: np.ndarray) -> np.ndarray:
+    return np.stack([46 + 840 * np.sqrt(fpr), 8 + 380 * np.sqrt(1 - tpr)], axis=1)
+
+
+def simplified(points: np.ndarray, tolerance: float) -> list[int]:
+    """Which points of a line to keep, so that it moves by no more than a tolerance.
+
+    Args:
+        points: Places of the points, shape (n, 2).
+        tolerance: Largest distance of a point that is left out from the line that is left.
+
+    Example:
+        >>> simplified(np.array([[0.0, 0.0], [1.0, 0.01], [2.0, 0.0], [2.0, 5.0]]), 0.1)
+        [0, 2, 3]
+
+    References:
+        Douglas, Peucker: Algorithms for the Reduction of the Number of Points. Cartographica 1973.
+    """
+    kept, parts = {0, len(points) - 1}, [(0, len(points) - 1)]
+    while parts:
+        start, end = parts.pop()
+        if end - start < 2:
+            continue
+        along, inner = points[end] - points[start], points[start + 1 : end] - points[start]
+        place = np.clip(inner @ along / max(float(along @ along), 1e-12), 0, 1)
+        distances = np.hypot(*(inner - place[:, None] * along).T)
+        farthest = int(distances.argmax())
+        if distances[farthest] > tolerance:
+            kept.add(start + 1 + farthest)
+            parts += [(start, start + 1 + farthest), (start + 1 + farthest, end)]
+    return sorted(kept)
 
 
 def _drawn(template: str, **content: Any) -> Markup:

@@ -11,6 +11,7 @@ from oodlit.report.sections import (
     measured,
     pools,
     published,
+    roc,
     scores,
     unit_tests,
     words,
@@ -20,6 +21,7 @@ from oodlit.results import Results
 SECTIONS: tuple[Callable[[Shown], Iterable[Section]], ...] = (
     headline.sections,
     published.sections,
+    roc.sections,
     classes.sections,
     pools.sections,
     scores.sections,

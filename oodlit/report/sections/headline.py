@@ -31,12 +31,12 @@ def _mark(shown: Shown, column: Column) -> None:
         for cell in column.cells:
             cell.in_group = cell.best
         return
-    best = table["detector"].iloc[0]
+    best, tells = table["detector"].iloc[0], not table["in_group"].all()
     for name, difference, p_value, in_group in zip(
         table["detector"], table["difference"].tolist(), table["p_corrected"].tolist(), table["in_group"], strict=True
     ):
         cell = column.cells[shown.results.detectors.index(name)]
-        cell.in_group = bool(in_group) and len(table) > 1
+        cell.in_group = bool(in_group) and tells
         if not cell.best and not math.isnan(cell.sort):
             cell.title += f"; {100 * difference:+.2f} points to {best}, corrected p = {p_value:.2g}"
 

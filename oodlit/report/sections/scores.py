@@ -6,6 +6,7 @@ from typing import Any
 from oodlit.report.section import Section, Shown
 from oodlit.report.svg import score_histogram
 from oodlit.results import DatasetInfo, Results
+from oodlit.results.plots.charts import Histogram
 from oodlit.results.plots.score_histograms import histogram
 from oodlit.roles import Role
 
@@ -18,8 +19,10 @@ def sections(shown: Shown) -> Iterator[Section]:
     others = shown.sets(Role.OOD, Role.POOL)
     datasets = [shown.inside, *others[:_MAX_OUTLINES]]
     if shown.detectors:
+        charts = _charts(shown.results, shown.detectors, datasets)
         content = {
-            "histograms": _histograms(shown.results, shown.detectors, datasets),
+            "histograms": [_figure(chart) for chart in charts],
+            "kinds": {chart.labels[1] for chart in charts},
             "num_outlines": _MAX_OUTLINES,
             "num_ood_sets": len(others),
             "legend": [{"name": info.name, "colour": f"--s{index}"} for index, info in enumerate(datasets)],
@@ -27,13 +30,13 @@ def sections(shown: Shown) -> Iterator[Section]:
         yield Section("scores", "Scores", "scores", "scores.html", content)
 
 
-def _histograms(results: Results, detectors: Sequence[str], datasets: Sequence[DatasetInfo]) -> list[dict[str, Any]]:
+def _charts(results: Results, detectors: Sequence[str], datasets: Sequence[DatasetInfo]) -> list[Histogram]:
     images = {info.name: results.images(info.name) for info in datasets}
-    charts = [
+    return [
         histogram(name, {key: rows[name].to_numpy() for key, rows in images.items()}, results.threshold(name))
         for name in detectors
     ]
-    return [
-        {"detector": chart.detector, "detail": f"threshold {chart.threshold:.5g}", "svg": score_histogram(chart)}
-        for chart in charts
-    ]
+
+
+def _figure(chart: Histogram) -> dict[str, Any]:
+    return {"detector": chart.detector, "detail": f"threshold {chart.threshold:.5g}", "svg": score_histogram(chart)}
