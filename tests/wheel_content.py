@@ -15,6 +15,7 @@ NEEDED = (
     "oodlit/report/html/bars.svg",
     "oodlit/report/html/histogram.svg",
     "oodlit/report/html/page.html",
+    "oodlit/report/html/scatter.svg",
     "oodlit/results/published/COOD_LICENSE.txt",
     "oodlit/results/published/adascale.csv",
     "oodlit/results/published/cood_curves.csv.gz",

@@ -1,7 +1,7 @@
 """Charts as inline SVG of the HTML page: they take the page's colours, light or dark, and stay sharp."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -97,6 +97,46 @@ def simplified(points: np.ndarray, tolerance: float) -> list[int]:
             kept.add(start + 1 + farthest)
             parts += [(start, start + 1 + farthest), (start + 1 + farthest, end)]
     return sorted(kept)
+
+
+def scatter(points: Mapping[str, tuple[float, float]], named: Collection[str], *, x_label: str, y_label: str) -> Markup:
+    """Points in 0..1, on axes that hold them with room around.
+
+    Args:
+        points: x and y by name.
+        named: Points whose names are written beside them; others say them under the pointer.
+        x_label: Of the axis below.
+        y_label: Of the values upwards.
+
+    Returns:
+        An `<svg>` element; names are escaped.
+    """
+    x_ticks, x_at = _axis([x for x, _ in points.values()], 56.0, 870.0)
+    y_ticks, y_at = _axis([y for _, y in points.values()], 340.0, 24.0)
+    drawn = [
+        {
+            "title": f"{name}: {x_label} {100 * x:.1f} %, {y_label} {100 * y:.1f} %",
+            "name": short(name) if name in named else "",
+            "x": round(x_at(x), 1),
+            "y": round(y_at(y), 1),
+            "side": 1 if x_at(x) < 600 else -1,
+        }
+        for name, (x, y) in points.items()
+    ]
+    return _drawn("scatter.svg", points=drawn, x_ticks=x_ticks, y_ticks=y_ticks, x_label=x_label, y_label=y_label)
+
+
+def _axis(values: Sequence[float], start: float, end: float) -> tuple[list[dict[str, Any]], Callable[[float], float]]:
+    """Ticks in percent, at round numbers around the values, and where a value is."""
+    step = next(s for s in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2) if s == 0.2 or max(values) - min(values) <= 6 * s)
+    low, high = math.floor(min(values) / step + 1e-9), math.ceil(max(values) / step - 1e-9)
+    low, high = (low, high) if high > low else (low - 1, high + 1)
+
+    def at(value: float) -> float:
+        return start + (value / step - low) / (high - low) * (end - start)
+
+    ticks = [{"at": round(at(k * step), 1), "text": f"{100 * k * step:g} %"} for k in range(low, high + 1)]
+    return ticks, at
 
 
 def _drawn(template: str, **content: Any) -> Markup:

@@ -16,6 +16,8 @@ from oodlit.results.run_results import RunResults
 from oodlit.results.several import RunColumn, run_columns
 from oodlit.roles import Role
 
+_DRAWS = 10_000
+
 
 def compare_runs(
     runs: Mapping[str, RunResults],
@@ -26,7 +28,7 @@ def compare_runs(
     metric: str | None = None,
     test: str = "permutation",
     confidence: float = 0.95,
-    repetitions: int = 10_000,
+    repetitions: int | None = None,
     seed: int = 0,
 ) -> pd.DataFrame:
     """Compare runs with one of them, detector by detector, on the same data.
@@ -43,7 +45,8 @@ def compare_runs(
         metric: "auroc" or the FPR of the runs; None = the FPR.
         test: For classes "permutation" or "sign", see `compare`.
         confidence: Nominal coverage of the intervals, and the level of `better`.
-        repetitions: Number of bootstrap draws and, with more than 14 classes, of sign patterns.
+        repetitions: Number of bootstrap draws and, with more than 14 classes, of sign patterns; None = 10 000, of
+            patterns at least 100 for every comparison: with fewer, none could hold after the correction.
         seed: Seed of the random numbers.
 
     Returns:
@@ -61,7 +64,7 @@ def compare_runs(
     check_confidence(confidence)
     if test not in ("permutation", "sign"):
         raise InvalidArgumentError(f"compare_runs: test={test!r}; 'permutation' or 'sign' is needed")
-    if repetitions < 1:
+    if repetitions is not None and repetitions < 1:
         raise InvalidArgumentError(f"compare_runs: repetitions={repetitions}; at least one is needed")
     if len(runs) < 2:
         raise InvalidArgumentError(f"compare_runs: {len(runs)} runs; at least two are needed")
@@ -71,11 +74,13 @@ def compare_runs(
     wanted, left_out = _columns(runs, dataset, metric)
     names = _detectors(runs, detectors)
     others = [name for name in runs if name != baseline]
+    draws = repetitions or _DRAWS
+    patterns = repetitions or max(_DRAWS, 100 * len(wanted) * len(names) * len(others))
     rows: list[dict[str, object]] = []
     for column in wanted:
         info = runs[baseline].dataset(column.dataset)
         if len(_classes(runs[baseline], info)) >= 2:
-            rows += _over_classes(runs, baseline, others, names, column, test, confidence, repetitions, seed)
+            rows += _over_classes(runs, baseline, others, names, column, test, confidence, draws, patterns, seed)
         else:
             rows += _over_images(runs, baseline, others, names, column)
     table = pd.DataFrame(rows)
@@ -138,6 +143,7 @@ def _over_classes(
     test: str,
     confidence: float,
     repetitions: int,
+    patterns: int,
     seed: int,
 ) -> list[dict[str, object]]:
     metric, plain = column.metric, column.metric.removeprefix(MEAN)
@@ -152,10 +158,12 @@ def _over_classes(
     times = np.zeros((repetitions, n))
     np.add.at(times, (np.arange(repetitions)[:, None], draws), 1.0)
     low, high = np.quantile(times @ differences / n, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
-    signs, extra = sign_patterns(n, repetitions=repetitions, seed=seed)
+    signs, extra = sign_patterns(n, repetitions=patterns, seed=seed)
     # Sums that are equal in exact arithmetic must count as equal: compare with a relative tolerance.
     limit = np.abs(sums) - 1e-12 * np.abs(differences).sum(axis=0)
-    p_values = ((np.abs(signs @ differences) >= limit).sum(axis=0) + extra) / (len(signs) + extra)
+    parts = np.array_split(signs, -(-len(signs) // _DRAWS))  # in parts, for the memory of the products
+    extreme = sum((np.abs(part @ differences) >= limit).sum(axis=0) for part in parts)
+    p_values = (extreme + extra) / (len(signs) + extra)
     better = -1 if _is_lower_better(plain) else 1
     rows = []
     for index, (detector, run) in enumerate(places):

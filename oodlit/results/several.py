@@ -94,10 +94,15 @@ def values_of_runs(runs: Mapping[str, RunResults], dataset: str, metric: str | N
         raise UnknownNameError.of(f"metric of {dataset!r} to compare", metric, [column.metric for column in own])
     if found.reason:
         raise InvalidArgumentError(f"{metric} of {dataset!r} cannot be compared: {found.reason}")
+    return values_of_column(runs, found)
+
+
+def values_of_column(runs: Mapping[str, RunResults], column: RunColumn) -> pd.DataFrame:
+    """The same for a column that is known to be comparable."""
     rows = {}
     for name, results in runs.items():
-        table = results.table
-        chosen = table[(table["dataset"] == dataset) & (table["metric"] == metric) & (table["ood_class"] == "")]
+        table = results.table[(results.table["dataset"] == column.dataset) & (results.table["ood_class"] == "")]
+        chosen = table[table["metric"] == column.metric]
         rows[name] = dict(zip(chosen["detector"], chosen["value"], strict=True))
     detectors = dict.fromkeys(name for results in runs.values() for name in results.detectors)
     frame = pd.DataFrame.from_dict(rows, orient="index", dtype="float64").reindex(columns=list(detectors))

@@ -30,7 +30,7 @@ const apply = () => {
     [...t.tBodies[0].rows].forEach(r => [...r.cells].forEach((c, i) => { c.hidden = hidden[i]; }));
   });
   const rows = all("#r0-headline tbody tr"), left = rows.filter(r => !r.hidden).length;
-  told.textContent = words.length ? `${left} of ${rows.length}` : "";
+  told.textContent = words.length && rows.length ? `${left} of ${rows.length}` : "";
   hint();
 };
 if (filter) filter.addEventListener("input", apply);

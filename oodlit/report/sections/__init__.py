@@ -5,10 +5,13 @@ from collections.abc import Callable, Iterable, Mapping
 from oodlit.report.section import Section, Shown
 from oodlit.report.sections import (
     accepted,
+    accuracy,
     classes,
     correlation,
     headline,
     measured,
+    models,
+    paired_runs,
     pools,
     published,
     roc,
@@ -16,6 +19,7 @@ from oodlit.report.sections import (
     unit_tests,
     words,
 )
+from oodlit.report.several import Several
 from oodlit.results import Results
 
 SECTIONS: tuple[Callable[[Shown], Iterable[Section]], ...] = (
@@ -34,4 +38,11 @@ SECTIONS: tuple[Callable[[Shown], Iterable[Section]], ...] = (
 OF_ALL_RUNS: tuple[Callable[[Mapping[str, Results]], Iterable[Section]], ...] = (correlation.sections,)
 """What looks at all runs of a page together, behind them."""
 
-__all__ = ["OF_ALL_RUNS", "SECTIONS"]
+SEVERAL: tuple[Callable[[Several], Iterable[Section]], ...] = (
+    models.sections,
+    paired_runs.sections,
+    accuracy.sections,
+)
+"""What compares several runs, before them."""
+
+__all__ = ["OF_ALL_RUNS", "SECTIONS", "SEVERAL"]
