@@ -120,8 +120,9 @@ def scatter(points: Mapping[str, tuple[float, float]], named: Collection[str], *
             "x": round(x_at(x), 1),
             "y": round(y_at(y), 1),
             "side": 1 if x_at(x) < 600 else -1,
+            "lift": 16 if index % 2 else -6,  # neighbours, one above and one below
         }
-        for name, (x, y) in points.items()
+        for index, (name, (x, y)) in enumerate(sorted(points.items(), key=lambda item: (item[0] in named, item[1])))
     ]
     return _drawn("scatter.svg", points=drawn, x_ticks=x_ticks, y_ticks=y_ticks, x_label=x_label, y_label=y_label)
 

@@ -210,7 +210,7 @@ class _Run:
         if not names:
             return f"the sets behind {dataset!r} are others, or not known"
         if not self.protocol.mean or metric in self.protocol.unclear:
-            return f"how {metric} is formed there, of every class or of all images, is not known"
+            return "how it is formed there, of every class or of all images together, is not known"
         reason = self._other_sets(names) or self._other_share(metric)
         return reason or self._other_images(names, metric) or self._other_classes(names, ood_class)
 

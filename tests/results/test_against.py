@@ -88,9 +88,9 @@ def test_the_threshold_is_found_by_the_rule_of_the_table(classes: list[str] | No
     [
         ("ninco", {"tpr": 0.9}, "mean_fpr95", "fpr95 there, fpr90 here"),
         ("ninco", {"classes": {"ninco": ["waffles", "s_sky"]}}, "mean_auroc", "64 classes there, 2 here"),
-        ("ninco", {}, "mean_aupr_s", "how mean_aupr_s is formed there, of every class or of all images, is not known"),
+        ("ninco", {}, "mean_aupr_s", "how it is formed there, of every class or of all images together, is not known"),
         ("ninco_first_release", {}, "mean_auroc", "46 classes there, 64 here"),
-        ("mahalanobis_plus_plus", {}, "fpr95", "how fpr95 is formed there"),
+        ("mahalanobis_plus_plus", {}, "fpr95", "how it is formed there"),
         ("openood_imagenet1k", {}, "auroc", "ssb_hard, ninco there; ssb_hard is not in this run"),
     ],
 )

@@ -27,7 +27,8 @@ def sections(shown: Shown) -> Iterator[Section]:
 
 def _table(results: Results, table: PublishedTable) -> dict[str, Any]:
     frame = results.against(table.name)
-    rows = frame[frame["published"].notna() | frame["rank"].notna()]
+    is_clear = ~frame["metric"].isin(table.protocol.unclear) & bool(table.protocol.mean)
+    rows = frame[is_clear & (frame["published"].notna() | frame["rank"].notna())]
     return {
         "name": table.name,
         "source": table.source,
