@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -131,7 +132,9 @@ def against(
                     row |= standing(ours, others, better=better)._asdict()
             rows.append(row)
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
-    return frame.astype({"rank": "Int64", "of": "Int64", "ours": float, "published": float, "difference": float})
+    numbers = ("ours", "ci_low", "ci_high", "published", "difference", "quantile")
+    kinds = dict.fromkeys(COLUMNS, str) | dict.fromkeys(numbers, float)
+    return frame.astype({**kinds, "rank": "Int64", "of": "Int64"})
 
 
 def _missing(ours: float, theirs: float, printed: str) -> str:
@@ -167,16 +170,25 @@ class _Run:
         self.results, self.table, self.protocol = results, table, table.protocol
         self.sets = {info.name: info for info in results.datasets}
         self.inside = id_dataset(results.datasets).name
-        self._values = _lookup(results)
-        if self.protocol.threshold not in ("", results.settings.rule):
-            self._values |= _fpr(results, self.protocol.threshold)
         rows = results.table[(results.table["ood_class"] != "") & (results.table["detector"] != MODEL)]
         self._classes: dict[str, dict[str, int]] = {name: {} for name in self.sets}
         for dataset, ood_class, n in zip(rows["dataset"], rows["ood_class"], rows["n_ood"], strict=True):
             self._classes[dataset][ood_class] = int(n)
-        self._their_classes: dict[str, dict[str, int]] = {}
-        for figure in table.class_figures():
-            self._their_classes.setdefault(figure.dataset, {})[figure.ood_class] = figure.n
+
+    @cached_property
+    def _values(self) -> dict[tuple[str, str, str, str], tuple[float, float, float]]:
+        """Values and intervals by place in the table of the run; the FPR by the published rule of the threshold."""
+        rule = self.protocol.threshold
+        other = _fpr(self.results, rule) if rule not in ("", self.results.settings.rule) else {}
+        return _lookup(self.results) | other
+
+    @cached_property
+    def _their_classes(self) -> dict[str, dict[str, int]]:
+        """Number of images by class, of every data set whose classes the table has."""
+        found: dict[str, dict[str, int]] = {}
+        for figure in self.table.class_figures():
+            found.setdefault(figure.dataset, {})[figure.ood_class] = figure.n
+        return found
 
     def has(self, dataset: str, ood_class: str) -> bool:
         """Whether one of the sets behind a printed data set is in the run, with the class."""

@@ -12,6 +12,7 @@ from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.results import Results
 from oodlit.results.against import COLUMNS, NO_MODEL, standing
 from oodlit.results.published import NINCO, NINCO_FIRST_RELEASE, OPENOOD, TIMM
+from tests.report.problems import make_results
 from tests.results.published_support import RESNET50, ninco_run
 
 shares = st.floats(0, 1)
@@ -172,6 +173,12 @@ def test_a_detector_is_known_by_its_class_whatever_its_name(results: Results) ->
     named = Results(results.scores, results.table, {**results.run, "detector_settings": settings})
     found = row(named.against("ninco"), detector="mine", metric="mean_auroc")
     assert found["printed_as"] == "RMahalanobis"
+
+
+def test_a_run_of_other_sets_has_no_row_and_the_same_columns(results: Results) -> None:
+    frame = make_results().against("ninco", classes=True)
+    assert len(frame) == 0
+    pd.testing.assert_series_equal(frame.dtypes, results.against("ninco").dtypes)
 
 
 def test_unknown_names_are_errors(results: Results) -> None:
