@@ -23,9 +23,9 @@ def answers(shown: Shown) -> list[str]:
             continue
         members = table.loc[table["in_group"], "detector"].tolist()
         groups.append(set(members))
-        where = names[0] if len(names) == 1 else f"the mean of {len(names)} OOD sets"
+        where = f"on {names[0]}" if len(names) == 1 else f"as the mean of {len(names)} OOD sets"
         best = table["detector"].iloc[0]
-        start = f"By {label} on {where}, the best of {len(table)} detectors is {best}"
+        start = f"By {label} {where}, the best of {len(table)} detectors is {best}"
         start += f" ({percent_text(float(table['value'].iloc[0]))})"
         others = [name for name in members if name != best]
         if not others:
@@ -94,7 +94,7 @@ def _digits(correlation: float) -> str:
 
     Example:
         >>> _digits(0.99999988), _digits(0.99994)
-        ('0.9999999', '0.9999')
+        ('0.9999998', '0.99994')
     """
     places = min(max(4, math.ceil(-math.log10(1 - correlation))), 16)
     return f"{math.floor(correlation * 10**places) / 10**places:.{places}f}"

@@ -13,6 +13,8 @@ from oodlit.roles import Role
 
 COST = "\n"
 """Stands for a data set where the table tells of cost; names of data sets have no line break."""
+ROOM = 1250
+"""Width in pixels of a table on a window of 1400."""
 
 
 def sections(shown: Shown) -> Iterator[Section]:
@@ -21,6 +23,7 @@ def sections(shown: Shown) -> Iterator[Section]:
         _mark(shown, column)
     content = _headline(shown.results, shown.lookup, [*shown.columns, *_costs(shown)], shown.detectors)
     content |= {"answers": answers(shown), "coinciding": coinciding(shown), "sorted_by": _sorted_by(shown.columns)}
+    content["is_roomy"] = _width(content["columns"], shown.detectors) <= ROOM
     yield Section("headline", "Which detector refuses what it should?", "detectors", "headline.html", content)
 
 
@@ -28,8 +31,9 @@ def _mark(shown: Shown, column: Column) -> None:
     """Mark the best value of a column, and what cannot be told apart from it."""
     table = shown.group(column.metric, column.dataset)
     if table is None:  # counts are exact; the levels of a pool hold other classes for each detector
+        tells = not all(cell.best for cell in column.cells)
         for cell in column.cells:
-            cell.in_group = cell.best
+            cell.in_group = cell.best and tells
         return
     best, tells = table["detector"].iloc[0], not table["in_group"].all()
     for name, difference, p_value, in_group in zip(
@@ -53,6 +57,13 @@ def _sorted_by(columns: Sequence[Column]) -> int:
     """Place of the column by which the rows are sorted at first; -1 = it is the mean of several."""
     rates = [place for place, column in enumerate(columns) if column.lower_is_better and not column.is_count]
     return rates[0] if len(rates) == 1 else -1
+
+
+def _width(columns: Sequence[Column], detectors: Sequence[str]) -> float:
+    """Estimate of the width of the table in pixels, with intervals beside their values."""
+    cells = [max(8 * len(cell.text) + 6.5 * len(cell.interval) for cell in column.cells) for column in columns]
+    heads = [8 * len(column.label) for column in columns]
+    return 20 + 8 * max(map(len, detectors), default=0) + sum(34 + max(pair) for pair in zip(cells, heads, strict=True))
 
 
 def _headline(results: Results, lookup: Lookup, columns: Sequence[Column], detectors: Sequence[str]) -> dict[str, Any]:
