@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from oodlit.report.headline import percent_text
+from oodlit.report.headline import percent_text, two_digits
 from oodlit.report.record import own_kind
 from oodlit.report.section import Shown
 from oodlit.results.same_order import SameOrder
@@ -45,9 +45,7 @@ def _quickest(shown: Shown, names: set[str]) -> str:
     if not timed or len(names) < 2:
         return ""
     first = min(timed, key=lambda name: timed[name])
-    return (
-        f"The quickest of the {len(names)} that are among the best by both is {first}: {timed[first]:.2g} ms an image."
-    )
+    return f"The quickest of the {len(names)} that are among the best by both is {first}: {two_digits(timed[first])} ms an image."
 
 
 def coinciding(shown: Shown) -> list[str]:

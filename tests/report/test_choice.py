@@ -66,6 +66,16 @@ def test_group_cost_and_p_values_stand_in_the_table(results: Results) -> None:
     assert "ms an image" not in render({"run": make_results(bootstrap=0)}).split('id="r0-measured"')[0]
 
 
+def test_seconds_of_the_fit_are_a_column_where_they_were_measured() -> None:
+    run = {"ms_per_image": {"msp": 0.5, "knn": 0.25}, "time": {"fit": {"knn": 12.0}}}
+    results = make_results(bootstrap=0).scores, make_results(bootstrap=0).datasets, ["msp", "knn"]
+    page = render({"run": Results.from_scores(*results, bootstrap=0, run=run)}).partition('id="r0-roc0"')[0]
+    rows = dict(re.findall(r'<tr data-d="(\w+)">(.*?)</tr>', page, flags=re.DOTALL))
+    ends = {name: re.findall(r'<span class="[\w ]*">([^<]*)</span>', row)[-2:] for name, row in rows.items()}
+    assert ends == {"msp": ["0.5", "-"], "knn": ["0.25", "12"]}
+    assert '<th class="set first" colspan="2">cost<br>' in page
+
+
 def test_where_all_are_equal_nothing_is_marked() -> None:
     full = make_results(("msp",), bootstrap=0)
     frame = full.scores.assign(copy=full.scores["msp"])

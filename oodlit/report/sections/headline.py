@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from oodlit.report.choice import answers, coinciding
-from oodlit.report.headline import Cell, Column, Lookup, scored_images
+from oodlit.report.headline import Cell, Column, Lookup, scored_images, two_digits
 from oodlit.report.section import Section, Shown
 from oodlit.results import DatasetInfo, Results
 from oodlit.results.names import MODEL
@@ -46,11 +46,19 @@ def _mark(shown: Shown, column: Column) -> None:
 
 
 def _costs(shown: Shown) -> list[Column]:
-    """A column of times, if any was measured."""
-    costs = [shown.costs[name] for name in shown.results.detectors]
-    cells = [Cell() if math.isnan(ms) else Cell(f"{ms:.2g}", ms, first=True) for ms in costs]
-    what = "scoring alone, without the pass of the network that all detectors share; further passes included"
-    return [Column("ms an image", COST, "ms_per_image", what, True, cells)] if not all(map(math.isnan, costs)) else []
+    """Columns of times, as far as they were measured."""
+    scoring = "scoring alone, without the pass of the network that all detectors share; further passes included"
+    columns: list[Column] = []
+    for times, label, metric, what in (
+        (shown.costs, "ms an image", "ms_per_image", scoring),
+        (shown.fit_seconds, "fit s", "fit_seconds", "seconds of the fit; empty where nothing is fitted"),
+    ):
+        values = [times[name] for name in shown.results.detectors]
+        if not all(map(math.isnan, values)):
+            is_first = not columns
+            cells = [Cell(first=is_first) if math.isnan(v) else Cell(two_digits(v), v, first=is_first) for v in values]
+            columns.append(Column(label, COST, metric, what, is_first, cells))
+    return columns
 
 
 def _sorted_by(columns: Sequence[Column]) -> int:
@@ -70,9 +78,10 @@ def _headline(results: Results, lookup: Lookup, columns: Sequence[Column], detec
     position = {name: index for index, name in enumerate(results.detectors)}
     names = list(dict.fromkeys(column.dataset for column in columns))
     sets = []
+    before = sum(column.dataset != COST for column in columns)
     for name in names:
         if name == COST:
-            sets.append({"name": "cost", "detail": "on top of the network", "columns": 1})
+            sets.append({"name": "cost", "detail": "on top of the network", "columns": len(columns) - before})
             continue
         info, n = results.dataset(name), scored_images(results, name)
         kind = {Role.OOD: "classes", Role.POOL: "classes", Role.UNIT_TEST: "tests", Role.SHIFT: "shifts"}.get(
