@@ -45,7 +45,8 @@ def _quickest(shown: Shown, names: set[str]) -> str:
     if not timed or len(names) < 2:
         return ""
     first = min(timed, key=lambda name: timed[name])
-    return f"The quickest of the {len(names)} that are among the best by both is {first}: {two_digits(timed[first])} ms an image."
+    cost = f"{two_digits(timed[first])} ms an image"
+    return f"The quickest of the {len(names)} that are among the best by both is {first}: {cost}."
 
 
 def coinciding(shown: Shown) -> list[str]:
