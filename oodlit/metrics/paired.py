@@ -78,7 +78,7 @@ def fpr_parts(
         >>> inside, ood = np.arange(100.0)[None], np.arange(-50.0, 50.0)[None]
         >>> parts = fpr_parts(inside, ood, np.full(100, 0.01), np.zeros(100, dtype=int), np.array([5.0]))
         >>> parts.values.round(3).tolist(), parts.of_id[0, 4:6].round(3).tolist()
-        ([0.45], [0.0, -1.0])
+        ([0.45], [-0.0, -1.0])
     """
     of_ood = (ood_scores >= thresholds[:, None]).astype(np.float64)
     of_id = -(id_scores >= thresholds[:, None]).astype(np.float64)

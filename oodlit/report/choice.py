@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from oodlit.report.headline import percent_text
+from oodlit.report.headline import percent_text, two_digits
 from oodlit.report.record import own_kind
 from oodlit.report.section import Shown
 from oodlit.results.same_order import SameOrder
@@ -23,9 +23,9 @@ def answers(shown: Shown) -> list[str]:
             continue
         members = table.loc[table["in_group"], "detector"].tolist()
         groups.append(set(members))
-        where = names[0] if len(names) == 1 else f"the mean of {len(names)} OOD sets"
+        where = f"on {names[0]}" if len(names) == 1 else f"as the mean of {len(names)} OOD sets"
         best = table["detector"].iloc[0]
-        start = f"By {label} on {where}, the best of {len(table)} detectors is {best}"
+        start = f"By {label} {where}, the best of {len(table)} detectors is {best}"
         start += f" ({percent_text(float(table['value'].iloc[0]))})"
         others = [name for name in members if name != best]
         if not others:
@@ -45,9 +45,8 @@ def _quickest(shown: Shown, names: set[str]) -> str:
     if not timed or len(names) < 2:
         return ""
     first = min(timed, key=lambda name: timed[name])
-    return (
-        f"The quickest of the {len(names)} that are among the best by both is {first}: {timed[first]:.2g} ms an image."
-    )
+    cost = f"{two_digits(timed[first])} ms an image"
+    return f"The quickest of the {len(names)} that are among the best by both is {first}: {cost}."
 
 
 def coinciding(shown: Shown) -> list[str]:
@@ -94,7 +93,7 @@ def _digits(correlation: float) -> str:
 
     Example:
         >>> _digits(0.99999988), _digits(0.99994)
-        ('0.9999999', '0.9999')
+        ('0.9999998', '0.99994')
     """
     places = min(max(4, math.ceil(-math.log10(1 - correlation))), 16)
     return f"{math.floor(correlation * 10**places) / 10**places:.{places}f}"

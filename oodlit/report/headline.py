@@ -163,6 +163,16 @@ def share_text(share: float) -> str:
     return f"{100 * share:.4g} %"
 
 
+def two_digits(value: float) -> str:
+    """A time with the two digits that are worth telling, never with an exponent above one.
+
+    Example:
+        >>> two_digits(0.000669), two_digits(12.3), two_digits(1234.5)
+        ('0.00067', '12', '1234')
+    """
+    return f"{value:.0f}" if value >= 100 else f"{value:.2g}"
+
+
 def percent_text(value: float) -> str:
     """A value in percent with one digit; `undefined` for NaN."""
     return "undefined" if math.isnan(value) else f"{100 * value:.1f} %"

@@ -38,8 +38,9 @@ def same_order(results: RunResults) -> list[SameOrder]:
     Example:
         >>> import pandas as pd
         >>> from oodlit.results import DatasetInfo, Results
-        >>> frame = pd.DataFrame({"key": ["a", "b", "c"], "dataset": ["val", "val", "near"], "group": -1, "label": 0,
-        ...     "prediction": 0, "msp": [0.9, 0.5, 0.7], "entropy": [-0.1, -0.9, -0.4], "knn": [0.1, 0.2, 0.3]})
+        >>> frame = pd.DataFrame({"key": ["a", "b", "c"], "dataset": ["val", "val", "near"], "group": -1,
+        ...     "label": [0, 1, -1], "prediction": 0, "msp": [0.9, 0.5, 0.7], "entropy": [-0.1, -0.9, -0.4],
+        ...     "knn": [0.1, 0.2, 0.3]})
         >>> infos = [DatasetInfo("val", Role.ID), DatasetInfo("near", Role.OOD)]
         >>> same_order(Results.from_scores(frame, infos, ["msp", "entropy", "knn"], bootstrap=0))
         [SameOrder(detector='msp', other='entropy', rank_correlation=1.0, n=3)]
