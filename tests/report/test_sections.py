@@ -6,7 +6,7 @@ import pytest
 
 import oodlit.report
 from oodlit.report.section import Section, Shown
-from oodlit.report.sections import OF_ALL_RUNS, SECTIONS
+from oodlit.report.sections import OF_ALL_RUNS, SECTIONS, SEVERAL
 from oodlit.report.thumbnails import ThumbnailStyles
 from tests.report.problems import make_results
 from tests.results.pool_support import pool_results
@@ -16,7 +16,7 @@ FOLDER = Path(oodlit.report.__file__).parent
 
 def test_every_file_is_a_line_and_a_template() -> None:
     files = {path.stem for path in (FOLDER / "sections").glob("*.py")} - {"__init__"}
-    listed = [function.__module__.rpartition(".")[2] for function in (*SECTIONS, *OF_ALL_RUNS)]
+    listed = [function.__module__.rpartition(".")[2] for function in (*SECTIONS, *SEVERAL, *OF_ALL_RUNS)]
     assert sorted(listed) == sorted(files)
     assert files <= {path.stem for path in (FOLDER / "html").glob("*.html")}
 
