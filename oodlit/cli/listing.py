@@ -8,12 +8,12 @@ if TYPE_CHECKING:
     from oodlit.detectors import Detector
 
 
-def listing(kind: Literal["detectors", "datasets", "metrics"], *, verbose: bool = False) -> None:
-    """List detectors, datasets or metrics.
+def listing(kind: Literal["detectors", "datasets", "metrics", "published"], *, verbose: bool = False) -> None:
+    """List detectors, datasets, metrics, or published tables.
 
     Args:
-        kind: "detectors", "datasets" or "metrics"
-        verbose: add settings, references, licences and layouts
+        kind: "detectors", "datasets", "metrics" or "published"
+        verbose: add settings, references, licences, layouts and rules
     """
     from rich.table import Table
     from rich.text import Text
@@ -44,7 +44,8 @@ def listing(kind: Literal["detectors", "datasets", "metrics"], *, verbose: bool 
                 # Text: names may hold markup
                 table.add_row(Text(f"  {name}" if group else name), *map(Text, cells))
         out.print(table)
-    out.print(f"{sum(map(len, groups.values()))} {kind}", style="dim", highlight=False)
+    things = f"{kind} tables" if kind == "published" else kind
+    out.print(f"{sum(map(len, groups.values()))} {things}", style="dim", highlight=False)
 
 
 def _grouped(rows: Iterator[dict[str, str]]) -> dict[str, list[dict[str, str]]]:
@@ -143,5 +144,54 @@ def _metrics() -> Iterator[dict[str, str]]:
         yield row("of boxes (oodlit objects)", own, sets, better, meaning(own, settings), "")
 
 
-_KINDS = {"detectors": (_detectors, 5), "datasets": (_datasets, 5), "metrics": (_metrics, 4)}
+def _published() -> Iterator[dict[str, str]]:
+    from oodlit.objects.published import fmiyc
+    from oodlit.results.published import cood, published_tables
+
+    def row(name: str, **facts: object) -> dict[str, str]:
+        columns = ("models", "detectors", "of", "source", "tables", "rule", "url")
+        return {"name": name, **{column: str(facts[column]) for column in columns}}
+
+    for table in published_tables().values():
+        figures = [*table.figures(), *table.class_figures()]
+        yield row(
+            table.name,
+            models=len({figure.model for figure in figures}),
+            detectors=len({figure.detector for figure in figures} - {""}) or "",
+            of=", ".join(dict.fromkeys(figure.dataset for figure in figures)),
+            source=table.source,
+            tables=table.tables,
+            rule=table.rule,
+            url=table.url,
+        )
+    curves = cood.published_curves()
+    yield row(
+        "cood",
+        models=len({curve.model for curve in curves}),
+        detectors=len(cood.kappas()),
+        of="levels of severity",
+        source="I. Galil et al., A framework for benchmarking class-out-of-distribution detection, ICLR, 2023",
+        tables="severity curves, on the page of every run with a pool and in oodlit.results.published.cood",
+        rule="AUROC of eleven levels, easiest classes first; every model orders the classes itself",
+        url="https://github.com/mdabbah/COOD_benchmarking",
+    )
+    boxes = [figure for split in fmiyc.splits() for figure in fmiyc.figures(split)]
+    yield row(
+        "fmiyc",
+        models=len({figure.architecture for figure in boxes}),
+        detectors=len({figure.method for figure in boxes}),
+        of=", ".join(dict.fromkeys(figure.split for figure in boxes)),
+        source="FindMeIfYouCan: Bringing Open Set Metrics to near, far and farther OOD Object Detection",
+        tables="tables 2, 3 and 12-30, on the page of results of boxes and in oodlit.objects.published.fmiyc",
+        rule="of boxes, see docs/objects.md",
+        url="",
+    )
+
+
+_KINDS = {
+    "detectors": (_detectors, 5),
+    "datasets": (_datasets, 5),
+    "metrics": (_metrics, 4),
+    "published": (_published, 5),
+}
 """Rows of each kind, and how many of their columns the table shows; `--verbose` shows all of them."""

@@ -65,6 +65,10 @@ class DDU(Detector):
     statistics: tuple[type[Statistic], ...] = (ClassMoments,)
     requirements = (_covariances_fit,)
     invariances = frozenset({"class_permutation"})
+    same_order_as: ClassVar = {
+        "mahalanobis": "with the tied covariance the sum over classes is little"
+        " else than its largest term, that of the nearest class"
+    }
     presets: ClassVar = {"paper": {"covariance": "full"}}
     reference = Reference(
         "Deep Deterministic Uncertainty: A New Simple Baseline",

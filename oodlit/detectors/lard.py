@@ -1,6 +1,6 @@
 """Density of a hidden layer's channel means."""
 
-from typing import Literal, final
+from typing import ClassVar, Literal, final
 
 import torch
 from jaxtyping import Float
@@ -59,6 +59,10 @@ class LaRD(Detector):
     statistics = (HiddenSample,)
     requirements = (_settings_fit,)
     invariances = frozenset({"class_permutation"})
+    same_order_as: ClassVar = {
+        "mahalanobis": "the channel means of the last block are the features of a network"
+        " that pools by the mean, and both take the nearest class in one covariance"
+    }
     reference = Reference(
         "Latent Representation Entropy Density for Distribution Shift Detection",
         "F. Arnez",

@@ -24,6 +24,7 @@ class Cell:
     interval: str = ""
     title: str = ""
     best: bool = False
+    in_group: bool = False
     kind: str = "none"
     first: bool = False
 
@@ -121,8 +122,7 @@ def _headline_cell(column: Column, row: Any) -> Cell:
     interval = interval_text(row)
     title = " ".join(filter(None, (f"{row.value:.6f}", interval and f"{interval} %", f"n = {counts_text(row)}")))
     if not column.lower_is_better:
-        shown = interval if column.metric == "id_auroc" else ""  # rests on the few images that are classified wrongly
-        return Cell(f"{100 * row.value:.1f}", row.value, interval=shown, title=title)
+        return Cell(f"{100 * row.value:.1f}", row.value, interval=interval, title=title)
     return Cell(percent_text(row.value), row.value, round(100 * row.value, 1), interval, title)
 
 
@@ -161,6 +161,16 @@ def partial_text(results: Results) -> str:
 def share_text(share: float) -> str:
     """A share in percent, with at most four digits."""
     return f"{100 * share:.4g} %"
+
+
+def two_digits(value: float) -> str:
+    """A time with the two digits that are worth telling, never with an exponent above one.
+
+    Example:
+        >>> two_digits(0.000669), two_digits(12.3), two_digits(1234.5)
+        ('0.00067', '12', '1234')
+    """
+    return f"{value:.0f}" if value >= 100 else f"{value:.2g}"
 
 
 def percent_text(value: float) -> str:

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from oodlit.detectors import Overview, Reference
+from oodlit.detectors import Detector, Overview, Reference
 from oodlit.detectors import detectors as known_detectors
 from oodlit.report.headline import Lookup, interval_text, percent_text, share_text
 from oodlit.results import Results
@@ -48,7 +48,7 @@ def catalogue_row(results: Results, name: str) -> dict[str, Any]:
     """Settings, needs, cost, threshold and paper of one detector."""
     config = dict((results.run.get("detector_settings") or {}).get(name) or {})
     recorded = (results.run.get("references") or {}).get(name)
-    paper = Reference(**recorded) if recorded else _own_paper(str(config.get("class_path") or name))
+    paper = Reference(**recorded) if recorded else _own_paper(results, name)
     threshold = results.threshold(name)
     return {
         "name": name,
@@ -62,13 +62,21 @@ def catalogue_row(results: Results, name: str) -> dict[str, Any]:
     }
 
 
-def _own_paper(path: str) -> Reference | None:
-    """The paper of a detector of ours, by its class path or key, for results that do not hold it themselves."""
-    package, _, name = path.partition("[")[0].rpartition(".")
+def own_kind(results: Results, name: str) -> tuple[str, type[Detector]] | None:
+    """Key and class of a detector, if it is one of ours: by its class path, or by its name in older results."""
+    config = dict((results.run.get("detector_settings") or {}).get(name) or {})
+    package, _, kind_name = str(config.get("class_path") or name).partition("[")[0].rpartition(".")
     for key, kind in known_detectors().items():
-        if (package, name) == ("", key) or (f"{package}.".startswith("oodlit.detectors.") and name == kind.__name__):
-            return kind.reference
+        is_path = f"{package}.".startswith("oodlit.detectors.") and kind_name == kind.__name__
+        if is_path or (package, kind_name) == ("", key):
+            return key, kind
     return None
+
+
+def _own_paper(results: Results, name: str) -> Reference | None:
+    """The paper of a detector of ours, for results that do not hold it themselves."""
+    own = own_kind(results, name)
+    return own[1].reference if own else None
 
 
 def _settings(arguments: Mapping[str, Any]) -> str:

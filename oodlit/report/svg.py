@@ -1,9 +1,10 @@
 """Charts as inline SVG of the HTML page: they take the page's colours, light or dark, and stay sharp."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 from markupsafe import Markup
 
 from oodlit.report.headline import fpr_text
@@ -40,6 +41,103 @@ def score_histogram(chart: Histogram) -> Markup:
     """
     top = max((max(shares) for shares in chart.shares if shares), default=0.0) or 1.0
     return _drawn("histogram.svg", chart=chart, pairs=list(zip(chart.datasets, chart.shares, strict=True)), top=top)
+
+
+def roc_curves(chart: Curves, colours: Mapping[int, int]) -> Markup:
+    """ROC curves with dots: some in the page's colours, the others thin and grey, all to be chosen by name.
+
+    The plane of the figure has 840 by 380 units, with square roots of FPR and 1 - TPR; points that lie within a third
+    of a unit of the line through their neighbours are left out.
+
+    Args:
+        chart: Shares of OOD images accepted (x) and ID images accepted (y).
+        colours: Number of the colour, 0 to 5, by place of a line.
+
+    Returns:
+        An `<svg>` element; names are escaped.
+    """
+    lines: list[dict[str, Any]] = []
+    for place, line in enumerate(chart.lines):
+        drawn = _on_plane(np.array(line.x), np.array(line.y))
+        points = [f"{x:.1f} {y:.1f}" for x, y in drawn[simplified(drawn, 1 / 3)]]
+        dots = [(f"{x:.1f}", f"{y:.1f}") for x, y in _on_plane(*np.array(line.dots).reshape(-1, 2).T)]
+        lines.append({"label": line.label, "points": points, "dots": dots, "colour": colours.get(place, -1)})
+    lines.sort(key=lambda line: line["colour"] >= 0)  # those in colour on top
+    return _drawn("roc.svg", chart=chart, lines=lines)
+
+
+def _on_plane(fpr: np.ndarray, tpr: np.ndarray) -> np.ndarray:
+    return np.stack([46 + 840 * np.sqrt(fpr), 8 + 380 * np.sqrt(1 - tpr)], axis=1)
+
+
+def simplified(points: np.ndarray, tolerance: float) -> list[int]:
+    """Which points of a line to keep, so that it moves by no more than a tolerance.
+
+    Args:
+        points: Places of the points, shape (n, 2).
+        tolerance: Largest distance of a point that is left out from the line that is left.
+
+    Example:
+        >>> simplified(np.array([[0.0, 0.0], [1.0, 0.01], [2.0, 0.0], [2.0, 5.0]]), 0.1)
+        [0, 2, 3]
+
+    References:
+        Douglas, Peucker: Algorithms for the Reduction of the Number of Points. Cartographica 1973.
+    """
+    kept, parts = {0, len(points) - 1}, [(0, len(points) - 1)]
+    while parts:
+        start, end = parts.pop()
+        if end - start < 2:
+            continue
+        along, inner = points[end] - points[start], points[start + 1 : end] - points[start]
+        place = np.clip(inner @ along / max(float(along @ along), 1e-12), 0, 1)
+        distances = np.hypot(*(inner - place[:, None] * along).T)
+        farthest = int(distances.argmax())
+        if distances[farthest] > tolerance:
+            kept.add(start + 1 + farthest)
+            parts += [(start, start + 1 + farthest), (start + 1 + farthest, end)]
+    return sorted(kept)
+
+
+def scatter(points: Mapping[str, tuple[float, float]], named: Collection[str], *, x_label: str, y_label: str) -> Markup:
+    """Points in 0..1, on axes that hold them with room around.
+
+    Args:
+        points: x and y by name.
+        named: Points whose names are written beside them; others say them under the pointer.
+        x_label: Of the axis below.
+        y_label: Of the values upwards.
+
+    Returns:
+        An `<svg>` element; names are escaped.
+    """
+    x_ticks, x_at = _axis([x for x, _ in points.values()], 56.0, 870.0)
+    y_ticks, y_at = _axis([y for _, y in points.values()], 340.0, 24.0)
+    drawn = [
+        {
+            "title": f"{name}: {x_label} {100 * x:.1f} %, {y_label} {100 * y:.1f} %",
+            "name": short(name) if name in named else "",
+            "x": round(x_at(x), 1),
+            "y": round(y_at(y), 1),
+            "side": 1 if x_at(x) < 600 else -1,
+            "lift": 16 if index % 2 else -6,  # neighbours, one above and one below
+        }
+        for index, (name, (x, y)) in enumerate(sorted(points.items(), key=lambda item: (item[0] in named, item[1])))
+    ]
+    return _drawn("scatter.svg", points=drawn, x_ticks=x_ticks, y_ticks=y_ticks, x_label=x_label, y_label=y_label)
+
+
+def _axis(values: Sequence[float], start: float, end: float) -> tuple[list[dict[str, Any]], Callable[[float], float]]:
+    """Ticks in percent, at round numbers around the values, and where a value is."""
+    step = next(s for s in (0.005, 0.01, 0.02, 0.05, 0.1, 0.2) if s == 0.2 or max(values) - min(values) <= 6 * s)
+    low, high = math.floor(min(values) / step + 1e-9), math.ceil(max(values) / step - 1e-9)
+    low, high = (low, high) if high > low else (low - 1, high + 1)
+
+    def at(value: float) -> float:
+        return start + (value / step - low) / (high - low) * (end - start)
+
+    ticks = [{"at": round(at(k * step), 1), "text": f"{100 * k * step:g} %"} for k in range(low, high + 1)]
+    return ticks, at
 
 
 def _drawn(template: str, **content: Any) -> Markup:

@@ -5,7 +5,7 @@ import math
 import jinja2
 
 TEMPLATES = jinja2.Environment(
-    loader=jinja2.PackageLoader("oodlit.report", "."),
+    loader=jinja2.PackageLoader("oodlit.report", "html"),
     autoescape=True,
     undefined=jinja2.StrictUndefined,
     trim_blocks=True,

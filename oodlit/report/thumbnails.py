@@ -108,3 +108,21 @@ def _encode(image: Image.Image) -> tuple[bytes, str]:
         return buffer.getvalue(), ".png"
     small.save(buffer, "JPEG", quality=82)
     return buffer.getvalue(), ".jpg"
+
+
+class ThumbnailStyles:
+    """Thumbnails by key, each stored once on the page as a CSS class, however often it is shown."""
+
+    def __init__(self, urls: Mapping[str, str], prefix: str) -> None:
+        self._urls = urls
+        self._names = {key: f"{prefix}{index}" for index, key in enumerate(urls)}
+
+    def css(self) -> str:
+        """One rule per image; base64 holds nothing that could leave the rule."""
+        return "\n".join(f".{self._names[key]} {{ background-image: url({url}) }}" for key, url in self._urls.items())
+
+    def classes(self, key: str) -> str:
+        """CSS classes that show the image; empty if there is none."""
+        if key not in self._names:
+            return ""
+        return self._names[key] + (" tiny" if self._urls[key].startswith("data:image/png") else "")

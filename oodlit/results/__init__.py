@@ -9,6 +9,8 @@ from oodlit import _lazy
 
 if TYPE_CHECKING:
     from oodlit.metrics.settings import Settings as Settings
+    from oodlit.results.best import group_of_best as group_of_best
+    from oodlit.results.between_runs import compare_runs as compare_runs
     from oodlit.results.comparison import compare as compare
     from oodlit.results.correlation import level_correlation as level_correlation
     from oodlit.results.correlation import rank_correlation as rank_correlation
@@ -23,5 +25,9 @@ if TYPE_CHECKING:
     from oodlit.results.results import Results as Results
     from oodlit.results.results import UnfinishedRunWarning as UnfinishedRunWarning
     from oodlit.results.run_results import RunResults as RunResults
+    from oodlit.results.several import RunColumn as RunColumn
+    from oodlit.results.several import mean_ranks as mean_ranks
+    from oodlit.results.several import run_columns as run_columns
+    from oodlit.results.several import values_of_runs as values_of_runs
 
 __getattr__, __dir__, __all__ = _lazy.lazy_exports(__name__)

@@ -106,14 +106,26 @@ def sign_flip_test(differences: np.ndarray, *, repetitions: int = 10_000, seed: 
         0.125
     """
     n = len(differences)
-    if n <= _EXACT_UP_TO:
-        signs = 1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1)
-    else:
-        signs = 1 - 2 * np.random.default_rng(seed).integers(0, 2, (repetitions, n), dtype=np.int8)
+    signs, extra = sign_patterns(n, repetitions=repetitions, seed=seed)
     # Sums that are equal in exact arithmetic must count as equal: compare with a relative tolerance.
     scale = float(np.abs(differences).sum())
     extreme = int((np.abs(signs @ differences) >= abs(differences.sum()) - 1e-12 * scale).sum())
-    return extreme / len(signs) if n <= _EXACT_UP_TO else (extreme + 1) / (len(signs) + 1)
+    return (extreme + extra) / (len(signs) + extra)
+
+
+def sign_patterns(n: int, *, repetitions: int = 10_000, seed: int = 0) -> tuple[np.ndarray, int]:
+    """Patterns of n signs, shape (patterns, n): all of them for up to 14, else drawn.
+
+    Returns:
+        The patterns, and how many more count: 1 for the observed pattern where they are drawn, else 0.
+
+    Example:
+        >>> sign_patterns(1)[0].tolist(), sign_patterns(15, repetitions=3)[0].shape
+        ([[1], [-1]], (3, 15))
+    """
+    if n <= _EXACT_UP_TO:
+        return 1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1), 0
+    return 1 - 2 * np.random.default_rng(seed).integers(0, 2, (repetitions, n), dtype=np.int8), 1
 
 
 def holm(p_values: np.ndarray) -> np.ndarray:

@@ -15,11 +15,14 @@ from oodlit.atomic import write_bytes
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.metrics.settings import Settings
 from oodlit.results import export, pools, storage, unfinished, views
+from oodlit.results.against import against
+from oodlit.results.best import group_of_best
 from oodlit.results.comparison import compare
 from oodlit.results.evaluation.evaluate import evaluate
 from oodlit.results.findings import find
 from oodlit.results.info import DatasetInfo, check_classes, id_dataset
 from oodlit.results.pooling import pool
+from oodlit.results.published import published_table
 from oodlit.results.run_results import RunResults
 from oodlit.results.score_table import checked, checked_estimates, count_notes
 from oodlit.results.storage import UNFINISHED
@@ -283,6 +286,38 @@ class Results(RunResults):
     def compare(self, detector: str, *others: str, **options: Any) -> pd.DataFrame:
         """Paired comparison over OOD classes; see `oodlit.results.compare`."""
         return compare(self, detector, *others, **options)
+
+    def against(self, table: str, *, model: str | None = None, classes: bool = False) -> pd.DataFrame:
+        """The values of this run beside those of a published table.
+
+        A difference is given where the network is one of the table's models and both values were formed by one rule:
+        the TPR, the mean over classes or over images, the sets, their classes and numbers of images. Elsewhere it is
+        NaN, with the reason. Where the network is none of the models, the value still has its place among theirs.
+        If the table's rule of the threshold is another one than that of this run, the FPR is found by it from the
+        scores, without an interval.
+
+        Args:
+            table: Its name; `oodlit list published` shows all.
+            model: The printed model that the network is; None (default) = found by weights and transform, as far as
+                timm's name of the weights is known for it.
+            classes: True adds the figures of OOD classes and unit tests.
+
+        Returns:
+            One row per detector, data set and metric that both have: `detector, dataset, ood_class, metric, ours,
+            ci_low, ci_high, published, difference, model, rank, of, quantile, reason, printed_as, rule, source`.
+            Values are shares; `difference` is ours - published. `rank` is that among the other published models of
+            this detector and this one, 1 = best of `of`; `quantile` the share of them that is worse.
+
+        Raises:
+            UnknownNameError: There is no such table, or it has no such model.
+        """
+        return against(self, published_table(table), model=model, classes=classes)
+
+    def group_of_best(
+        self, datasets: str | Sequence[str], metric: str | None = None, *, confidence: float | None = None
+    ) -> pd.DataFrame:
+        """The detectors that cannot be told apart from the best one; see `oodlit.results.group_of_best`."""
+        return group_of_best(self, datasets, metric, confidence=confidence)
 
     def pooled(self, datasets: Sequence[str], *, name: str = "pooled") -> "Results":
         """Several OOD sets as one set without classes, each shared image counted once.

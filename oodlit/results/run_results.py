@@ -67,6 +67,16 @@ class RunResults:
             raise UnknownNameError.of("data set", name, known)
         return known[name]
 
+    def images(self, dataset: str) -> pd.DataFrame:
+        """The rows of `scores` on which the values of a data set rest: of chosen classes only, where some were chosen.
+
+        Raises:
+            UnknownNameError: There is no such data set.
+        """
+        info, chosen = self.dataset(dataset), self.settings.classes.get(dataset)
+        rows = self.scores[self.scores["dataset"] == info.name]
+        return rows[rows["group"].isin([info.class_names.index(name) for name in chosen])] if chosen else rows
+
     def value(self, metric: str, *, dataset: str, detector: str = MODEL, ood_class: str = "") -> float:
         """One value of the table.
 

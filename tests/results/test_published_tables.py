@@ -5,16 +5,22 @@ from pathlib import Path
 import pytest
 
 import oodlit.results.published
+from oodlit.datamodules import descriptions
+from oodlit.datamodules.sets.ninco import NINCO as NINCO_SET
+from oodlit.datamodules.sets.ninco import NINCO_POPULAR, NINCO_UNIT_TESTS
 from oodlit.detectors import detectors
 from oodlit.errors import UnknownNameError
 from oodlit.results.glossary import entry_of
 from oodlit.results.published import (
     ADASCALE,
+    HUMAN_CENTRIC,
     MAHALANOBIS_PLUS_PLUS,
     NINCO,
     NINCO_FIRST_RELEASE,
     OPENOOD,
+    TIMM,
     PublishedTable,
+    published_table,
     published_tables,
 )
 
@@ -32,6 +38,7 @@ def test_every_figure_is_a_share_of_a_known_metric(table: PublishedTable) -> Non
     assert len(set(places)) == len(places) > 0
     assert all(figure.model and figure.dataset for figure in figures)
     assert all(0 < figure.value < 1 for figure in figures)
+    assert all(figure.ood_class == "" for figure in figures)
     assert all(entry_of(figure.metric) is not None for figure in figures)
 
 
@@ -57,10 +64,11 @@ def test_every_printed_name_is_one_detector(table: PublishedTable) -> None:
 
 
 def test_every_file_has_a_table_and_is_small() -> None:
-    others = {"timm_accuracy.csv", "cood_rank_correlation.csv", "cood_settings.csv"}  # no tables of OOD detectors
-    files = {file.name for file in FOLDER.glob("*.csv")} - others
-    assert files == {table.file for table in published_tables().values()}
-    assert all((FOLDER / name).stat().st_size < 100_000 for name in files)
+    others = {"cood_curves.csv.gz", "cood_rank_correlation.csv", "cood_settings.csv"}  # no tables of figures
+    files = {file.name for file in FOLDER.glob("*.csv*")} - others
+    tables = published_tables().values()
+    assert files == {name for table in tables for name in (table.file, table.class_file) if name}
+    assert all((FOLDER / name).stat().st_size < 300_000 for name in files)
 
 
 @pytest.mark.parametrize(
@@ -79,10 +87,14 @@ def test_every_file_has_a_table_and_is_small() -> None:
         (NINCO_FIRST_RELEASE, "ResNet50", "MSP", "ninco", "mean_fpr95", 73.4392),
         (ADASCALE, "ViT-B/16", "OptFS", "far", "auroc", 87.35),
         (ADASCALE, "Swin-B", "LTS", "far", "auroc", 44.80),
+        (NINCO, "ResNet50", "ReAct", "ninco_popular", "mean_fpr95", 97.6),
+        (HUMAN_CENTRIC, "VGG19", "MSP", "textures", "der95", 22.22),
+        (HUMAN_CENTRIC, "ResNet-50", "KNN", "average", "der99", 69.22),
+        (TIMM, "resnet50.a1_in1k, 224 px, crop 0.95", "", "imagenet_val", "accuracy", 80.382),
         (MAHALANOBIS_PLUS_PLUS, "mean of 44 models", "Maha++", "ninco", "fpr95", 42.9),
         (MAHALANOBIS_PLUS_PLUS, "mean of 44 models", "ViM", "ninco", "fpr95", 54.9),
     ],
-    ids=str,
+    ids=lambda value: value.name if isinstance(value, PublishedTable) else str(value),
 )
 def test_figures_as_printed(
     table: PublishedTable, model: str, detector: str, dataset: str, metric: str, percent: float
@@ -91,14 +103,19 @@ def test_figures_as_printed(
 
 
 def test_numbers_of_figures_are_those_of_the_sources() -> None:
-    """OpenOOD: 125 rows of two figures and the accuracies of seven; NINCO: (26 x 11 + 2 x 2) x 4; later 29 x 12 x 2."""
+    """OpenOOD: 125 rows of two figures and the accuracies of seven. NINCO: (26 x 11 + 2 x 2) x (4 + 1), 29 x 12 x 2.
+
+    Human-centric: 8 x 9 x 9 x 2. timm: 1556 networks on five sets; one cell of imagenet_a is empty.
+    """
     counts = {name: len(table.figures()) for name, table in published_tables().items()}
     assert counts == {
         "adascale": 18,
+        "human_centric": 1296,
         "openood_imagenet1k": 257,
-        "ninco": 1160,
+        "ninco": 1450,
         "ninco_first_release": 696,
         "mahalanobis_plus_plus": 7,
+        "timm": 7779,
     }
 
 
@@ -126,3 +143,81 @@ def test_forms_of_a_detector_belong_to_it() -> None:
     assert OPENOOD.printed_as("IODIN") == ["i-ODIN"]
     assert OPENOOD.printed_as("ODIN") == ["ODIN"]
     assert OPENOOD.printed_as("Mahalanobis") == ["MDS"]
+
+
+def test_figures_of_classes_are_shares_of_classes_that_exist() -> None:
+    known = {info.name: info.classes for info in (NINCO_SET, NINCO_UNIT_TESTS, NINCO_POPULAR)}
+    for table, count in ((NINCO, 3202), (NINCO_FIRST_RELEASE, 29 * 12 * (46 + 17 + 4) * 2)):
+        figures = table.class_figures()
+        assert len({(*figure[:4], figure.ood_class) for figure in figures}) == len(figures) == count
+        assert all(0 <= figure.value <= 1 for figure in figures)
+        assert {figure.metric for figure in figures} <= {"fpr95", "auroc"}
+        changed = {f.ood_class for f in figures if f.n != known[f.dataset][f.ood_class]}
+        assert changed == ({"haemulon_sciurus"} if table is NINCO_FIRST_RELEASE else set())
+
+
+def test_the_fpr_of_a_class_is_a_number_of_its_images() -> None:
+    """Which is where the numbers of images that stand beside the figures come from."""
+    for table, digits in ((NINCO, 0.0500001), (NINCO_FIRST_RELEASE, 0.0000501)):
+        for figure in table.class_figures():
+            if figure.metric == "fpr95":
+                nearest = round(figure.value * figure.n) / figure.n
+                assert abs(100 * (figure.value - nearest)) <= digits, figure
+
+
+def test_the_mean_of_the_classes_of_the_first_release_is_the_mean_of_the_table() -> None:
+    classes: dict[tuple[str, str, str], list[float]] = {}
+    for figure in NINCO_FIRST_RELEASE.class_figures():
+        if figure.dataset == "ninco":
+            classes.setdefault((figure.model, figure.detector, f"mean_{figure.metric}"), []).append(figure.value)
+    means = {(f.model, f.detector, f.metric): f.value for f in NINCO_FIRST_RELEASE.figures()}
+    assert classes.keys() == means.keys()
+    assert all(len(classes[key]) == 46 for key in means)
+    assert all(sum(classes[key]) / 46 == pytest.approx(means[key], abs=2e-6) for key in means)
+
+
+@pytest.mark.parametrize(
+    ("model", "detector", "dataset", "ood_class", "percent"),
+    [
+        ("ViT-B-384-21k", "MSP", "ninco", "aphanizomenon_flosaquae", 95.7),
+        ("ViT-B-384-21k", "MSP", "ninco_unit_tests", "horizontal_stripes", 0.2),
+        ("EffNetb7-ns", "ViM", "ninco_unit_tests", "Gaussian", 37.8),
+        ("Swinv2-B-256-21k", "Mahalanobis", "ninco_popular", "Places", 36.6),
+    ],
+)
+def test_figures_of_classes_as_printed(model: str, detector: str, dataset: str, ood_class: str, percent: float) -> None:
+    found = [f for f in NINCO.class_figures() if f[:3] == (model, detector, dataset) and f.ood_class == ood_class]
+    assert [f.value for f in found] == [round(percent / 100, 7)]
+
+
+PRINTED_TOP1 = {
+    "ViT-B-384-l2b-12k": 87.2, "ViT-B-384-oai-12k": 87.0, "ViT-B-384-l2b": 86.6, "ViT-B-384-oai": 86.2,
+    "ViT-B-384-21k": 86.0, "ViT-B-224-21k": 84.5, "Swinv2-B-256-21k": 86.3, "DeiT3-B-384-21k": 86.7,
+    "DeiT3-B-224-21k": 85.7, "CnvNxt-B-21k": 86.3, "CnvNxt-T-21k": 84.1, "BiT-m": 82.3, "EffNetb7-ns": 86.8,
+    "ViT-B-384": 81.1, "Swinv2-B-256": 84.6, "DeiT3-B-384": 85.1, "DeiT3-B-224": 83.8, "XCiT-M-224": 82.6,
+    "XCiT-M-224-d": 84.3, "CnvNxt-B": 84.4, "EffNetb7": 84.9, "EffNet-B0": 77.7, "ResNet50": 80.4,
+}  # fmt: skip
+"""Table 8 of NINCO's paper."""
+
+
+def test_weights_of_a_printed_model_have_the_printed_accuracy() -> None:
+    assert NINCO.weights.keys() == PRINTED_TOP1.keys()
+    for printed, own in NINCO.weights.items():
+        published = TIMM.value("", "imagenet_val", "accuracy", model=own)
+        assert published is not None
+        assert 100 * published == pytest.approx(PRINTED_TOP1[printed], abs=0.07), printed
+    assert len(set(NINCO.weights.values())) == len(NINCO.weights)
+
+
+@tables
+def test_sets_of_a_protocol_are_sets_that_can_be_loaded(table: PublishedTable) -> None:
+    printed = {figure.dataset for figure in (*table.figures(), *table.class_figures())}
+    assert table.protocol.sets.keys() <= printed
+    assert {name for dataset in printed for name in table.protocol.sets_of(dataset)} <= set(descriptions())
+    assert set(table.protocol.images) <= set(descriptions())
+
+
+def test_a_table_that_does_not_exist_is_an_error() -> None:
+    assert published_table("timm") is TIMM
+    with pytest.raises(UnknownNameError, match="did you mean 'ninco'"):
+        published_table("nincoo")

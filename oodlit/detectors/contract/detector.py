@@ -70,6 +70,8 @@ class Detector(nn.Module, ABC):
     """Published settings by name, see `preset`; nested detectors as {"class_path": ..., "init_args": ...}."""
     tuned_presets: ClassVar[frozenset[str]] = frozenset()
     """Names of the presets that were chosen by search on OOD data; `oodlit list detectors --verbose` says so."""
+    same_order_as: ClassVar[Mapping[str, str]] = {}
+    """Keys of detectors whose order of images can be the same, each with the reason; told where a run shows it."""
     log_probability: bool = False
     """Whether the score is the logarithm of a probability, so that `confidences` gives it back."""
     host_buffers: ClassVar[frozenset[str]] = frozenset()

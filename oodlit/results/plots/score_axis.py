@@ -3,15 +3,23 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
+SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
+SPIKE = 0.5
+"""A bin with more than this share of a data set hides how the others lie."""
 
-@dataclass(frozen=True)
+
+@dataclass(frozen=True, eq=False)
 class ScoreAxis:
-    """From scores to positions in [0, 1]: linear, or compressed (asinh) where a few scores are very far away.
+    """From scores to positions in [0, 1]: linear, compressed (asinh), or the ranks of the scores.
 
-    It spans the central 99 % of all scores, and the threshold. What lies outside is at the ends, infinities as well.
+    It is compressed where a few scores are very far away: half of each set would lie within a 25th of it. It spans the
+    central 99 % of all scores, and the threshold. What lies outside is at the ends, infinities as well. Where one bin
+    would still hold more than half of a data set, ranks take its place, if that makes the fullest bin less full: equal
+    widths hold equal shares of the sets, each set counting the same.
 
     Args:
         low: Score at the left end.
@@ -19,6 +27,7 @@ class ScoreAxis:
         centre: Where a compressed axis is widest.
         scale: Distance from the centre at which compression begins; 0 = a linear axis.
         only: The only score, where all are equal.
+        ranked: Scores of every data set, ascending; empty = the axis is not of ranks.
     """
 
     low: float
@@ -26,10 +35,20 @@ class ScoreAxis:
     centre: float = 0.0
     scale: float = 0.0
     only: float | None = None
+    ranked: tuple[np.ndarray, ...] = ()
 
     @classmethod
-    def fitting(cls, scores: Sequence[np.ndarray], threshold: float) -> "ScoreAxis":
-        """The axis for these scores, one array per data set, and their threshold."""
+    def fitting(cls, scores: Sequence[np.ndarray], threshold: float, bins: int = 48) -> "ScoreAxis":
+        """The axis for these scores, one array per data set, and their threshold, to be counted in so many bins."""
+        axis = cls._of_values(scores, threshold)
+        if axis.only is not None or (fullest := axis.fullest(scores, bins)) <= SPIKE:
+            return axis
+        ends = [float(end) for values in scores for end in (values.min(), values.max())]
+        ranks = cls(min(ends), max(ends), ranked=tuple(np.sort(values) for values in scores))
+        return ranks if ranks.fullest(scores, bins) < fullest else axis
+
+    @classmethod
+    def _of_values(cls, scores: Sequence[np.ndarray], threshold: float) -> "ScoreAxis":
         finite = [values[np.isfinite(values)].astype(float) for values in scores]
         finite = [values for values in finite if len(values)]
         points = [float(end) for values in finite for end in np.quantile(values, (0.005, 0.995))]
@@ -53,10 +72,20 @@ class ScoreAxis:
         """What stands under its left end, its middle and its right end."""
         if self.only is not None:
             return "", f"all at {self.only:.4g}", ""
-        return f"{self.low:.4g}", "compressed axis" if self.scale else "", f"{self.high:.4g}"
+        kind = "axis of ranks" if self.ranked else "compressed axis" if self.scale else ""
+        return f"{self.low:.4g}", kind, f"{self.high:.4g}"
+
+    def fullest(self, scores: Sequence[np.ndarray], bins: int) -> float:
+        """The largest share of a data set in one bin."""
+        edges = np.linspace(0.0, 1.0, bins + 1)
+        counts = [np.histogram(self.positions(values), edges)[0].max() / len(values) for values in scores]
+        return float(max(counts, default=0.0))
 
     def positions(self, values: np.ndarray) -> np.ndarray:
         """Where scores lie between the ends of the axis."""
+        if self.ranked:  # in the middle of those that are equal
+            ranks = [[np.searchsorted(own, values, side=side) / len(own) for side in SIDES] for own in self.ranked]
+            return np.asarray(np.mean(ranks, axis=(0, 1)))
         inside = np.clip(values.astype(float), self.low, self.high)
         low, at, high = (self._moved(x) for x in (np.atleast_1d(self.low), inside, np.atleast_1d(self.high)))
         positions: np.ndarray = np.clip((at - low) / (high - low), 0.0, 1.0)

@@ -21,7 +21,7 @@ def score_histograms(
     """Histograms of ID and OOD scores with the acceptance threshold, one panel per detector.
 
     Scores beyond the outermost 0.5 percent of both groups are drawn in the outermost bins, infinities included. Where
-    few scores are very far away, the axis is compressed.
+    few scores are very far away, the axis is compressed; where a spike would hide all else, it is one of ranks.
 
     Args:
         results: The results.
@@ -57,7 +57,7 @@ def histogram(detector: str, scores: Mapping[str, np.ndarray], threshold: float,
         threshold: Its acceptance threshold.
         bins: Number of bins.
     """
-    axis = ScoreAxis.fitting([values for values in scores.values() if len(values)], threshold)
+    axis = ScoreAxis.fitting([values for values in scores.values() if len(values)], threshold, bins)
     edges = np.linspace(0.0, 1.0, bins + 1)
     counts = [np.histogram(axis.positions(values), edges)[0] for values in scores.values()]
     return Histogram(

@@ -45,19 +45,12 @@ def chosen_set(results: RunResults, dataset: str | None, *roles: Role, classes: 
     return found[0]
 
 
-def evaluated_images(results: RunResults, info: DatasetInfo) -> pd.DataFrame:
-    """The images of a data set on which its values rest: those of the chosen classes, where only some were chosen."""
-    rows = results.scores[results.scores["dataset"] == info.name]
-    chosen = results.settings.classes.get(info.name)
-    return rows[rows["group"].isin([info.class_names.index(name) for name in chosen])] if chosen else rows
-
-
 def id_and_ood_images(
     results: RunResults, dataset: str | None, ood_class: str | None = None
 ) -> tuple[DatasetInfo, pd.DataFrame, pd.DataFrame]:
     """Data set, ID images and OOD images, of one class or all; both kinds are there."""
     info = chosen_set(results, dataset, Role.OOD, Role.UNIT_TEST)
-    inside, ood = (evaluated_images(results, part) for part in (id_dataset(results.datasets), info))
+    inside, ood = (results.images(part.name) for part in (id_dataset(results.datasets), info))
     if ood_class is not None:
         if ood_class not in info.class_names:
             raise UnknownNameError.of(f"class of {info.name!r}", ood_class, info.class_names)

@@ -1,26 +1,45 @@
-"""Figures that others have published, as data. The export list is the registry of tables of OOD detectors."""
+"""Figures that others have published, as data. The export list is the registry of tables."""
 
 from typing import TYPE_CHECKING
 
 from oodlit import _lazy
+from oodlit.errors import UnknownNameError
 from oodlit.results.published.table import PublishedTable
 
 if TYPE_CHECKING:
     from oodlit.results.published.adascale import ADASCALE as ADASCALE
+    from oodlit.results.published.human_centric import HUMAN_CENTRIC as HUMAN_CENTRIC
     from oodlit.results.published.mahalanobis_plus_plus import MAHALANOBIS_PLUS_PLUS as MAHALANOBIS_PLUS_PLUS
     from oodlit.results.published.ninco import NINCO as NINCO
     from oodlit.results.published.ninco import NINCO_FIRST_RELEASE as NINCO_FIRST_RELEASE
     from oodlit.results.published.openood import OPENOOD as OPENOOD
+    from oodlit.results.published.timm import TIMM as TIMM
 
 __getattr__, __dir__, __all__ = _lazy.lazy_exports(__name__)
 
 
 def published_tables() -> dict[str, PublishedTable]:
-    """All published tables of OOD detectors by name, sorted.
+    """All published tables by name, sorted.
 
     Example:
-        >>> [*published_tables()]
-        ['adascale', 'mahalanobis_plus_plus', 'ninco', 'ninco_first_release', 'openood_imagenet1k']
+        >>> [*published_tables()][3:]
+        ['ninco', 'ninco_first_release', 'openood_imagenet1k', 'timm']
     """
     found = [value for name in __all__ if isinstance(value := __getattr__(name), PublishedTable)]
     return {table.name: table for table in sorted(found, key=lambda t: t.name)}
+
+
+def published_table(name: str) -> PublishedTable:
+    """A table by its name.
+
+    Raises:
+        UnknownNameError: There is none of that name.
+
+    Example:
+        >>> published_table("ninco").protocol.mean
+        'classes'
+    """
+    tables = published_tables()
+    if name not in tables:
+        raise UnknownNameError.of("published table", name, tables)
+    return tables[name]

@@ -1,5 +1,6 @@
 """The comparison of AdaSCALE's authors on ImageNet-1k."""
 
+from oodlit.results.published.protocol import Protocol
 from oodlit.results.published.table import PublishedTable
 
 ADASCALE = PublishedTable(
@@ -9,5 +10,6 @@ ADASCALE = PublishedTable(
     tables="a part: detectors that are not on OpenOOD's board, and SCALE beside them; settings as its authors chose",
     rule="near and far AUROC, means over more OOD sets than those of OpenOOD's board: no comparison with it",
     file="adascale.csv",
+    protocol=Protocol("images", sets={"near": (), "far": ()}),
 )
 """Near and far AUROC; compare with one another alone."""

@@ -1,5 +1,6 @@
 """Mahalanobis++ on NINCO, by its authors."""
 
+from oodlit.results.published.protocol import Protocol
 from oodlit.results.published.table import PublishedTable
 
 MAHALANOBIS_PLUS_PLUS = PublishedTable(
@@ -9,6 +10,7 @@ MAHALANOBIS_PLUS_PLUS = PublishedTable(
     tables="means over 44 classifiers, of seven detectors",
     rule="FPR at a TPR of 95 % on NINCO, mean over 44 classifiers; whether its classes are pooled is not known here",
     file="mahalanobis_plus_plus.csv",
+    protocol=Protocol(""),
     detectors={
         "Maha": "Mahalanobis",
         "rMaha": "RelativeMahalanobis",

@@ -1,5 +1,6 @@
 """OpenOOD's public board of ImageNet-1k."""
 
+from oodlit.results.published.protocol import Protocol
 from oodlit.results.published.table import PublishedTable
 
 OPENOOD = PublishedTable(
@@ -8,9 +9,22 @@ OPENOOD = PublishedTable(
     url="https://github.com/Jingkang50/OpenOOD",
     tables="ImageNet-1k board (MIT), post-hoc detectors on torchvision's V1 weights; MDS++ and RMDS++ from its later"
     " data. 'full-spectrum': ImageNet-V2, -C and -R count as ID",
-    rule="AUROC of each set against ImageNet-val, all images of a set pooled, then the mean over the sets: near is"
-    " SSB-hard and NINCO, far is iNaturalist, Textures and OpenImage-O",
+    rule="AUROC of each set against 45 000 images of ImageNet-val (settings are chosen on the other 5 000), all images"
+    " of a set pooled, then the mean over the sets: near is SSB-hard and NINCO, far is iNaturalist, Textures and"
+    " OpenImage-O",
     file="openood_imagenet1k.csv",
+    protocol=Protocol(
+        "images",
+        sets={
+            "near": ("ssb_hard", "ninco"),
+            "far": ("inaturalist", "textures", "openimage_o"),
+            "full-spectrum id": (),
+            "full-spectrum near": (),
+            "full-spectrum far": (),
+            "id": ("imagenet_val",),
+        },
+        images={"imagenet_val": 45_000},
+    ),
     detectors={
         "TempScale": "TemperatureScaledMSP",
         "MDS": "Mahalanobis",

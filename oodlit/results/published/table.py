@@ -1,14 +1,16 @@
 """A published table of OOD detectors: whose it is, by which rule its figures are formed, and the figures."""
 
 import csv
+import gzip
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
 from oodlit.errors import UnknownNameError
+from oodlit.results.published.protocol import Protocol
 
 
 class PublishedFigure(NamedTuple):
@@ -20,6 +22,8 @@ class PublishedFigure(NamedTuple):
         dataset: What was told apart from the ID images, or what they are.
         metric: The name in `oodlit.results.glossary`.
         value: 0..1.
+        ood_class: The OOD class or unit test; empty for a set.
+        n: Number of images of that class; 0 = not known.
     """
 
     model: str
@@ -27,11 +31,36 @@ class PublishedFigure(NamedTuple):
     dataset: str
     metric: str
     value: float
+    ood_class: str = ""
+    n: int = 0
+
+
+@cache
+def read_figures(file: str) -> tuple[PublishedFigure, ...]:
+    """The figures of a CSV file of this folder, in its order: model, detector, dataset, metric, value in percent.
+
+    Files of classes also have the columns `ood_class` and `n`; the name ends in ".gz" where they are packed.
+    """
+    data = (resources.files("oodlit.results.published") / file).read_bytes()
+    text = (gzip.decompress(data) if file.endswith(".gz") else data).decode()
+    # Rounded: 74.77 / 100 is 0.7476999999999999.
+    return tuple(
+        PublishedFigure(
+            row["model"],
+            row["detector"],
+            row["dataset"],
+            row["metric"],
+            round(float(row["value"]) / 100, 7),
+            row.get("ood_class", ""),
+            int(row.get("n", 0)),
+        )
+        for row in csv.DictReader(text.splitlines())
+    )
 
 
 @dataclass(frozen=True)
 class PublishedTable:
-    """A table, with its figures in a CSV file of this folder: model, detector, dataset, metric, value in percent.
+    """A table, with its figures in a CSV file of this folder, see `read_figures`.
 
     A further one is a file that describes it, its CSV file, and a line in the export list of this folder.
 
@@ -42,8 +71,13 @@ class PublishedTable:
         tables: Where in the source the figures stand, and what was left out.
         rule: How a figure is formed. Figures of different rules are no comparison.
         file: Name of the CSV file.
+        protocol: The same, as far as a run can be held against it.
         detectors: Printed name -> class name, where they differ by more than case and punctuation; "" = none of ours,
             although the name is the same.
+        weights: Printed model -> the weights of timm that it is, as `weights` names them. A model that is not here is
+            never recognised in a run; it can be named.
+        class_file: Name of the CSV file with the figures of OOD classes and unit tests; "" = none.
+        read: Gives the figures of a file.
     """
 
     name: str
@@ -52,11 +86,33 @@ class PublishedTable:
     tables: str
     rule: str
     file: str
+    protocol: Protocol
     detectors: Mapping[str, str] = field(default_factory=dict)
+    weights: Mapping[str, str] = field(default_factory=dict)
+    class_file: str = ""
+    read: Callable[[str], tuple[PublishedFigure, ...]] = read_figures
 
     def figures(self) -> tuple[PublishedFigure, ...]:
-        """All figures, in the order of the file."""
-        return _read(self.file)
+        """All figures of sets, in the order of the file."""
+        return self.read(self.file)
+
+    def class_figures(self) -> tuple[PublishedFigure, ...]:
+        """All figures of OOD classes and unit tests, in the order of the file; none if the table has none."""
+        return self.read(self.class_file) if self.class_file else ()
+
+    def model_of(self, own: str) -> str:
+        """The printed model that weights of timm are; "" if the table has none that is known to be them.
+
+        Args:
+            own: As `weights` names them.
+
+        Example:
+            >>> from oodlit.results.published import NINCO
+            >>> [NINCO.model_of(f"resnet50.a1_in1k, {form}") for form in ("224 px, crop 0.95", "288 px, crop 1")]
+            ['ResNet50', '']
+        """
+        found = [printed for printed, name in self.weights.items() if name == own]
+        return found[0] if found else own if any(f.model == own for f in self.figures()) else ""
 
     def printed_as(self, detector: str) -> list[str]:
         """Printed names of a detector, of its forms too ("AdaSCALE-A" is one of "AdaSCALE"), in the order of the file.
@@ -112,17 +168,6 @@ class PublishedTable:
         if printed in self.detectors:
             return {_plain(self.detectors[printed])} - {""}
         return {_plain(printed), _plain(printed.rpartition("-")[0])} - {""}
-
-
-@cache
-def _read(file: str) -> tuple[PublishedFigure, ...]:
-    text = (resources.files("oodlit.results.published") / file).read_text(encoding="utf-8")
-    rows = csv.DictReader(text.splitlines())
-    # Rounded: 74.77 / 100 is 0.7476999999999999.
-    return tuple(
-        PublishedFigure(r["model"], r["detector"], r["dataset"], r["metric"], round(float(r["value"]) / 100, 7))
-        for r in rows
-    )
 
 
 def _plain(name: str) -> str:

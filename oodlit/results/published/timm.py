@@ -9,6 +9,9 @@ from functools import cache
 from importlib import resources
 from typing import NamedTuple
 
+from oodlit.results.published.protocol import Protocol, weights
+from oodlit.results.published.table import PublishedFigure, PublishedTable
+
 DATASETS = ("imagenet_val", "imagenet_v2", "imagenet_r", "imagenet_a", "imagenet_sketch")
 
 
@@ -42,9 +45,31 @@ def published_accuracy(model: str, dataset: str, *, img_size: int, crop_pct: flo
 
 
 @cache
-def _rows() -> dict[tuple[str, int, float], dict[str, str]]:
-    file = resources.files("oodlit.results.published") / "timm_accuracy.csv"
-    lines = file.read_text(encoding="utf-8").splitlines()
+def _figures(file: str) -> tuple[PublishedFigure, ...]:
+    return tuple(
+        PublishedFigure(weights(*network), "", dataset, "accuracy", round(float(row[dataset]) / 100, 7))
+        for network, row in _rows(file).items()
+        for dataset in DATASETS
+        if row[dataset]
+    )
+
+
+TIMM = PublishedTable(
+    name="timm",
+    source="R. Wightman, PyTorch Image Models, results of 2025",
+    url="https://github.com/huggingface/pytorch-image-models",
+    tables="results/results-*.csv (Apache-2.0): networks with the tag of their weights, at a size and a crop",
+    rule="top-1 accuracy of all images; on ImageNet-R and -A among their 200 classes",
+    file="timm_accuracy.csv",
+    protocol=Protocol("images", images={"imagenet_val": 50_000}),
+    read=_figures,
+)
+"""Accuracies, a figure of the network alone."""
+
+
+@cache
+def _rows(file: str = "timm_accuracy.csv") -> dict[tuple[str, int, float], dict[str, str]]:
+    lines = (resources.files("oodlit.results.published") / file).read_text(encoding="utf-8").splitlines()
     return {
         (row["model"], int(row["img_size"]), round(float(row["crop_pct"]), 4)): row for row in csv.DictReader(lines)
     }

@@ -1,0 +1,99 @@
+"""Which detector? The answer of a run in a few lines: the group of the best, its quickest, and those that coincide."""
+
+import math
+from collections.abc import Sequence
+
+from oodlit.report.headline import percent_text, two_digits
+from oodlit.report.record import own_kind
+from oodlit.report.section import Shown
+from oodlit.results.same_order import SameOrder
+from oodlit.roles import Role
+
+MANY = 8
+"""Longer lists of names are cut: the table marks all of them."""
+
+
+def answers(shown: Shown) -> list[str]:
+    """What FPR and AUROC over all OOD sets say, and which detector is the quickest of those that are good by both."""
+    names = [info.name for info in shown.sets(Role.OOD)]
+    lines, groups = [], []
+    for metric, label in ((shown.results.settings.fpr_name, f"FPR at {shown.words['tpr']} TPR"), ("auroc", "AUROC")):
+        table = shown.group(metric, *names)
+        if table is None or len(table) < 2 or math.isnan(table["value"].iloc[0]):
+            continue
+        members = table.loc[table["in_group"], "detector"].tolist()
+        groups.append(set(members))
+        where = f"on {names[0]}" if len(names) == 1 else f"as the mean of {len(names)} OOD sets"
+        best = table["detector"].iloc[0]
+        start = f"By {label} {where}, the best of {len(table)} detectors is {best}"
+        start += f" ({percent_text(float(table['value'].iloc[0]))})"
+        others = [name for name in members if name != best]
+        if not others:
+            lines.append(f"{start}, and no other is on a level with it.")
+        elif len(members) == len(table):
+            lines.append(f"{start}; these images tell none of the others from it.")
+        else:
+            lines.append(f"{start}; {len(others)} others cannot be told from it: {listed(others)}.")
+    if len(groups) == 2 and (line := _quickest(shown, groups[0] & groups[1])):
+        lines.append(line)
+    return lines
+
+
+def _quickest(shown: Shown, names: set[str]) -> str:
+    """The cheapest detector of a group."""
+    timed = {name: ms for name, ms in shown.costs.items() if name in names and not math.isnan(ms)}
+    if not timed or len(names) < 2:
+        return ""
+    first = min(timed, key=lambda name: timed[name])
+    cost = f"{two_digits(timed[first])} ms an image"
+    return f"The quickest of the {len(names)} that are among the best by both is {first}: {cost}."
+
+
+def coinciding(shown: Shown) -> list[str]:
+    """One line for each set of detectors that order all images alike, with the reason where it is known."""
+    groups: dict[str, list[SameOrder]] = {}
+    for pair in shown.same:
+        groups.setdefault(pair.detector, []).append(pair)
+    lines = []
+    for first, pairs in groups.items():
+        names = [first, *(pair.other for pair in pairs)]
+        least = min(pair.rank_correlation for pair in pairs)
+        order = "the same order" if least == 1 else f"nearly the same order (rank correlation {_digits(least)})"
+        text = f"{listed(names)} put all {pairs[0].n} images into {order}"
+        lines.append(". ".join([text, *_reasons(shown, names)]) + ".")
+    return lines
+
+
+def _reasons(shown: Shown, names: Sequence[str]) -> list[str]:
+    """What the classes of detectors declare of each other, as far as two of these names are of such classes."""
+    kinds = {name: own for name in names if (own := own_kind(shown.results, name)) is not None}
+    keys = {key: name for name, (key, _) in kinds.items()}
+    return [
+        f"{name} and {keys[key]}: {reason}"
+        for name, (_, kind) in kinds.items()
+        for key, reason in kind.same_order_as.items()
+        if key in keys
+    ]
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence, at most a few of them.
+
+    Example:
+        >>> listed(["a", "b", "c"]), listed([str(i) for i in range(20)])
+        ('a, b and c', '0, 1, 2, 3, 4, 5, 6, 7 and 12 more')
+    """
+    if len(names) > MANY + 1:
+        return f"{', '.join(names[:MANY])} and {len(names) - MANY} more"
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
+
+
+def _digits(correlation: float) -> str:
+    """A correlation below 1, with as many nines as it takes to show that it is.
+
+    Example:
+        >>> _digits(0.99999988), _digits(0.99994)
+        ('0.9999998', '0.99994')
+    """
+    places = min(max(4, math.ceil(-math.log10(1 - correlation))), 16)
+    return f"{math.floor(correlation * 10**places) / 10**places:.{places}f}"

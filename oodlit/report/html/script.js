@@ -1,0 +1,80 @@
+const all = (selector, root = document) => [...root.querySelectorAll(selector)];
+
+// What a menu chooses stands in the element that it names, one child for each entry.
+all("select[data-target]").forEach(s => s.addEventListener("change", () =>
+  [...document.getElementById(s.dataset.target).children].forEach((c, i) => { c.hidden = i !== s.selectedIndex; })));
+
+// Tables that are sorted by a click on a heading: the first click puts the best value first.
+all("table.sortable").forEach(t => {
+  const heads = [...t.tHead.rows[t.tHead.rows.length - 1].cells];
+  heads.forEach(h => h.addEventListener("keydown", e => { if (e.key === "Enter") h.click(); }));
+  heads.forEach((h, i) => h.addEventListener("click", () => {
+    const before = h.getAttribute("aria-sort");
+    const up = before ? before !== "ascending" : h.dataset.better !== "higher";
+    heads.forEach(x => x.removeAttribute("aria-sort"));
+    h.setAttribute("aria-sort", up ? "ascending" : "descending");
+    const value = r => i ? parseFloat(r.cells[i].dataset.v) : r.cells[0].textContent;
+    const order = (a, b) => i ? (isNaN(a) - isNaN(b) || (up ? a - b : b - a)) : (up ? 1 : -1) * a.localeCompare(b);
+    [...t.tBodies[0].rows].sort((a, b) => order(value(a), value(b))).forEach(r => t.tBodies[0].append(r));
+  }));
+});
+
+// The filter: detectors whose names hold one of the words. A column of a grid is hidden cell by cell.
+const filter = document.getElementById("filter"), told = document.getElementById("filtered");
+const apply = () => {
+  const words = filter.value.toLowerCase().split(/[\s,]+/).filter(Boolean);
+  const shown = name => !words.length || words.some(word => name.toLowerCase().includes(word));
+  all("main [data-d]").forEach(e => { e.hidden = !shown(e.dataset.d); });
+  all("table.by-detector").forEach(t => {
+    const hidden = [...t.tHead.rows[0].cells].map(h => "d" in h.dataset && !shown(h.dataset.d));
+    [...t.tBodies[0].rows].forEach(r => [...r.cells].forEach((c, i) => { c.hidden = hidden[i]; }));
+  });
+  const rows = all("#r0-headline tbody tr"), left = rows.filter(r => !r.hidden).length;
+  told.textContent = words.length && rows.length ? `${left} of ${rows.length}` : "";
+  hint();
+};
+if (filter) filter.addEventListener("input", apply);
+
+// Curves that are chosen by name have one of six colours; a seventh takes the colour of the first.
+all(".roc").forEach(box => {
+  const buttons = all("button", document.getElementById(box.dataset.names)), svg = box.querySelector("svg");
+  const lines = Object.fromEntries(all(".line", svg).map(g => [g.dataset.d, g]));
+  const order = buttons.filter(b => b.dataset.colour);
+  const paint = (b, colour) => [b, lines[b.dataset.d]].forEach(e => {
+    if (colour === undefined) { delete e.dataset.colour; } else { e.dataset.colour = colour; }
+    if (e === b) { b.setAttribute("aria-pressed", colour !== undefined); } else { e.parentNode.insertBefore(e, cursor); }
+  });
+  const cursor = svg.querySelector(".cursor"), readout = box.nextElementSibling;
+  buttons.forEach(b => b.addEventListener("click", () => {
+    if (order.includes(b)) { order.splice(order.indexOf(b), 1); paint(b); return; }
+    if (order.length === 6) paint(order.shift());
+    const taken = order.map(o => o.dataset.colour);
+    paint(b, ["0", "1", "2", "3", "4", "5"].find(c => !taken.includes(c)));
+    order.push(b);
+  }));
+  // Where a line crosses the height of the pointer: between two of its points.
+  const at = (g, y) => {
+    const points = g.querySelector("path").getAttribute("d").slice(1).match(/[\d.]+/g).map(Number);
+    for (let i = 2; i < points.length; i += 2) {
+      const [x0, y0, x1, y1] = points.slice(i - 2, i + 2);
+      if (y1 <= y) return y0 === y1 ? x1 : x0 + (x1 - x0) * (y0 - y) / (y0 - y1);
+    }
+    return 886;
+  };
+  svg.addEventListener("pointermove", e => {
+    const y = new DOMPoint(e.clientX, e.clientY).matrixTransform(svg.getScreenCTM().inverse()).y;
+    if (y < 8 || y > 388) return;
+    cursor.setAttribute("y1", y); cursor.setAttribute("y2", y); cursor.setAttribute("visibility", "visible");
+    const fpr = g => 100 * ((at(g, y) - 46) / 840) ** 2;
+    readout.textContent = `${(100 - 100 * ((y - 8) / 380) ** 2).toFixed(1)} % of ID kept; of OOD accepted: ` +
+      order.map(b => `${b.dataset.d} ${fpr(lines[b.dataset.d]).toFixed(1)} %`).join(", ");
+  });
+});
+
+// Whatever is wider than the screen says so, until it is scrolled to its end.
+const hint = () => all(".scroll").forEach(s => {
+  s.classList.toggle("more", s.scrollWidth - s.clientWidth - s.scrollLeft > 2);
+});
+all(".scroll").forEach(s => s.addEventListener("scroll", hint, {passive: true}));
+addEventListener("resize", hint);
+hint();

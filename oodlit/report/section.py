@@ -1,0 +1,118 @@
+"""A section of the page: one file in `sections`, one template of the same name in `html`, one line in `SECTIONS`."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pandas as pd
+
+from oodlit.errors import InvalidArgumentError
+from oodlit.report.headline import Column, Lookup, headline_columns, ranked_detectors, share_text
+from oodlit.report.thumbnails import ThumbnailStyles
+from oodlit.results import DatasetInfo, Results
+from oodlit.results.glossary import MEAN
+from oodlit.results.info import id_dataset
+from oodlit.results.same_order import SameOrder, same_order
+from oodlit.roles import Role
+
+
+@dataclass(frozen=True)
+class Section:
+    """One part of the page.
+
+    Args:
+        key: Last part of its anchor, unique within a run; links to it stay valid from run to run.
+        title: Its heading.
+        entry: What the list of contents calls it.
+        template: A file of `html`; it finds `content` as `own`, the anchor as `here`, and what all sections of a run
+            write as `shared`.
+        content: What the template shows, as plain values.
+    """
+
+    key: str
+    title: str
+    entry: str
+    template: str
+    content: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What the sections of one run look at.
+
+    Args:
+        results: The run.
+        thumbnails: Its pictures.
+    """
+
+    results: Results
+    thumbnails: ThumbnailStyles
+
+    @cached_property
+    def lookup(self) -> Lookup:
+        """Rows of its table."""
+        return Lookup(self.results)
+
+    @cached_property
+    def columns(self) -> list[Column]:
+        """Columns of the headline."""
+        return headline_columns(self.results)
+
+    @cached_property
+    def detectors(self) -> list[str]:
+        """Its detectors, the best first."""
+        return ranked_detectors(self.results, self.columns)
+
+    @cached_property
+    def inside(self) -> DatasetInfo:
+        """The ID set."""
+        return id_dataset(self.results.datasets)
+
+    def group(self, metric: str, *datasets: str) -> pd.DataFrame | None:
+        """The detectors that cannot be told apart from the best; None where the metric is not compared over images."""
+        if metric.removeprefix(MEAN) not in (self.results.settings.fpr_name, "auroc", "id_auroc"):
+            return None
+        try:
+            return self.results.group_of_best(datasets, metric)
+        except InvalidArgumentError:  # a pool, or no image of one kind: the table says so
+            return None
+
+    @cached_property
+    def same(self) -> list[SameOrder]:
+        """Detectors that coincide with another one."""
+        return same_order(self.results)
+
+    @cached_property
+    def costs(self) -> dict[str, float]:
+        """Milliseconds an image by detector, without the pass of the network that all share; NaN = not measured."""
+        return self._measured(self.results.run.get("ms_per_image"))
+
+    @cached_property
+    def fit_seconds(self) -> dict[str, float]:
+        """Seconds of the fit by detector, without what all detectors share; NaN = not measured, or no fit."""
+        return self._measured((self.results.run.get("time") or {}).get("fit"))
+
+    def _measured(self, recorded: Mapping[str, float] | None) -> dict[str, float]:
+        return {name: float((recorded or {}).get(name, math.nan)) for name in self.detectors}
+
+    def sets(self, *roles: Role) -> list[DatasetInfo]:
+        """Its data sets of these roles, in their order."""
+        return [info for role in roles for info in self.results.datasets if info.role is role]
+
+    @cached_property
+    def words(self) -> dict[str, Any]:
+        """What all sections write: `shared` in the templates."""
+        settings, names = self.results.settings, self.detectors
+        return {
+            "detectors": names,
+            "tpr": share_text(settings.tpr),
+            "confidence": share_text(settings.confidence),
+            "tall": tall(names),
+        }
+
+
+def tall(names: Sequence[str]) -> int:
+    """Height in pixels of headings that are written upwards."""
+    return min(190, 16 + 7 * max(map(len, names), default=0))

@@ -1,0 +1,66 @@
+"""Accuracy of the classifiers against the FPR of the detectors on them."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from markupsafe import Markup
+
+from oodlit.report.section import Section
+from oodlit.report.several import Several
+from oodlit.report.svg import scatter
+from oodlit.results import RunColumn
+from oodlit.results.info import id_dataset
+from oodlit.results.names import MODEL
+
+_ALL_NAMES = 10
+"""With more models than this, only those have their names in the chart that no other one beats in both values."""
+
+
+def sections(several: Several) -> Iterator[Section]:
+    """One, if the runs have accuracies, and an FPR that can be compared."""
+    accuracies = {title: _accuracy(several, title) for title in several.runs}
+    known = {title: value for title, value in accuracies.items() if not math.isnan(value)}
+    columns = [column for column in several.like if "fpr" in column.metric]
+    if len(known) > 1 and columns:
+        charts = [chart for column in columns for chart in _charts(several, column, known)]
+        content = {"charts": charts, "without": [title for title in accuracies if title not in known]}
+        yield Section(
+            "accuracy",
+            "Does a better classifier know better what it does not know?",
+            "accuracy",
+            "accuracy.html",
+            content,
+        )
+
+
+def _accuracy(several: Several, title: str) -> float:
+    results = several.runs[title]
+    table = results.table
+    rows = table[
+        (table["dataset"] == id_dataset(results.datasets).name)
+        & (table["metric"] == "accuracy")
+        & (table["detector"] == MODEL)
+    ]
+    return float(rows["value"].iloc[0]) if len(rows) else math.nan
+
+
+def _charts(several: Several, column: RunColumn, accuracies: Mapping[str, float]) -> Iterator[dict[str, Any]]:
+    values = several.values(column)
+    label = several.label(column)
+    choices = {"the best detector of each model": values.min(axis="columns")}
+    choices |= {str(name): values[name] for name in values.columns}
+    for name, of in choices.items():
+        points = {t: (a, float(of[t])) for t, a in accuracies.items() if not math.isnan(float(of[t]))}
+        if points:
+            yield {"name": f"{label}, {name}", "svg": _drawn(points, label)}
+
+
+def _drawn(points: Mapping[str, tuple[float, float]], label: str) -> Markup:
+    named = {
+        title
+        for title, (accuracy, fpr) in points.items()
+        if len(points) <= _ALL_NAMES
+        or not any(a >= accuracy and f <= fpr and (a, f) != (accuracy, fpr) for a, f in points.values())
+    }
+    return scatter(points, named, x_label="accuracy", y_label=label)

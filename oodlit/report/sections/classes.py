@@ -1,0 +1,55 @@
+"""FPR of each OOD class."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from oodlit.report.headline import Cell, fpr_text, percent_text
+from oodlit.report.section import Section, Shown
+from oodlit.report.svg import interval_bars
+from oodlit.results import DatasetInfo, Results
+from oodlit.results.plots import fpr_per_class
+from oodlit.results.plots.charts import Estimate
+from oodlit.roles import Role
+
+
+def sections(shown: Shown) -> Iterator[Section]:
+    """One for each OOD set with classes."""
+    for number, info in enumerate(shown.sets(Role.OOD)):
+        if info.class_names and shown.detectors:
+            content = _class_set(shown.results, info, shown.detectors)
+            title = f"{info.name}: FPR of each class"
+            yield Section(f"classes{number}", title, f"{info.name}: classes", "classes.html", content)
+
+
+def _class_set(results: Results, info: DatasetInfo, detectors: Sequence[str]) -> dict[str, Any]:
+    grid = fpr_per_class.describe(results, info.name, detectors=detectors)
+    rows = [
+        {"name": name, "n": n, "kind": "", "cells": [_heat(d, name, e) for d, e in zip(detectors, cells, strict=True)]}
+        for name, n, cells in zip(grid.classes, grid.sizes, grid.cells, strict=True)
+    ]
+    means = [_heat(d, "mean", e) for d, e in zip(detectors, grid.totals, strict=True)]
+    rows.append({"name": "mean over classes", "n": "", "kind": "sum", "cells": means})
+    return {
+        "name": info.name,
+        "detail": f"{results.run['counts'].get(info.name, 0)} images, {len(grid.classes)} classes",
+        "sizes": _sizes(grid.sizes),
+        "rows": rows,
+        "charts": [{"detector": name, "svg": interval_bars(grid, name)} for name in detectors],
+    }
+
+
+def _sizes(sizes: Sequence[int]) -> str:
+    """What the sizes of the classes mean for their values."""
+    least, most = min(sizes), max(sizes)
+    if not least:
+        return ""
+    span = f"{least} images" if least == most else f"{least} to {most} images"
+    return f"Classes have {span}: one image is {percent_text(1 / least)} of the smallest, so see the intervals."
+
+
+def _heat(detector: str, name: str, share: Estimate) -> Cell:
+    title = fpr_text(detector, name, share)
+    if math.isnan(share.value):
+        return Cell("?", title=title)
+    return Cell(f"{100 * share.value:.0f}", share.value, round(100 * share.value, 1), title=title)

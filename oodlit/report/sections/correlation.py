@@ -1,0 +1,14 @@
+"""Whether models keep their order from level to level of a pool."""
+
+from collections.abc import Iterator, Mapping
+
+from oodlit.report.pools import correlation_views
+from oodlit.report.section import Section
+from oodlit.results import Results
+
+
+def sections(runs: Mapping[str, Results]) -> Iterator[Section]:
+    """One for each pool that enough of the runs have."""
+    for number, content in enumerate(correlation_views(runs)):
+        title = f"{content['name']}: do models keep their order from level to level?"
+        yield Section(f"correlation{number}", title, f"{content['name']}: order of models", "correlation.html", content)

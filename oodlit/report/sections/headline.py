@@ -1,0 +1,105 @@
+"""The headline: every detector against FPR and AUROC of every set."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from oodlit.report.choice import answers, coinciding
+from oodlit.report.headline import Cell, Column, Lookup, scored_images, two_digits
+from oodlit.report.section import Section, Shown
+from oodlit.results import DatasetInfo, Results
+from oodlit.results.names import MODEL
+from oodlit.roles import Role
+
+COST = "\n"
+"""Stands for a data set where the table tells of cost; names of data sets have no line break."""
+ROOM = 1250
+"""Width in pixels of a table on a window of 1400."""
+
+
+def sections(shown: Shown) -> Iterator[Section]:
+    """One, of every run."""
+    for column in shown.columns:
+        _mark(shown, column)
+    content = _headline(shown.results, shown.lookup, [*shown.columns, *_costs(shown)], shown.detectors)
+    content |= {"answers": answers(shown), "coinciding": coinciding(shown), "sorted_by": _sorted_by(shown.columns)}
+    content["is_roomy"] = _width(content["columns"], shown.detectors) <= ROOM
+    yield Section("headline", "Which detector refuses what it should?", "detectors", "headline.html", content)
+
+
+def _mark(shown: Shown, column: Column) -> None:
+    """Mark the best value of a column, and what cannot be told apart from it."""
+    table = shown.group(column.metric, column.dataset)
+    if table is None:  # counts are exact; the levels of a pool hold other classes for each detector
+        tells = not all(cell.best for cell in column.cells)
+        for cell in column.cells:
+            cell.in_group = cell.best and tells
+        return
+    best, tells = table["detector"].iloc[0], not table["in_group"].all()
+    for name, difference, p_value, in_group in zip(
+        table["detector"], table["difference"].tolist(), table["p_corrected"].tolist(), table["in_group"], strict=True
+    ):
+        cell = column.cells[shown.results.detectors.index(name)]
+        cell.in_group = bool(in_group) and tells
+        if not cell.best and not math.isnan(cell.sort):
+            cell.title += f"; {100 * difference:+.2f} points to {best}, corrected p = {p_value:.2g}"
+
+
+def _costs(shown: Shown) -> list[Column]:
+    """Columns of times, as far as they were measured."""
+    scoring = "scoring alone, without the pass of the network that all detectors share; further passes included"
+    columns: list[Column] = []
+    for times, label, metric, what in (
+        (shown.costs, "ms an image", "ms_per_image", scoring),
+        (shown.fit_seconds, "fit s", "fit_seconds", "seconds of the fit; empty where nothing is fitted"),
+    ):
+        values = [times[name] for name in shown.results.detectors]
+        if not all(map(math.isnan, values)):
+            is_first = not columns
+            cells = [Cell(first=is_first) if math.isnan(v) else Cell(two_digits(v), v, first=is_first) for v in values]
+            columns.append(Column(label, COST, metric, what, is_first, cells))
+    return columns
+
+
+def _sorted_by(columns: Sequence[Column]) -> int:
+    """Place of the column by which the rows are sorted at first; -1 = it is the mean of several."""
+    rates = [place for place, column in enumerate(columns) if column.lower_is_better and not column.is_count]
+    return rates[0] if len(rates) == 1 else -1
+
+
+def _width(columns: Sequence[Column], detectors: Sequence[str]) -> float:
+    """Estimate of the width of the table in pixels, with intervals beside their values."""
+    cells = [max(8 * len(cell.text) + 6.5 * len(cell.interval) for cell in column.cells) for column in columns]
+    heads = [8 * len(column.label) for column in columns]
+    return 20 + 8 * max(map(len, detectors), default=0) + sum(34 + max(pair) for pair in zip(cells, heads, strict=True))
+
+
+def _headline(results: Results, lookup: Lookup, columns: Sequence[Column], detectors: Sequence[str]) -> dict[str, Any]:
+    position = {name: index for index, name in enumerate(results.detectors)}
+    names = list(dict.fromkeys(column.dataset for column in columns))
+    sets = []
+    before = sum(column.dataset != COST for column in columns)
+    for name in names:
+        if name == COST:
+            sets.append({"name": "cost", "detail": "on top of the network", "columns": len(columns) - before})
+            continue
+        info, n = results.dataset(name), scored_images(results, name)
+        kind = {Role.OOD: "classes", Role.POOL: "classes", Role.UNIT_TEST: "tests", Role.SHIFT: "shifts"}.get(
+            info.role, ""
+        )
+        detail = f"{n} {'test ' if info.role is Role.POOL else ''}images" + (
+            f", {len(info.class_names)} {kind}" if kind and info.class_names else ""
+        )
+        detail += _right_and_wrong(lookup, info)
+        sets.append({"name": name, "detail": detail, "columns": sum(c.dataset == name for c in columns)})
+    rows = [{"detector": name, "cells": [column.cells[position[name]] for column in columns]} for name in detectors]
+    return {"sets": sets, "columns": columns, "rows": rows}
+
+
+def _right_and_wrong(lookup: Lookup, info: DatasetInfo) -> str:
+    """Numbers behind the ID-AUROC: the smaller of the two decides how much it can say."""
+    row = lookup(MODEL, info.name, "accuracy")
+    if info.role is not Role.ID or row is None or math.isnan(row.value):
+        return ""
+    right = round(row.value * row.n_id)
+    return f", {right} right, {row.n_id - right} wrong"

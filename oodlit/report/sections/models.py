@@ -1,0 +1,85 @@
+"""Every model against every detector: one table for each value that all runs have alike."""
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+
+from oodlit.report.headline import Cell, counts_text, interval_text
+from oodlit.report.section import Section, tall
+from oodlit.report.several import Place, Several, of_sets
+from oodlit.results import RunColumn, mean_ranks
+from oodlit.results.glossary import entry_of
+from oodlit.results.info import id_dataset
+from oodlit.results.names import MODEL
+
+
+def sections(several: Several) -> Iterator[Section]:
+    """One, if any value can be compared."""
+    found = {title: of_sets(results) for title, results in several.runs.items()}
+    order = sorted(several.like, key=lambda column: "fpr" not in column.metric)  # stable: FPR of all sets first
+    tables = [_table(several, column, found) for column in order]
+    if tables:
+        yield Section("models", "Models against detectors", "models", "models.html", {"tables": tables})
+
+
+def _table(several: Several, column: RunColumn, found: Mapping[str, Mapping[Place, Any]]) -> dict[str, Any]:
+    values = several.values(column)
+    of_models, of_detectors = mean_ranks(values, column.metric)
+    models, detectors = _sorted(of_models), _sorted(of_detectors)
+    entry = entry_of(column.metric)
+    is_lower_better = entry is not None and entry.better == "lower"
+    is_count = entry is not None and entry.is_count
+    most = float(np.nanmax(values.to_numpy(), initial=0.0)) or 1.0
+    by_model = values.to_dict("index")
+    rows = []
+    for title in models:
+        own = by_model[title]
+        defined = [value for value in own.values() if not math.isnan(value)]
+        best = (min(defined) if is_lower_better else max(defined)) if defined else math.nan
+        cells = []
+        for name in detectors:
+            value = own[name]
+            if math.isnan(value):
+                cells.append(Cell("-", title=f"{name}: none, or undefined"))
+                continue
+            row = found[title][name, column.dataset, column.metric]
+            heat = 100 * (value / most if is_count else value if is_lower_better else 1 - value)
+            text = f"{value:.0f}" if is_count else f"{100 * value:.1f}"
+            about = " ".join(filter(None, (f"{title}, {name}: {text}", interval_text(row), f"n = {counts_text(row)}")))
+            cells.append(Cell(text, value, round(min(max(heat, 0), 100), 1), title=about, best=value == best))
+        accuracy = found[title].get((MODEL, id_dataset(several.runs[title].datasets).name, "accuracy"))
+        rows.append(
+            {
+                "title": title,
+                "link": several.links.get(title, ""),
+                "accuracy": "" if accuracy is None or math.isnan(accuracy.value) else f"{100 * accuracy.value:.1f}",
+                "rank": _rank(float(of_models[title])),
+                "cells": cells,
+            }
+        )
+    return {
+        "label": several.label(column),
+        "better": "lower" if is_lower_better else "higher",
+        "detectors": detectors,
+        "tall": tall(detectors),
+        "rows": rows,
+        "means": [_mean(values[name].to_numpy(), is_count=is_count) for name in detectors],
+        "ranks": [_rank(float(of_detectors[name])) for name in detectors],
+    }
+
+
+def _sorted(ranks: Any) -> list[str]:
+    """Names by mean rank, the best first; those without one last, in their order."""
+    return [str(name) for name in ranks.sort_values(kind="stable", na_position="last").index]
+
+
+def _rank(rank: float) -> str:
+    return "-" if math.isnan(rank) else f"{rank:.1f}"
+
+
+def _mean(values: np.ndarray, *, is_count: bool) -> str:
+    if np.isnan(values).any():
+        return "-"
+    return f"{values.mean():.1f}" if is_count else f"{100 * values.mean():.1f}"

@@ -1,0 +1,63 @@
+"""Paired differences between the first run and every other one."""
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from oodlit.errors import InvalidArgumentError
+from oodlit.report.headline import Cell
+from oodlit.report.section import Section, tall
+from oodlit.report.several import Several
+from oodlit.results import compare_runs
+
+
+def sections(several: Several) -> Iterator[Section]:
+    """One, if the FPR of an OOD set can be compared."""
+    try:
+        table = compare_runs(several.runs)
+    except InvalidArgumentError:  # the page says what was left out, and why
+        return
+    baseline = next(iter(several.runs))
+    content = {
+        "baseline": baseline,
+        "tests": len(table),
+        "grids": [_grid(several, str(name), rows) for name, rows in table.groupby("dataset", sort=False)],
+    }
+    yield Section("paired", f"Differences to {baseline}", "differences", "paired_runs.html", content)
+
+
+def _grid(several: Several, dataset: str, table: pd.DataFrame) -> dict[str, Any]:
+    detectors = list(dict.fromkeys(table["detector"]))
+    cells = {(row.run, row.detector): _cell(row) for row in table.itertuples(index=False)}
+    first = table.iloc[0]
+    return {
+        "name": dataset,
+        "detail": f"paired over {first['n']} {first['over']}",
+        "detectors": detectors,
+        "tall": tall(detectors),
+        "rows": [
+            {
+                "title": run,
+                "link": several.links.get(run, ""),
+                "cells": [cells[run, name] for name in detectors],
+                "better": sum(cells[run, name].kind == "pass" for name in detectors),
+                "worse": sum(cells[run, name].kind == "fail" for name in detectors),
+            }
+            for run in dict.fromkeys(table["run"])
+        ],
+    }
+
+
+def _cell(row: Any) -> Cell:
+    """The difference in points; coloured where it is more than chance after the correction."""
+    if math.isnan(row.difference) or math.isnan(row.p_value):
+        return Cell("?", title=f"{row.detector}, {row.run}: undefined")
+    interval = "" if math.isnan(row.ci_low) else f" [{100 * row.ci_low:+.1f}, {100 * row.ci_high:+.1f}]"
+    title = (
+        f"{row.detector}, {row.run}: {100 * row.mean:.1f} %, {row.baseline}: {100 * row.mean_baseline:.1f} %;"
+        f" difference {100 * row.difference:+.2f}{interval} points, corrected p = {row.p_corrected:.2g}"
+    )
+    kind = {row.run: "pass", row.baseline: "fail"}.get(row.better, "none")
+    return Cell(f"{100 * row.difference:+.1f}", row.difference, title=title, kind=kind)

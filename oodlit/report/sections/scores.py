@@ -1,0 +1,42 @@
+"""Histograms of the scores."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from oodlit.report.section import Section, Shown
+from oodlit.report.svg import score_histogram
+from oodlit.results import DatasetInfo, Results
+from oodlit.results.plots.charts import Histogram
+from oodlit.results.plots.score_histograms import histogram
+from oodlit.roles import Role
+
+_MAX_OUTLINES = 5
+"""More OOD sets than this are not told apart in one histogram; the page has as many colours, `--s1` to `--s5`."""
+
+
+def sections(shown: Shown) -> Iterator[Section]:
+    """One, if there is a detector."""
+    others = shown.sets(Role.OOD, Role.POOL)
+    datasets = [shown.inside, *others[:_MAX_OUTLINES]]
+    if shown.detectors:
+        charts = _charts(shown.results, shown.detectors, datasets)
+        content = {
+            "histograms": [_figure(chart) for chart in charts],
+            "kinds": {chart.labels[1] for chart in charts},
+            "num_outlines": _MAX_OUTLINES,
+            "num_ood_sets": len(others),
+            "legend": [{"name": info.name, "colour": f"--s{index}"} for index, info in enumerate(datasets)],
+        }
+        yield Section("scores", "Scores", "scores", "scores.html", content)
+
+
+def _charts(results: Results, detectors: Sequence[str], datasets: Sequence[DatasetInfo]) -> list[Histogram]:
+    images = {info.name: results.images(info.name) for info in datasets}
+    return [
+        histogram(name, {key: rows[name].to_numpy() for key, rows in images.items()}, results.threshold(name))
+        for name in detectors
+    ]
+
+
+def _figure(chart: Histogram) -> dict[str, Any]:
+    return {"detector": chart.detector, "detail": f"threshold {chart.threshold:.5g}", "svg": score_histogram(chart)}

@@ -1,0 +1,301 @@
+"""Our figures beside published ones: a difference where both are formed by one rule, and the reason where not."""
+
+import math
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.metrics import acceptance_threshold
+from oodlit.results.evaluation.scored_sets import ScoredSets
+from oodlit.results.glossary import MEAN, POOLED, entry_of
+from oodlit.results.info import id_dataset
+from oodlit.results.names import MODEL
+from oodlit.results.published.protocol import weights
+from oodlit.results.published.table import PublishedTable
+from oodlit.results.run_results import RunResults
+from oodlit.roles import Role
+
+COLUMNS = (
+    "detector", "dataset", "ood_class", "metric", "ours", "ci_low", "ci_high", "published", "difference", "model",
+    "rank", "of", "quantile", "reason", "printed_as", "rule", "source",
+)  # fmt: skip
+NO_MODEL = "the network is not known to be one of the table's models; model= names one"
+_WORDS = {"classes": "the mean over classes", "images": "all images together"}
+
+
+class Standing(NamedTuple):
+    """Where a value stands among published ones.
+
+    Args:
+        rank: 1 = better than all of them; equal ones do not count against it.
+        of: Number of the published values and this one.
+        quantile: Share of the published values that are worse, 0..1.
+    """
+
+    rank: int
+    of: int
+    quantile: float
+
+
+def standing(value: float, published: Sequence[float], *, better: str) -> Standing:
+    """Rank a value among published ones.
+
+    Args:
+        value: Ours.
+        published: The others, at least one.
+        better: "lower" or "higher".
+
+    Raises:
+        InvalidArgumentError: There is no other value, a value is NaN, or `better` is neither.
+
+    Example:
+        >>> standing(0.71, [0.65, 0.70, 0.72, 0.80], better="lower")
+        Standing(rank=3, of=5, quantile=0.5)
+    """
+    if better not in ("lower", "higher") or not published or any(map(math.isnan, [value, *published])):
+        raise InvalidArgumentError(
+            f"standing of {value} among {len(published)} values, better={better!r}: numbers and a direction are needed"
+        )
+    sign = -1 if better == "lower" else 1
+    above = sum(sign * (other - value) > 0 for other in published)
+    below = sum(sign * (other - value) < 0 for other in published)
+    return Standing(above + 1, len(published) + 1, below / len(published))
+
+
+def against(
+    results: RunResults,
+    table: PublishedTable,
+    *,
+    model: str | None = None,
+    classes: bool = False,
+) -> pd.DataFrame:
+    """Lay the values of a run beside those of a published table; see `Results.against`.
+
+    Args:
+        results: The run.
+        table: The published figures.
+        model: The printed model that the network is; None = found by weights and transform.
+        classes: Figures of OOD classes and unit tests too.
+
+    Raises:
+        UnknownNameError: The table has no such model.
+    """
+    figures = [*table.figures(), *(table.class_figures() if classes else ())]
+    known = list(dict.fromkeys(figure.model for figure in figures))
+    if model is not None and model not in known:
+        raise UnknownNameError.of(f"model of {table.name}", model, known)
+    printed = _model(results, table) if model is None else model
+    published: dict[tuple[str, str, str, str], dict[str, float]] = {}
+    for figure in figures:
+        place = (figure.detector, figure.dataset, figure.ood_class, figure.metric)
+        published.setdefault(place, {})[figure.model] = figure.value
+    run = _Run(results, table)
+    owners = {"": [MODEL]}
+    for name in results.detectors:
+        for form in table.printed_as(_kind(results, name)):
+            owners.setdefault(form, []).append(name)
+    rows = []
+    for (form, dataset, ood_class, metric), values in published.items():
+        if form not in owners or not run.has(dataset, ood_class):
+            continue
+        reason = run.mismatch(dataset, ood_class, metric)
+        for name in owners[form]:
+            ours, low, high = run.value(name, dataset, ood_class, metric)
+            theirs, better = values.get(printed, math.nan), _better(metric)
+            row: dict[str, object] = {
+                "detector": name,
+                "dataset": dataset,
+                "ood_class": ood_class,
+                "metric": metric,
+                "ours": ours,
+                "ci_low": low,
+                "ci_high": high,
+                "published": theirs,
+                "difference": math.nan,
+                "model": printed,
+                "rank": None,
+                "of": None,
+                "quantile": math.nan,
+                "reason": reason or (_missing(ours, theirs, printed)),
+                "printed_as": form,
+                "rule": run.rule(metric),
+                "source": f"{table.source}, {table.url}",
+            }
+            if not reason and not math.isnan(ours):
+                row["difference"] = ours - theirs
+                others = [value for other, value in values.items() if other != printed]
+                if others and better:
+                    row |= standing(ours, others, better=better)._asdict()
+            rows.append(row)
+    frame = pd.DataFrame(rows, columns=list(COLUMNS))
+    numbers = ("ours", "ci_low", "ci_high", "published", "difference", "quantile")
+    kinds = dict.fromkeys(COLUMNS, str) | dict.fromkeys(numbers, float)
+    return frame.astype({**kinds, "rank": "Int64", "of": "Int64"})
+
+
+def _missing(ours: float, theirs: float, printed: str) -> str:
+    if math.isnan(ours):
+        return "the value is undefined or not computed here"
+    if not printed:
+        return NO_MODEL
+    return f"not published for {printed}" if math.isnan(theirs) else ""
+
+
+def _model(results: RunResults, table: PublishedTable) -> str:
+    """The printed model that the network of a run is, by weights and transform; "" if that is not known."""
+    backbone: Mapping[str, Any] = results.run.get("backbone") or {}
+    known: Mapping[str, Any] = backbone.get("published_as") or {}
+    return table.model_of(weights(known["model"], known["img_size"], known["crop_pct"])) if known else ""
+
+
+def _kind(results: RunResults, detector: str) -> str:
+    """Class of a detector; its name where the run does not say."""
+    config: Mapping[str, Any] = (results.run.get("detector_settings") or {}).get(detector) or {}
+    return str(config.get("class_path") or detector).partition("[")[0].rpartition(".")[2]
+
+
+def _better(metric: str) -> str:
+    entry = entry_of(metric)
+    return "" if entry is None else entry.better
+
+
+class _Run:
+    """A run as a published table would have it."""
+
+    def __init__(self, results: RunResults, table: PublishedTable) -> None:
+        self.results, self.table, self.protocol = results, table, table.protocol
+        self.sets = {info.name: info for info in results.datasets}
+        self.inside = id_dataset(results.datasets).name
+        rows = results.table[(results.table["ood_class"] != "") & (results.table["detector"] != MODEL)]
+        self._classes: dict[str, dict[str, int]] = {name: {} for name in self.sets}
+        for dataset, ood_class, n in zip(rows["dataset"], rows["ood_class"], rows["n_ood"], strict=True):
+            self._classes[dataset][ood_class] = int(n)
+
+    @cached_property
+    def _values(self) -> dict[tuple[str, str, str, str], tuple[float, float, float]]:
+        """Values and intervals by place in the table of the run; the FPR by the published rule of the threshold."""
+        rule = self.protocol.threshold
+        other = _fpr(self.results, rule) if rule not in ("", self.results.settings.rule) else {}
+        return _lookup(self.results) | other
+
+    @cached_property
+    def _their_classes(self) -> dict[str, dict[str, int]]:
+        """Number of images by class, of every data set whose classes the table has."""
+        found: dict[str, dict[str, int]] = {}
+        for figure in self.table.class_figures():
+            found.setdefault(figure.dataset, {})[figure.ood_class] = figure.n
+        return found
+
+    def has(self, dataset: str, ood_class: str) -> bool:
+        """Whether one of the sets behind a printed data set is in the run, with the class."""
+        names = [name for name in self.protocol.sets_of(dataset) or (dataset,) if name in self.sets]
+        return bool(names) and (not ood_class or ood_class in self._classes[names[0]])
+
+    def value(self, detector: str, dataset: str, ood_class: str, metric: str) -> tuple[float, float, float]:
+        """Our value by the rule of the table, with its interval where it is one value of the run's table.
+
+        NaN where the run has none.
+        """
+        names = self.protocol.sets_of(dataset)
+        found = [self._row(detector, name, ood_class, metric) for name in names]
+        rows = [row for row in found if row is not None]
+        if not names or len(rows) < len(names):
+            return math.nan, math.nan, math.nan
+        if len(rows) == 1:
+            return rows[0]
+        return sum(row[0] for row in rows) / len(rows), math.nan, math.nan
+
+    def _row(self, detector: str, dataset: str, ood_class: str, metric: str) -> tuple[float, float, float] | None:
+        if metric == "accuracy" and dataset in (masked := self.results.run.get("masked_accuracy") or {}):
+            right, total = masked[dataset]
+            return right / total if total else math.nan, math.nan, math.nan
+        plain = self._values.get((detector, dataset, ood_class, metric))
+        return plain or self._values.get((detector, dataset, ood_class, f"{POOLED}{metric}"))
+
+    def mismatch(self, dataset: str, ood_class: str, metric: str) -> str:
+        """In what the rule of the table and that of the run differ; "" = in nothing that is known."""
+        names = self.protocol.sets_of(dataset)
+        if not names:
+            return f"the sets behind {dataset!r} are others, or not known"
+        if not self.protocol.mean or metric in self.protocol.unclear:
+            return "how it is formed there, of every class or of all images together, is not known"
+        reason = self._other_sets(names) or self._other_share(metric)
+        return reason or self._other_images(names, metric) or self._other_classes(names, ood_class)
+
+    def _other_sets(self, names: Sequence[str]) -> str:
+        if missing := [name for name in names if name not in self.sets]:
+            return f"the mean is over {', '.join(names)} there; {', '.join(missing)} is not in this run"
+        return ""
+
+    def _other_share(self, metric: str) -> str:
+        settings, share = self.results.settings, metric.removeprefix(MEAN)
+        here = settings.der_names if share.startswith("der") else [settings.fpr_name]
+        return "" if not share.startswith(("der", "fpr")) or share in here else f"{share} there, {', '.join(here)} here"
+
+    def _other_images(self, names: Sequence[str], metric: str) -> str:
+        for name in dict.fromkeys(names if metric == "accuracy" else [self.inside, *names]):
+            here, there = self.results.run["counts"].get(name, 0), self.protocol.images.get(name)
+            if there not in (None, here):
+                return f"{there} images of {name} there, {here} here"
+            if self.sets[name].num_samples not in (None, here):
+                return f"{here} of {self.sets[name].num_samples} images of {name} were scored"
+        return ""
+
+    def _other_classes(self, names: Sequence[str], ood_class: str) -> str:
+        if self.protocol.mean == "images":
+            chosen = [name for name in names if name in self.results.settings.classes]
+            return f"all images of {chosen[0]} there, those of some classes here" if chosen else ""
+        here, there = self._classes[names[0]], self._their_classes.get(names[0], {})
+        if ood_class:
+            there, here = {ood_class: there[ood_class]}, {ood_class: here[ood_class]}
+        if not here:
+            return f"{_WORDS['classes']} there, {_WORDS['images']} here"
+        if there.keys() ^ here.keys():
+            return f"{len(there)} classes there, {len(here)} here" + (
+                "" if len(there) - len(here) else ", not the same"
+            )
+        unlike = [name for name in there if there[name] not in (0, here[name])]
+        return f"{there[unlike[0]]} images of {unlike[0]} there, {here[unlike[0]]} here" if unlike else ""
+
+    def rule(self, metric: str) -> str:
+        """How the published figure was formed, in short."""
+        mean = "" if metric in self.protocol.unclear else self.protocol.mean
+        words = [_WORDS.get(mean, "mean over classes or not: not known")]
+        if "fpr" in metric and self.protocol.threshold:
+            words.insert(0, f"threshold {self.protocol.threshold}")
+        return ", ".join(words) if metric != "accuracy" else "top-1"
+
+
+def _lookup(results: RunResults) -> dict[tuple[str, str, str, str], tuple[float, float, float]]:
+    table = results.table
+    keys = zip(table["detector"], table["dataset"], table["ood_class"], table["metric"], strict=True)
+    values = zip(table["value"], table["ci_low"], table["ci_high"], strict=True)
+    return dict(zip(keys, values, strict=True))
+
+
+def _fpr(results: RunResults, rule: str) -> dict[tuple[str, str, str, str], tuple[float, float, float]]:
+    """FPR of every OOD set and unit test with another threshold rule than that of the run; without intervals."""
+    settings = results.settings
+    sets = ScoredSets(results.scores, results.datasets, settings)
+    found: dict[tuple[str, str, str, str], tuple[float, float, float]] = {}
+    for detector in results.detectors if len(sets.id) else ():
+        threshold = acceptance_threshold(sets.values(detector, sets.id), tpr=settings.tpr, rule=rule)
+        for scored in (*sets.of(Role.OOD), *sets.of(Role.UNIT_TEST)):
+            accepted = (sets.values(detector, scored).double() >= threshold).numpy()
+            classes = {name: _share(accepted[members]) for name, members in scored.members.items()}
+            together = np.concatenate([accepted[members] for members in scored.members.values()] or [accepted])
+            values = {("", settings.fpr_name if not classes else POOLED + settings.fpr_name): _share(together)}
+            if classes:
+                values["", MEAN + settings.fpr_name] = float(np.mean([*classes.values()]))
+            values |= {(name, settings.fpr_name): value for name, value in classes.items()}
+            for (ood_class, metric), value in values.items():
+                found[detector, scored.info.name, ood_class, metric] = (value, math.nan, math.nan)
+    return found
+
+
+def _share(accepted: np.ndarray) -> float:
+    return float(accepted.mean()) if len(accepted) else math.nan

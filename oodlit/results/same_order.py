@@ -1,0 +1,67 @@
+"""Detectors that put all images into the same order: every metric of them agrees, whatever their names."""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import rankdata
+
+from oodlit.results.run_results import RunResults
+from oodlit.roles import Role
+
+ALMOST = 0.9999
+"""Spearman's rank correlation from which on two orders are taken for almost the same."""
+
+
+class SameOrder(NamedTuple):
+    """Two detectors whose scores order the images alike.
+
+    Args:
+        detector: The one of them that comes first in the results.
+        other: The other one.
+        rank_correlation: Spearman's, over all images; exactly 1 if and only if the orders, with their ties, are equal.
+        n: Number of images.
+    """
+
+    detector: str
+    other: str
+    rank_correlation: float
+    n: int
+
+
+def same_order(results: RunResults) -> list[SameOrder]:
+    """Which detectors coincide with an earlier one, over all images but those of training.
+
+    Scores that differ by rounding alone can swap neighbours, so orders that are almost the same (rank correlation of
+    at least .9999) count as well. Every detector is named once, with the first detector that it coincides with.
+    Constant scores have no order.
+
+    Example:
+        >>> import pandas as pd
+        >>> from oodlit.results import DatasetInfo, Results
+        >>> frame = pd.DataFrame({"key": ["a", "b", "c"], "dataset": ["val", "val", "near"], "group": -1,
+        ...     "label": [0, 1, -1], "prediction": 0, "msp": [0.9, 0.5, 0.7], "entropy": [-0.1, -0.9, -0.4],
+        ...     "knn": [0.1, 0.2, 0.3]})
+        >>> infos = [DatasetInfo("val", Role.ID), DatasetInfo("near", Role.OOD)]
+        >>> same_order(Results.from_scores(frame, infos, ["msp", "entropy", "knn"], bootstrap=0))
+        [SameOrder(detector='msp', other='entropy', rank_correlation=1.0, n=3)]
+    """
+    trained = [info.name for info in results.datasets if info.role is Role.TRAIN]
+    rows = results.scores[~results.scores["dataset"].isin(trained)]
+    firsts: dict[str, np.ndarray] = {}
+    found = []
+    for name in results.detectors:
+        ranks = rankdata(rows[name].to_numpy()) if len(rows) else np.zeros(0)
+        if not len(rows) or ranks.min() == ranks.max():
+            continue
+        centred = ranks - ranks.mean()
+        for first, other in firsts.items():
+            if np.array_equal(centred, other):
+                found.append(SameOrder(first, name, 1.0, len(rows)))
+                break
+            correlation = float(centred @ other / np.sqrt((centred @ centred) * (other @ other)))
+            if correlation >= ALMOST:
+                found.append(SameOrder(first, name, min(correlation, float(np.nextafter(1, 0))), len(rows)))
+                break
+        else:
+            firsts[name] = centred
+    return found

@@ -1,0 +1,222 @@
+"""The page in a real browser: what is clicked, typed and pointed at, on wide and narrow screens, in the dark, on paper.
+
+Chromium is that of the system; without one these tests are skipped.
+"""
+
+import functools
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from oodlit.report import write_report
+from oodlit.results import Results
+from tests.report.problems import make_results
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (Debian: apt-get install chromium)")
+HOSTILE = "<img src=x onerror=\"document.title='hurt'\">"
+LONG = "a_detector_with_a_name_that_is_much_longer_than_any_other_of_them"
+
+
+@functools.cache
+def many_detectors() -> Results:
+    """45 detectors, one with a long name and one that copies another, on a set with a hostile class."""
+    names = (*(f"detector_{i}" for i in range(43)), LONG)
+    full = make_results(names, (HOSTILE, "eight", "nine"), bootstrap=0)
+    frame = full.scores.assign(copied=np.exp(full.scores["detector_7"].astype(float) / 20))
+    run = {
+        "ms_per_image": {name: 0.01 * (1 + i) for i, name in enumerate((*names, "copied"))},
+        "findings": [{"kind": "class_lists", "text": "the class lists differ", "is_good": False}],
+    }
+    return Results.from_scores(frame, full.datasets, [*names, "copied"], bootstrap=20, run=run)
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return write_report(many_detectors(), tmp_path_factory.mktemp("page") / "report.html").as_uri()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        launched = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield launched
+        launched.close()
+
+
+@pytest.fixture
+def opened(browser: Any, address: str) -> Iterator[Any]:
+    """Opens the page in a window of the given kind; nothing may be complained of in the console."""
+    complaints: list[str] = []
+    windows = []
+
+    def open_page(width: int = 1400, **options: Any) -> Any:
+        page = browser.new_page(viewport={"width": width, "height": 900}, **options)
+        page.on("console", lambda message: complaints.append(message.text))
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.goto(address)
+        windows.append(page)
+        return page
+
+    yield open_page
+    for page in windows:
+        page.close()
+    assert complaints == []
+
+
+def first_column(page: Any) -> list[str]:
+    return page.locator("#r0-headline tbody th").all_text_contents()
+
+
+def test_rows_start_with_the_best_and_a_click_sorts_with_the_best_first(opened: Any) -> None:
+    page, results = opened(), many_detectors()
+    rates = {name: results.value("mean_fpr95", dataset="near", detector=name) for name in results.detectors}
+    others = {name: results.value("fpr95", dataset="far", detector=name) for name in results.detectors}
+    assert first_column(page)[0] == min(results.detectors, key=lambda name: rates[name] + others[name])
+    page.locator("#r0-headline thead th", has_text="mean AUROC").click()
+    area = [results.value("mean_auroc", dataset="near", detector=name) for name in first_column(page)]
+    assert area == sorted(area, reverse=True)
+    page.locator("#r0-headline thead th", has_text="ms an image").click()
+    assert first_column(page)[0] == "detector_0"
+    page.locator("#r0-headline thead th", has_text="ms an image").press("Enter")
+    assert first_column(page)[0] == "copied"
+    assert page.locator("#r0-headline thead th[aria-sort]").count() == 1
+
+
+def test_filter_leaves_the_named_detectors_everywhere(opened: Any) -> None:
+    page = opened()
+    page.fill("#filter", "Detector_7, copied")
+    assert page.locator("#filtered").text_content() == "2 of 45"
+    assert sorted(page.locator("#r0-headline tbody tr:visible th").all_text_contents()) == ["copied", "detector_7"]
+    assert page.locator("#r0-scores figure:visible").count() == 2
+    for row in page.locator("#r0-classes1 table.by-detector tr, #r0-classes0 table.by-detector tr").all()[:3]:
+        assert row.locator("th:visible, td:visible").count() == 3
+    page.fill("#filter", "")
+    assert page.locator("#r0-headline tbody tr:visible").count() == 45
+
+
+def test_contents_lead_to_every_section_and_stay_in_sight(opened: Any) -> None:
+    page = opened()
+    links = page.locator(".entries a").all()
+    assert len(links) == page.locator("main section").count() > 6
+    for link in links:
+        link.click()
+        target = page.locator(str(link.get_attribute("href")))
+        bar, section = page.locator(".bar").bounding_box(), target.bounding_box()
+        assert bar["y"] == 0
+        at_the_end = page.evaluate("innerHeight + scrollY >= document.body.scrollHeight - 2")
+        assert at_the_end or bar["height"] <= section["y"] < 120
+
+
+def test_findings_stand_above_everything(opened: Any) -> None:
+    page = opened()
+    finding = page.get_by_text("The class lists differ", exact=True).bounding_box()
+    assert finding["y"] + finding["height"] <= page.locator(".facts").bounding_box()["y"]
+
+
+def test_curves_are_chosen_by_name_and_read_off_by_pointing(opened: Any) -> None:
+    page = opened()
+    box = page.locator("#r0-roc0")
+    coloured = box.locator(".line[data-colour]")
+    assert coloured.count() == 5
+    pressed = box.locator("button[aria-pressed=true]")
+    names = pressed.all_text_contents()
+    chosen = next(name for name in many_detectors().detectors if name not in names)
+    box.get_by_role("button", name=chosen, exact=True).click()
+    assert coloured.count() == pressed.count() == 6
+    last = next(name for name in many_detectors().detectors if name not in [*names, chosen])
+    box.get_by_role("button", name=last, exact=True).click()  # takes the colour of the first
+    assert coloured.count() == 6
+    assert names[0] not in pressed.all_text_contents()
+    colours = coloured.evaluate_all("lines => lines.map(line => line.dataset.colour)")
+    assert sorted(colours) == list("012345")
+    pressed.first.click()
+    assert coloured.count() == pressed.count() == 5
+    box.locator("svg").hover()
+    read = str(box.locator(".readout").text_content())
+    found = dict(re.findall(r"(\w+) ([\d.]+) %", read.partition("of OOD accepted: ")[2]))
+    assert sorted(found) == sorted(pressed.all_text_contents())
+    assert all(0 <= float(value) <= 100 for value in found.values())
+
+
+def test_values_read_off_are_those_of_the_scores(opened: Any) -> None:
+    page, results = opened(), many_detectors()
+    svg = page.locator("#r0-roc0 svg")
+    svg.scroll_into_view_if_needed()
+    box = svg.bounding_box()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] * (8 + 380 * 0.05**0.5) / 428)  # 95 % of ID
+    read = str(page.locator("#r0-roc0 .readout").text_content())
+    assert abs(float(read.split(maxsplit=1)[0]) - 95) < 0.5
+    found = re.findall(r"(\w+) ([\d.]+) %", read.partition("of OOD accepted: ")[2])
+    assert len(found) == 5
+    inside, near = (results.images(name) for name in ("val", "near"))
+    for name, value in found:
+        low, high = (100 * (near[name] >= np.quantile(inside[name], q)).mean() for q in (0.06, 0.04))
+        assert low - 0.1 <= float(value) <= high + 0.1
+
+
+def test_no_column_is_cut_at_1400_pixels_and_narrow_screens_say_that_there_is_more(opened: Any) -> None:
+    wide = opened(1400)
+    cut = "boxes => boxes.filter(box => box.scrollWidth > box.clientWidth + 2).map(box => box.closest('section').id)"
+    assert wide.locator(".scroll").evaluate_all(cut) == []
+    phone = opened(400)
+    for page in (wide, phone):
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    table = phone.locator("#r0-headline .scroll")
+    assert "more" in str(table.get_attribute("class"))
+    at_its_end = """async box => {
+      box.scrollLeft = box.scrollWidth;
+      await new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)));
+      return box.classList.contains("more");
+    }"""
+    assert not table.evaluate(at_its_end)
+    heights = phone.locator("#r0-headline tbody tr").evaluate_all("rows => rows.map(r => r.clientHeight)")
+    assert sorted(heights)[len(heights) // 2] < 60  # names are not broken letter by letter
+    name, box = phone.locator("#r0-headline tbody th").first.bounding_box(), table.bounding_box()
+    assert box["x"] <= name["x"] + 1 < box["x"] + box["width"] / 2  # names stay beside the numbers
+
+
+def test_dark_and_light_are_readable(opened: Any) -> None:
+    ratio = """() => {
+      const light = colour => colour.match(/[\\d.]+/g).slice(0, 3).map(v => v / 255)
+        .map(v => v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
+        .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
+      const card = light(getComputedStyle(document.querySelector("section")).backgroundColor);
+      const text = "section h2, section p, section td, section small, section a, button";
+      return [...document.querySelectorAll(text)].map(e => {
+        const ink = light(getComputedStyle(e).color);
+        return (Math.max(ink, card) + 0.05) / (Math.min(ink, card) + 0.05);
+      }).reduce((least, value) => Math.min(least, value));
+    }"""
+    light, dark = opened(color_scheme="light"), opened(color_scheme="dark")
+    background = "getComputedStyle(document.body).backgroundColor"
+    assert light.evaluate(background) != dark.evaluate(background)
+    assert light.evaluate(ratio) >= 4.5  # WCAG 2.1, level AA
+    assert dark.evaluate(ratio) >= 4.5
+
+
+def test_paper_has_no_bar_and_all_columns(opened: Any) -> None:
+    page = opened(1000)
+    page.emulate_media(media="print")
+    assert not page.locator(".bar").is_visible()
+    assert page.locator("#r0-headline .scroll").evaluate("box => getComputedStyle(box).overflowX") == "visible"
+    assert len(page.pdf(format="A4")) > 10_000
+
+
+def test_hostile_class_is_text(opened: Any) -> None:
+    page = opened()
+    assert page.title() != "hurt"
+    assert page.locator("img").count() == 0
+    assert page.get_by_text(HOSTILE).count() > 0
+
+
+def test_forty_five_detectors_make_a_small_page(address: str) -> None:
+    path = Path(address.removeprefix("file://"))
+    assert path.stat().st_size < 900_000

@@ -1,0 +1,90 @@
+"""What the page answers to "which detector?": the group of the best, the quickest of it, and detectors of one order."""
+
+import re
+
+import numpy as np
+import pytest
+
+from oodlit.report import render
+from oodlit.report.choice import answers, coinciding
+from oodlit.report.section import Shown
+from oodlit.report.thumbnails import ThumbnailStyles
+from oodlit.results import Results
+from tests.report.problems import make_results
+from tests.results.pool_support import pool_results
+
+
+def shown(results: Results) -> Shown:
+    return Shown(results, ThumbnailStyles({}, "t"))
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    """Two detectors that are one, a worse one and one of noise."""
+    full = make_results(("msp", "mahalanobis"), per_class=60, bootstrap=0)
+    best = full.scores["mahalanobis"].astype(float)
+    rng = np.random.default_rng(4)
+    frame = full.scores.assign(lard=best / 2, noise=rng.normal(size=len(best)))
+    run = {"ms_per_image": {"msp": 0.5, "mahalanobis": 0.3, "lard": 0.2, "noise": 0.1}}
+    return Results.from_scores(frame, full.datasets, [*full.detectors, "lard", "noise"], bootstrap=0, run=run)
+
+
+def test_answers_are_those_of_the_groups(results: Results) -> None:
+    by_fpr, by_auroc, quickest = answers(shown(results))
+    for line, metric in ((by_fpr, "fpr95"), (by_auroc, "auroc")):
+        table = results.group_of_best(["near", "far"], metric)
+        best, *others = table.loc[table["in_group"], "detector"]
+        assert f"as the mean of 2 OOD sets, the best of 4 detectors is {best} ({100 * table['value'][0]:.1f} %)" in line
+        assert set(re.findall(r"\w+", line.partition(";")[2])) >= set(others)
+        assert "noise" not in line
+    assert quickest == "The quickest of the 2 that are among the best by both is lard: 0.2 ms an image."
+
+
+def test_detectors_of_one_order_are_named_with_the_declared_reason(results: Results) -> None:
+    [line] = coinciding(shown(results))
+    assert line.startswith(
+        "mahalanobis and lard put all 360 images into the same order. lard and mahalanobis: the channel"
+    )
+    others = {"lard": {"class_path": "somebody.elses.LaRD", "init_args": {}}}
+    renamed = Results.from_scores(
+        results.scores, results.datasets, results.detectors, bootstrap=0, run={"detector_settings": others}
+    )
+    assert coinciding(shown(renamed)) == ["mahalanobis and lard put all 360 images into the same order."]
+
+
+def test_group_cost_and_p_values_stand_in_the_table(results: Results) -> None:
+    page = render({"run": results})
+    table = page[page.index('id="r0-headline"') : page.index('id="r0-roc0"')]
+    rows = dict(re.findall(r'<tr data-d="(\w+)">(.*?)</tr>', table, flags=re.DOTALL))
+    assert next(iter(rows)) in ("mahalanobis", "lard")
+    group = results.group_of_best("near").set_index("detector")
+    for name, row in rows.items():
+        first = re.findall(r'<span class="([\w ]*)">', row)[0]
+        assert ("in" in first.split()) == bool(group.loc[name, "in_group"])
+        assert f">{results.run['ms_per_image'][name]:.2g}</span>" in row
+    assert "corrected p = " in rows["noise"]
+    assert "ms an image" not in render({"run": make_results(bootstrap=0)}).split('id="r0-measured"')[0]
+
+
+def test_seconds_of_the_fit_are_a_column_where_they_were_measured() -> None:
+    run = {"ms_per_image": {"msp": 0.5, "knn": 0.25}, "time": {"fit": {"knn": 12.0}}}
+    results = make_results(bootstrap=0).scores, make_results(bootstrap=0).datasets, ["msp", "knn"]
+    page = render({"run": Results.from_scores(*results, bootstrap=0, run=run)}).partition('id="r0-roc0"')[0]
+    rows = dict(re.findall(r'<tr data-d="(\w+)">(.*?)</tr>', page, flags=re.DOTALL))
+    ends = {name: re.findall(r'<span class="[\w ]*">([^<]*)</span>', row)[-2:] for name, row in rows.items()}
+    assert ends == {"msp": ["0.5", "-"], "knn": ["0.25", "12"]}
+    assert '<th class="set first" colspan="2">cost<br>' in page
+
+
+def test_where_all_are_equal_nothing_is_marked() -> None:
+    full = make_results(("msp",), bootstrap=0)
+    frame = full.scores.assign(copy=full.scores["msp"])
+    same = Results.from_scores(frame, full.datasets, ["msp", "copy"], bootstrap=0)
+    table = render({"run": same}).partition('id="r0-roc0"')[0]
+    assert 'class="best in"' not in table
+    assert "these images tell none of the others from it" in answers(shown(same))[0]
+
+
+def test_one_detector_needs_no_choice_and_pools_are_not_compared() -> None:
+    assert answers(shown(make_results(("msp",), bootstrap=0))) == []
+    assert answers(shown(pool_results())) == []

@@ -1,0 +1,34 @@
+"""A section costs a file, a template and a line."""
+
+from pathlib import Path
+
+import pytest
+
+import oodlit.report
+from oodlit.report.section import Section, Shown
+from oodlit.report.sections import OF_ALL_RUNS, SECTIONS, SEVERAL
+from oodlit.report.thumbnails import ThumbnailStyles
+from tests.report.problems import make_results
+from tests.results.pool_support import pool_results
+
+FOLDER = Path(oodlit.report.__file__).parent
+
+
+def test_every_file_is_a_line_and_a_template() -> None:
+    files = {path.stem for path in (FOLDER / "sections").glob("*.py")} - {"__init__"}
+    listed = [function.__module__.rpartition(".")[2] for function in (*SECTIONS, *SEVERAL, *OF_ALL_RUNS)]
+    assert sorted(listed) == sorted(files)
+    assert files <= {path.stem for path in (FOLDER / "html").glob("*.html")}
+
+
+@pytest.mark.parametrize("results", [make_results(bootstrap=0), pool_results(), make_results((), bootstrap=0)])
+def test_sections_have_anchors_of_their_own_and_say_what_they_are(results: object) -> None:
+    shown = Shown(results, ThumbnailStyles({}, "t"))  # type: ignore[arg-type]
+    found = [section for sections in SECTIONS for section in sections(shown)]
+    assert len(found) >= 3
+    assert len({section.key for section in found}) == len(found)
+    for section in found:
+        assert isinstance(section, Section)
+        assert section.title
+        assert section.entry
+        assert (FOLDER / "html" / section.template).is_file()

@@ -1,0 +1,204 @@
+"""The page of several runs: a comparison first, every run on a page of its own, and no name that is not escaped."""
+
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from oodlit.cli.report import report
+from oodlit.errors import UsageError
+from oodlit.report import render, write_report
+from oodlit.report.page import page_names
+from oodlit.report.several import Several
+from oodlit.results import Results, compare_runs, mean_ranks, values_of_runs
+from tests.report.several_support import make_runs
+from tests.report.test_page import HOSTILE, Parsed
+
+MEGABYTE = 1_000_000
+
+
+class Grids(HTMLParser):
+    """Rows of every table of the class "grid", as texts, and the options of every menu."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.grids: list[list[list[str]]] = []
+        self.options: list[str] = []
+        self._inside = False
+        self._cell: list[str] | None = None
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "table":
+            self._inside = "grid" in (dict(attrs).get("class") or "").split()
+            self.grids += [[]] if self._inside else []
+        elif tag == "tr" and self._inside:
+            self.grids[-1].append([])
+        elif tag in ("td", "th", "option"):
+            self._cell = []
+
+    def handle_data(self, data: str) -> None:
+        if self._cell is not None:
+            self._cell.append(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in ("td", "th") and self._inside and self._cell is not None:
+            self.grids[-1][-1].append("".join(self._cell).strip())
+        if tag == "option" and self._cell is not None:
+            self.options.append("".join(self._cell))
+        if tag in ("td", "th", "option"):
+            self._cell = None
+
+
+@pytest.fixture(scope="module")
+def runs() -> dict[str, Results]:
+    return make_runs(3, 4, 16)
+
+
+@pytest.fixture(scope="module")
+def page(runs: dict[str, Results]) -> str:
+    return render(runs, pages={name: f"report-{name}.html" for name in runs})
+
+
+def test_the_first_table_holds_the_mean_fpr_of_every_model_and_detector(runs: dict[str, Results], page: str) -> None:
+    values = values_of_runs(runs, "near", "mean_fpr95")
+    of_models, of_detectors = mean_ranks(values, "mean_fpr95")
+    head, *rows = Grids(page).grids[0]
+    detectors = head[3:]
+    assert set(detectors) == set(values.columns)
+    assert detectors == list(of_detectors.sort_values(kind="stable").index)
+    assert [row[0] for row in rows[:-2]] == list(of_models.sort_values(kind="stable").index)
+    for row in rows[:-2]:
+        accuracy = runs[row[0]].value("accuracy", dataset="val")
+        assert row[1:3] == [f"{100 * accuracy:.1f}", f"{of_models[row[0]]:.1f}"]
+        assert row[3:] == [f"{100 * values.loc[row[0], name]:.1f}" for name in detectors]
+    assert rows[-2][3:] == [f"{100 * values[name].mean():.1f}" for name in detectors]
+    assert rows[-1][3:] == [f"{of_detectors[name]:.1f}" for name in detectors]
+
+
+def test_the_first_table_needs_no_script_and_the_others_are_chosen(page: str) -> None:
+    tables = page.partition('id="all-models-values">')[2].partition("</section>")[0]
+    shown = re.findall(r"<div (hidden|)>\s*<p><b>([^<]+)</b>", tables)
+    assert [label for label, _ in shown] == ["", *["hidden"] * (len(shown) - 1)]
+    assert [label for _, label in shown] == [
+        "near: mean FPR@95 %",
+        "far: FPR@95 %",
+        "val: ID-AUROC %",
+        "near: mean AUROC %",
+        "far: AUROC %",
+        "tests: failed unit tests",
+    ]
+    assert Grids(page).options[: len(shown)] == [label for _, label in shown]
+
+
+def test_differences_are_those_of_the_paired_comparison(runs: dict[str, Results], page: str) -> None:
+    table = compare_runs(runs)
+    assert (table["better"] != "").any()
+    grids = Grids(page).grids[6:]
+    assert len(grids) == 2
+    for dataset, (head, *rows) in zip(("near", "far"), grids, strict=True):
+        for row in rows:
+            own = table[(table["dataset"] == dataset) & (table["run"] == row[0])].set_index("detector")
+            assert row[1] == str((own["better"] == row[0]).sum())
+            assert row[2] == str((own["better"] == "model_00").sum())
+            for name, text in zip(head[3:], row[3:], strict=True):
+                mark = {row[0]: "✓ ", "model_00": "✗ ", "": ""}[own.loc[name, "better"]]
+                assert text == f"{mark}{100 * own.loc[name, 'difference']:+.1f}"
+
+
+def test_models_of_many_detectors_can_differ_by_more_than_chance() -> None:
+    """So many comparisons are corrected that more sign patterns than usual are needed."""
+    table = compare_runs(make_runs(8, 20, 40, n_id=200, per_class=8))
+    assert len(table) == 7 * 20 * 2
+    assert table["p_corrected"].min() <= 0.02
+
+
+def test_every_model_is_a_point_with_its_accuracy(runs: dict[str, Results], page: str) -> None:
+    chart = page.partition('id="all-accuracy-charts"')[2].partition("</svg>")[0]
+    best = values_of_runs(runs, "near", "mean_fpr95").min(axis="columns")
+    for name, results in runs.items():
+        accuracy = results.value("accuracy", dataset="val")
+        text = f"{name}: accuracy {100 * accuracy:.1f} %, near: mean FPR@95 % {100 * best[name]:.1f} %"
+        assert f"<title>{text}</title>" in chart
+    assert chart.count("<circle") == 3
+    places = re.findall(r'cx="([\d.]+)" cy="([\d.]+)"', chart)
+    assert all(56 <= float(x) <= 870 and 24 <= float(y) <= 340 for x, y in places)
+
+
+def test_what_cannot_be_compared_is_left_out_and_said_once(runs: dict[str, Results]) -> None:
+    other = runs["model_01"].recompute(tpr=0.9)
+    text = render({"model_00": runs["model_00"], "model_01": other}, pages={"model_00": "a", "model_01": "b"})
+    reason = "the thresholds keep 95 % of ID in model_00 and 90 % in model_01"
+    assert f"Not compared: near: mean FPR@95 %, far: FPR@95 %, tests: failed unit tests. Reason: {reason}." in text
+    assert text.count(reason) == 1
+    assert "<h2>Differences" not in text
+    assert Grids(text).options == ["val: ID-AUROC %", "near: mean AUROC %", "far: AUROC %"]
+
+
+def test_missing_detectors_and_other_settings_are_said(runs: dict[str, Results]) -> None:
+    one, other = runs["model_00"], runs["model_01"]
+    names = one.detectors[:-1]
+    fewer = Results.from_scores(other.scores.drop(columns=one.detectors[-1]), other.datasets, names, bootstrap=0)
+    settings = {"detector_00": {"class_path": "KNN", "init_args": {"k": 5}}}
+    several = Several({"A": one, "B": Results(fewer.scores, fewer.table, {**fewer.run, "detector_settings": settings})})
+    assert several.remarks == [
+        "detector_00 has other settings from run to run",
+        "detector_03 is in 1 of 2 runs, and takes no part in mean ranks",
+    ]
+    head, *rows = Grids(render(dict(several.runs))).grids[0]
+    assert head[-1] == "detector_03"
+    assert {row[0]: row[-1] for row in rows}["B"] == "-"
+    assert rows[-1][-1] == "-"
+
+
+def test_hostile_names_are_escaped() -> None:
+    hostile = make_runs(len(HOSTILE), 2, 3, names=HOSTILE)
+    text = render(hostile, pages=page_names("report", hostile))
+    parsed = Parsed(text)
+    assert parsed.tags["script"] == 1
+    assert "img" not in parsed.tags
+    assert not any(name.startswith("on") for _, name, _ in parsed.attributes)
+    shown = [row[0] for row in Grids(text).grids[0][1:-2]]
+    assert sorted(shown) == sorted(HOSTILE)
+    links = [value for _, name, value in parsed.attributes if name == "href"]
+    assert all(re.fullmatch(r"#[a-z-]+|report-[\w.%-]+\.html", link) for link in links)
+
+
+def test_each_run_has_a_page_of_its_own_beside_the_comparison(runs: dict[str, Results], tmp_path: Path) -> None:
+    folders = []
+    for name in ("one/run", "two/run"):
+        folder = tmp_path / name
+        runs["model_00" if name == "one/run" else "model_01"].save(folder)
+        folders.append(folder)
+    report(folders, out=tmp_path / "pages" / "all.html")
+    written = sorted(path.name for path in (tmp_path / "pages").iterdir())
+    assert written == ["all-one_run.html", "all-two_run.html", "all.html"]
+    links = [
+        value for _, name, value in Parsed((tmp_path / "pages" / "all.html").read_text()).attributes if name == "href"
+    ]
+    assert {link for link in links if not link.startswith("#")} == set(written) - {"all.html"}
+    assert (tmp_path / "pages" / "all-two_run.html").read_text().count("<h1>model_01</h1>") == 1
+    with pytest.raises(UsageError, match="is named twice"):
+        report([folders[0], folders[0]])
+
+
+def test_names_of_pages_are_distinct_on_every_file_system() -> None:
+    names = page_names("report", ["A", "a", "a/b", "a b", "x" * 300, "x" * 299])
+    assert len({page.lower() for page in names.values()}) == 6
+    assert all(len(page) < 130 for page in names.values())
+
+
+def test_one_run_is_a_page_without_comparison(runs: dict[str, Results], tmp_path: Path) -> None:
+    path = write_report({"alone": runs["model_00"]}, tmp_path / "report.html")
+    assert [file.name for file in tmp_path.iterdir()] == ["report.html"]
+    assert "compared" not in path.read_text()
+
+
+@pytest.mark.slow
+def test_26_models_with_20_detectors_and_64_classes_are_a_small_page() -> None:
+    runs = make_runs(26, 20, 64)
+    text = render(runs, pages=page_names("report", runs))
+    assert len(text.encode()) < 1.5 * MEGABYTE
+    name = next(iter(runs))
+    assert len(render({name: runs[name]}).encode()) < 3 * MEGABYTE

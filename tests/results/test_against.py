@@ -1,0 +1,193 @@
+"""A run beside published figures: a difference only between values of one rule, the reason everywhere else."""
+
+import math
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oodlit.datamodules.sets.ninco import NINCO_CLASSES
+from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.results import Results
+from oodlit.results.against import COLUMNS, NO_MODEL, standing
+from oodlit.results.published import NINCO, NINCO_FIRST_RELEASE, OPENOOD, TIMM
+from tests.report.problems import make_results
+from tests.results.published_support import RESNET50, ninco_run
+
+shares = st.floats(0, 1)
+NEAR_AND_FAR = {"ssb_hard": 500, "inaturalist": 300, "textures": 200, "openimage_o": 300}
+
+
+@pytest.fixture(scope="module")
+def results() -> Results:
+    return ninco_run()
+
+
+def row(frame: pd.DataFrame, **place: str) -> pd.Series:
+    for name, value in place.items():
+        frame = frame[frame[name] == value]
+    assert len(frame) == 1
+    return frame.iloc[0]
+
+
+@given(value=shares, others=st.lists(shares, min_size=1), better=st.sampled_from(["lower", "higher"]))
+def test_a_standing_is_counted(value: float, others: list[float], better: str) -> None:
+    found = standing(value, others, better=better)
+    above = sum(other < value if better == "lower" else other > value for other in others)
+    equal = others.count(value)
+    assert found == (above + 1, len(others) + 1, pytest.approx((len(others) - above - equal) / len(others)))
+    mirrored = standing(1 - value, [1 - other for other in others], better="lower" if better == "higher" else "higher")
+    assert mirrored.of == found.of
+    assert 1 <= found.rank <= found.of
+
+
+@pytest.mark.parametrize(
+    ("value", "others", "better"), [(0.5, [], "lower"), (math.nan, [0.1], "lower"), (0.5, [0.1], "")]
+)
+def test_a_standing_needs_numbers_and_a_direction(value: float, others: list[float], better: str) -> None:
+    with pytest.raises(InvalidArgumentError, match="a direction are needed"):
+        standing(value, others, better=better)
+
+
+def test_the_models_own_figure_is_laid_beside_ours(results: Results) -> None:
+    frame = results.against("ninco")
+    assert list(frame.columns) == list(COLUMNS)
+    assert set(frame["detector"]) == {"msp", "vim"}  # "mine" is nobody's detector
+    assert set(frame["model"]) == {"ResNet50"}
+    for detector, printed in (("msp", "MSP"), ("vim", "ViM")):
+        found = row(frame, detector=detector, metric="mean_auroc")
+        theirs = NINCO.value(printed, "ninco", "mean_auroc", model="ResNet50")
+        assert theirs is not None
+        assert found["ours"] == results.value("mean_auroc", dataset="ninco", detector=detector)
+        assert found["published"] == theirs
+        assert found["difference"] == pytest.approx(found["ours"] - theirs)
+        assert found["reason"] == ""
+        others = [f.value for f in NINCO.figures() if f[1:4] == (printed, "ninco", "mean_auroc") and f[0] != "ResNet50"]
+        assert (found["rank"], found["of"]) == (sum(o > found["ours"] for o in others) + 1, len(others) + 1)
+
+
+@pytest.mark.parametrize("classes", [None, ["waffles", "amphiuma_means", "s_sky"]])
+def test_the_threshold_is_found_by_the_rule_of_the_table(classes: list[str] | None) -> None:
+    """Second source: the whole evaluation again with that rule."""
+    few = ninco_run(("msp", "vim"), n_id=990, classes={"ninco": classes} if classes else {})
+    again = few.recompute(rule="interpolated")
+    frame = few.against("ninco", classes=True)
+    rates = frame[frame["metric"].str.contains("fpr")]
+    assert len(rates) == 2 * (1 + (len(classes) if classes else 64))
+    for _, found in rates.iterrows():
+        place = {"dataset": found["dataset"], "detector": found["detector"], "ood_class": found["ood_class"]}
+        assert found["ours"] == pytest.approx(again.value(found["metric"], **place), abs=1e-12)
+        assert math.isnan(found["ci_low"])
+    assert not few.table["value"].equals(again.table["value"])
+    with_intervals = again.against("ninco", classes=True)
+    assert with_intervals.loc[with_intervals["ood_class"] == "waffles", "ci_low"].notna().all()
+
+
+@pytest.mark.parametrize(
+    ("table", "change", "metric", "reason"),
+    [
+        ("ninco", {"tpr": 0.9}, "mean_fpr95", "fpr95 there, fpr90 here"),
+        ("ninco", {"classes": {"ninco": ["waffles", "s_sky"]}}, "mean_auroc", "64 classes there, 2 here"),
+        ("ninco", {}, "mean_aupr_s", "how it is formed there, of every class or of all images together, is not known"),
+        ("ninco_first_release", {}, "mean_auroc", "46 classes there, 64 here"),
+        ("mahalanobis_plus_plus", {}, "fpr95", "how it is formed there"),
+        ("openood_imagenet1k", {}, "auroc", "ssb_hard, ninco there; ssb_hard is not in this run"),
+    ],
+)
+def test_unlike_rules_are_named_and_no_difference_is_given(
+    results: Results, table: str, change: dict[str, object], metric: str, reason: str
+) -> None:
+    changed = results.recompute(**change) if change else results
+    frame = changed.against(table)
+    found = frame[frame["metric"] == metric]
+    assert len(found) > 0
+    assert found["reason"].str.contains(reason, regex=False).all()
+    assert found["difference"].isna().all()
+    assert found["rank"].isna().all()
+
+
+def test_other_numbers_of_images_are_no_comparison() -> None:
+    frame = ninco_run(("msp",), n_id=900).against("ninco")
+    assert row(frame, metric="mean_auroc")["reason"] == "50000 images of imagenet_val there, 900 here"
+    assert frame["difference"].isna().all()
+
+
+def test_the_46_classes_of_the_first_release_differ_in_one(results: Results) -> None:
+    first = [f.ood_class for f in NINCO_FIRST_RELEASE.class_figures() if f.dataset == "ninco"]
+    some = results.recompute(classes={"ninco": list(dict.fromkeys(first))})
+    frame = some.against("ninco_first_release", model="ResNet50", classes=True)
+    means = frame[frame["ood_class"] == ""]
+    assert set(means["reason"]) == {"99 images of haemulon_sciurus there, 96 here"}
+    assert means["difference"].isna().all()
+    found = row(frame, detector="msp", ood_class="waffles", metric="auroc")
+    theirs = [
+        f.value
+        for f in NINCO_FIRST_RELEASE.class_figures()
+        if f[:4] == ("ResNet50", "MSP", "ninco", "auroc") and f.ood_class == "waffles"
+    ]
+    assert [found["published"]] == theirs
+    assert found["difference"] == pytest.approx(found["ours"] - theirs[0])
+    assert found["of"] == 29
+
+
+def test_a_network_that_is_not_in_the_table_has_a_place_and_no_difference() -> None:
+    for known in (None, RESNET50 | {"img_size": 288, "crop_pct": 1.0}):
+        frame = ninco_run(("msp",), published_as=known).against("ninco")
+        found = row(frame, metric="mean_auroc")
+        assert (found["model"], found["reason"], found["of"]) == ("", NO_MODEL, 27)
+        assert math.isnan(found["published"])
+        assert math.isnan(found["difference"])
+    named = row(ninco_run(("msp",), published_as=None).against("ninco", model="BiT-s"), metric="mean_auroc")
+    assert named["published"] == NINCO.value("MSP", "ninco", "mean_auroc", model="BiT-s")
+
+
+def test_openood_pools_each_set_and_takes_the_mean_over_sets() -> None:
+    results = ninco_run(("msp",), n_id=45_000, ood=NEAR_AND_FAR)
+    frame = results.against("openood_imagenet1k", model="ResNet50")
+    near = row(frame, dataset="near", detector="msp")
+    parts = [
+        results.value("pooled_auroc", dataset="ninco", detector="msp"),
+        results.value("auroc", dataset="ssb_hard", detector="msp"),
+    ]
+    assert near["ours"] == pytest.approx(sum(parts) / 2)
+    assert near["published"] == OPENOOD.value("MSP", "near", "auroc", model="ResNet50") == 0.7602
+    assert near["reason"] == ""
+    far = row(frame, dataset="far", detector="msp")
+    parts = [results.value("auroc", dataset=d, detector="msp") for d in ("inaturalist", "textures", "openimage_o")]
+    assert far["ours"] == pytest.approx(sum(parts) / 3)
+    assert row(frame, dataset="id")["difference"] == pytest.approx(0.8 - 0.7618)
+    assert not frame["dataset"].str.startswith("full").any()
+
+
+def test_an_accuracy_stands_among_timms(results: Results) -> None:
+    found = row(results.against("timm"), dataset="imagenet_val")
+    assert (found["detector"], found["ours"], found["published"]) == ("model", 0.8, 0.80382)
+    others = [f.value for f in TIMM.figures() if f.dataset == "imagenet_val"]
+    assert (found["rank"], found["of"]) == (sum(o > 0.8 for o in others), len(others))  # without itself, with ours
+    assert found["quantile"] == pytest.approx(sum(o < 0.8 for o in others) / (len(others) - 1))
+
+
+def test_a_detector_is_known_by_its_class_whatever_its_name(results: Results) -> None:
+    settings = {"mine": {"class_path": "oodlit.detectors.RelativeMahalanobis"}}
+    named = Results(results.scores, results.table, {**results.run, "detector_settings": settings})
+    found = row(named.against("ninco"), detector="mine", metric="mean_auroc")
+    assert found["printed_as"] == "RMahalanobis"
+
+
+def test_a_run_of_other_sets_has_no_row_and_the_same_columns(results: Results) -> None:
+    frame = make_results().against("ninco", classes=True)
+    assert len(frame) == 0
+    pd.testing.assert_series_equal(frame.dtypes, results.against("ninco").dtypes)
+
+
+def test_unknown_names_are_errors(results: Results) -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'ninco'"):
+        results.against("ninko")
+    with pytest.raises(UnknownNameError, match="did you mean 'ResNet50'"):
+        results.against("ninco", model="ResNet5")
+
+
+def test_the_classes_of_the_paper_are_all_there() -> None:
+    assert {f.n for f in NINCO.class_figures() if f.dataset == "ninco_unit_tests"} == {400}
+    assert len(NINCO_CLASSES) == len({f.ood_class for f in NINCO.class_figures() if f.dataset == "ninco"})

@@ -1,0 +1,47 @@
+"""Detectors of one order: monotone maps of each other, and nothing else."""
+
+import numpy as np
+import pytest
+
+from oodlit.detectors import detectors
+from oodlit.results import Results
+from oodlit.results.same_order import same_order
+from tests.report.problems import make_results
+
+
+def with_scores(**columns: np.ndarray) -> Results:
+    full = make_results(bootstrap=0)
+    frame = full.scores.assign(**columns)
+    return Results.from_scores(frame, full.datasets, [*full.detectors, *columns], bootstrap=0)
+
+
+def test_monotone_maps_coincide_and_others_do_not() -> None:
+    msp = make_results(bootstrap=0).scores["msp"].to_numpy(dtype=float)
+    found = same_order(with_scores(cube=msp**3, negative=-msp, constant=np.ones(len(msp)), flat=np.ones(len(msp))))
+    assert [(pair.detector, pair.other, pair.rank_correlation) for pair in found] == [("msp", "cube", 1.0)]
+    assert found[0].n == len(msp)
+
+
+def test_rounding_is_almost_the_same_order() -> None:
+    """Two neighbours are exchanged: no longer the same order, and the correlation says so."""
+    msp = make_results(bootstrap=0).scores["msp"].to_numpy(dtype=float)
+    first, second = np.argsort(msp)[100:102]
+    swapped = msp.copy()
+    swapped[[first, second]] = msp[[second, first]]
+    [pair] = same_order(with_scores(swapped=swapped))
+    assert (pair.detector, pair.other) == ("msp", "swapped")
+    assert 0.9999 < pair.rank_correlation < 1
+
+
+def test_ties_are_part_of_the_order() -> None:
+    msp = make_results(bootstrap=0).scores["msp"].to_numpy(dtype=float)
+    assert same_order(with_scores(coarse=np.round(msp))) == []
+
+
+@pytest.mark.parametrize("key", sorted(key for key, kind in detectors().items() if kind.same_order_as))
+def test_declared_reasons_name_detectors(key: str) -> None:
+    for other, reason in detectors()[key].same_order_as.items():
+        assert other in detectors()
+        assert other != key
+        assert reason[0].islower()
+        assert not reason.endswith(".")

@@ -1,0 +1,243 @@
+"""Several runs: what can be compared, values, ranks, and paired differences between runs."""
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.results import (
+    DatasetInfo,
+    Results,
+    compare_runs,
+    mean_ranks,
+    run_columns,
+    values_of_runs,
+)
+from oodlit.results.comparison import holm, sign_flip_test
+from oodlit.roles import Role
+from tests.results.support import DATASETS, DETECTORS, run_scores
+
+
+def run(seed: int = 0, **options: object) -> Results:
+    return Results.from_scores(run_scores(seed), DATASETS, DETECTORS, **{"bootstrap": 0, **options})
+
+
+@pytest.fixture(scope="module")
+def runs() -> dict[str, Results]:
+    return {"small": run(0), "large": run(1), "huge": run(2)}
+
+
+def test_columns_are_the_headline_values_in_the_order_of_the_first_run(runs: dict[str, Results]) -> None:
+    assert run_columns(runs) == [
+        ("val", "id_auroc", ""),
+        ("near", "mean_fpr95", ""),
+        ("near", "mean_auroc", ""),
+        ("far", "fpr95", ""),
+        ("far", "auroc", ""),
+        ("tests", "unit_test_failures", ""),
+    ]
+
+
+def test_values_are_those_of_the_runs(runs: dict[str, Results]) -> None:
+    for dataset, metric, _ in run_columns(runs):
+        values = values_of_runs(runs, dataset, metric)
+        assert values.shape == (3, 2)
+        for name, results in runs.items():
+            for detector in DETECTORS:
+                assert values.loc[name, detector] == results.value(metric, dataset=dataset, detector=detector)
+    assert values_of_runs(runs, "near").equals(values_of_runs(runs, "near", "mean_fpr95"))
+
+
+def without_first(frame: pd.DataFrame, dataset: str) -> pd.DataFrame:
+    return frame.drop(index=frame.index[frame["dataset"] == dataset][0])
+
+
+def renamed(frame: pd.DataFrame, dataset: str) -> pd.DataFrame:
+    frame = frame.copy()
+    frame.loc[frame.index[frame["dataset"] == dataset][0], "key"] = f"{dataset}/another"
+    return frame
+
+
+def other_runs() -> dict[str, tuple[Results, set[str], str]]:
+    """A run that is unlike the first, the sets and metrics that it spoils, and what is said of it."""
+    scores = run_scores(1)
+    fewer = [info for info in DATASETS if info.name != "far"]
+    moved = scores.copy()
+    moved.loc[moved["dataset"] == "near", "group"] = (moved.loc[moved["dataset"] == "near", "group"] + 1) % 3
+    every = {"val", "near", "far", "tests"}
+
+    def of(frame: pd.DataFrame, datasets: list[DatasetInfo] = DATASETS) -> Results:
+        return Results.from_scores(frame, datasets, DETECTORS, bootstrap=0)
+
+    return {
+        "tpr": (run(1, tpr=0.9), {"fpr"}, "the thresholds keep 95 % of ID in A and 90 % in B"),
+        "rule": (
+            run(1, rule="interpolated"),
+            {"fpr"},
+            "the rule of the threshold or the limit of unit tests is another",
+        ),
+        "classes": (run(1, classes={"near": ["sky"]}), {"near"}, "near has 3 classes in A and 1 others in B"),
+        "no set": (of(scores[scores["dataset"] != "far"], fewer), {"far"}, "B has no far"),
+        "number": (of(without_first(scores, "far")), {"far"}, "far has 40 images in A and 39 in B"),
+        "other image": (of(renamed(scores, "far")), {"far"}, "far has other images in B than in A"),
+        "other classes of images": (of(moved), {"near"}, "near has other images in B than in A"),
+        "other ID image": (of(renamed(scores, "val")), every, "val has other images in B than in A"),
+    }
+
+
+@pytest.mark.parametrize("kind", other_runs())
+def test_what_is_unlike_is_named_and_nothing_else_is_left_out(kind: str) -> None:
+    other, spoiled, reason = other_runs()[kind]
+    runs = {"A": run(0), "B": other}
+    for column in run_columns(runs):
+        is_threshold = column.metric in ("mean_fpr95", "fpr95", "unit_test_failures")
+        expected = column.dataset in spoiled or ("fpr" in spoiled and is_threshold)
+        assert bool(column.reason) == expected, column
+        if expected:
+            assert reason in column.reason
+            with pytest.raises(InvalidArgumentError, match=r"cannot be compared: "):
+                values_of_runs(runs, column.dataset, column.metric)
+
+
+@given(
+    st.integers(1, 5).flatmap(
+        lambda width: st.lists(st.lists(st.integers(0, 3), min_size=width, max_size=width), min_size=1, max_size=6)
+    )
+)
+def test_ranks_are_counted_with_ties_sharing_theirs(rows: list[list[int]]) -> None:
+    values = pd.DataFrame(rows, dtype=float)
+    of_runs, of_detectors = mean_ranks(values, "auroc")
+
+    def rank(value: float, among: list[float]) -> float:
+        return 1 + sum(other > value for other in among) + (among.count(value) - 1) / 2
+
+    columns = [list(column) for column in zip(*rows, strict=True)]
+    for index, row in enumerate(rows):
+        assert of_runs[index] == pytest.approx(np.mean([rank(v, columns[j]) for j, v in enumerate(row)]))
+    for index, column in enumerate(columns):
+        assert of_detectors[index] == pytest.approx(np.mean([rank(v, rows[i]) for i, v in enumerate(column)]))
+    reverse_runs, _ = mean_ranks(values, "fpr95")
+    assert (of_runs + reverse_runs).to_numpy() == pytest.approx(len(rows) + 1)
+
+
+def test_a_detector_that_a_run_lacks_has_no_rank_and_takes_no_part() -> None:
+    values = pd.DataFrame({"msp": [0.5, 0.4], "knn": [0.1, np.nan]}, index=["A", "B"])
+    of_runs, of_detectors = mean_ranks(values, "fpr95")
+    assert of_runs.to_dict() == {"A": 2.0, "B": 1.0}
+    assert of_detectors["msp"] == 1.0
+    assert np.isnan(of_detectors["knn"])
+    with pytest.raises(InvalidArgumentError, match="neither direction is better"):
+        mean_ranks(values, "accepted95")
+
+
+@pytest.mark.parametrize("metric", ["fpr95", "auroc"])
+def test_classes_are_paired_and_tested_as_one_by_one(runs: dict[str, Results], metric: str) -> None:
+    table = compare_runs(runs, metric=metric)
+    near = table[table["dataset"] == "near"]
+    assert len(near) == 4
+    assert set(near["over"]) == {"classes"}
+    for _, row in near.iterrows():
+        first, second = (runs[name].per_class("near", metric)[row["detector"]] for name in (row["run"], "small"))
+        differences = (first - second).to_numpy()
+        assert row["difference"] == pytest.approx(differences.mean())
+        assert row["mean"] - row["mean_baseline"] == pytest.approx(row["difference"])
+        assert row["p_value"] == pytest.approx(sign_flip_test(differences))
+        draws = np.random.default_rng(0).integers(0, 3, (10_000, 3))
+        low, high = np.quantile(differences[draws].mean(axis=1), [0.025, 0.975])
+        assert (row["ci_low"], row["ci_high"]) == (pytest.approx(low), pytest.approx(high))
+        gains = differences if metric == "auroc" else -differences
+        assert (row["wins"], row["losses"]) == ((gains > 0).sum(), (gains < 0).sum())
+    assert table["p_corrected"].to_numpy() == pytest.approx(holm(table["p_value"].to_numpy()))
+    one = compare_runs({"small": runs["small"], "large": runs["large"]}, metric=metric)
+    both = table[table["run"] == "large"].reset_index(drop=True)
+    pd.testing.assert_frame_equal(
+        one.drop(columns=["p_corrected", "better"]), both.drop(columns=["p_corrected", "better"])
+    )
+
+
+def test_the_baseline_turns_the_sign(runs: dict[str, Results]) -> None:
+    pair = {"small": runs["small"], "large": runs["large"]}
+    one, other = compare_runs(pair), compare_runs(pair, baseline="large")
+    assert one["difference"].to_numpy() == pytest.approx(-other["difference"].to_numpy())
+    assert one["p_value"].to_numpy() == pytest.approx(other["p_value"].to_numpy())
+    assert (one["better"] == other["better"]).all()
+
+
+@pytest.mark.parametrize("metric", ["fpr95", "auroc"])
+def test_images_are_paired_as_within_one_run(runs: dict[str, Results], metric: str) -> None:
+    """Second source: both models as two detectors of one run."""
+    row = compare_runs({"A": runs["small"], "B": runs["large"]}, dataset="far", metric=metric, detectors=["good"]).iloc[
+        0
+    ]
+    assert (row["over"], row["n"]) == ("images", 40)
+    merged = runs["small"].scores.rename(columns={"good": "A"}).drop(columns="poor")
+    merged = merged.assign(B=runs["large"].scores["good"].to_numpy())
+    table = Results.from_scores(merged, DATASETS, ["A", "B"], bootstrap=0).group_of_best("far", metric)
+    assert row["p_value"] == pytest.approx(min(1.0, 2 * table["p_value"].iloc[1]))
+    values = table.set_index("detector")["value"]
+    assert (row["mean"], row["mean_baseline"]) == (pytest.approx(values["B"]), pytest.approx(values["A"]))
+
+
+def test_a_clear_difference_is_found_and_equal_runs_are_not_told_apart(runs: dict[str, Results]) -> None:
+    better = runs["small"].scores.copy()
+    outside = ~better["dataset"].isin(["val", "train"])
+    better.loc[outside, DETECTORS] -= 10.0
+    clear = Results.from_scores(better, DATASETS, DETECTORS, bootstrap=0)
+    table = compare_runs({"before": runs["small"], "after": clear, "again": runs["small"]})
+    far = table[table["dataset"] == "far"].set_index(["detector", "run"])["better"]
+    assert far["poor", "after"] == "after"
+    same = table[table["run"] == "again"]
+    assert (same["p_value"] == 1).all()
+    assert (same["better"] == "").all()
+    assert (same["difference"] == 0).all()
+
+
+def test_what_cannot_be_compared_is_left_out_with_its_reason(runs: dict[str, Results]) -> None:
+    other, _, reason = other_runs()["number"]
+    table = compare_runs({"A": runs["small"], "B": other})
+    assert set(table["dataset"]) == {"near"}
+    assert table.attrs["left_out"] == {"far": reason}
+    with pytest.raises(InvalidArgumentError, match="far has 40 images in A and 39 in B"):
+        compare_runs({"A": runs["small"], "B": other}, dataset="far")
+
+
+def test_an_undefined_class_makes_an_undefined_row() -> None:
+    few = [DatasetInfo("val", Role.ID), DatasetInfo("near", Role.OOD, ("a", "b"))]
+    frame = run_scores()
+    frame = frame[(frame["dataset"] == "val") | ((frame["dataset"] == "near") & (frame["group"] == 0))]
+    with pytest.warns(UserWarning, match="undefined|no image"):
+        results = Results.from_scores(frame, few, DETECTORS, bootstrap=0)
+    table = compare_runs({"A": results, "B": results})
+    assert table[["difference", "p_value", "p_corrected", "ci_low", "wins"]].isna().all(axis=None)
+    assert (table["better"] == "").all()
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"baseline": "smal"}, UnknownNameError, "did you mean 'small'"),
+        ({"detectors": ["goood"]}, UnknownNameError, "did you mean 'good'"),
+        ({"dataset": "neer"}, UnknownNameError, "did you mean 'near'"),
+        ({"metric": "aupr_s"}, UnknownNameError, "metric of runs"),
+        ({"test": "t"}, InvalidArgumentError, "'permutation' or 'sign'"),
+        ({"repetitions": 0}, InvalidArgumentError, "at least one"),
+    ],
+)
+def test_wrong_settings_are_errors(
+    runs: dict[str, Results], change: dict[str, object], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        compare_runs(runs, **change)
+
+
+def test_one_run_or_none_is_no_comparison(runs: dict[str, Results]) -> None:
+    with pytest.raises(InvalidArgumentError, match="at least two"):
+        compare_runs({"small": runs["small"]})
+    with pytest.raises(InvalidArgumentError, match="no runs are given"):
+        run_columns({})
+    with pytest.raises(UnknownNameError, match="data set to compare"):
+        values_of_runs(runs, "nowhere")
+    with pytest.raises(UnknownNameError, match="metric of 'near'"):
+        values_of_runs(runs, "near", "aupr_s")
