@@ -1,10 +1,12 @@
 """A gate as one program of `torch.export`: network, detector and threshold in a file that needs no oodlit."""
 
 import contextlib
+import copy
 import io
 import logging
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +18,8 @@ from oodlit.gate.folder import GateRecord
 from oodlit.gate.threshold import Threshold
 from oodlit.module import OODModule
 from oodlit.plan import RunPlan
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 EXPORTABLE = frozenset({"logits", "features", "head", "labels"})
 """What a detector may need; labels are read in the fit alone."""
@@ -42,6 +46,18 @@ class _Program(nn.Module):
         return found
 
 
+def _frozen(module: ModuleT) -> ModuleT:
+    """A detector of the same tensors, whose whole numbers and truth values are plain: what they decide is decided."""
+    frozen = copy.copy(module)
+    frozen._modules = {name: part and _frozen(part) for name, part in module._modules.items()}
+    frozen._buffers = dict(module._buffers)
+    for name, value in module._buffers.items():
+        if value is not None and value.ndim == 0 and not value.dtype.is_floating_point:
+            del frozen._buffers[name]
+            vars(frozen)[name] = value.item()
+    return frozen
+
+
 def export_program(module: OODModule, detector: Detector, threshold: Threshold, record: GateRecord, file: Path) -> None:
     """Trace the gate and write the program.
 
@@ -57,10 +73,12 @@ def export_program(module: OODModule, detector: Detector, threshold: Threshold, 
         raise RequirementError(f"Gate.export: the run was made in precision {record.precision!r}; 32-true is needed")
     example = torch.linspace(-1, 1, 3).view(3, *[1] * len(record.backbone["input_shape"]))
     example = example.expand(3, *record.backbone["input_shape"]).clone().to(module.device)
+    traced = _Program(module, _frozen(detector), threshold.cut).eval()
     with _quiet(), torch.no_grad():
         try:
+            traced(example)  # what a detector makes once, when it scores, is there then
             program = torch.export.export(
-                _Program(module, detector, threshold.cut).eval(),
+                traced,
                 (example,),
                 dynamic_shapes=({0: torch.export.Dim("batch")},),
                 strict=False,
