@@ -4,7 +4,8 @@ import contextlib
 import copy
 import io
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,7 +14,7 @@ from torch import Tensor, nn
 
 from oodlit.atomic import fsync, temporary_file
 from oodlit.detectors import Detector
-from oodlit.errors import RequirementError
+from oodlit.errors import MissingExtraError, RequirementError
 from oodlit.gate.folder import GateRecord
 from oodlit.gate.threshold import Threshold
 from oodlit.module import OODModule
@@ -59,11 +60,15 @@ def _frozen(module: ModuleT) -> ModuleT:
 
 
 def export_program(module: OODModule, detector: Detector, threshold: Threshold, record: GateRecord, file: Path) -> None:
-    """Trace the gate and write the program.
+    """Trace the gate and write the program; a file that ends in .onnx becomes one of ONNX.
 
     Raises:
+        MissingExtraError: What writes ONNX is not installed.
         RequirementError: The detector reads more than logits and features, or something cannot be traced.
     """
+    as_onnx = file.suffix == ".onnx"
+    if as_onnx and any(find_spec(name) is None for name in ("onnx", "onnxscript")):
+        raise MissingExtraError.of("Gate.export of an .onnx file", "onnx")
     if further := sorted(detector.required_needs - EXPORTABLE):
         raise RequirementError(
             f"Gate.export: {detector!r} needs {', '.join(further)}, which an exported program does not have; export a"
@@ -76,13 +81,14 @@ def export_program(module: OODModule, detector: Detector, threshold: Threshold, 
     traced = _Program(module, _frozen(detector), threshold.cut).eval()
     with _quiet(), torch.no_grad():
         try:
-            traced(example)  # what a detector makes once, when it scores, is there then
+            names = list(traced(example))  # what a detector makes once, when it scores, is there then
             program = torch.export.export(
                 traced,
                 (example,),
                 dynamic_shapes=({0: torch.export.Dim("batch")},),
                 strict=False,
             )
+            data = _as_onnx(program, names) if as_onnx else b""
         except Exception as error:  # torch.export fails with many types of its own
             reason = (str(error).splitlines() or [""])[0]
             raise RequirementError(
@@ -91,9 +97,19 @@ def export_program(module: OODModule, detector: Detector, threshold: Threshold, 
             ) from error
     with temporary_file(file) as temporary:
         with temporary.open("wb") as opened:
-            torch.export.save(program, opened)
+            if as_onnx:
+                opened.write(data)
+            else:
+                torch.export.save(program, opened)
         fsync(temporary)
         temporary.replace(file)
+
+
+def _as_onnx(program: torch.export.ExportedProgram, names: Sequence[str]) -> bytes:
+    """The program as one file of ONNX; it cannot have more than 2 GB."""
+    found = torch.onnx.export(program, dynamo=True, verbose=False, input_names=["images"], output_names=names)
+    assert found is not None  # of `dynamo`
+    return bytes(found.model_proto.SerializeToString())
 
 
 @contextlib.contextmanager

@@ -18,6 +18,7 @@ from oodlit.datamodules import DigitsBenchmark
 from oodlit.datamodules.benchmarks.digits import digits_transform
 from oodlit.errors import RequirementError
 
+AS_ONNX = ("knn", "mahalanobis")
 SAVED = ("mahalanobis", "odin", "mc_dropout", "rank_feat", "lard", "knn")
 
 
@@ -57,6 +58,8 @@ def main(run: Path, shards: Path, weights: Path, programs: Path, exported: list[
         if reason := _refused(gate, programs / f"{name}.pt2"):
             report[name]["not_exported"] = reason
             continue
+        if name in AS_ONNX:
+            gate.export(programs / f"{name}.onnx")
         told = gate(tensors)
         report[name]["told"] = {
             "accepted": [verdict.accepted for verdict in told],
