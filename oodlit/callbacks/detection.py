@@ -52,7 +52,7 @@ class OODDetection(pl.Callback):
         num_thumbnails: Accepted OOD images kept per detector for the report; default 12.
         log_figures: Figures that loggers get which have a place for them (see docs/loggers.md): names of
             `oodlit.results.plots.FIGURES`; True (default) = histograms of scores, FPR per class, unit tests and
-            severity curves of every data set that has them, some seconds; False = none.
+            severity curves of every data set that has them, a second or a few each; False = none.
         record: Gives further entries of `results.run` (and of `run.json`); called once, when all images are scored.
         resume: True goes on with a run that was killed, from the last point that it had written to `output_dir`, if it
             is the same: network, transform, data, detectors with their settings and code, precision. Without one it
