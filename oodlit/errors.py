@@ -11,7 +11,7 @@ OodlitError
  ├── DataError              (RuntimeError)     a shard, sample or label is missing or unreadable
  ├── PreprocessingError     (RuntimeError)     a transform, decoder or data set of the user's fails on a sample
  ├── RunIsCompleteError     (RuntimeError)     the results of this very run are there already
- ├── LoggingError           (RuntimeError)     loggers failed; every other logger has its values
+ ├── LoggingError           (RuntimeError)     something was not logged; every other logger has all of it
  └── MissingExtraError      (ImportError)      an optional dependency is not installed
 """
 
@@ -81,7 +81,7 @@ class RunIsCompleteError(OodlitError, RuntimeError):
 
 
 class LoggingError(OodlitError, RuntimeError):
-    """One or more loggers could not take the metrics; the others have them, and the results are complete."""
+    """One or more loggers could not take all of a run; the others have it, and the results are complete."""
 
 
 class MissingExtraError(OodlitError, ImportError):

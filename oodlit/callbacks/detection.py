@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from oodlit._lightning import pl, warn_of_two
 from oodlit.callbacks.checks import check_alone, check_is_list, check_packages, check_strategy, warn_of_many_predictions
 from oodlit.callbacks.choice import Choice, choose, cost_text
 from oodlit.callbacks.earlier_fit import EarlierFit
-from oodlit.callbacks.loggers import log_to_all
+from oodlit.callbacks.loggers import RunLog, check_figures, figures_of, log_to_all
 from oodlit.callbacks.output import OutputFolder
 from oodlit.callbacks.progress import Progress, run_key
 from oodlit.callbacks.record import Record
@@ -49,6 +50,9 @@ class OODDetection(pl.Callback):
         rule: "attained" (default) or "interpolated"; how the threshold is taken (see `oodlit.metrics.fpr_at_tpr`).
         unit_test_limit: FPR above which a unit test has failed; default 0.10.
         num_thumbnails: Accepted OOD images kept per detector for the report; default 12.
+        log_figures: Figures that loggers get which have a place for them (see docs/loggers.md): names of
+            `oodlit.results.plots.FIGURES`; True (default) = histograms of scores, FPR per class, unit tests and
+            severity curves of every data set that has them, a second or a few each; False = none.
         record: Gives further entries of `results.run` (and of `run.json`); called once, when all images are scored.
         resume: True goes on with a run that was killed, from the last point that it had written to `output_dir`, if it
             is the same: network, transform, data, detectors with their settings and code, precision. Without one it
@@ -83,6 +87,7 @@ class OODDetection(pl.Callback):
         rule: str = "attained",
         unit_test_limit: float = 0.10,
         num_thumbnails: int = 12,
+        log_figures: bool | Sequence[str] = True,
         record: Record = dict,
         resume: bool = False,
         keep_every_s: float = 60.0,
@@ -93,6 +98,7 @@ class OODDetection(pl.Callback):
             raise InvalidArgumentError("OODDetection: give either detectors=[...] or fitted=FOLDER of an earlier fit")
         check_is_list(detectors)
         check_int("OODDetection", "num_thumbnails", num_thumbnails, at_least=0)
+        check_figures("OODDetection", log_figures)
         self._earlier = EarlierFit()
         if fitted is not None:
             self.detectors, origin = load(fitted)
@@ -106,7 +112,7 @@ class OODDetection(pl.Callback):
         self.strict = strict
         self.train_thresholds = train_thresholds
         self.evaluation = Settings(tpr=tpr, rule=rule, unit_test_limit=unit_test_limit)
-        self.num_thumbnails = num_thumbnails
+        self.num_thumbnails, self.log_figures = num_thumbnails, log_figures
         self.results: Results | None = None
         self.plan: RunPlan | None = None
         self.cost = ""
@@ -244,7 +250,9 @@ class OODDetection(pl.Callback):
                 fitted = {name: run.detectors[name] for name in results.detectors}
                 not_drawn = self._output.finish(results, fitted, self._earlier.origin, read, num_thumbnails=number)
             try:
-                log_to_all(run.trainer.loggers, results.metrics_by_name())
+                if run.trainer.loggers:
+                    figures = partial(figures_of, results, self.log_figures)
+                    log_to_all(run.trainer.loggers, RunLog.of(results, figures))
             finally:
                 if not_drawn is not None:
                     raise not_drawn

@@ -128,7 +128,8 @@ def _read(words: Sequence[str], parameters: _Parameters, *, configured: bool) ->
 
 
 def _is_list(kind: Any) -> bool:
-    """Whether an option takes a list of plain values: every time it is given, the list becomes longer."""
+    """Whether an option takes a list by its plain type: every time it is given, the list becomes longer."""
+    kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     return any(get_origin(member) is list for member in get_args(kind))
 
 

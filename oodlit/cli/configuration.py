@@ -156,7 +156,7 @@ def _plan_object(value: Mapping[str, Any], kinds: tuple[type, ...], where: str) 
 def _short_names() -> dict[str, str]:
     """Dotted path of every class and function that may be written without its module."""
     found = {"OODModule": "oodlit.OODModule"}
-    for name in ("oodlit.datamodules", "oodlit.detectors"):
+    for name in ("oodlit.datamodules", "oodlit.detectors", "oodlit.cli.loggers"):
         package = importlib.import_module(name)
         found |= {n: f"{name}.{n}" for n in package.__all__ if callable(getattr(package, n))}
     return found
@@ -169,7 +169,9 @@ def _find(path: str, kinds: tuple[type, ...], where: str) -> Any:
         known = [
             n for n, full in names.items() if _fits(_located(full), kinds) and not inspect.isabstract(_located(full))
         ]
-        word = {"Detector": "detector", "OODDataModule": "data class"}.get(_names(kinds), "class or function")
+        word = {"Detector": "detector", "OODDataModule": "data class", "Logger": "logger"}.get(
+            _names(kinds), "class or function"
+        )
         raise UnknownNameError.of(word, path, known or names)
     try:
         return _located(names.get(path, path))

@@ -9,11 +9,13 @@ from oodlit.errors import UsageError
 def _types() -> dict[str, Any]:
     from torch import nn
 
+    from oodlit._lightning import pl
     from oodlit.datamodules import OODDataModule
     from oodlit.detectors import Detector
 
     several = list[Detector] | dict[str, Detector] | None
-    return {"backbone": str | nn.Module, "data": OODDataModule, "detectors": several}
+    loggers = list[pl.loggers.Logger] | pl.loggers.Logger | None
+    return {"backbone": str | nn.Module, "data": OODDataModule, "detectors": several, "logger": loggers}
 
 
 def evaluate(
@@ -39,6 +41,7 @@ def evaluate(
     strict: bool = False,
     again: bool = False,
     fail_if: list[str] | None = None,
+    logger: Annotated[list[Any] | None, _types] = None,
     seed: int = 0,
     resolved_config: str = "",
 ) -> int:
@@ -74,6 +77,8 @@ def evaluate(
             not repeated
         fail_if: a limit, "DETECTOR: METRIC [on DATASET[/CLASS]] > NUMBER"; can be given several times; the exit code is
             1 if a value crosses one, see "oodlit guard --help"
+        logger: tensorboard, wandb, mlflow or csv, in the folder oodlit-logs; or class_path and init_args of a logger of
+            Lightning's; can be given several times; see docs/loggers.md
         seed: of everything random, such as MC-dropout
         resolved_config: all of the above as YAML; filled in by the command line
     """
@@ -115,6 +120,7 @@ def evaluate(
             "accelerator": accelerator,
             "devices": devices,
             "precision": {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}[precision],
+            "logger": logger or False,
         },
         loading={"batch_size": batch_size, "num_workers": num_workers},
         max_batches=max_batches,

@@ -17,7 +17,7 @@ from oodlit.cli.quiet import RunProgress, quiet
 from oodlit.datamodules import OODDataModule
 from oodlit.detectors import Detector, load
 from oodlit.detectors.contract.fitting import name_detectors
-from oodlit.errors import InvalidArgumentError, RunIsCompleteError
+from oodlit.errors import InvalidArgumentError, LoggingError, RunIsCompleteError
 from oodlit.module import OODModule
 from oodlit.recorded.cache import FeatureCache, has_cache, open_cache
 from oodlit.results import Results, Settings
@@ -53,6 +53,9 @@ def predict_and_print(
 
     Returns:
         The HTML page; None on other processes than the first.
+
+    Raises:
+        LoggingError: A logger failed; the table is printed before.
     """
     with quiet() as warned, torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -65,13 +68,19 @@ def predict_and_print(
         )
         with progress(shown=is_first_process()) as bars:
             together = [detection, _Announcement(detection, console), RunProgress(bars), *callbacks]
-            runner = pl.Trainer(callbacks=together, logger=False, enable_progress_bar=False, **dict(trainer))
-            runner.predict(module, data, return_predictions=False)
+            runner = pl.Trainer(callbacks=together, enable_progress_bar=False, **{"logger": False, **trainer})
+            not_logged: LoggingError | None = None
+            try:
+                runner.predict(module, data, return_predictions=False)
+            except LoggingError as error:  # the results are complete
+                not_logged = error
     assert detection.results is not None  # predict came to its end
     if not runner.is_global_zero:
         return None
     if console is not None:
         print_outcome(detection.results, console)
+    if not_logged is not None:
+        raise not_logged
     return out / "report.html"
 
 

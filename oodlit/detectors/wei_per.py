@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import check_int, check_positive, check_seed
+from oodlit.checks import check_int, check_positive, check_seed, is_traced
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.histograms import Bins, divergence, smoothed
 from oodlit.detectors.formulas.perturbed_head import PerturbedHead, size_of
@@ -144,7 +144,8 @@ class WeiPer(Detector):
         return own.counts(features) / features.shape[1], counts / num_logits, softmax / self.copies
 
     def _logits(self, features: Float[Tensor, "batch features"]) -> Iterator[Float[Tensor, "batch copies classes"]]:
-        if self._head is None or self._head.weight is not self.weight:  # after a fit, or on another device
+        # After a fit, or on another device; what is traced was scored before.
+        if self._head is None or (not is_traced() and self._head.weight is not self.weight):
             self._head = PerturbedHead(
                 self.weight, copies=self.copies, strength=self.strength, seed=self.seed, most_bytes=MOST_BYTES
             )

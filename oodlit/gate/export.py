@@ -1,21 +1,26 @@
 """A gate as one program of `torch.export`: network, detector and threshold in a file that needs no oodlit."""
 
 import contextlib
+import copy
 import io
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from oodlit.atomic import fsync, temporary_file
 from oodlit.detectors import Detector
-from oodlit.errors import RequirementError
+from oodlit.errors import MissingExtraError, RequirementError
 from oodlit.gate.folder import GateRecord
 from oodlit.gate.threshold import Threshold
 from oodlit.module import OODModule
 from oodlit.plan import RunPlan
+
+ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 EXPORTABLE = frozenset({"logits", "features", "head", "labels"})
 """What a detector may need; labels are read in the fit alone."""
@@ -42,12 +47,28 @@ class _Program(nn.Module):
         return found
 
 
+def _frozen(module: ModuleT) -> ModuleT:
+    """A detector of the same tensors, whose whole numbers and truth values are plain: what they decide is decided."""
+    frozen = copy.copy(module)
+    frozen._modules = {name: part and _frozen(part) for name, part in module._modules.items()}
+    frozen._buffers = dict(module._buffers)
+    for name, value in module._buffers.items():
+        if value is not None and value.ndim == 0 and not value.dtype.is_floating_point:
+            del frozen._buffers[name]
+            vars(frozen)[name] = value.item()
+    return frozen
+
+
 def export_program(module: OODModule, detector: Detector, threshold: Threshold, record: GateRecord, file: Path) -> None:
-    """Trace the gate and write the program.
+    """Trace the gate and write the program; a file that ends in .onnx becomes one of ONNX.
 
     Raises:
+        MissingExtraError: What writes ONNX is not installed.
         RequirementError: The detector reads more than logits and features, or something cannot be traced.
     """
+    as_onnx = file.suffix == ".onnx"
+    if as_onnx and any(find_spec(name) is None for name in ("onnx", "onnxscript")):
+        raise MissingExtraError.of("Gate.export of an .onnx file", "onnx")
     if further := sorted(detector.required_needs - EXPORTABLE):
         raise RequirementError(
             f"Gate.export: {detector!r} needs {', '.join(further)}, which an exported program does not have; export a"
@@ -57,14 +78,17 @@ def export_program(module: OODModule, detector: Detector, threshold: Threshold, 
         raise RequirementError(f"Gate.export: the run was made in precision {record.precision!r}; 32-true is needed")
     example = torch.linspace(-1, 1, 3).view(3, *[1] * len(record.backbone["input_shape"]))
     example = example.expand(3, *record.backbone["input_shape"]).clone().to(module.device)
+    traced = _Program(module, _frozen(detector), threshold.cut).eval()
     with _quiet(), torch.no_grad():
         try:
+            names = list(traced(example))  # what a detector makes once, when it scores, is there then
             program = torch.export.export(
-                _Program(module, detector, threshold.cut).eval(),
+                traced,
                 (example,),
                 dynamic_shapes=({0: torch.export.Dim("batch")},),
                 strict=False,
             )
+            data = _as_onnx(program, names) if as_onnx else b""
         except Exception as error:  # torch.export fails with many types of its own
             reason = (str(error).splitlines() or [""])[0]
             raise RequirementError(
@@ -73,9 +97,19 @@ def export_program(module: OODModule, detector: Detector, threshold: Threshold, 
             ) from error
     with temporary_file(file) as temporary:
         with temporary.open("wb") as opened:
-            torch.export.save(program, opened)
+            if as_onnx:
+                opened.write(data)
+            else:
+                torch.export.save(program, opened)
         fsync(temporary)
         temporary.replace(file)
+
+
+def _as_onnx(program: torch.export.ExportedProgram, names: Sequence[str]) -> bytes:
+    """The program as one file of ONNX; it cannot have more than 2 GB."""
+    found = torch.onnx.export(program, dynamo=True, verbose=False, input_names=["images"], output_names=names)
+    assert found is not None  # of `dynamo`
+    return bytes(found.model_proto.SerializeToString())
 
 
 @contextlib.contextmanager

@@ -159,9 +159,10 @@ class Gate:
         """Write the gate as one program of `torch.export`, which runs without oodlit.
 
         It takes transformed images (batch, channels, height, width), of any number, and gives `accepted`, `score`,
-        `class_index` and `probability`, shape (batch,) each.
+        `class_index` and `probability`, shape (batch,) each. A file that ends in .onnx becomes one of ONNX.
 
         Raises:
+            MissingExtraError: The file ends in .onnx, and the packages of the extra "onnx" are not installed.
             RequirementError: The detector reads more than logits and features, or something cannot be exported.
         """
         export_program(self.module, self.detector, self.threshold, self.record, Path(file))

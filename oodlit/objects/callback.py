@@ -13,7 +13,7 @@ from oodlit._lightning import pl, warn_of_two
 from oodlit.atomic import remove
 from oodlit.callbacks.checks import check_alone, check_is_list, check_strategy
 from oodlit.callbacks.earlier_fit import EarlierFit
-from oodlit.callbacks.loggers import log_to_all
+from oodlit.callbacks.loggers import RunLog, log_to_all, settings_of
 from oodlit.callbacks.output import FITTED, check_writable, hold
 from oodlit.callbacks.record import Record, joined
 from oodlit.detectors import Detector, FitOrigin, load, save
@@ -239,7 +239,8 @@ class ObjectDetection(pl.Callback):
             if self._saved_fit is None:
                 remove(self.output_dir / UNFINISHED)
         self._release()
-        log_to_all(run.trainer.loggers, dict(zip(metric_names(results.table), results.table["value"], strict=True)))
+        values = dict(zip(metric_names(results.table), results.table["value"], strict=True))
+        log_to_all(run.trainer.loggers, RunLog(values, settings_of(results.run)))
         if failed:
             raise failed[0]
 

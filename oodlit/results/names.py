@@ -2,6 +2,7 @@
 
 import re
 import unicodedata
+from collections.abc import Callable, Iterable
 
 import pandas as pd
 
@@ -41,16 +42,33 @@ def metric_names(table: pd.DataFrame) -> list[str]:
 
     Names that become equal by the replacement get `_2`, `_3`, ... in the order of the rows.
     """
-    seen: dict[str, int] = {}
     names = []
     for row in table.itertuples(index=False):
         parts = [str(row.dataset), str(row.detector), str(row.metric)] + ([str(row.ood_class)] if row.ood_class else [])
-        name = "/".join(map(safe, parts))
-        seen[name] = count = seen.get(name, 0) + 1
-        while count > 1 and f"{name}_{count}" in seen:
+        names.append("/".join(map(safe, parts)))
+    return distinct(names)
+
+
+def distinct(names: Iterable[str], *, same: Callable[[str], str] = str) -> list[str]:
+    """Names as they are; one that was there before gets `_2`, `_3`, ..., so that two never become one.
+
+    Args:
+        names: In their order.
+        same: Names of which it gives the same are the same, such as `str.casefold`.
+
+    Example:
+        >>> distinct(["a", "b", "a", "a_2", "a"])
+        ['a', 'b', 'a_2', 'a_2_2', 'a_3']
+    """
+    seen: dict[str, int] = {}
+    found = []
+    for given in names:
+        name, key = given, same(given)
+        seen[key] = count = seen.get(key, 0) + 1
+        while count > 1 and same(f"{given}_{count}") in seen:
             count += 1
         if count > 1:
-            name = f"{name}_{count}"
-            seen[name] = 1
-        names.append(name)
-    return names
+            name = f"{given}_{count}"
+            seen[same(name)] = 1
+        found.append(name)
+    return found

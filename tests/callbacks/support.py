@@ -120,10 +120,11 @@ class Recorder(pl.loggers.Logger):
     def __init__(self) -> None:
         super().__init__()
         self.logged: list[tuple[dict[str, float], int]] = []
+        self.settings: list[dict[str, str | float]] = []
         self.saved = 0
 
-    def log_hyperparams(self, *_args, **_kwargs) -> None:
-        """Nothing is kept."""
+    def log_hyperparams(self, params=None, *_args, **_kwargs) -> None:
+        self.settings.append(dict(params or {}))
 
     def log_metrics(self, metrics, step=None) -> None:
         self.logged.append((dict(metrics), step))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from torch import nn
 
 from oodlit import Gate, Results, Role
 from oodlit.cli.demos.network import SmallNetwork
@@ -17,6 +18,7 @@ from oodlit.datamodules import DigitsBenchmark
 from oodlit.datamodules.benchmarks.digits import digits_transform
 from oodlit.errors import RequirementError
 
+AS_ONNX = ("knn", "mahalanobis")
 SAVED = ("mahalanobis", "odin", "mc_dropout", "rank_feat", "lard", "knn")
 
 
@@ -53,18 +55,35 @@ def main(run: Path, shards: Path, weights: Path, programs: Path, exported: list[
             report[name]["saved"] = again(pictures[:70], keys=keys[:70]) == gate(pictures[:70], keys=keys[:70])
         if name not in exported:
             continue
-        try:
-            gate.export(programs / f"{name}.pt2")
-            told = gate(tensors)
-            report[name]["told"] = {
-                "accepted": [verdict.accepted for verdict in told],
-                "score": [verdict.score for verdict in told],
-                "class_index": [verdict.class_index for verdict in told],
-                "probability": [verdict.probability for verdict in told],
-            }
-        except RequirementError as error:
-            report[name]["not_exported"] = str(error)
+        if reason := _refused(gate, programs / f"{name}.pt2"):
+            report[name]["not_exported"] = reason
+            continue
+        if name in AS_ONNX:
+            gate.export(programs / f"{name}.onnx")
+        told = gate(tensors)
+        report[name]["told"] = {
+            "accepted": [verdict.accepted for verdict in told],
+            "score": [verdict.score for verdict in told],
+            "class_index": [verdict.class_index for verdict in told],
+            "probability": [verdict.probability for verdict in told],
+        }
+    gate = Gate.load(run, detector="msp", model=network)
+    gate.module.network.register_forward_pre_hook(_branch)
+    report["branching"] = {"not_exported": _refused(gate, programs / "branching.pt2")}
     sys.stdout.write(json.dumps(report))
+
+
+def _branch(_: nn.Module, images: tuple[torch.Tensor]) -> tuple[torch.Tensor]:
+    """What a network does that looks at the values of its images."""
+    return images if images[0].sum() > 0 else (-images[0],)
+
+
+def _refused(gate: Gate, file: Path) -> str:
+    try:
+        gate.export(file)
+    except RequirementError as error:
+        return str(error)
+    return ""
 
 
 if __name__ == "__main__":

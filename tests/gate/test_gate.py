@@ -18,6 +18,7 @@ from oodlit.errors import (
     DataError,
     FingerprintError,
     InvalidArgumentError,
+    MissingExtraError,
     NonFiniteScoreError,
     UnknownNameError,
 )
@@ -196,6 +197,13 @@ def test_what_has_to_be_given_is_said(folder: Path) -> None:
         Gate.load(folder, detector="mahalanobs", model=TinyNetwork())
     with pytest.raises(InvalidArgumentError, match=r"made by code, .* Gate.load\(..., model=network\)"):
         Gate.load(folder, detector="msp")
+
+
+def test_onnx_without_its_packages_is_said(gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("oodlit.gate.export.find_spec", lambda name: None)
+    with pytest.raises(MissingExtraError, match=r"an .onnx file needs an optional .*pip install 'oodlit\[onnx\]'"):
+        gate.export(tmp_path / "gate.onnx")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_other_images_are_refused(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:

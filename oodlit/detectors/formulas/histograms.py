@@ -27,7 +27,7 @@ class Bins:
         position = (values - self.low) / width.where(width > 0, torch.ones_like(width)) * self.size
         inside = (values >= self.low) & (values <= self.high)
         index = position.where(inside, torch.zeros_like(position)).long().clamp_(max=self.size - 1)
-        found = torch.zeros(len(values), self.size, dtype=torch.float64, device=values.device)
+        found = torch.zeros(values.shape[0], self.size, dtype=torch.float64, device=values.device)
         return found.scatter_add_(1, index, inside.double())
 
 

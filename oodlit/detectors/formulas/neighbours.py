@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from oodlit.checks import is_traced
 from oodlit.detectors.statistics.feature_bank import exact_scaling
 
 BUDGET = 2**24
@@ -14,6 +15,8 @@ TOLERANCE = 1e-4
 """Relative error that a k-th distance may have."""
 DOUBLE_ERROR = 16 * torch.finfo(torch.float64).eps
 """Error that a product of unit vectors may have even in float64."""
+TRACED_QUERIES = 256
+"""Queries that an exported program is made for; more of them take more memory."""
 PROBES = 8
 """Products per query that are formed again in float64, to measure the error of the float32 ones."""
 
@@ -32,8 +35,11 @@ def default_k(num_rows: int) -> int:
 
 
 def chunks(num_queries: int, num_rows: int, *, at_least: int) -> Iterator[slice]:
-    """Slices of a bank such that queries x slice stays within `BUDGET`, each of `at_least` rows but the last."""
-    size = max(at_least, BUDGET // max(num_queries, 1))
+    """Slices of a bank such that queries x slice stays within `BUDGET`, each of `at_least` rows but the last.
+
+    In a trace, which knows no number of queries, for `TRACED_QUERIES` of them.
+    """
+    size = max(at_least, BUDGET // (TRACED_QUERIES if is_traced() else max(num_queries, 1)))
     yield from (slice(start, start + size) for start in range(0, num_rows, size))
 
 
@@ -54,9 +60,10 @@ def largest_products(
         scales: Factor of each row, default 1.
         offsets: Added to each row's product, default 0.
     """
-    values = queries.new_empty((len(queries), 0))
-    rows = torch.empty((len(queries), 0), dtype=torch.int64, device=queries.device)
-    for part in chunks(len(queries), len(bank), at_least=k):
+    number = queries.shape[0]  # of a tensor not by `len`, which `torch.export` would take for a constant
+    values = queries.new_empty((number, 0))
+    rows = torch.empty((number, 0), dtype=torch.int64, device=queries.device)
+    for part in chunks(number, len(bank), at_least=k):
         products = queries @ bank[part].to(queries).T
         if scales is not None:
             products *= scales[part].to(queries)
@@ -89,16 +96,31 @@ def kth_distances(
         norms: Norms of these rows, float64; 0 for a zero row, whose direction is the zero vector.
         k: At most the number of rows.
     """
+    if is_traced():
+        return _kth_in_float64(queries, bank, norms, k)
     result = [_kth_distances(queries[i : i + 1024], bank, norms, k) for i in range(0, len(queries), 1024)]
     return torch.cat(result) if result else queries.new_zeros(0, dtype=torch.float64)
 
 
-def _kth_distances(queries: Tensor, bank: Tensor, norms: Tensor, k: int) -> Tensor:
-    exact = _unit(exact_scaling(queries).double())
+def _kth_in_float64(queries: Tensor, bank: Tensor, norms: Tensor, k: int) -> Tensor:
+    """All products in float64, in place of some of them again: nothing depends on a value."""
+    exact = _unit(queries.double())
+    inverse, halves, own = _scales(exact, norms)
+    values, _ = largest_products(exact, bank, k, scales=inverse, offsets=halves)
+    return (-2 * (values.amin(dim=1) + own)).clamp(min=0).sqrt()
+
+
+def _scales(exact: Tensor, norms: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """What makes products with a bank -|q - b|^2 / 2 = q.b - |q|^2/2 - |b|^2/2, with norms 0 or 1."""
     halves = -0.5 * (norms > 0).double()
     inverse = 1 / norms.where(norms > 0, torch.ones_like(norms))
-    # -|q - b|^2 / 2 = q.b - |q|^2/2 - |b|^2/2, with norms 0 or 1.
     own = -0.5 * (exact.abs().amax(dim=1) > 0).double()
+    return inverse, halves, own
+
+
+def _kth_distances(queries: Tensor, bank: Tensor, norms: Tensor, k: int) -> Tensor:
+    exact = _unit(exact_scaling(queries).double())
+    inverse, halves, own = _scales(exact, norms)
     fast = exact.to(torch.promote_types(bank.dtype, torch.float32))
     values, rows = largest_products(fast, bank, k, scales=inverse, offsets=halves)
     kth = values.amin(dim=1).double() + own

@@ -6,10 +6,15 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from oodlit.checks import is_traced
+from oodlit.errors import RequirementError
+
 AT_A_TIME = 2**24
 """Weights and logits formed at a time (128 MiB in float64)."""
 IN_CACHE = 2**18
 """The same on a CPU: 2 MiB stay in its cache while they are counted, which takes half the time."""
+TRACED_IMAGES = 64
+"""Images that an exported program is made for; more of them take more memory."""
 
 
 class PerturbedHead:
@@ -34,18 +39,27 @@ class PerturbedHead:
     def logits(
         self, features: Float[Tensor, "batch features"], bias: Float[Tensor, " classes"]
     ) -> Iterator[Float[Tensor, "batch copies classes"]]:
-        """Logits of all copies, some copies at a time."""
+        """Logits of all copies, some copies at a time.
+
+        Raises:
+            RequirementError: The weights are drawn for every batch, and this is traced.
+        """
         classes, width = self.weight.shape
-        if self._kept is None:
-            at_a_time = AT_A_TIME // (classes * max(width, len(features)))
+        number = features.shape[0]
+        if is_traced():
+            if self._kept is None:
+                raise RequirementError("the perturbed weights are too large to be kept; use fewer copies")
+            at_a_time = AT_A_TIME // (classes * TRACED_IMAGES)
+        elif self._kept is None:
+            at_a_time = AT_A_TIME // (classes * max(width, number))
         else:
             budget = IN_CACHE if features.device.type == "cpu" else AT_A_TIME
-            at_a_time = budget // (classes * max(1, len(features)))
+            at_a_time = budget // (classes * max(1, number))
         at_a_time = max(1, at_a_time)
         for start in range(0, self.copies, at_a_time):
             stop = min(self.copies, start + at_a_time)
             block = self._drawn(start, stop) if self._kept is None else self._kept[start:stop]
-            yield (features @ block.flatten(0, 1).T).view(len(features), stop - start, classes).add_(bias)
+            yield (features @ block.flatten(0, 1).T).view(number, stop - start, classes).add_(bias)
 
     def _drawn(self, start: int, stop: int) -> Float[Tensor, "copies classes features"]:
         weights = self.weight.new_empty(stop - start, *self.weight.shape)

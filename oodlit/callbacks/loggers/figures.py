@@ -1,0 +1,80 @@
+"""Which figures of a run are logged, and how they become pictures."""
+
+import io
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+
+from PIL import Image
+
+from oodlit.callbacks.loggers.run_log import Figures
+from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.results import Results
+from oodlit.results.names import distinct, safe
+from oodlit.results.plots import FIGURES
+from oodlit.results.plots.charts import Chart
+from oodlit.results.plots.drawing import draw
+
+HEADLINE = ("score_histograms", "fpr_per_class", "unit_tests", "severity_curve")
+"""What is drawn of every data set that it can show, where nobody chooses."""
+
+DOTS_PER_INCH = 110
+
+
+def check_figures(owner: str, chosen: object) -> None:
+    """Refuse a choice of figures that cannot be drawn of any run.
+
+    Raises:
+        InvalidArgumentError: It is neither a list of names nor True or False.
+        UnknownNameError: There is no such figure.
+
+    Example:
+        >>> check_figures("OODDetection", ["roc"])
+    """
+    if isinstance(chosen, bool):
+        return
+    if isinstance(chosen, str) or not isinstance(chosen, Sequence):
+        raise InvalidArgumentError(f"{owner}: log_figures={chosen!r}; True, False or a list of names is needed")
+    for name in chosen:
+        if name not in FIGURES:
+            raise UnknownNameError.of("figure", str(name), FIGURES)
+
+
+def figures_of(results: Results, chosen: bool | Sequence[str]) -> Figures:
+    """What draws the chosen figures of every data set that they can show, by `<figure>/<dataset>`.
+
+    Args:
+        results: A run.
+        chosen: Names of figures; True = the headline, of which those are left out that this run has nothing for.
+
+    Returns:
+        Functions that draw one figure each. The one of a figure that was named and shows no data set raises
+        `InvalidArgumentError` with the reason.
+    """
+    names = list(chosen) if not isinstance(chosen, bool) else list(HEADLINE) if chosen else []
+    drawing: dict[str, Callable[[], Image.Image]] = {}
+    for figure in names:
+        charts = _charts(results, figure)
+        parts = distinct(map(safe, charts))
+        drawing |= {
+            f"{figure}/{part}": partial(_picture, chart) for part, chart in zip(parts, charts.values(), strict=True)
+        }
+        if not charts and chosen is not True:
+            drawing[figure] = partial(FIGURES[figure].describe, results)  # says what it needs
+    return drawing
+
+
+def _charts(results: Results, figure: str) -> dict[str, Chart]:
+    """What a figure shows of each data set that it can show."""
+    charts: dict[str, Chart] = {}
+    for info in results.datasets:
+        with suppress(InvalidArgumentError):  # another role, no classes, no image
+            charts[info.name] = FIGURES[figure].describe(results, info.name)
+    return charts
+
+
+def _picture(chart: Chart) -> Image.Image:
+    file = io.BytesIO()
+    draw(chart).savefig(file, format="png", dpi=DOTS_PER_INCH)
+    with Image.open(file) as picture:
+        return picture.convert("RGB")

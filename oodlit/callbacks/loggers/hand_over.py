@@ -1,0 +1,64 @@
+"""Hand a run to every logger, whatever happens to one of them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+
+from PIL import Image
+
+from oodlit._lightning import pl
+from oodlit.callbacks.loggers.parts import log_figure, log_settings, log_summary, log_values, takes_figures
+from oodlit.callbacks.loggers.run_log import RunLog
+from oodlit.errors import LoggingError
+
+
+def log_to_all(loggers: Sequence[pl.loggers.Logger], run: RunLog) -> None:
+    """Log a run; a logger that fails takes nothing from those after it, nor a part from the parts after it.
+
+    One that cannot take the values is asked for nothing further: where nobody answers, every question takes its time.
+
+    Args:
+        loggers: In the order of the Trainer.
+        run: What there is to log.
+
+    Raises:
+        LoggingError: Something could not be drawn or logged; raised when all had their turn, with the class, the
+            position, the part and the error of each. The first error is its cause.
+    """
+    failed: list[tuple[str, Exception]] = []
+    figures = dict(_drawn(run, failed)) if any(map(takes_figures, loggers)) else {}
+    for number, logger in enumerate(loggers, start=1):
+        for part, log in _parts(logger, run, figures):
+            try:
+                log()
+            except Exception as error:  # networks, disks and accounts fail with types of their own
+                failed.append((f"{type(logger).__name__} (number {number} of {len(loggers)}), {part}", error))
+                if part == "values":
+                    break
+    if failed:
+        reasons = "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failed)
+        raise LoggingError(
+            f"not everything could be logged - {reasons}. The results themselves are complete:"
+            " OODDetection.results, and output_dir if one was given; repair or leave out what failed"
+        ) from failed[0][1]
+
+
+def _drawn(run: RunLog, failed: list[tuple[str, Exception]]) -> Iterator[tuple[str, Image.Image]]:
+    """Every figure, drawn once for all loggers; one that cannot be drawn is added to what failed."""
+    for name, draw in run.figures().items():
+        try:
+            yield name, draw()
+        except Exception as error:  # results, fonts and matplotlib fail with types of their own
+            failed.append((f"drawing {name}", error))
+
+
+def _parts(
+    logger: pl.loggers.Logger, run: RunLog, figures: dict[str, Image.Image]
+) -> Iterator[tuple[str, Callable[[], None]]]:
+    """What a logger gets, the values first."""
+    yield "values", partial(log_values, logger, run)
+    yield "settings", partial(log_settings, logger, run)
+    if run.summary is not None:
+        yield "summary", partial(log_summary, logger, run)
+    for name, figure in figures.items():
+        yield f"figure {name}", partial(log_figure, logger, name, figure)
+    yield "saving", logger.save

@@ -1,0 +1,110 @@
+"""What there is to log of a run: values, settings, the summary and figures, in the form that every logger can take."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+from PIL import Image
+
+from oodlit.results import Results
+from oodlit.results.export import to_markdown_text
+from oodlit.results.names import MODEL, distinct, safe
+
+LONGEST = 250
+"""Characters of a setting: more of them MLflow does not take from Lightning."""
+
+_ENTRIES = {
+    "backbone": "backbone",
+    "detector_settings": "detectors",
+    "settings": "evaluation",
+    "data": "data",
+    "trainer": "trainer",
+    "versions": "versions",
+}
+"""Entries of the record that are settings, with the first part of their name in a logger."""
+_LEFT_OUT = {"transform_recipe", "arguments", "streams"}
+"""What says the same at length."""
+
+
+Figures = Mapping[str, Callable[[], Image.Image]]
+"""What draws a figure, by its name."""
+
+
+@dataclass(frozen=True)
+class RunLog:
+    """What there is to log of a run.
+
+    Args:
+        values: Every value of the table by its name; NaN = undefined.
+        settings: Network, transform, detectors, metrics, data, machine and versions by name: numbers and short texts.
+        summary: Detectors against data sets and metrics, as of `Results.summary`; None = there is none.
+        headline: The values of the summary by their names.
+        figures: Gives the figures, if a logger has a place for them.
+    """
+
+    values: Mapping[str, float]
+    settings: Mapping[str, str | float]
+    summary: pd.DataFrame | None = None
+    headline: Mapping[str, float] = field(default_factory=dict)
+    figures: Callable[[], Figures] = dict
+
+    @classmethod
+    def of(cls, results: Results, figures: Callable[[], Figures]) -> "RunLog":
+        """What there is to log of results."""
+        summary, values = results.summary(), results.metrics_by_name()
+        table = results.table
+        shown = pd.MultiIndex.from_frame(table[["dataset", "metric"]]).isin(summary.columns)
+        shown &= (table["ood_class"] == "") & (table["detector"] != MODEL)
+        headline = {name: value for (name, value), is_shown in zip(values.items(), shown, strict=True) if is_shown}
+        return cls(values, settings_of(results.run), summary, headline, figures)
+
+    def table(self) -> pd.DataFrame:
+        """The summary with one line of headings, `<dataset>/<metric>`, after a column `detector`."""
+        assert self.summary is not None
+        flat = self.summary.set_axis(["/".join(map(str, column)) for column in self.summary.columns], axis=1)
+        return flat.rename_axis("detector").reset_index()
+
+    def markdown(self) -> str:
+        """The summary as text, with the number of images that it rests on."""
+        assert self.summary is not None
+        return to_markdown_text(self.summary)
+
+
+def settings_of(record: Mapping[str, Any]) -> dict[str, str | float]:
+    """The settings of a run: flat, with short values and distinct names of safe parts between slashes.
+
+    Args:
+        record: As of `results.run`.
+
+    Example:
+        >>> knn = {"class_path": "oodlit.detectors.KNN", "init_args": {"k": 3, "bank_size": None}}
+        >>> settings_of({"detector_settings": {"my knn": knn}, "settings": {"tpr": 0.95}, "argv": ["run.py"]})
+        {'detectors/my_knn/class': 'oodlit.detectors.KNN', 'detectors/my_knn/k': 3, \
+'detectors/my_knn/bank_size': 'None', 'evaluation/tpr': 0.95}
+    """
+    chosen = {(name,): record[entry] for entry, name in _ENTRIES.items() if entry in record}
+    leaves = [leaf for path, value in chosen.items() for leaf in _leaves(path, value)]
+    streams = record.get("data", {}).get("streams", [])
+    leaves += [(("data", stream["name"], part), stream[part]) for stream in streams for part in ("role", "images")]
+    names = distinct("/".join(map(safe, path)) for path, _ in leaves)
+    return dict(zip(names, (_short(value) for _, value in leaves), strict=True))
+
+
+def _leaves(path: tuple[str, ...], value: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """What lies in a mapping of mappings, with the way to it; of an object its class and its arguments."""
+    if not isinstance(value, Mapping):
+        yield path, value
+        return
+    if "class_path" in value:
+        value = {"class": value["class_path"], **value.get("init_args", {})}
+    for name, inner in value.items():
+        if name not in _LEFT_OUT:
+            yield from _leaves((*path, str(name)), inner)
+
+
+def _short(value: Any) -> str | float:
+    if isinstance(value, (bool, int, float)):
+        return value
+    text = " ".join(str(value).split())
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
