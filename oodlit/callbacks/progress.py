@@ -24,7 +24,6 @@ from oodlit.datamodules.identity import identity
 from oodlit.detectors import Detector
 from oodlit.detectors.contract.saving import detector_to_config
 from oodlit.detectors.statistics import Statistics
-from oodlit.detectors.statistics.row_store import RowStore
 from oodlit.distributed import Group, gather_objects
 from oodlit.errors import DataError
 from oodlit.results.plain import to_plain
@@ -200,9 +199,8 @@ def to_statistics(state: Mapping[str, Any], statistics: Statistics) -> None:
         found = state["statistics"][kind.__name__]
         for name, value in found["states"].items():
             setattr(statistic, name, value)
-        if found["store"] is not None:
-            statistic._store = RowStore()
-            for block in found["store"]:
-                statistic._store.append(block)
+        store = getattr(statistic, "_store", None)
+        for block in found["store"] or ():
+            store.append(block)  # type: ignore[union-attr]  # one that has left rows has a store
     statistics.shapes |= state["shapes"]
     statistics.sizes |= state["sizes"]
