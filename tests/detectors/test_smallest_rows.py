@@ -20,10 +20,9 @@ def columns(values: list[int]) -> dict[str, torch.Tensor]:
     room=st.integers(1, 5),
     strip=st.sampled_from([1, 2**20]),
     merged_between=st.sampled_from([None, "rank", "as they lie"]),
-    more=st.integers(0, 30),
 )
 def test_like_a_sorted_list(
-    parts: list[list[int]], limit: int, room: int, strip: int, merged_between: str | None, more: int
+    parts: list[list[int]], limit: int, room: int, strip: int, merged_between: str | None
 ) -> None:
     """However often it is merged in between; what was handed out before stays what it was."""
     with pytest.MonkeyPatch.context() as patch:
@@ -32,7 +31,7 @@ def test_like_a_sorted_list(
         store = SmallestRows(limit, by="rank")
         handed_out = []
         for part in parts:
-            store.append(columns(part), more=more)
+            store.append(columns(part))
             assert len(store) <= store.capacity
             if merged_between:
                 store.merge(by="rank" if merged_between == "rank" else None)
@@ -66,6 +65,13 @@ def test_what_was_handed_out_is_the_same_tensor() -> None:
     first = store.blocks[0]["row"]
     store.merge()
     assert store.blocks[0]["row"] is first
+
+
+def test_few_rows_hold_on_to_no_room() -> None:
+    store = SmallestRows(1000, by="rank")
+    store.append(columns([3, 1, 2]))
+    store.merge(by="rank")
+    assert store.blocks[0]["row"].untyped_storage().nbytes() == 3 * 3 * 4
 
 
 def test_what_is_given_is_copied() -> None:

@@ -317,9 +317,9 @@ def test_one_large_batch_stays_within_the_bound(monkeypatch: pytest.MonkeyPatch)
     """A bank of few rows is cut while a batch comes in, not after it."""
     longest, append = 0, SmallestRows.append
 
-    def watched(store: SmallestRows, columns: Mapping[str, torch.Tensor], *, more: int = 0) -> None:
+    def watched(store: SmallestRows, columns: Mapping[str, torch.Tensor]) -> None:
         nonlocal longest
-        append(store, columns, more=more)
+        append(store, columns)
         longest = max(longest, len(store))
 
     monkeypatch.setattr(SmallestRows, "append", watched)

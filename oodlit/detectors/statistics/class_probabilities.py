@@ -21,5 +21,5 @@ class ClassProbabilities(PredictedSums):
         return values.double().softmax(dim=1)
 
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
-        """Memory of the state."""
-        return 8 * num_classes * num_classes
+        """Memory of the state, and of the matrices that KL matching forms of it."""
+        return 6 * 8 * num_classes * num_classes

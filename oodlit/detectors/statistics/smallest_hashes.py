@@ -64,9 +64,9 @@ class SmallestHashes(Statistic):
             left -= len(part)
             self.seen += len(part)
             hashes = hash_rows(part) if self.ordered else None
-            bound = self._store.bound if isinstance(self._store, SmallestRows) else None
-            if hashes is not None and bound is not None:  # what cannot be kept is not computed
-                small = hashes <= bound
+            if isinstance(self._store, SmallestRows) and self._store.bound is not None:
+                assert hashes is not None  # part of the rows is kept in order alone
+                small = hashes <= self._store.bound  # what cannot be kept is not computed
                 part, hashes = (part, hashes) if bool(small.all()) else (part.select(small), hashes[small])
             if not len(part):
                 continue
@@ -77,7 +77,10 @@ class SmallestHashes(Statistic):
                 raise InvalidArgumentError(
                     f"{type(self).__name__}: a batch has other shapes than those before: {shapes}"
                 )
-            self._store.append(columns, more=left)
+            if isinstance(self._store, SmallestRows):
+                self._store.append(columns)
+            else:
+                self._store.append(columns, more=left)
 
     def merge(self, other: "SmallestHashes") -> None:
         """Take in the rows of `other`."""

@@ -60,19 +60,15 @@ class SmallestRows:
             return [self._columns]  # the same tensors at every call: whoever hands them out sees whether they change
         return [{name: column[: self._length] for name, column in self._columns.items()}] if self._columns else []
 
-    def append(self, columns: Columns, *, more: int = 0) -> None:
-        """Copy rows.
-
-        Args:
-            columns: One row per image each; the same names, dtypes and row shapes at every call.
-            more: How many rows are known to follow; memory for them is taken as well.
-        """
+    def append(self, columns: Columns) -> None:
+        """Copy rows: one per image of every column, the same names, dtypes and row shapes at every call."""
         start, rows = 0, len(columns[self.by])
         while start < rows:
             if self._length == self.capacity:
                 self._drop()
             count = min(rows - start, self.capacity - self._length)
-            self._make_room(columns, count, more=rows - start - count + more)
+            if self._is_shared or len(self._columns.get(self.by, ())) < self._length + count:
+                self._make_room(columns)
             for name, column in columns.items():
                 self._columns[name][self._length : self._length + count] = column[start : start + count]
             start, self._length, self._is_sorted = start + count, self._length + count, False
@@ -88,18 +84,16 @@ class SmallestRows:
         if by is not None and not self._is_sorted:
             self._sort()
         if not self._is_shared and self._columns:
-            self._columns, self._is_shared = self.blocks[0], True
+            # Few rows do not hold on to much room: it would be copied and saved with them.
+            is_small = 2 * self._length < len(self._columns[self.by])
+            self._columns = {name: rows.clone() if is_small else rows for name, rows in self.blocks[0].items()}
+            self._is_shared = True
 
-    def _make_room(self, columns: Columns, count: int, *, more: int) -> None:
-        """Let rows be written behind those that are there; a copy of its own where others read them."""
-        held = len(next(iter(self._columns.values()))) if self._columns and not self._is_shared else 0
-        needed = self._length + count
-        if needed <= held:
-            return
-        # Twice as much every time: small training sets take little, and large ones are copied a few times only.
-        size = min(self.capacity, max(needed + more, 2 * held))
-        for name, column in columns.items():
-            room = torch.empty((size, *column.shape[1:]), dtype=column.dtype)
+    def _make_room(self, like: Columns) -> None:
+        """Let rows be written behind those that are there; to a copy where others read them."""
+        for name, column in like.items():
+            # All of it at once: the system gives no memory before it is written to, and nothing has to grow.
+            room = torch.empty((self.capacity, *column.shape[1:]), dtype=column.dtype)
             if self._length:
                 room[: self._length] = self._columns[name][: self._length]
             self._columns[name] = room
