@@ -221,7 +221,7 @@ class Outputs:
             raise InvalidArgumentError("Outputs: neither logits nor features are given; at least one is needed")
         if any(size != next(iter(sizes.values())) for size in sizes.values()):
             raise InvalidArgumentError(f"Outputs: fields differ in their number of images: {sizes}")
-        for name, tensor in self._fields():
+        for name, tensor in self._fields:
             self._versions[name] = version_of(tensor)
 
     def __len__(self) -> int:
@@ -277,7 +277,7 @@ class Outputs:
 
     def changed_fields(self) -> list[str]:
         """Which of the fields were written to since they were made; empty if none was."""
-        fields = dict(self._fields())
+        fields = dict(self._fields)
         found = [name for name, tensor in fields.items() if self._versions[name] != version_of(tensor)]
         return found or [name for name in fields if _WRITTEN in self._versions]
 
@@ -285,6 +285,7 @@ class Outputs:
         """Let `changed` name all fields: one was written to, and those of inference mode do not tell which."""
         self._versions[_WRITTEN] = 1
 
+    @cached_property  # detectors are many, and each is watched: what is asked for every time is formed once
     def _fields(self) -> list[tuple[str, Tensor]]:
         named = [(name, getattr(self, name)) for name in _TENSORS]
         named += [(f"hidden[{name!r}]", value) for name, value in (self.hidden or {}).items()]

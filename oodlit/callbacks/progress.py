@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from oodlit._lightning import pl
 from oodlit._version import __version__
@@ -24,7 +25,6 @@ from oodlit.datamodules.identity import identity
 from oodlit.detectors import Detector
 from oodlit.detectors.contract.saving import detector_to_config
 from oodlit.detectors.statistics import Statistics
-from oodlit.detectors.statistics.row_store import RowStore
 from oodlit.distributed import Group, gather_objects
 from oodlit.errors import DataError
 from oodlit.results.plain import to_plain
@@ -190,8 +190,14 @@ def of_statistics(statistics: Statistics) -> dict[str, Any]:
     for kind, statistic in statistics.items():
         attributes = {name: getattr(statistic, name) for name in statistic._defaults}
         store = getattr(statistic, "_store", None)
-        states[kind.__name__] = {"states": attributes, "store": None if store is None else store.blocks}
+        blocks = None if store is None else [{n: _tight(c) for n, c in block.items()} for block in store.blocks]
+        states[kind.__name__] = {"states": attributes, "store": blocks}
     return {"statistics": states, "shapes": dict(statistics.shapes), "sizes": dict(statistics.sizes)}
+
+
+def _tight(column: Tensor) -> Tensor:
+    """The column without room behind it, which would be written as well."""
+    return column if 2 * column.nbytes >= column.untyped_storage().nbytes() else column.clone()
 
 
 def to_statistics(state: Mapping[str, Any], statistics: Statistics) -> None:
@@ -200,9 +206,8 @@ def to_statistics(state: Mapping[str, Any], statistics: Statistics) -> None:
         found = state["statistics"][kind.__name__]
         for name, value in found["states"].items():
             setattr(statistic, name, value)
-        if found["store"] is not None:
-            statistic._store = RowStore()
-            for block in found["store"]:
-                statistic._store.append(block)
+        store = getattr(statistic, "_store", None)
+        for block in found["store"] or ():
+            store.append(block)  # type: ignore[union-attr]  # one that has left rows has a store
     statistics.shapes |= state["shapes"]
     statistics.sizes |= state["sizes"]

@@ -22,18 +22,31 @@ pytest.importorskip("resource", reason="peak memory is read with the resource mo
 )
 def test_unbounded_memory(part, batches):
     """FAULTS: batches of 64 x 2048 features: all of them are 0.5 MB per batch, what is kept is scores and moments."""
-    growth, kept = measured(part, batches)
+    growth, kept, *_ = measured(part, batches)
     assert growth < 0.3 * kept, f"{growth:.0f} MB more after {batches} batches of {kept:.0f} MB in all"
 
 
 def test_a_bank_is_in_memory_once():
     """A bank of the whole training set is 10 GB for ImageNet: neither merging its parts nor the detector doubles it."""
-    growth, kept = measured("bank", 500)
+    growth, kept, *_ = measured("bank", 500)
     assert growth < 1.4 * kept, f"{growth:.0f} MB more for a bank of {kept:.0f} MB"
 
 
+def test_training_images_leave_nothing_but_statistics():
+    """Through the callback, with all detectors that apply and keep no bank: 61 MB of features more, none are kept."""
+    growth, *_ = measured("training", 60)
+    features = 60 * 4096 * 64 * 4 / 2**20
+    assert growth < 0.3 * features, f"{growth:.0f} MB more for {features:.0f} MB of features"
+
+
+def test_a_fit_takes_what_was_announced():
+    """Once the sample is full, after half of the stream; the libraries have been loaded by a smaller fit."""
+    growth, _, announced = measured("announced", 200)
+    assert announced / 2 < growth < 1.5 * announced, f"{growth:.0f} MB more, {announced:.0f} MB announced"
+
+
 def measured(part, batches):
-    """Growth of the peak, and the size of all batches, in MB."""
+    """Growth of the peak, the size of all batches, and what else is printed, in MB."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.callbacks.memory_script", part, str(batches)],
         cwd=ROOT,
@@ -44,5 +57,5 @@ def measured(part, batches):
         timeout=600,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    before, after = map(float, done.stdout.split()[-2:])
-    return after - before, batches * 64 * 2048 * 4 / 2**20
+    before, after, *others = map(float, done.stdout.splitlines()[-1].split())
+    return after - before, batches * 64 * 2048 * 4 / 2**20, *others

@@ -33,7 +33,7 @@ from oodlit.detectors.statistics import (
     synchronize,
 )
 from oodlit.detectors.statistics.hashes import hash_contents, hash_rows
-from oodlit.detectors.statistics.row_store import RowStore
+from oodlit.detectors.statistics.smallest_rows import SmallestRows
 from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.outputs import BackboneFacts, Outputs
 
@@ -315,17 +315,17 @@ def test_a_refused_batch_leaves_no_trace(fault: str, at: int) -> None:
 
 def test_one_large_batch_stays_within_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bank of few rows is cut while a batch comes in, not after it."""
-    longest, append = 0, RowStore.append
+    longest, append = 0, SmallestRows.append
 
-    def watched(store: RowStore, columns: Mapping[str, torch.Tensor], *, more: int = 0) -> None:
+    def watched(store: SmallestRows, columns: Mapping[str, torch.Tensor]) -> None:
         nonlocal longest
-        append(store, columns, more=more)
+        append(store, columns)
         longest = max(longest, len(store))
 
-    monkeypatch.setattr(RowStore, "append", watched)
+    monkeypatch.setattr(SmallestRows, "append", watched)
     bank, whole = FeatureBank(rows=600), train(9000)
     bank.update(whole)
-    assert longest < 2 * 600 + 512
+    assert longest <= 2 * 600
     small = FeatureBank(rows=600)
     for batch in cut(whole, 100):
         small.update(batch)
@@ -361,10 +361,10 @@ def test_memory_is_estimated() -> None:
     }
     assert megabytes["Mahalanobis()"] == pytest.approx(45.3, rel=0.01)
     assert megabytes["KNN()"] == pytest.approx(4023, rel=0.01)
-    assert megabytes["KNN(bank_size=100000)"] == pytest.approx(993.5, rel=0.01)
+    assert megabytes["KNN(bank_size=100000)"] == pytest.approx(347.4, rel=0.01)
     assert megabytes["DDU(covariance='diagonal')"] == pytest.approx(12.3, rel=0.01)
     assert megabytes["DDU(covariance='full')"] == pytest.approx(4718, rel=0.01)
-    assert megabytes["LaRD()"] == pytest.approx(530.3, rel=0.01)
+    assert megabytes["LaRD()"] == pytest.approx(173.7, rel=0.01)
 
 
 def test_memory_that_detectors_keep_is_estimated() -> None:

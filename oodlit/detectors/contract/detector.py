@@ -374,9 +374,14 @@ class Detector(nn.Module, ABC):
 
     def _follow(self, device: torch.device) -> None:
         """Move the buffers to the device of the outputs: the detector may have been fitted, or loaded, on another."""
-        with plain_mode():
-            for name, buffer in self._buffers.items():
-                if buffer is not None and buffer.device != device and name not in self.host_buffers:
+        elsewhere = {
+            name: buffer
+            for name, buffer in self._buffers.items()
+            if buffer is not None and buffer.device != device and name not in self.host_buffers
+        }
+        if elsewhere:
+            with plain_mode():
+                for name, buffer in elsewhere.items():
                     self._buffers[name] = buffer.to(device)
 
     def _stored_settings(self) -> dict[str, Any]:

@@ -8,7 +8,12 @@ numbers. All exponentials are those of one softmax, which is faster than `exp` o
 import torch
 from torch import Tensor
 
+from oodlit.checks import is_traced
 from oodlit.outputs import Logits, Outputs, Scores
+
+ROWS = 128
+"""Images whose ratios are formed at a time on a CPU. Beside the probabilities, memory for those of a whole batch would
+be taken from the system anew for every batch, which costs many times what is done in it."""
 
 
 def log_max_probability(logits: Logits) -> Scores:
@@ -71,9 +76,17 @@ def odds_against(outputs: Outputs) -> Scores:
     """(1 - p_max) / p_max; once per batch."""
 
     def compute() -> Tensor:
-        ratios = outputs.probabilities / outputs.max_probabilities[:, None]  # exactly 1 for the largest
-        # The fractional part of 1 is 0: it leaves out the largest class and its equals, which are counted below.
-        total, others = ratios.sum(dim=1), ratios.frac_().sum(dim=1)
-        return others + ((total - others).round() - 1)
+        probabilities, largest = outputs.probabilities, outputs.max_probabilities[:, None]
+        if is_traced() or probabilities.device.type != "cpu":
+            return _odds_against(probabilities, largest)
+        parts = zip(torch.split(probabilities, ROWS), torch.split(largest, ROWS), strict=True)
+        return torch.cat([_odds_against(*part) for part in parts])
 
     return outputs.memo("odds_against", compute)
+
+
+def _odds_against(probabilities: Tensor, largest: Tensor) -> Tensor:
+    ratios = probabilities / largest  # exactly 1 for the largest
+    # The fractional part of 1 is 0: it leaves out the largest class and its equals, which are counted below.
+    total, others = ratios.sum(dim=1), ratios.frac_().sum(dim=1)
+    return others + ((total - others).round() - 1)

@@ -64,7 +64,9 @@ class Moments(Statistic):
         self._set_references(features, labels)
         self.class_counts += torch.bincount(labels, minlength=len(self.class_counts))
         for rows, of_class in zip(torch.split(features, ROWS), torch.split(labels, ROWS), strict=True):
-            centred = rows.to(torch.float64, copy=True).sub_(self.references.index_select(0, of_class))
+            # One temporary: memory of several MB that comes and goes is taken from the system anew every time.
+            centred = self.references.index_select(0, of_class)
+            torch.sub(rows, centred, out=centred)
             self.differences.index_add_(0, of_class, centred)
             _add_products(self.scatter, centred)
 

@@ -3,7 +3,6 @@
 from torch import Tensor
 
 from oodlit.detectors.statistics.sums import PredictedSums
-from oodlit.outputs import Outputs
 
 
 class ClassProbabilities(PredictedSums):
@@ -14,12 +13,13 @@ class ClassProbabilities(PredictedSums):
     """
 
     needs = frozenset({"logits"})
+    source = "logits"
 
     @staticmethod
-    def rows_of(outputs: Outputs) -> Tensor:
+    def rows_of(values: Tensor) -> Tensor:
         """The softmax."""
-        return outputs.require("logits").double().softmax(dim=1)
+        return values.double().softmax(dim=1)
 
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
-        """Memory of the state."""
-        return 8 * num_classes * num_classes
+        """Memory of the state, and of the matrices that KL matching forms of it."""
+        return 6 * 8 * num_classes * num_classes

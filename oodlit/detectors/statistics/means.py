@@ -131,11 +131,12 @@ class PredictedMeans(PredictedSums):
     """
 
     needs = frozenset({"features", "logits"})
+    source = "features"
 
     @staticmethod
-    def rows_of(outputs: Outputs) -> Tensor:
+    def rows_of(values: Tensor) -> Tensor:
         """The features."""
-        return outputs.require("features").double()
+        return values.double()
 
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
         """Memory of the state."""

@@ -40,7 +40,7 @@ class TrainSample(SmallestHashes):
         """A sample with the fields that the detectors read; with all of `needs` where there are no detectors."""
         read = frozenset().union(*(d.required_needs if d.sample_fields is None else _fields(d) for d in detectors))
         kept = (read or cls.needs) - (OF_LOGITS if "logits" in read else frozenset())
-        return cls(fields=[field for field in FIELDS if field in kept])
+        return cls(cls.default_rows, [field for field in FIELDS if field in kept])
 
     def rows_of(self, outputs: Outputs) -> dict[str, Tensor]:
         """Those of the fields, labels and predictions that the batch has."""
