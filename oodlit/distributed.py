@@ -7,10 +7,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from oodlit.peers import named_cause
+
 T = TypeVar("T")
 Group: TypeAlias = "dist.ProcessGroup | None"
 
 
+@named_cause()
 def cpu_group() -> Group:
     """A group of all processes that moves CPU tensors (None: the default group already does, or there is one process).
 
@@ -23,6 +26,7 @@ def cpu_group() -> Group:
     return group
 
 
+@named_cause()
 def gather_objects(group: Group, value: T) -> list[T]:
     """`value` of every process, in the order of ranks; [value] in a single process. For small plain values only."""
     if not is_distributed():
@@ -32,6 +36,7 @@ def gather_objects(group: Group, value: T) -> list[T]:
     return gathered  # type: ignore[return-value]  # every rank filled its place
 
 
+@named_cause()
 def all_sum(group: Group, value: Tensor) -> Tensor:
     """Sum of `value` over all processes; shapes must agree. Returned on the device of `value`."""
     if not is_distributed():
@@ -41,6 +46,7 @@ def all_sum(group: Group, value: Tensor) -> Tensor:
     return total.to(value.device)
 
 
+@named_cause()
 def gather_rows(group: Group, value: Tensor, sizes: Sequence[int]) -> Tensor:
     """Rows of all processes, one after the other, as CPU tensor; process r has sizes[r] rows.
 

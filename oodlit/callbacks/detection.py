@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from oodlit import peers
 from oodlit._lightning import pl, warn_of_two
 from oodlit.callbacks.checks import check_alone, check_is_list, check_packages, check_strategy, warn_of_many_predictions
 from oodlit.callbacks.choice import Choice, choose, cost_text
@@ -119,6 +120,7 @@ class OODDetection(pl.Callback):
         """Check everything that can be wrong, before the first batch."""
         if stage != "predict":
             return
+        peers.watch()
         trainer, module, datamodule = check_packages(
             "OODDetection", trainer, pl_module, getattr(trainer, "datamodule", None)
         )
@@ -184,7 +186,8 @@ class OODDetection(pl.Callback):
     def on_predict_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        """See that the images are of the kind that the probe was made with."""
+        """See that the images are of the kind that the probe was made with, and that no other process failed."""
+        peers.check()
         self._current().check(batch, dataloader_idx)
 
     def on_predict_batch_end(
@@ -214,7 +217,8 @@ class OODDetection(pl.Callback):
         self._finish()
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Drop the state of the broken run, and what it fitted if it broke within the fit; say what is kept of it."""
+        """Tell the other processes, drop the state of the broken run and what it fitted if it broke within the fit."""
+        peers.tell(exception)
         run, self._run, self.plan = self._run, None, None
         if run is not None:
             self._earlier.origin = run.origin_after(self._earlier.origin)
@@ -231,6 +235,7 @@ class OODDetection(pl.Callback):
             return
         run = self._run
         self.results = results = run.finish(self.evaluation, record=self._more_record)
+        peers.unwatch()
         self._earlier.origin = run.origin_after(self._earlier.origin)
         self._run = None
         for finding in results.findings:
