@@ -4,40 +4,49 @@ import re
 
 import pytest
 
-from tests.callbacks.processes import Ended, by_hand, python, run_together
+from tests.callbacks import failing_script
+from tests.callbacks.processes import Ended, by_hand, python, run_commands, run_function
 
 pytestmark = [pytest.mark.ddp, pytest.mark.xdist_group("processes")]
-SCRIPT = "tests.callbacks.failing_script"
+PROCESSES = 3
+CAUSES = {
+    "detector": r"ValueError: the detector of one process \(failing_script.py, line \d+\)",
+    "backbone": "TypeError: the backbone of one process",
+    "asleep": "TypeError: the backbone of one process",
+    "setup": "FileNotFoundError: no such disk",
+}
+EVERY = [(what, victim) for what in (*CAUSES, "killed") for victim in (0, 2)]
+QUICK = [("detector", 2), ("killed", 0)]
 
 
-def run(folder, what: str, *, victim: int, processes: int = 3, timeout: float = 300) -> list[Ended]:
-    command = python(SCRIPT, folder / "out", what, victim, processes, "ddp", 1)
-    return run_together([command] * processes, folder / "logs", each=by_hand(processes), timeout=timeout)
-
-
-def check_ended(ended: list[Ended], victim: int, cause: str) -> None:
-    gone = ended[victim].seconds
+def check_ended(ended: list[Ended], what: str, victim: int) -> None:
+    cause = rf"process {victim} of {PROCESSES} on \S+ failed: {CAUSES.get(what)}; see its output"
+    if what == "killed":
+        cause = f"process {victim} of {PROCESSES} is gone"
     for rank, one in enumerate(ended):
         assert one.code != 0, rank
         assert "done" not in one.stdout
-        assert one.seconds < gone + 60, rank
+        assert one.seconds < ended[victim].seconds + 60, rank
         if rank != victim:
             assert re.search(cause, one.stderr), f"process {rank}:\n{one.stderr[-3000:]}"
 
 
 @pytest.mark.parametrize(
-    ("what", "victim", "cause"),
-    [
-        ("detector", 2, r"process 2 of 3 on \S+ failed: ValueError: the detector of one process \(failing_script.py, line \d+\)"),
-        pytest.param("backbone", 1, r"process 1 of 3 on \S+ failed: TypeError: the backbone", marks=pytest.mark.slow),
-        pytest.param("backbone", 0, r"process 0 of 3 on \S+ failed: TypeError: the backbone", marks=pytest.mark.slow),
-        pytest.param("setup", 1, r"process 1 of 3 on \S+ failed: FileNotFoundError: no such disk", marks=pytest.mark.slow),
-        pytest.param("setup", 0, r"process 0 of 3 on \S+ failed: FileNotFoundError: no such disk", marks=pytest.mark.slow),
-        ("killed", 0, "process 0 of 3 is gone"),
-        pytest.param("killed", 2, "process 2 of 3 is gone", marks=pytest.mark.slow),
-        pytest.param("asleep", 0, r"process 0 of 3 on \S+ failed: TypeError", marks=pytest.mark.slow),
-        pytest.param("asleep", 1, r"process 1 of 3 on \S+ failed: TypeError", marks=pytest.mark.slow),
-    ],
-)  # fmt: skip
-def test_the_others_say_why_and_end(tmp_path, what, victim, cause):
-    check_ended(run(tmp_path, what, victim=victim), victim, cause)
+    ("what", "victim"),
+    [pytest.param(*case, marks=[] if case in QUICK else pytest.mark.slow) for case in EVERY],
+)
+def test_the_others_say_why_and_end(tmp_path, what, victim):
+    arguments = (tmp_path / "out", what, victim, PROCESSES, "ddp", 1)
+    each = by_hand(PROCESSES)
+    ended = run_function(failing_script.main, *arguments, folder=tmp_path / "logs", each=each, timeout=150)
+    check_ended(ended, what, victim)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("what", "victim"), [("backbone", 0), ("setup", 2), ("killed", 2)])
+def test_programs_of_their_own(tmp_path, what, victim):
+    """The end of the interpreter is part of it, which a forked process does not have."""
+    command = python("tests.callbacks.failing_script", tmp_path / "out", what, victim, PROCESSES, "ddp", 1)
+    each = by_hand(PROCESSES)
+    ended = run_commands([command] * PROCESSES, tmp_path / "logs", each=each, timeout=300)
+    check_ended(ended, what, victim)
