@@ -1,7 +1,12 @@
-"""Runs over recorded outputs and tiny shards, cut over processes in any way; called by test_process_sweep.py."""
+"""Runs over recorded outputs and tiny shards, cut over processes in any way; called by test_process_sweep.py.
+
+As a program, for launchers, it is a run over recorded outputs: python -m tests.callbacks.sweep_run OUT PROCESSES NODES
+"""
 
 import os
 import signal
+import sys
+import warnings
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,7 +28,8 @@ class Cut:
     """How a run is cut.
 
     Args:
-        processes: Number of processes.
+        processes: Number of processes, on all nodes together.
+        nodes: Number of nodes.
         workers: Worker processes of each.
         batch_size: Images a batch.
         kill_at: At which batch of its own a process ends itself by a signal; 0 = never.
@@ -32,6 +38,7 @@ class Cut:
     """
 
     processes: int = 1
+    nodes: int = 1
     workers: int = 0
     batch_size: int = 16
     kill_at: int = 0
@@ -79,7 +86,8 @@ def _to_tensor(image):
 def _predict(module, data, detectors, out: Path, cut: Cut) -> None:
     detection = OODDetection(detectors, output_dir=out, num_thumbnails=0, resume=cut.resume, keep_every_s=0.0)
     strategy = "ddp" if cut.processes > 1 else "auto"
-    trainer = make_trainer(detection, devices=cut.processes, strategy=strategy)
+    devices = cut.processes // cut.nodes
+    trainer = make_trainer(detection, devices=devices, num_nodes=cut.nodes, strategy=strategy)
     step, seen = module.predict_step, [0]
 
     def predict_step(*arguments, **named):
@@ -90,3 +98,11 @@ def _predict(module, data, detectors, out: Path, cut: Cut) -> None:
 
     module.predict_step = predict_step
     trainer.predict(module, data, return_predictions=False)
+
+
+SIZES = (50, 11, 7)
+"""Of the sets of the program."""
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    recorded_run(SIZES, Path(sys.argv[1]), Cut(processes=int(sys.argv[2]), nodes=int(sys.argv[3]), batch_size=4))
