@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from oodlit import peers
 from oodlit._lightning import pl, warn_of_two
@@ -16,10 +16,11 @@ from oodlit.callbacks.progress import Progress, run_key
 from oodlit.callbacks.record import Record
 from oodlit.callbacks.resumed import Resumed, resume
 from oodlit.callbacks.run import Run
-from oodlit.checks import check_int
+from oodlit.checks import check_choice, check_int
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import Detector, load
 from oodlit.detectors.contract.fitting import name_detectors
+from oodlit.detectors.statistics.feature_bank import Copies
 from oodlit.distributed import cpu_group
 from oodlit.errors import InvalidArgumentError, RunIsCompleteError, add_note
 from oodlit.outputs import Outputs
@@ -56,6 +57,9 @@ class OODDetection(pl.Callback):
             starts anew, and raises `RunIsCompleteError` where the same run has come to its end there.
         keep_every_s: Least time between two writings of how far the run has come, in seconds; default 60. Writing
             takes a twentieth of the time at most. 0 = after every batch.
+        bank: Where several processes run, what holds a copy of the bank of all training images that KNN reads: every
+            "process", every "machine", whose processes share the memory, or "auto" (default): a machine, if copies of
+            its processes would take more than a twentieth of its memory. Scores are the same.
 
     Attributes:
         results: The `Results` of the last run, on every process of the run. Processes that a notebook starts take it
@@ -87,6 +91,7 @@ class OODDetection(pl.Callback):
         record: Record = dict,
         resume: bool = False,
         keep_every_s: float = 60.0,
+        bank: Copies = "auto",
     ) -> None:
         super().__init__()
         warn_of_two()
@@ -94,6 +99,7 @@ class OODDetection(pl.Callback):
             raise InvalidArgumentError("OODDetection: give either detectors=[...] or fitted=FOLDER of an earlier fit")
         check_is_list(detectors)
         check_int("OODDetection", "num_thumbnails", num_thumbnails, at_least=0)
+        check_choice("OODDetection", "bank", bank, get_args(Copies))
         self._earlier = EarlierFit()
         if fitted is not None:
             self.detectors, origin = load(fitted)
@@ -112,7 +118,7 @@ class OODDetection(pl.Callback):
         self.plan: RunPlan | None = None
         self.cost = ""
         self._record = record
-        self.resume, self.keep_every_s = resume, keep_every_s
+        self.resume, self.keep_every_s, self.bank = resume, keep_every_s, bank
         self._run: Run | None = None
         self._output: OutputFolder | None = None
 
@@ -141,7 +147,14 @@ class OODDetection(pl.Callback):
         if self._output is not None:
             resumed, chosen, self.plan = self._start(trainer, datamodule, chosen, self.plan, self._output)
         self._run = run = Run(
-            trainer, module, datamodule, chosen, strict=self.strict, output=self._output, resumed=resumed
+            trainer,
+            module,
+            datamodule,
+            chosen,
+            strict=self.strict,
+            output=self._output,
+            resumed=resumed,
+            bank=self.bank,
         )
         run.prepare()
         if trainer.predict_loop.return_predictions:

@@ -34,6 +34,7 @@ class Cut:
         batch_size: Images a batch.
         kill_at: At which batch of its own a process ends itself by a signal; 0 = never.
         victim: Which process that is.
+        bank: What holds a copy of the bank, see `OODDetection`.
         resume: Whether the run may go on after an earlier start.
     """
 
@@ -43,6 +44,7 @@ class Cut:
     batch_size: int = 16
     kill_at: int = 0
     victim: int = 0
+    bank: str = "auto"
     resume: bool = False
 
 
@@ -84,7 +86,9 @@ def _to_tensor(image):
 
 
 def _predict(module, data, detectors, out: Path, cut: Cut) -> None:
-    detection = OODDetection(detectors, output_dir=out, num_thumbnails=0, resume=cut.resume, keep_every_s=0.0)
+    detection = OODDetection(
+        detectors, output_dir=out, num_thumbnails=0, resume=cut.resume, keep_every_s=0.0, bank=cut.bank
+    )
     strategy = "ddp" if cut.processes > 1 else "auto"
     devices = cut.processes // cut.nodes
     trainer = make_trainer(detection, devices=devices, num_nodes=cut.nodes, strategy=strategy)

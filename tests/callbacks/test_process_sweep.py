@@ -24,7 +24,11 @@ FEW = settings(
 MANY = settings(FEW, max_examples=20, derandomize=False)
 
 CUTS = st.builds(
-    Cut, processes=st.integers(2, 3), workers=st.sampled_from([0, 2]), batch_size=st.sampled_from([1, 3, 8, 64])
+    Cut,
+    processes=st.integers(2, 3),
+    workers=st.sampled_from([0, 2]),
+    batch_size=st.sampled_from([1, 3, 8, 64]),
+    bank=st.sampled_from(["machine", "process"]),
 )
 SIZES = st.tuples(st.integers(30, 60), st.integers(1, 20), st.integers(2, 20))
 """Of the training, ID and OOD sets; with three processes and few images, some have no batch."""
@@ -57,11 +61,14 @@ def check_recorded(folder: Path, sizes: tuple[int, int, int], cut: Cut) -> None:
     launch(recorded_run, sizes, folder / "one", Cut())
     launch(recorded_run, sizes, folder / "several", cut)
     check_same(folder / "several", folder / "one")
-    assert Results.load(folder / "several").run["trainer"]["processes"] == cut.processes
+    record = Results.load(folder / "several").run
+    assert record["trainer"]["processes"] == cut.processes
+    assert ("once a machine" in record["bank"]) == (cut.bank == "machine")
+    assert "bank" not in Results.load(folder / "one").run
 
 
 @given(sizes=SIZES, cut=CUTS)
-@example(sizes=(31, 1, 2), cut=Cut(processes=3, workers=2, batch_size=3))
+@example(sizes=(31, 1, 2), cut=Cut(processes=3, workers=2, batch_size=3, bank="machine"))
 @FEW
 def test_recorded_outputs_cut_anyhow(tmp_path_factory, sizes, cut):
     check_recorded(tmp_path_factory.mktemp("cut"), sizes, cut)

@@ -121,8 +121,8 @@ def _kth_distances(queries: Tensor, bank: Tensor, norms: Tensor, k: int) -> Tens
 def _kth_in_float64(exact: Tensor, bank: Tensor, inverse: Tensor, halves: Tensor, k: int) -> Tensor:
     candidates = min(len(bank), k + max(32, k // 8))
     _, rows = largest_products(exact, bank, candidates, scales=inverse, offsets=halves)
-    parts = zip(exact.split(1), rows.split(1), strict=True)
-    return torch.cat([_distances(query, bank, index).kthvalue(k, dim=1).values for query, index in parts])
+    parts = (slice(i, i + 1) for i in range(len(exact)))
+    return torch.cat([_distances(exact[i], bank, rows[i]).kthvalue(k, dim=1).values for i in parts])
 
 
 def _distances(exact: Tensor, bank: Tensor, rows: Tensor) -> Tensor:
