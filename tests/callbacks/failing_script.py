@@ -10,55 +10,65 @@ import time
 import warnings
 from pathlib import Path
 
+import torch.distributed as dist
+
 from oodlit.callbacks import OODDetection
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import MSP, Energy, Mahalanobis
 from tests.callbacks.support import make_module, make_streams, make_trainer
 
 FOREVER_S = 3600
+AT = 15
+"""The batch at which it happens."""
 
 
 class Fails(MSP):
-    """Fails on test images, in one process."""
+    """Fails in one process."""
 
-    victim = False
+    victim = -1
 
     def _score(self, outputs):
-        if self.victim:
+        if dist.get_rank() == self.victim:
             raise ValueError("the detector of one process")
         return super()._score(outputs)
 
 
 class Data(OODDataModule):
-    victim = False
+    victim = -1
 
     def setup(self, stage: str) -> None:
         super().setup(stage)
-        if self.victim:
+        if dist.get_rank() == self.victim:
             raise FileNotFoundError("no such disk")
+
+
+class Step:
+    """In place of `predict_step`: something happens at one of the batches."""
+
+    def __init__(self, module, what: str, victim: int) -> None:
+        self.original, self.what, self.victim, self.seen = module.predict_step, what, victim, 0
+
+    def __call__(self, *arguments, **named):
+        self.seen += 1
+        if self.seen == AT:
+            is_victim = dist.get_rank() == self.victim
+            if is_victim and self.what in ("backbone", "asleep"):
+                raise TypeError("the backbone of one process")
+            if is_victim and self.what == "killed":
+                os.kill(os.getpid(), signal.SIGKILL)
+            if not is_victim and self.what == "asleep":
+                time.sleep(FOREVER_S)
+        return self.original(*arguments, **named)
 
 
 def main(out: Path, what: str, victim: int, devices: int, strategy: str, nodes: int) -> None:
     module, data = make_module(), Data(make_streams(), batch_size=4)
-    detectors = [Fails()] if what == "detector" else [MSP(), Energy(), Mahalanobis()]
+    fails = Fails()
+    fails.victim, data.victim = victim, victim if what == "setup" else -1
+    detectors = [fails] if what == "detector" else [MSP(), Energy(), Mahalanobis()]
     detection = OODDetection(detectors, output_dir=out, resume=True, keep_every_s=0.0, num_thumbnails=0)
     trainer = make_trainer(detection, devices=devices, num_nodes=nodes, strategy=strategy)
-    step, seen = module.predict_step, [0]
-
-    def predict_step(*arguments, **named):
-        is_victim, seen[0] = trainer.global_rank == victim, seen[0] + 1
-        Fails.victim = is_victim
-        if seen[0] == 15:
-            if is_victim and what in ("backbone", "asleep"):
-                raise TypeError("the backbone of one process")
-            if is_victim and what == "killed":
-                os.kill(os.getpid(), signal.SIGKILL)
-            if not is_victim and what == "asleep":
-                time.sleep(FOREVER_S)
-        return step(*arguments, **named)
-
-    module.predict_step = predict_step
-    Data.victim = what == "setup" and int(os.environ.get("LOCAL_RANK", "0")) == victim
+    module.predict_step = Step(module, what, victim)
     trainer.predict(module, data, return_predictions=False)
     print("done", flush=True)
 
