@@ -80,7 +80,8 @@ class Peers:
             if is_done:
                 self._send_to_all({"bye": True})
             if is_done and self.rank == 0 and self._store is not None:
-                self._store.set(self.key, "null")  # for those that have not been here yet
+                with suppress(RuntimeError):
+                    self._store.set(self.key, "null")  # for those that have not been here yet
             for connection in self.sockets.values():
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
@@ -92,8 +93,14 @@ class Peers:
             self._store = _store()
             self._listen(self._store) if self.rank == 0 else self._connect(self._store)
         except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: the store's
-            if self._is_open and (self._store is None or self._store.get(self.key) != b"null"):
+            if self._is_open and not self._is_over():
                 _log.warning("process %d will not hear why others fail: %s", self.rank, error)
+
+    def _is_over(self) -> bool:
+        """Whether process 0 is done."""
+        with suppress(RuntimeError):
+            return self._store is not None and self._store.check([self.key]) and self._store.get(self.key) == b"null"
+        return False
 
     def _listen(self, store: Any) -> None:
         """Process 0: take the connections of all others."""

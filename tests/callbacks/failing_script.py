@@ -12,10 +12,12 @@ from pathlib import Path
 
 import torch.distributed as dist
 
+from oodlit import OODModule
 from oodlit.callbacks import OODDetection
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import MSP, Energy, Mahalanobis
-from tests.callbacks.support import make_module, make_streams, make_trainer
+from oodlit.testing.backbones import TinyConvNet
+from tests.callbacks.support import make_streams, make_trainer
 
 FOREVER_S = 3600
 AT = 15
@@ -42,13 +44,12 @@ class Data(OODDataModule):
             raise FileNotFoundError("no such disk")
 
 
-class Step:
-    """In place of `predict_step`: something happens at one of the batches."""
+class Module(OODModule):
+    """Something happens at one of the batches."""
 
-    def __init__(self, module, what: str, victim: int) -> None:
-        self.original, self.what, self.victim, self.seen = module.predict_step, what, victim, 0
+    what, victim, seen = "", -1, 0
 
-    def __call__(self, *arguments, **named):
+    def predict_step(self, *arguments, **named):
         self.seen += 1
         if self.seen == AT:
             is_victim = dist.get_rank() == self.victim
@@ -58,17 +59,17 @@ class Step:
                 os.kill(os.getpid(), signal.SIGKILL)
             if not is_victim and self.what == "asleep":
                 time.sleep(FOREVER_S)
-        return self.original(*arguments, **named)
+        return super().predict_step(*arguments, **named)
 
 
 def main(out: Path, what: str, victim: int, devices: int, strategy: str, nodes: int) -> None:
-    module, data = make_module(), Data(make_streams(), batch_size=4)
+    module, data = Module(TinyConvNet(6), name="tiny"), Data(make_streams(), batch_size=4)
+    module.what, module.victim = what, victim
     fails = Fails()
     fails.victim, data.victim = victim, victim if what == "setup" else -1
     detectors = [fails] if what == "detector" else [MSP(), Energy(), Mahalanobis()]
     detection = OODDetection(detectors, output_dir=out, resume=True, keep_every_s=0.0, num_thumbnails=0)
     trainer = make_trainer(detection, devices=devices, num_nodes=nodes, strategy=strategy)
-    module.predict_step = Step(module, what, victim)
     trainer.predict(module, data, return_predictions=False)
     print("done", flush=True)
 

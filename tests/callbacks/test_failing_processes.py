@@ -40,6 +40,7 @@ def test_the_others_say_why_and_end(tmp_path, what, victim):
     each = by_hand(PROCESSES)
     ended = run_function(failing_script.main, *arguments, folder=tmp_path / "logs", each=each, timeout=150)
     check_ended(ended, what, victim)
+    assert not (tmp_path / "out" / "run.json").exists(), "half results"
 
 
 @pytest.mark.slow

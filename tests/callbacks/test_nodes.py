@@ -94,8 +94,7 @@ def test_torchrun_tells_why_a_process_failed(tmp_path, what, cause):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("strategy", ["ddp", "ddp_spawn"])
-@pytest.mark.parametrize("victim", [0, 1])
+@pytest.mark.parametrize(("strategy", "victim"), [("ddp", 0), ("ddp", 1), ("ddp_spawn", 1)])
 def test_processes_that_lightning_starts(tmp_path, strategy, victim):
     command = python(FAILING, tmp_path / "out", "detector", victim, 2, strategy, 1)
     (ended,) = run_commands([command], tmp_path / "logs", each=[{}], timeout=300)
