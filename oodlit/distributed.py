@@ -1,16 +1,28 @@
 """Collectives over CPU tensors that also work for processes without any data."""
 
+import logging
+import math
+import os
+import shutil
+import socket
+import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from oodlit.peers import named_cause
+
 T = TypeVar("T")
 Group: TypeAlias = "dist.ProcessGroup | None"
+_log = logging.getLogger("oodlit.distributed")
 
 
+@named_cause()
 def cpu_group() -> Group:
     """A group of all processes that moves CPU tensors (None: the default group already does, or there is one process).
 
@@ -23,6 +35,7 @@ def cpu_group() -> Group:
     return group
 
 
+@named_cause()
 def gather_objects(group: Group, value: T) -> list[T]:
     """`value` of every process, in the order of ranks; [value] in a single process. For small plain values only."""
     if not is_distributed():
@@ -32,6 +45,7 @@ def gather_objects(group: Group, value: T) -> list[T]:
     return gathered  # type: ignore[return-value]  # every rank filled its place
 
 
+@named_cause()
 def all_sum(group: Group, value: Tensor) -> Tensor:
     """Sum of `value` over all processes; shapes must agree. Returned on the device of `value`."""
     if not is_distributed():
@@ -41,14 +55,23 @@ def all_sum(group: Group, value: Tensor) -> Tensor:
     return total.to(value.device)
 
 
-def gather_rows(group: Group, value: Tensor, sizes: Sequence[int]) -> Tensor:
+@named_cause()
+def gather_rows(group: Group, value: Tensor, sizes: Sequence[int], *, is_shared: bool = False) -> Tensor:
     """Rows of all processes, one after the other, as CPU tensor; process r has sizes[r] rows.
 
     The processes broadcast one after the other, so that no more memory is taken than the result needs.
+
+    Args:
+        group: The processes.
+        value: Rows of this one.
+        sizes: Number of rows of each.
+        is_shared: Whether the processes of a machine hold the result in the same memory. Each of them writes all of
+            it, the same bytes, and nobody may write to it afterwards.
     """
     if not is_distributed():
         return value
-    result = torch.empty((sum(sizes), *value.shape[1:]), dtype=value.dtype)
+    shape = (sum(sizes), *value.shape[1:])
+    result = shared_empty(group, shape, value.dtype) if is_shared else torch.empty(shape, dtype=value.dtype)
     start = 0
     for rank, size in enumerate(sizes):
         part = result[start : start + size]
@@ -59,6 +82,47 @@ def gather_rows(group: Group, value: Tensor, sizes: Sequence[int]) -> Tensor:
             dist.broadcast(part, src=source, group=group)
         start += size
     return result
+
+
+def shared_empty(group: Group, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """A CPU tensor in memory that the processes of a machine share, where there is room for it; else of one's own.
+
+    All processes of the group call it. The memory goes back to the system when the last of them ends or drops it.
+    """
+    hosts = gather_objects(group, socket.gethostname())
+    rank = dist.get_rank(group)
+    leader, count = hosts.index(hosts[rank]), math.prod(shape)
+    size, is_first = count * dtype.itemsize, rank == leader and hosts.count(hosts[rank]) > 1
+    reserved = _reserve(size) if is_first else None
+    if is_first and reserved is None:
+        _log.warning("no room for %.1f GB that processes share: each of them holds a copy", size / 1e9)
+    try:
+        path = gather_objects(group, str(reserved or ""))[leader]
+        if path and Path(path).is_file():  # containers of one name may have temporary folders of their own
+            tensor = torch.from_file(path, shared=True, size=count, dtype=dtype).view(*shape)
+        else:
+            tensor = torch.empty(tuple(shape), dtype=dtype)
+        gather_objects(group, None)  # all have opened it: the name is needed no more
+    finally:
+        if reserved is not None:
+            reserved.unlink()
+    return tensor
+
+
+def _reserve(size: int) -> Path | None:
+    """A new file of `size` bytes: in memory, or else in a temporary folder, where the system keeps it in memory too."""
+    for folder in ("/dev/shm", tempfile.gettempdir()):
+        if hasattr(os, "posix_fallocate") and Path(folder).is_dir() and shutil.disk_usage(folder).free > size:
+            descriptor, path = tempfile.mkstemp(prefix="oodlit-", dir=folder)
+            try:
+                os.posix_fallocate(descriptor, 0, size)
+                return Path(path)
+            except OSError:  # a quota, or somebody was faster
+                with suppress(OSError):
+                    Path(path).unlink()
+            finally:
+                os.close(descriptor)
+    return None
 
 
 def is_distributed() -> bool:

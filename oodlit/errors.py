@@ -10,6 +10,7 @@ OodlitError
  ├── NonFiniteScoreError    (ValueError)       NaN where a ranking is formed
  ├── DataError              (RuntimeError)     a shard, sample or label is missing or unreadable
  ├── PreprocessingError     (RuntimeError)     a transform, decoder or data set of the user's fails on a sample
+ ├── ProcessFailedError     (RuntimeError)     another process of the run failed; the message has its error
  ├── RunIsCompleteError     (RuntimeError)     the results of this very run are there already
  ├── LoggingError           (RuntimeError)     something was not logged; every other logger has all of it
  └── MissingExtraError      (ImportError)      an optional dependency is not installed
@@ -74,6 +75,10 @@ class PreprocessingError(OodlitError, RuntimeError):
 
     A fault of code, not of data: it is never skipped.
     """
+
+
+class ProcessFailedError(OodlitError, RuntimeError):
+    """Another process of the run failed; the message names it and its error, whose traceback is in its output."""
 
 
 class RunIsCompleteError(OodlitError, RuntimeError):

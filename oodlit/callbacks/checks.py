@@ -8,7 +8,8 @@ from oodlit._lightning import pl
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import Detector
 from oodlit.detectors.contract.fitting import estimate_bytes
-from oodlit.detectors.statistics import Statistics
+from oodlit.detectors.statistics import FeatureBank, Statistics
+from oodlit.detectors.statistics.feature_bank import Copies
 from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.module import OODModule
 from oodlit.outputs import BackboneFacts
@@ -84,7 +85,7 @@ def check_memory(
     Raises:
         RequirementError: All processes together need more than this machine has.
     """
-    needed, available = estimate_bytes(statistics, facts, detectors), _available_bytes()
+    needed, available = estimate_bytes(statistics, facts, detectors), _memory_bytes("MemAvailable")
     if available is not None and needed * processes > available:
         parts = {type(s).__name__: estimate_bytes(Statistics([s]), facts) for s in statistics.values()}
         parts |= {repr(d): kept for d in detectors if (kept := estimate_bytes(Statistics(), facts, [d]))}
@@ -96,6 +97,24 @@ def check_memory(
             f" and {available / 1e9:.2f} GB are free; give KNN a bank_size, or leave the detector out{fewer}"
         )
     return needed
+
+
+def place_bank(statistics: Statistics, facts: BackboneFacts, trainer: pl.Trainer, copies: Copies) -> str:
+    """Choose whether each process or each machine holds a copy of the bank of training images.
+
+    Returns:
+        The choice in words; empty where there is no bank, or one process.
+    """
+    if FeatureBank not in statistics:
+        return ""
+    return statistics[FeatureBank].place(
+        copies,
+        width=facts.width,
+        num_train=facts.num_train,
+        processes=trainer.world_size,
+        sharing=trainer.num_devices,
+        memory=_memory_bytes("MemTotal"),  # unlike what is free, the same for all processes
+    )
 
 
 def check_is_list(detectors: object) -> None:
@@ -153,11 +172,11 @@ def warn_of_many_predictions(num_images: int, facts: BackboneFacts, *, processes
         )
 
 
-def _available_bytes() -> int | None:
+def _memory_bytes(name: str) -> int | None:
     meminfo = Path("/proc/meminfo")
     if not meminfo.is_file():
         return None
     for line in meminfo.read_text().splitlines():
-        if line.startswith("MemAvailable:"):
+        if line.startswith(f"{name}:"):
             return int(line.split()[1]) * 1024
     return None

@@ -4,8 +4,9 @@ import warnings
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+from oodlit import peers
 from oodlit._lightning import pl, warn_of_two
 from oodlit.callbacks.checks import check_alone, check_is_list, check_packages, check_strategy, warn_of_many_predictions
 from oodlit.callbacks.choice import Choice, choose, cost_text
@@ -16,10 +17,11 @@ from oodlit.callbacks.progress import Progress, run_key
 from oodlit.callbacks.record import Record
 from oodlit.callbacks.resumed import Resumed, resume
 from oodlit.callbacks.run import Run
-from oodlit.checks import check_int
+from oodlit.checks import check_choice, check_int
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import Detector, load
 from oodlit.detectors.contract.fitting import name_detectors
+from oodlit.detectors.statistics.feature_bank import Copies
 from oodlit.distributed import cpu_group
 from oodlit.errors import InvalidArgumentError, RunIsCompleteError, add_note
 from oodlit.outputs import Outputs
@@ -59,6 +61,9 @@ class OODDetection(pl.Callback):
             starts anew, and raises `RunIsCompleteError` where the same run has come to its end there.
         keep_every_s: Least time between two writings of how far the run has come, in seconds; default 60. Writing
             takes a twentieth of the time at most. 0 = after every batch.
+        bank: Where several processes run, what holds a copy of the bank of all training images that KNN reads: every
+            "process", every "machine", whose processes share the memory, or "auto" (default): a machine, if copies of
+            its processes would take more than a twentieth of its memory. Scores are the same.
 
     Attributes:
         results: The `Results` of the last run, on every process of the run. Processes that a notebook starts take it
@@ -91,6 +96,7 @@ class OODDetection(pl.Callback):
         record: Record = dict,
         resume: bool = False,
         keep_every_s: float = 60.0,
+        bank: Copies = "auto",
     ) -> None:
         super().__init__()
         warn_of_two()
@@ -99,6 +105,7 @@ class OODDetection(pl.Callback):
         check_is_list(detectors)
         check_int("OODDetection", "num_thumbnails", num_thumbnails, at_least=0)
         check_figures("OODDetection", log_figures)
+        check_choice("OODDetection", "bank", bank, get_args(Copies))
         self._earlier = EarlierFit()
         if fitted is not None:
             self.detectors, origin = load(fitted)
@@ -117,7 +124,7 @@ class OODDetection(pl.Callback):
         self.plan: RunPlan | None = None
         self.cost = ""
         self._record = record
-        self.resume, self.keep_every_s = resume, keep_every_s
+        self.resume, self.keep_every_s, self.bank = resume, keep_every_s, bank
         self._run: Run | None = None
         self._output: OutputFolder | None = None
 
@@ -125,6 +132,7 @@ class OODDetection(pl.Callback):
         """Check everything that can be wrong, before the first batch."""
         if stage != "predict":
             return
+        peers.watch()
         trainer, module, datamodule = check_packages(
             "OODDetection", trainer, pl_module, getattr(trainer, "datamodule", None)
         )
@@ -145,7 +153,14 @@ class OODDetection(pl.Callback):
         if self._output is not None:
             resumed, chosen, self.plan = self._start(trainer, datamodule, chosen, self.plan, self._output)
         self._run = run = Run(
-            trainer, module, datamodule, chosen, strict=self.strict, output=self._output, resumed=resumed
+            trainer,
+            module,
+            datamodule,
+            chosen,
+            strict=self.strict,
+            output=self._output,
+            resumed=resumed,
+            bank=self.bank,
         )
         run.prepare()
         if trainer.predict_loop.return_predictions:
@@ -190,7 +205,8 @@ class OODDetection(pl.Callback):
     def on_predict_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
-        """See that the images are of the kind that the probe was made with."""
+        """See that the images are of the kind that the probe was made with, and that no other process failed."""
+        peers.check()
         self._current().check(batch, dataloader_idx)
 
     def on_predict_batch_end(
@@ -220,7 +236,8 @@ class OODDetection(pl.Callback):
         self._finish()
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Drop the state of the broken run, and what it fitted if it broke within the fit; say what is kept of it."""
+        """Tell the other processes, drop the state of the broken run and what it fitted if it broke within the fit."""
+        peers.tell(exception)
         run, self._run, self.plan = self._run, None, None
         if run is not None:
             self._earlier.origin = run.origin_after(self._earlier.origin)
@@ -237,6 +254,7 @@ class OODDetection(pl.Callback):
             return
         run = self._run
         self.results = results = run.finish(self.evaluation, record=self._more_record)
+        peers.unwatch()
         self._earlier.origin = run.origin_after(self._earlier.origin)
         self._run = None
         for finding in results.findings:

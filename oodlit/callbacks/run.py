@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from oodlit._lightning import pl
-from oodlit.callbacks.checks import check_memory, check_train_size
+from oodlit.callbacks.checks import check_memory, check_train_size, place_bank
 from oodlit.callbacks.choice import Choice
 from oodlit.callbacks.complete import check_complete
 from oodlit.callbacks.datasets import dataset_infos, train_name
@@ -28,6 +28,7 @@ from oodlit.datamodules.stream import Stream
 from oodlit.detectors import FitOrigin
 from oodlit.detectors.contract.fitting import make_statistics
 from oodlit.detectors.statistics import Statistics, TrainSample, synchronize
+from oodlit.detectors.statistics.feature_bank import Copies
 from oodlit.distributed import Group, cpu_group, gather_objects
 from oodlit.errors import DataError
 from oodlit.module import OODModule
@@ -53,12 +54,14 @@ class Run:
         strict: bool = False,
         output: OutputFolder | None = None,
         resumed: Resumed | None = None,
+        bank: Copies = "auto",
     ) -> None:
         self.trainer, self.module, self.datamodule, self.choice = trainer, module, datamodule, choice
         self.facts, self.detectors, self.to_fit = choice.facts, choice.detectors, choice.to_fit
         self.scoring = Scoring(choice.detectors, strict=strict)
         self.output = output
         self.resumed = resumed or Resumed()
+        self.copies, self.bank = bank, ""
         self.statistics = Statistics()
         self.fitting_done = self.is_fitted = False
         self.group: Group = None
@@ -99,10 +102,11 @@ class Run:
         if any(s.role is Role.TRAIN for s in self.streams):
             check_train_size(self.to_fit, self.facts.num_train)
             self.statistics = make_statistics(self.to_fit, extra=(TrainSample,))
+            self.bank = place_bank(self.statistics, self.facts, self.trainer, self.copies)
             needed = check_memory(self.statistics, self.facts, self.to_fit, processes=self.trainer.num_devices)
             pl.utilities.rank_zero_info(
                 f"oodlit: the fit on {self.facts.num_train} training images takes up to {needed / 1e6:.1f} MB"
-                " per process"
+                f" per process{'; ' * bool(self.bank)}{self.bank}"
             )
             if self.resumed.training is not None:
                 to_statistics(self.resumed.training.state, self.statistics)
@@ -260,6 +264,7 @@ class Run:
             **run_record(self.trainer, self.module, self.datamodule, self.choice),
             **({"key": self.output.progress.digest} if self.output is not None else {}),
             **({"resumed": self.resumed.text} if self.resumed.text else {}),
+            **({"bank": self.bank} if self.bank else {}),
             "not_applicable": self.choice.not_applicable | self.scoring.failed,
             "fit_notes": {name: list(d.notes) for name, d in self.detectors.items() if d.notes},
             **({"confidences": self._confidences()} if self._pools() else {}),

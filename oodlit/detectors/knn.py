@@ -16,7 +16,7 @@ from oodlit.outputs import Head, Outputs, Scores
 class KNN(Detector):
     """S = -|q - n_k|: q the unit feature, n_k the k-th nearest unit feature of the training images.
 
-    The distance is right to 1e-4 relative, or 1e-7, at any bank size and scale of the features. A zero vector has the
+    The distance is right to 1e-6 relative, at any bank size and scale of the features. A zero vector has the
     zero vector as direction. Memory: the bank (rows x features); it may stay on the CPU,
     its parts are moved to the outputs.
 

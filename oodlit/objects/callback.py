@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from PIL import Image
 
+from oodlit import peers
 from oodlit._lightning import pl, warn_of_two
 from oodlit.atomic import remove
 from oodlit.callbacks.checks import check_alone, check_is_list, check_strategy
@@ -117,6 +118,7 @@ class ObjectDetection(pl.Callback):
         """Check everything that can be wrong, before the first batch."""
         if stage != "predict":
             return
+        peers.watch()
         datamodule = getattr(trainer, "datamodule", None)
         if not isinstance(pl_module, ObjectModule):
             raise InvalidArgumentError(
@@ -165,6 +167,7 @@ class ObjectDetection(pl.Callback):
         dataloader_idx: int = 0,
     ) -> None:
         """Feed the statistics, or score."""
+        peers.check()
         if not isinstance(outputs, Detections):
             raise InvalidArgumentError(
                 f"predict_step of {type(pl_module).__name__} gave a {type(outputs).__name__}; ObjectDetection needs the"
@@ -182,7 +185,8 @@ class ObjectDetection(pl.Callback):
         self._finish()
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Drop the state of the broken run; say where its fit is kept."""
+        """Tell the other processes, drop the state of the broken run; say where its fit is kept."""
+        peers.tell(exception)
         run, self._run, self.plan = self._run, None, None
         if run is not None and run.is_fitted and self._unfinished is not None and (self._unfinished / FITTED).is_dir():
             add_note(exception, f"the fit is kept: ObjectDetection(fitted={str(self._unfinished / FITTED)!r}, ...)")
@@ -216,6 +220,7 @@ class ObjectDetection(pl.Callback):
             return
         run = self._run
         sets = run.finish()
+        peers.unwatch()
         settings, rule = self.settings, "given"
         if self.t_star_rule == "f1":
             known = next(part for part in sets if part.info.role is Role.ID)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from oodlit import peers
 from oodlit._lightning import pl
 from oodlit._version import __version__
 from oodlit.atomic import remove
@@ -65,6 +66,7 @@ class FeatureCache(pl.Callback):
         """Take the fingerprint before the strategy converts the weights, and make room."""
         if stage != "predict":
             return
+        peers.watch()
         _, module, data = check_packages("FeatureCache", trainer, pl_module, getattr(trainer, "datamodule", None))
         if isinstance(module, RecordedModule):
             raise InvalidArgumentError("FeatureCache: the run reads recorded outputs; record with the network itself")
@@ -114,7 +116,8 @@ class FeatureCache(pl.Callback):
         self._finish(pl_module)
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Remove the rows of a run that broke off; those of an earlier one stay."""
+        """Tell the other processes, and remove the rows of a run that broke off; those of an earlier one stay."""
+        peers.tell(exception)
         rows, self._rows = self._rows, None
         if rows is not None:
             remove(rows)
@@ -127,6 +130,7 @@ class FeatureCache(pl.Callback):
             writer.flush()
         mine = {name: (writer.parts, writer.loss) for name, writer in self._writers.items()}
         gathered = gather_objects(cpu_group(), (mine, self._skipped))
+        peers.unwatch()
         if not dist.is_initialized() or dist.get_rank() == 0:
             self._publish(module, rows, [parts for parts, _ in gathered], [s for _, part in gathered for s in part])
         self._writers = {}

@@ -264,7 +264,7 @@ def test_memory_of_a_machine_is_shared_by_its_processes(monkeypatch):
     facts = BackboneFacts(width=100, num_classes=10, num_train=1000)
     statistics = Statistics([FeatureBank()])
     needed = checks.check_memory(statistics, facts)
-    monkeypatch.setattr(checks, "_available_bytes", lambda: 3 * needed)
+    monkeypatch.setattr(checks, "_memory_bytes", lambda _: 3 * needed)
     assert checks.check_memory(statistics, facts, processes=3) == needed
     with pytest.raises(RequirementError, match=r"in each of 4 processes on this machine .* or use fewer processes"):
         checks.check_memory(statistics, facts, processes=4)

@@ -11,14 +11,14 @@ from oodlit.detectors.statistics.feature_bank import exact_scaling
 
 BUDGET = 2**24
 """Products held at a time (64 MiB in float32), whatever the size of batch and bank."""
-TOLERANCE = 1e-4
-"""Relative error that a k-th distance may have."""
 DOUBLE_ERROR = 16 * torch.finfo(torch.float64).eps
 """Error that a product of unit vectors may have even in float64."""
 TRACED_QUERIES = 256
 """Queries that an exported program is made for; more of them take more memory."""
-PROBES = 8
-"""Products per query that are formed again in float64, to measure the error of the float32 ones."""
+MARGIN = 8
+"""Rows on either side of the k-th nearest one whose distances are formed again, in float64."""
+REFINED = 256
+"""Queries that this is done for at a time."""
 
 
 def default_k(num_rows: int) -> int:
@@ -84,11 +84,11 @@ def kth_distances(
     norms: Float[Tensor, " rows"],
     k: int,
 ) -> Float[Tensor, " batch"]:
-    """Distance of every query's direction to the k-th nearest direction of the bank, float64, to 1e-4 relative or 1e-7.
+    """Distance of every query's direction to the k-th nearest direction of the bank, float64, to 1e-6 relative.
 
-    A float32 product of unit vectors is wrong by about 1e-7 (1e-3 in the reduced precision of some devices), which is
-    much where the distance is small. The error is measured on a few products per query; where it could matter, the
-    query is done again in float64 and its nearest rows are ranked by their differences, not by products.
+    Products of unit vectors in float32 are wrong by about 1e-7 (1e-3 in the reduced precision of some devices), and by
+    other amounts in other batches. They find the rows around the k-th; the distances of these are formed in float64, by
+    differences. Where the error that is seen there leaves open which rows these are, all is done in float64.
 
     Args:
         queries: Not normalised.
@@ -122,30 +122,38 @@ def _kth_distances(queries: Tensor, bank: Tensor, norms: Tensor, k: int) -> Tens
     exact = _unit(exact_scaling(queries).double())
     inverse, halves, own = _scales(exact, norms)
     fast = exact.to(torch.promote_types(bank.dtype, torch.float32))
-    values, rows = largest_products(fast, bank, k, scales=inverse, offsets=halves)
-    kth = values.amin(dim=1).double() + own
-    squares = -2 * kth
-    nearest = values.topk(min(PROBES, k), dim=1, largest=False)
-    probes = rows.gather(1, nearest.indices)
-    at = probes.to(bank.device)
-    vectors = bank[at].to(exact)  # (batch, probes, features)
-    again = torch.einsum("bf,bpf->bp", exact, vectors) * inverse[at].to(exact) + halves[at].to(exact)
-    # Float64 products have errors too, which probes in float64 do not show.
-    error = (again - nearest.values).abs().amax(dim=1).clamp(min=DOUBLE_ERROR)
-    doubtful = (~(8 * error <= TOLERANCE * squares)).nonzero().flatten()
-    distances = squares.clamp(min=0).sqrt()
+    found = min(len(bank), k + MARGIN)
+    values, rows = largest_products(fast, bank, found, scales=inverse, offsets=halves)
+    size = min(found, found - k + MARGIN)
+    around = values.topk(size, dim=1, largest=False)
+    distances = _distances(exact, bank, rows.gather(1, around.indices))
+    kth = distances.kthvalue(k - (found - size), dim=1).values
+    products = -0.5 * distances.square() - own[:, None]
+    # Products in float64 have errors too, which a comparison with float64 does not show.
+    error = (products - around.values).abs().amax(dim=1).clamp(min=DOUBLE_ERROR)
+    at = -0.5 * kth.square() - own
+    none_below = (around.values.amin(dim=1) + 8 * error <= at) if found < len(bank) else torch.ones_like(at).bool()
+    none_above = (around.values.amax(dim=1) - 8 * error >= at) if size < found else torch.ones_like(at).bool()
+    doubtful = (~(none_below & none_above)).nonzero().flatten()
     if len(doubtful):
-        distances[doubtful] = _kth_by_differences(exact[doubtful], bank, inverse, halves, k)
-    return distances
+        kth[doubtful] = _kth_by_differences(exact[doubtful], bank, inverse, halves, k)
+    return kth
 
 
 def _kth_by_differences(exact: Tensor, bank: Tensor, inverse: Tensor, halves: Tensor, k: int) -> Tensor:
     candidates = min(len(bank), k + max(32, k // 8))
     _, rows = largest_products(exact, bank, candidates, scales=inverse, offsets=halves)
-    result = exact.new_empty(len(exact))
-    for i, index in enumerate(rows.to(bank.device)):
-        directions = _unit(bank[index].to(exact))
-        result[i] = torch.linalg.vector_norm(directions - exact[i], dim=1).kthvalue(k).values
+    parts = (slice(i, i + 1) for i in range(len(exact)))
+    return torch.cat([_distances(exact[i], bank, rows[i]).kthvalue(k, dim=1).values for i in parts])
+
+
+def _distances(exact: Tensor, bank: Tensor, rows: Tensor) -> Tensor:
+    """Distances (queries, n) of unit vectors to the directions of `rows` (queries, n) of the bank, by differences."""
+    result = exact.new_empty(rows.shape)
+    for start in range(0, len(exact), REFINED):
+        part = slice(start, start + REFINED)
+        directions = _unit(bank[rows[part].to(bank.device)].to(exact))
+        result[part] = torch.linalg.vector_norm(directions - exact[part, None], dim=-1)
     return result
 
 

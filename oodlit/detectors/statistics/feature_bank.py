@@ -1,15 +1,21 @@
 """Features of all training images, or of a part of them, for nearest neighbours."""
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from oodlit.detectors.statistics.row_store import PAGE_BYTES
 from oodlit.detectors.statistics.smallest_hashes import SmallestHashes
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
+
+Copies: TypeAlias = Literal["auto", "process", "machine"]
+"""What holds a copy of the bank: each process, each machine, or whichever suits its size."""
+REPLICATED_SHARE = 0.05
+"""Largest share of a machine's memory that the copies of all its processes may take; beyond, there is one copy."""
 
 
 class FeatureBank(SmallestHashes):
@@ -36,8 +42,47 @@ class FeatureBank(SmallestHashes):
         return {"features": scaled, "norms": torch.linalg.vector_norm(scaled, dim=1, dtype=torch.float64)}
 
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
-        """Memory of the state at its peak; the detectors share it."""
-        return self._bytes_at_peak(num_train, 4 * width + 16)
+        """Memory of the state at its peak, in each process; the detectors share it."""
+        if not self.is_shared:
+            return self._bytes_at_peak(num_train, 4 * width + 16)
+        own, copy = num_train / self._processes, num_train / self._sharing  # rows of one's own, and a part of the copy
+        return round((own + copy) * (4 * width + 16)) + PAGE_BYTES
+
+    def place(
+        self, copies: Copies, *, width: int, num_train: int, processes: int, sharing: int, memory: int | None
+    ) -> str:
+        """Choose what holds a copy of the bank, before anything is taken in; the same choice in all processes.
+
+        Args:
+            copies: What is asked for.
+            width: Number of features.
+            num_train: Number of training images.
+            processes: Number of processes.
+            sharing: Number of those on this machine.
+            memory: Bytes of memory of this machine; None = unknown, each process then holds a copy.
+
+        Returns:
+            The choice in words; empty for a single process.
+
+        Example:
+            >>> kwargs = {"width": 2048, "num_train": 1_281_167, "processes": 8, "sharing": 4}
+            >>> FeatureBank(ordered=False).place("auto", **kwargs, memory=512 * 10**9)
+            'the bank of 1281167 training images (10.5 GB) is held once a machine, by its 4 processes together'
+            >>> FeatureBank(1000).place("auto", **kwargs, memory=512 * 10**9)
+            'the bank of 1000 training images (0.0 GB) is held by each of 8 processes'
+        """
+        if processes == 1:
+            return ""
+        rows = num_train if self.rows is None else min(self.rows, num_train)
+        size = rows * (4 * width + 8)
+        is_large = memory is not None and size * sharing > REPLICATED_SHARE * memory
+        # Sorting makes a copy, and only banks of which a part is asked for are sorted.
+        can_be = sharing > 1 and not self.ordered
+        self.is_shared = can_be and (copies == "machine" or (copies == "auto" and is_large))
+        self._processes, self._sharing = processes, sharing
+        each, together = f"by each of {processes} processes", f"once a machine, by its {sharing} processes together"
+        where = together if self.is_shared else each
+        return f"the bank of {rows} training images ({size / 1e9:.1f} GB) is held {where}"
 
     def bank(self, rows: int | None = None) -> tuple[Tensor, Tensor]:
         """Features of `rows` images (None = all) as `exact_scaling` gives them, and the norms of these, on the CPU.

@@ -30,6 +30,8 @@ class SmallestHashes(Statistic):
     """
 
     rows_at_a_time = None
+    is_shared = False
+    """Whether the processes of a machine hold the rows of all processes in the same memory."""
 
     def __init__(self, rows: int | None = None, *, ordered: bool = True) -> None:
         super().__init__(sync_on_compute=False)
@@ -124,7 +126,7 @@ class SmallestHashes(Statistic):
         merged = {}
         for name, (dtype, shape) in layout.items():
             mine = local.pop(name, torch.empty((0, *shape[1:]), dtype=dtype))
-            merged[name] = gather_rows(group, mine, sizes)
+            merged[name] = gather_rows(group, mine, sizes, is_shared=self.is_shared)
         self._store = self._store_of(merged)
         self._compact()
 

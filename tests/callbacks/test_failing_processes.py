@@ -1,0 +1,53 @@
+"""One process fails: all others end within a minute, and say why it failed."""
+
+import re
+
+import pytest
+
+from tests.callbacks import failing_script
+from tests.callbacks.processes import Ended, by_hand, python, run_commands, run_function
+
+pytestmark = [pytest.mark.ddp, pytest.mark.xdist_group("processes")]
+PROCESSES = 3
+CAUSES = {
+    "detector": r"ValueError: the detector of one process \(failing_script.py, line \d+\)",
+    "backbone": "TypeError: the backbone of one process",
+    "asleep": "TypeError: the backbone of one process",
+    "setup": "FileNotFoundError: no such disk",
+}
+EVERY = [(what, victim) for what in (*CAUSES, "killed") for victim in (0, 2)]
+QUICK = [("detector", 2), ("killed", 0)]
+
+
+def check_ended(ended: list[Ended], what: str, victim: int) -> None:
+    cause = rf"process {victim} of {PROCESSES} on \S+ failed: {CAUSES.get(what)}; see its output"
+    if what == "killed":
+        cause = f"process {victim} of {PROCESSES} is gone"
+    for rank, one in enumerate(ended):
+        assert one.code != 0, rank
+        assert "done" not in one.stdout
+        assert one.seconds < ended[victim].seconds + 60, rank
+        if rank != victim:
+            assert re.search(cause, one.stderr), f"process {rank}:\n{one.stderr[-3000:]}"
+
+
+@pytest.mark.parametrize(
+    ("what", "victim"),
+    [pytest.param(*case, marks=[] if case in QUICK else pytest.mark.slow) for case in EVERY],
+)
+def test_the_others_say_why_and_end(tmp_path, what, victim):
+    arguments = (tmp_path / "out", what, victim, PROCESSES, "ddp", 1)
+    each = by_hand(PROCESSES)
+    ended = run_function(failing_script.main, *arguments, folder=tmp_path / "logs", each=each, timeout=150)
+    check_ended(ended, what, victim)
+    assert not (tmp_path / "out" / "run.json").exists(), "half results"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("what", "victim"), [("backbone", 0), ("setup", 2), ("killed", 2)])
+def test_programs_of_their_own(tmp_path, what, victim):
+    """The end of the interpreter is part of it, which a forked process does not have."""
+    command = python("tests.callbacks.failing_script", tmp_path / "out", what, victim, PROCESSES, "ddp", 1)
+    each = by_hand(PROCESSES)
+    ended = run_commands([command] * PROCESSES, tmp_path / "logs", each=each, timeout=300)
+    check_ended(ended, what, victim)

@@ -1,0 +1,147 @@
+"""Processes tell each other why one of them fails; here they are threads around one store."""
+
+import json
+import re
+import socket
+import time
+from contextlib import suppress
+from datetime import timedelta
+
+import pytest
+import torch.distributed as dist
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from oodlit import peers
+from oodlit.errors import ProcessFailedError
+from oodlit.peers import Peers, describe
+
+PATIENTLY = settings(deadline=None, max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@pytest.fixture
+def meet(monkeypatch):
+    """Peers that have found each other, as many as are asked for."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, timeout=timedelta(seconds=30), wait_for_workers=False)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", str(store.port))
+    monkeypatch.setattr(peers, "PATIENCE_S", 10_000.0)
+    monkeypatch.setattr(peers, "DELIVERY_S", 20.0)
+    monkeypatch.setattr(peers, "_end", lambda cause: pytest.fail("a test must not end the process"))
+    made: list[Peers] = []
+
+    def meet(world_size: int) -> list[Peers]:
+        number = len(made)
+        found = [Peers(rank, world_size, f"test/{number}") for rank in range(world_size)]
+        made.extend(found)
+        wait_for(lambda: len(found[0].sockets) == world_size - 1)
+        wait_for(lambda: all(len(one.sockets) == 1 for one in found[1:]))
+        found[0].store = store  # lives as long as they do
+        return found
+
+    yield meet
+    for one in made:
+        one.close(is_done=True)
+
+
+def wait_for(holds) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+@given(data=st.data(), world_size=st.integers(2, 5))
+@PATIENTLY
+def test_all_hear_the_first_cause(meet, data, world_size):
+    found = meet(world_size)
+    first, second = data.draw(st.permutations(range(world_size)))[:2]
+    found[first].tell("the first")
+    wait_for(lambda: all(one.cause for one in found))
+    found[second].tell("a consequence")
+    assert {one.cause for one in found} == {"the first"}
+    assert all(one.wait_for_cause() == "the first" for one in found)
+
+
+@given(data=st.data(), world_size=st.integers(2, 5))
+@PATIENTLY
+def test_all_hear_that_one_is_gone(meet, data, world_size):
+    found = meet(world_size)
+    victim = data.draw(st.integers(0, world_size - 1))
+    found[victim]._is_open = False
+    for connection in list(found[victim].sockets.values()):  # as the system does for a process that is killed
+        connection.shutdown(socket.SHUT_RDWR)
+    others = [one for one in found if one.rank != victim]
+    wait_for(lambda: all(one.cause for one in others))
+    assert {one.cause for one in others} == {f"process {victim} of {world_size} is gone: killed, or crashed"}
+
+
+@given(data=st.data(), world_size=st.integers(2, 4))
+@PATIENTLY
+def test_those_that_are_done_leave_in_any_order(meet, data, world_size):
+    found = meet(world_size)
+    order = data.draw(st.permutations(range(world_size)))
+    for rank in order[:-1]:
+        found[rank].close(is_done=True)
+    time.sleep(0.05)  # what is not heard by now is not heard in a run either
+    assert not any(one.cause for one in found)
+    found[order[-1]].tell("late")
+    assert not any(one.cause for one in found if one.rank != order[-1])
+
+
+def test_who_comes_late_hears_it_too(meet):
+    one, *_ = meet(2)
+    late = Peers(0, 2, "late")
+    start = time.monotonic()
+    wait_for(lambda: late._store is not None)
+    other = Peers(1, 2, "late")
+    late.tell("before anybody was there")
+    assert time.monotonic() - start < 15
+    assert other.wait_for_cause() == "before anybody was there"
+    assert not one.cause
+    for each in (late, other):
+        each.close(is_done=False)
+
+
+def test_strangers_are_not_heard(meet):
+    found = meet(2)
+    place = json.loads(found[0]._store.get("test/0"))
+    for hello in (b"\n", b"{}\n", b'{"token": "x", "rank": 1}\n', b"\xff\xfe\n", b"x" * 5000):
+        with socket.create_connection(("127.0.0.1", place["port"])) as stranger:
+            stranger.sendall(hello)
+            stranger.sendall(b'{"cause": "none of your business"}\n')
+            stranger.settimeout(10)
+            with suppress(ConnectionResetError):
+                assert stranger.recv(100) == b""
+    assert not any(one.cause for one in found)
+
+
+def test_an_error_in_words():
+    with pytest.raises(ValueError, match="two") as caught:
+        raise ValueError("two\nlines " + "x" * 5000)
+    text = describe(caught.value, "process 1 of 2")
+    assert text.startswith("process 1 of 2 failed: ValueError: two lines xxx")
+    assert re.search(r"x \.\.\. \(test_peers.py, line \d+\); see its output$", text)
+    assert len(text) < peers.MAX_TEXT + 200
+
+
+def test_alone_there_is_nobody_to_tell():
+    peers.watch()
+    peers.check()
+    error = ValueError("mine")
+    peers.tell(error)
+    peers.unwatch()
+    assert not hasattr(error, "__notes__")
+
+
+def test_a_cause_takes_the_place_of_an_error_of_communication(meet, monkeypatch):
+    found = meet(2)
+    monkeypatch.setattr(peers, "_current", found[1])
+    found[0].tell("the cause")
+    with pytest.raises(ProcessFailedError, match="the cause") as caught, peers.named_cause():
+        raise RuntimeError("Connection closed by peer")
+    assert isinstance(caught.value.__cause__, RuntimeError)
+    with pytest.raises(ProcessFailedError, match="the cause"):
+        peers.check()
+    with pytest.raises(KeyError), peers.named_cause():
+        raise KeyError("of one's own")
