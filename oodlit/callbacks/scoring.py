@@ -1,7 +1,6 @@
 """Every detector on every batch: what it scores, how long it takes, and which one cannot go on."""
 
 import logging
-import time
 import traceback
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
@@ -10,6 +9,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from oodlit.callbacks.clock import Clock
+from oodlit.callbacks.span import OTHER
+from oodlit.callbacks.time_record import ms_per_image
 from oodlit.checks import plain_mode
 from oodlit.detectors import Detector
 from oodlit.detectors.statistics import Statistics
@@ -27,15 +29,15 @@ class Scoring:
     Args:
         detectors: By name.
         strict: True raises what a detector raises.
+        clock: Measures fits and scores; None (default) = one of its own, for detectors on the CPU.
     """
 
-    def __init__(self, detectors: Mapping[str, Detector], *, strict: bool) -> None:
-        self.detectors, self.strict = dict(detectors), strict
+    def __init__(self, detectors: Mapping[str, Detector], *, strict: bool, clock: Clock | None = None) -> None:
+        self.detectors, self.strict, self.clock = dict(detectors), strict, clock or Clock()
         self.failed: dict[str, str] = {}
         """Why detectors were left out, by name."""
         self.first_error: Exception | None = None
         self.float64: set[str] = set()
-        self._watch = {name: _Stopwatch() for name in detectors}
         self._foreign = {name for name, detector in detectors.items() if _is_foreign(detector)}
 
     @property
@@ -51,11 +53,14 @@ class Scoring:
     def fit(self, name: str, statistics: Statistics, head: Head | None, dataset: str) -> None:
         """Fit a detector; leave it out if it cannot be fitted."""
         detector = self.detectors[name]
+        self.clock.enter("fit", name)
         try:
             detector.fit(*(_copies(detector, statistics, head) if name in self._foreign else (statistics, head)))
         except Exception as error:  # one that cannot be fitted takes no other with it
             detector._fitted = False
             self.leave_out(name, error, dataset)
+        finally:
+            self.clock.enter(OTHER)
 
     def score(self, outputs: Outputs, dataset: str, names: Iterable[str] | None = None) -> dict[str, Tensor]:
         """Scores, shape (batch,), of the detectors that go on; of some of them, if `names` are given."""
@@ -64,13 +69,14 @@ class Scoring:
             try:
                 detector = self.detectors[name]
                 given = _copy(outputs, detector.required_needs) if name in self._foreign else outputs
-                with self._watch[name].measure(outputs):
-                    scores[name] = detector.score(given)
+                self.clock.enter("scores", name, images=len(outputs))
+                scores[name] = detector.score(given)
             except Exception as error:  # a detector fails in its own way, and takes no other with it
                 self.leave_out(name, error, dataset, outputs)
                 continue
             if scores[name].dtype == torch.float64:
                 self.float64.add(name)
+        self.clock.enter(OTHER)
         return scores
 
     def leave_out(self, name: str, error: Exception, dataset: str, outputs: Outputs | None = None) -> None:
@@ -87,7 +93,7 @@ class Scoring:
 
     def cost_ms(self) -> dict[str, float]:
         """Milliseconds an image of each detector, where it scored any; further forward passes included."""
-        return {name: round(ms, 6) for name, watch in self._watch.items() if (ms := watch.ms_per_image()) is not None}
+        return ms_per_image([self.clock.state(wait=True)])
 
 
 def _is_foreign(detector: Detector) -> bool:
@@ -116,40 +122,3 @@ def _copy(outputs: Outputs, needs: frozenset[str]) -> Outputs:
 
 
 _SMALL = ("logits", "features", "labels", "groups")
-
-
-class _Stopwatch:
-    """Time of many short calls; on a GPU by its own events, which nobody waits for before the end."""
-
-    def __init__(self) -> None:
-        self.seconds, self.images = 0.0, 0
-        self._events: list[tuple[torch.cuda.Event, ...]] = []
-        self._start = 0.0
-        self._is_cuda = False
-
-    def measure(self, outputs: Outputs) -> "_Stopwatch":
-        self.images += len(outputs)
-        self._is_cuda = outputs.device.type == "cuda"
-        return self
-
-    def __enter__(self) -> None:
-        if self._is_cuda:
-            pair = tuple(torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-            pair[0].record()
-            self._events.append(pair)
-        self._start = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        if self._is_cuda:
-            self._events[-1][1].record()
-        else:
-            self.seconds += time.perf_counter() - self._start
-
-    def ms_per_image(self) -> float | None:
-        if not self.images:
-            return None
-        for start, end in self._events:
-            end.synchronize()
-            self.seconds += start.elapsed_time(end) / 1000
-        self._events.clear()
-        return 1000 * self.seconds / self.images

@@ -76,14 +76,22 @@ def predict_and_print(
 
 
 class _Announcement(pl.Callback):
-    """Says before the first batch what the detectors cost that apply."""
+    """Says what the detectors cost that apply: before the first batch, and again when the first ones were measured."""
 
     def __init__(self, detection: OODDetection, console: Console | None) -> None:
         self.detection, self.console = detection, console
+        self._said = ""
 
     def on_predict_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.detection.cost:
-            _say(self.console, f"Before the start: {self.detection.cost}")
+        self._say_cost("Before the start")
+
+    def on_predict_batch_end(self, *_: Any) -> None:
+        self._say_cost("After the first batches")
+
+    def _say_cost(self, when: str) -> None:
+        if self.detection.cost != self._said:
+            self._said = self.detection.cost
+            _say(self.console, f"{when}: {self._said}")
 
 
 def run_evaluation(

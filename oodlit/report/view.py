@@ -23,6 +23,7 @@ from oodlit.report.pools import pool_view
 from oodlit.report.record import about, catalogue_row, data_rows, remarks
 from oodlit.report.svg import interval_bars, score_histogram
 from oodlit.report.terms import readable, terms
+from oodlit.report.time import time_view
 from oodlit.results import DatasetInfo, Results
 from oodlit.results.info import id_dataset
 from oodlit.results.names import MODEL
@@ -95,6 +96,7 @@ def view(title: str, results: Results, thumbnails: ThumbnailStyles) -> dict[str,
         "about": about(results),
         "raw": json.dumps(results.run, indent=1, default=str, ensure_ascii=False),
         "terms": terms(results),
+        "time": time_view(results),
         "settings": results.settings,
     }
 
