@@ -16,6 +16,7 @@ from oodlit.callbacks.costs import Costs, longer_than_backbone, since
 from oodlit.callbacks.span import OTHER, PARTS, WAITING, Span
 from oodlit.callbacks.time_record import ms_per_image, time_record
 from oodlit.datamodules.batches import StreamBatches
+from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
@@ -107,12 +108,15 @@ def _slow_transform(image):
     return torch.zeros(3, 2, 2)
 
 
+@pytest.mark.slow  # it is timed
 def test_measuring_takes_less_than_a_hundredth_of_a_cheap_pipeline():
     """Three pairs of looks at the clock a sample, against a JPEG of 64 pixels as a tensor in [-1, 1]."""
     file = io.BytesIO()
     Image.new("RGB", (64, 64), (9, 99, 199)).save(file, "JPEG")
     transform = Compose([ToTensor(), Normalize([0.5] * 3, [0.5] * 3)])
-    batches = StreamBatches(Stream("val", Role.ID, MemorySource([Sample("0", b"")])), None, 1, "raise", None, 0, 1)
+    batches = StreamBatches(
+        Stream("val", Role.ID, MemorySource([Sample("0", b"")])), None, 1, "raise", decode_image, 0, 1
+    )
     took = getattr(StreamBatches._took, "__wrapped__", StreamBatches._took)  # without the type checks of the tests
 
     def best_of(work) -> float:
