@@ -25,6 +25,7 @@ from oodlit.callbacks.rows import ImageRows, check_labels, gather
 from oodlit.callbacks.scoring import Scoring
 from oodlit.callbacks.span import OTHER
 from oodlit.callbacks.time_record import ms_per_image, time_record
+from oodlit.callbacks.verification import Verification
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.sets import descriptions
 from oodlit.datamodules.stream import Stream
@@ -63,6 +64,7 @@ class Run:
         self.clock = clock or Clock(trainer.strategy.root_device)
         self.scoring = Scoring(choice.detectors, strict=strict, clock=self.clock)
         self.costs = Costs(self.clock)
+        self.verification = Verification(module, str(trainer.precision))
         self.output = output
         self.resumed = resumed or Resumed()
         self.statistics = Statistics()
@@ -165,7 +167,8 @@ class Run:
         self.skipped += batch.get("skipped", [])
         self.clock.read(batch.get("seconds", {}))
         if len(outputs):
-            self._take(outputs, stream)
+            self.verification.check_logits(outputs, batch)
+            self._take(outputs, batch, stream)
         self.resumed.count(stream.name)
         # The statistics may be large, and the fit, which is kept, is near when the last training image is in.
         is_over = is_last and stream.role is not Role.TRAIN
@@ -199,7 +202,7 @@ class Run:
             "time": self.clock.state(),
         }
 
-    def _take(self, outputs: Outputs, stream: Stream) -> None:
+    def _take(self, outputs: Outputs, batch: Any, stream: Stream) -> None:
         check_labels(outputs, stream)
         if stream.role is Role.TRAIN:
             self.clock.enter("statistics")
@@ -207,7 +210,9 @@ class Run:
             self.clock.enter(OTHER)
             return
         self.finish_fit()
-        self._add(stream.name, outputs, self.scoring.score(outputs, stream.name))
+        scores = self.scoring.score(outputs, stream.name)
+        self.verification.check_scores(scores, batch, self.detectors)
+        self._add(stream.name, outputs, scores)
 
     def _add(self, dataset: str, outputs: Outputs, scores: dict[str, Tensor]) -> None:
         for name, error in self.rows[dataset].add(outputs, scores).items():
@@ -272,6 +277,7 @@ class Run:
             **({"key": self.output.progress.digest} if self.output is not None else {}),
             **({"resumed": self.resumed.text} if self.resumed.text else {}),
             "not_applicable": self.choice.not_applicable | self.scoring.failed,
+            **({"acceleration": self.verification.record} if self.verification.record else {}),
             "fit_notes": {name: list(d.notes) for name, d in self.detectors.items() if d.notes},
             **({"confidences": self._confidences()} if self._pools() else {}),
             "findings": [finding._asdict() for finding in (*self.choice.findings, *self._failures())],

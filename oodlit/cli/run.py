@@ -102,6 +102,7 @@ def run_evaluation(
     out: Path,
     head: str | None = None,
     weights: str | None = "hub",
+    faster: Mapping[str, Any] | None = None,
     trainer: Mapping[str, Any],
     loading: Mapping[str, int | None],
     max_batches: int | None = None,
@@ -122,6 +123,7 @@ def run_evaluation(
         out: Folder of the results.
         head: Name of the final linear layer, for a network.
         weights: See `OODModule`.
+        faster: `channels_last` and `compile` of `OODModule`, where they are asked for.
         trainer: Arguments of Lightning's Trainer.
         loading: "batch_size" and "num_workers" in place of the data's own; None keeps those.
         max_batches: Of each stream, as many images as fill so many batches of every device, spread over it; None = all.
@@ -145,7 +147,7 @@ def run_evaluation(
     data = data.with_loading(**loading)
     if max_batches is not None:
         data = data.with_loading(max_images=max_batches * data.batch_size * int(trainer.get("devices", 1)))
-    module, more = _module(backbone, head=head, weights=weights, seed=seed), dict(evaluation)
+    module, more = _module(backbone, head=head, weights=weights, seed=seed, faster=faster or {}), dict(evaluation)
     callbacks: list[pl.Callback] = []
     if cache is not None and has_cache(cache):
         module, data = open_cache(cache, module, data)
@@ -202,14 +204,19 @@ def check_limits(
         limit.check_names(chosen, [stream.name for stream in data.streams], Settings(tpr=tpr))
 
 
-def _module(backbone: str | nn.Module, *, head: str | None, weights: str | None, seed: int) -> OODModule:
+def _module(
+    backbone: str | nn.Module, *, head: str | None, weights: str | None, seed: int, faster: Mapping[str, Any]
+) -> OODModule:
     if isinstance(backbone, OODModule):
         if head is not None:
             raise InvalidArgumentError(f"head={head!r}: give it to the OODModule that is the backbone")
         if weights != "hub":
             raise InvalidArgumentError(f"weights={weights!r}: give them to the OODModule that is the backbone")
+        if faster:
+            first, value = next(iter(faster.items()))
+            raise InvalidArgumentError(f"{first}={value!r}: give it to the OODModule that is the backbone")
         return backbone
     task = f"loading {backbone}" if isinstance(backbone, str) else "preparing the network"
     with torch.random.fork_rng(), status(task):
         torch.manual_seed(seed)  # random weights belong to what is random
-        return OODModule(backbone, head=head, weights=weights)
+        return OODModule(backbone, head=head, weights=weights, **faster)
