@@ -203,8 +203,8 @@ class Run:
         }
 
     def _take(self, outputs: Outputs, batch: Any, stream: Stream) -> None:
-        check_labels(outputs, stream)
         if stream.role is Role.TRAIN:
+            check_labels(outputs, stream)
             self.clock.enter("statistics")
             self.statistics.update(outputs)
             self.clock.enter(OTHER)
@@ -212,6 +212,7 @@ class Run:
         self.finish_fit()
         scores = self.scoring.score(outputs, stream.name)
         self.verification.check_scores(scores, batch, self.detectors)
+        check_labels(outputs, stream)  # not earlier: it waits for the device
         self._add(stream.name, outputs, scores)
 
     def _add(self, dataset: str, outputs: Outputs, scores: dict[str, Tensor]) -> None:

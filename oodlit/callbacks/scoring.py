@@ -2,7 +2,7 @@
 
 import logging
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 
@@ -12,12 +12,15 @@ from torch import Tensor
 from oodlit.callbacks.clock import Clock
 from oodlit.callbacks.span import OTHER
 from oodlit.callbacks.time_record import ms_per_image
-from oodlit.checks import plain_mode
+from oodlit.checks import looking_later, plain_mode
 from oodlit.detectors import Detector
 from oodlit.detectors.statistics import Statistics
 from oodlit.outputs import Head, Outputs
 
 _log = logging.getLogger("oodlit.callbacks")
+
+MOST_UNUSUAL = 8
+"""Batches that may turn out not to be usual ones, and are scored twice, before all are scored with care."""
 
 
 class Scoring:
@@ -38,6 +41,10 @@ class Scoring:
         """Why detectors were left out, by name."""
         self.first_error: Exception | None = None
         self.float64: set[str] = set()
+        self.looks_later_on = frozenset({"cuda"})
+        """Types of devices whose work is queued: there, detectors take the usual for granted, and it is looked at once
+        for all of them at the end of the batch."""
+        self._unusual = 0
         self._foreign = {name for name, detector in detectors.items() if _is_foreign(detector)}
 
     @property
@@ -64,19 +71,48 @@ class Scoring:
 
     def score(self, outputs: Outputs, dataset: str, names: Iterable[str] | None = None) -> dict[str, Tensor]:
         """Scores, shape (batch,), of the detectors that go on; of some of them, if `names` are given."""
+        chosen = self.active if names is None else [name for name in names if name not in self.failed]
+        is_first = not self._may_look_later(outputs)
+        scores = None if is_first else self._score_at_once(outputs, chosen)
+        if scores is None:
+            scores = self._score_with_care(outputs, dataset, chosen, images=len(outputs) if is_first else 0)
+        self.clock.enter(OTHER)
+        self.float64 |= {name for name, value in scores.items() if value.dtype == torch.float64}
+        return scores
+
+    def _may_look_later(self, outputs: Outputs) -> bool:
+        """Whether detectors may take the usual for granted; foreign ones may raise what would be blamed on others."""
+        return outputs.device.type in self.looks_later_on and not self._foreign and self._unusual < MOST_UNUSUAL
+
+    def _score_at_once(self, outputs: Outputs, names: Sequence[str]) -> dict[str, Tensor] | None:
+        """Scores without waiting for the device in between; None if the batch is not a usual one."""
         scores = {}
-        for name in self.active if names is None else [n for n in names if n not in self.failed]:
+        try:
+            with looking_later() as granted:
+                own = replace(outputs)  # what is remembered of it may be void
+                for name in names:
+                    self.clock.enter("scores", name, images=len(outputs))
+                    scores[name] = self.detectors[name].score(own)
+            if not granted or bool(torch.stack([value.to(outputs.device) for value in granted]).all()):
+                return scores
+        except Exception as error:  # of which detector it is, and whether it is one, shows the careful way
+            _log.debug("a batch is scored again: %s", error)
+        self._unusual += 1
+        return None
+
+    def _score_with_care(
+        self, outputs: Outputs, dataset: str, names: Sequence[str], *, images: int
+    ) -> dict[str, Tensor]:
+        """Scores with a look at every value where one is needed; who fails is left out."""
+        scores = {}
+        for name in names:
             try:
                 detector = self.detectors[name]
                 given = _copy(outputs, detector.required_needs) if name in self._foreign else outputs
-                self.clock.enter("scores", name, images=len(outputs))
+                self.clock.enter("scores", name, images=images)
                 scores[name] = detector.score(given)
             except Exception as error:  # a detector fails in its own way, and takes no other with it
                 self.leave_out(name, error, dataset, outputs)
-                continue
-            if scores[name].dtype == torch.float64:
-                self.float64.add(name)
-        self.clock.enter(OTHER)
         return scores
 
     def leave_out(self, name: str, error: Exception, dataset: str, outputs: Outputs | None = None) -> None:

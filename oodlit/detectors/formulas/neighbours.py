@@ -6,6 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from oodlit.checks import holds
 from oodlit.detectors.statistics.feature_bank import exact_scaling
 
 BUDGET = 2**24
@@ -110,9 +111,10 @@ def _kth_distances(queries: Tensor, bank: Tensor, norms: Tensor, k: int) -> Tens
     again = torch.einsum("bf,bpf->bp", exact, vectors) * inverse[at].to(exact) + halves[at].to(exact)
     # Float64 products have errors too, which probes in float64 do not show.
     error = (again - nearest.values).abs().amax(dim=1).clamp(min=DOUBLE_ERROR)
-    doubtful = (~(8 * error <= TOLERANCE * squares)).nonzero().flatten()
+    is_sure = 8 * error <= TOLERANCE * squares
     distances = squares.clamp(min=0).sqrt()
-    if len(doubtful):
+    if not holds(is_sure.all()):
+        doubtful = (~is_sure).nonzero().flatten()
         distances[doubtful] = _kth_by_differences(exact[doubtful], bank, inverse, halves, k)
     return distances
 
