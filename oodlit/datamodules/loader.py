@@ -147,7 +147,9 @@ class StreamLoader:
                 (key, reason) for key, reason in batch["skipped"]
             ]  # pinning memory turns tuples into lists
             largest_group = max(largest_group, *batch["group"].tolist(), -1)
-            batch["label"], batch["group"] = torch.from_numpy(batch["label"]), torch.from_numpy(batch["group"])
+            for name in ("label", "group"):
+                batch[name] = torch.from_numpy(batch[name])
+                batch[name] = batch[name].pin_memory() if pin else batch[name]  # else its copy would be waited for
             yield batch
         if largest_group > 0 and not self.stream.class_names and self.stream.role not in NAMES_OF_LABELS:
             warnings.warn(
