@@ -60,7 +60,7 @@ class FDBD(Detector):
     def _score(self, outputs: Outputs) -> Scores:
         below, lowest = gaps(outputs), torch.finfo(outputs.require("logits").dtype).min
         # A masked class has a logit of minus infinity.
-        if is_traced() or (len(outputs) and not holds(below.amin() > lowest)):
+        if is_traced() or (len(outputs) and not holds(~(below.amin() <= lowest))):
             below = below.where(below > lowest, torch.zeros_like(below))
         distances = -(below * self.inverse_distances[outputs.predictions]).sum(dim=1)
         norms: Tensor = torch.linalg.vector_norm(outputs.require("features").double() - self.mean, dim=1)

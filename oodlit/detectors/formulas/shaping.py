@@ -111,7 +111,7 @@ def check_non_negative(owner: object, features: Features) -> None:
     Raises:
         RequirementError: One is.
     """
-    if not is_traced() and features.numel() and not holds(features.amin() >= 0):
+    if not is_traced() and features.numel() and not holds(~(features.amin() < 0)):
         raise RequirementError(
             f"{owner!r} assumes non-negative features, as after a ReLU; got {float(features.min()):.3g}"
         )
