@@ -130,23 +130,26 @@ def training(sizes: Sizes, head: Any, *, rows: int, batch: int = 8192) -> Iterat
         yield Outputs(head(features), features, labels=labels, keys=keys)
 
 
-def fitted(detectors: dict[str, Any], sizes: Sizes, head: Any, *, rows: int) -> tuple[dict[str, Any], dict[str, str]]:
-    """The detectors that can be fitted, and why others cannot."""
+def fitted(detectors: dict[str, Any], sizes: Sizes, head: Any, *, rows: int, clock: Any) -> Any:
+    """The detectors, fitted, as a run scores them; those that cannot be fitted are left out."""
     from oodlit.callbacks.scoring import Scoring
     from oodlit.detectors.contract.fitting import make_statistics
 
-    scoring, statistics = Scoring(detectors, strict=False), make_statistics([*detectors.values()])
+    scoring = Scoring(detectors, strict=False, clock=clock)
+    statistics = make_statistics([*detectors.values()])
     for outputs in training(sizes, head, rows=rows):
+        clock.enter("statistics", images=len(outputs))
         statistics.update(outputs)
+        clock.enter("other")
     for name in detectors:
         scoring.fit(name, statistics, head, "train")
-    return {name: detectors[name] for name in scoring.active}, scoring.failed
+    return scoring
 
 
 def part_closed(sizes: Sizes) -> dict[str, Any]:
     """The bare network, the same with all closed-form detectors, and each of them alone."""
+    from oodlit.callbacks.clock import Clock
     from oodlit.callbacks.rows import ImageRows
-    from oodlit.callbacks.scoring import Scoring
 
     module, rows = make_module(sizes), min(sizes.train, 50_000)
     images = torch.randn(sizes.batch, 3, 224, 224, device=device_of())
@@ -154,8 +157,7 @@ def part_closed(sizes: Sizes) -> dict[str, Any]:
     with torch.inference_mode():
         first = forward(module, images)
         bare = seconds(lambda: forward(module, images), sizes.repeats)
-        detectors, failed = fitted(closed_form(), sizes, module.head, rows=rows)
-        scoring = Scoring(detectors, strict=False)
+        scoring = fitted(closed_form(), sizes, module.head, rows=rows, clock=Clock(device_of()))
         scoring.score(with_keys(first, keys), "val")  # one that fails is left out before anything is measured
         kept = ImageRows("val", list(scoring.active))
 
@@ -175,7 +177,7 @@ def part_closed(sizes: Sizes) -> dict[str, Any]:
         "wei_per_share": alone.get("wei_per", 0.0) / bare,
         "detectors": len(scoring.active),
         "each_alone_us": {n: us(s, sizes) for n, s in sorted(alone.items(), key=lambda item: -item[1])},
-        "failed": {**failed, **scoring.failed},
+        "failed": scoring.failed,
     }
 
 
@@ -227,20 +229,11 @@ def part_knn(sizes: Sizes) -> dict[str, Any]:
 def part_fit(sizes: Sizes) -> dict[str, Any]:
     """Statistics and fits of the closed-form detectors from features that lie on the device."""
     from oodlit.callbacks.clock import Clock
-    from oodlit.callbacks.scoring import Scoring
     from oodlit.callbacks.time_record import time_record
-    from oodlit.detectors.contract.fitting import make_statistics
 
-    head, detectors, clock = make_module(sizes).head, closed_form(), Clock(device_of())
+    head, clock = make_module(sizes).head, Clock(device_of())
     with torch.inference_mode():
-        statistics = make_statistics([*detectors.values()])
-        for outputs in training(sizes, head, rows=sizes.train):
-            clock.enter("statistics", images=len(outputs))
-            statistics.update(outputs)
-            clock.enter("other")
-        scoring = Scoring(detectors, strict=False, clock=clock)
-        for name in detectors:
-            scoring.fit(name, statistics, head, "train")
+        scoring = fitted(closed_form(), sizes, head, rows=sizes.train, clock=clock)
     record = time_record([clock.state(wait=True)])
     slowest = dict(sorted(record["fit"].items(), key=lambda item: -item[1])[:8])
     spent = record["mean"]["statistics"]

@@ -25,19 +25,21 @@ class Costs:
         self._batches = 0
         self._before: Sequence[Span] = ()
         self._is_over = False
+        self._to_come = 0
 
-    def count(self) -> None:
+    def expect(self, images: Sequence[int], processes: int) -> None:
+        """So many test images are read from each stream; each of the processes gets its share."""
+        self._to_come = sum(-(-number // processes) for number in images)
+
+    def count(self, images: int) -> None:
         """One more test batch is scored."""
         self._batches += 1
+        self._to_come = max(self._to_come - images, 0)
         if self._batches == WARM_UP:
             self._before = self._clock.spans(wait=False)
 
-    def text(self, to_come: int) -> str:
-        """What the detectors cost, once, when it is known; empty before, after, and if there is nothing to say.
-
-        Args:
-            to_come: Test images that this process has still to score.
-        """
+    def text(self) -> str:
+        """What the detectors cost, once, when it is known; empty before, after, and if there is nothing to say."""
         if self._is_over or self._batches < WARM_UP + MEASURED:
             return ""
         spans = since(self._before, self._clock.spans(wait=False))
@@ -45,7 +47,7 @@ class Costs:
         if not any(span.part == "scores" and span.images for span in spans):
             return ""
         self._is_over = True
-        return longer_than_backbone(spans, to_come)
+        return longer_than_backbone(spans, self._to_come)
 
 
 def since(before: Sequence[Span], now: Sequence[Span]) -> list[Span]:

@@ -214,7 +214,7 @@ class OODDetection(pl.Callback):
             )
         is_last = batch_idx + 1 == trainer.num_predict_batches[dataloader_idx]
         run.take(outputs, batch, dataloader_idx, is_last=is_last)
-        if cost := run.costs.text(run.num_to_come):
+        if cost := run.costs.text():
             self.cost = cost
             pl.utilities.rank_zero_info(f"oodlit: {cost}")
 

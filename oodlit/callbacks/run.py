@@ -98,6 +98,7 @@ class Run:
         self.scoring.restore(self.resumed.failed, self.resumed.float64)
         if self.resumed.time is not None:
             self.clock.restore(self.resumed.time)
+        self.costs.expect([len(s) for s in self.reading if s.role is not Role.TRAIN], self.trainer.world_size)
         for name, kept in self.resumed.rows.items():
             self.rows[name].restore(kept.state["rows"])
             self.skipped += map(tuple, kept.state["skipped"])
@@ -179,7 +180,7 @@ class Run:
         if is_last:
             self._close_streams(self.reading[: index + 1])
         if stream.role is not Role.TRAIN:
-            self.costs.count()
+            self.costs.count(len(batch["image"]))
 
     def _keep_progress(self, stream: Stream, *, is_last: bool) -> None:
         """Write how far this process has come, so that a run after a kill can go on from here."""
@@ -405,11 +406,3 @@ class Run:
             part = mine.select(rows).to(self.module.device)
             outputs = Outputs(part.logits, part.features, labels=part.labels, keys=mine_keys[rows])
             self._add(name, outputs, self.scoring.score(outputs, name, able))
-
-    @property
-    def num_to_come(self) -> int:
-        """Test images that this process has still to score, at most."""
-        tests = [s for s in self.reading if s.role is not Role.TRAIN]
-        share = sum(-(-len(s) // self.trainer.world_size) for s in tests)
-        done = sum(self.resumed.done.get(s.name, 0) for s in tests) * self.datamodule.batch_size
-        return max(share - done, 0)
