@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from numbers import Real
@@ -256,12 +257,50 @@ def is_traced() -> bool:
     return torch.compiler.is_compiling()
 
 
+_put_off: ContextVar[list[Tensor] | None] = ContextVar("put_off", default=None)
+
+
+@contextmanager
+def looking_later() -> Iterator[list[Tensor]]:
+    """Take what is usual for granted: `holds` waits for no device, and gives True.
+
+    Gives:
+        What was taken for granted. Where some of it does not hold, everything that was computed meanwhile is void.
+
+    Example:
+        >>> with looking_later() as granted:
+        ...     holds(torch.tensor(1.0) > 2)
+        True
+        >>> granted
+        [tensor(False)]
+    """
+    granted: list[Tensor] = []
+    token = _put_off.set(granted)
+    try:
+        yield granted
+    finally:
+        _put_off.reset(token)
+
+
+def holds(usual: Tensor) -> bool:
+    """Whether something holds that holds for nearly every batch; waits for the device, unless `looking_later`.
+
+    Args:
+        usual: One truth value.
+    """
+    granted = _put_off.get()
+    if granted is None:
+        return bool(usual)
+    granted.append(usual)
+    return True
+
+
 def all_finite(value: Tensor) -> bool:
-    """Whether all values are finite; waits for the device.
+    """Whether all values are finite; see `holds`.
 
     Example:
         >>> all_finite(torch.full((9,), 3e38)), all_finite(torch.tensor([1.0, float("inf"), float("-inf")]))
         (True, False)
     """
     # A finite sum has finite terms, and a sum is quick to form; where it overflows, the terms are looked at one by one.
-    return bool(value.sum().isfinite()) or bool(value.isfinite().all())
+    return holds(value.sum().isfinite()) or bool(value.isfinite().all())

@@ -16,6 +16,7 @@ class RunPlan:
         hidden_layers: Names in `Outputs.hidden`: submodules, or "feature_map".
         finished: Names of streams that are not read any more, as an earlier run has read them.
         done: Batches of other streams that an earlier run has read in this process, by name.
+        asked: Called whenever the next batch is asked for.
     """
 
     transform: Callable[..., Any] | None = None
@@ -24,6 +25,7 @@ class RunPlan:
     hidden_layers: tuple[str, ...] = ()
     finished: frozenset[str] = frozenset()
     done: Mapping[str, int] = field(default_factory=dict)
+    asked: Callable[[], None] | None = None
 
 
 def plan_of(part: Any) -> RunPlan | None:

@@ -4,9 +4,12 @@ import numpy as np
 import pytest
 import torch
 
+from oodlit.checks import looking_later
 from oodlit.detectors import Detector, detectors, fit
+from oodlit.outputs import Outputs
 from oodlit.testing.problems import separated_problem
 from tests.callbacks.support import make_module, make_streams, run
+from tests.callbacks.test_waiting import WAITS
 
 pytestmark = [
     pytest.mark.gpu,
@@ -58,3 +61,49 @@ def test_a_run_on_the_gpu_gives_the_table_of_the_cpu(precision):
     np.testing.assert_allclose(on_gpu.scores["energy"], on_cpu.scores["energy"], rtol=tolerance, atol=tolerance)
     if precision == "32-true":
         np.testing.assert_allclose(on_gpu.table["value"], on_cpu.table["value"], atol=0.05)
+
+
+def test_no_detector_waits_for_the_gpu():
+    problem, swept = separated_problem(), 0
+    for name, kind in without_arguments().items():
+        detector = kind(**SMALL.get(name, {}))
+        if name == "knn" or not detector.required_needs <= {"logits", "features", "head", "labels"}:
+            continue
+        fit([detector], [problem.train.to("cuda")], problem.head.to("cuda"))
+        detector.to("cuda")
+        tests = problem.tests.to("cuda")
+        detector.score(tests)  # moves what lies elsewhere
+        torch.cuda.synchronize()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            with torch.inference_mode(), looking_later():
+                detector.score(Outputs(tests.logits, tests.features))
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+        swept += 1
+    assert swept >= 30
+    assert "knn" in WAITS
+
+
+@pytest.mark.parametrize("options", [{"channels_last": True}, {"compile": True}])
+def test_faster_networks_are_verified_on_the_gpu(options):
+    from oodlit import OODModule
+    from oodlit.testing.backbones import TinyConvNet
+
+    kinds = [detectors()[name]() for name in ("msp", "mahalanobis")]
+    trainer = {"accelerator": "gpu", "devices": 1, "precision": "bf16-mixed"}
+    module = OODModule(TinyConvNet(6, dropout=0.2), name="tiny", **options)
+    record = run(kinds, streams=make_streams(), module=module, trainer=trainer).results.run["acceleration"]
+    assert record["deviation_of_logits"] <= 0.1
+    assert set(record["deviation_of_scores"]) == {"msp", "mahalanobis"}
+
+
+def test_the_time_of_a_run_on_the_gpu_is_explained():
+    kinds = [detectors()[n](**SMALL.get(n, {})) for n in ("msp", "mahalanobis", "knn")]
+    results = run(
+        kinds, streams=make_streams(), module=make_module(), trainer={"accelerator": "gpu", "devices": 1}
+    ).results
+    mean = results.run["time"]["mean"]
+    assert sum(v for name, v in mean.items() if name != "total") == pytest.approx(mean["total"], rel=0.01, abs=0.01)
+    assert {"backbone", "statistics", "fit", "scores"} <= mean.keys()
+    assert all(value > 0 for value in results.run["ms_per_image"].values())

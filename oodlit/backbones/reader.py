@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._pytree import tree_map_only
 
 from oodlit.backbones.capture import Call, capture, survey
 from oodlit.backbones.description import hash_of
@@ -65,6 +66,10 @@ class Reader:
         else:
             self.heads = Heads(network, find_head_layers(network, head))
         self.sizes: dict[str, int] = {}
+        self.memory_format = torch.preserve_format
+        """Of the images that the network gets."""
+        self.copy_outputs = False
+        """Whether what the network returns may be written over by its next pass."""
         self._structure: nn.Module = getattr(network, "_orig_mod", network)  # without what `torch.compile` puts around
         self.start_again()
 
@@ -162,7 +167,9 @@ class Reader:
 
     def _run(self, images: Tensor) -> Any:
         """One pass over a copy: a network may normalise its input in place."""
-        return self.network(images.clone())
+        is_picture = images.ndim == 4  # other layouts are for pictures alone
+        raw = self.network(images.clone(memory_format=self.memory_format if is_picture else torch.preserve_format))
+        return tree_map_only(Tensor, torch.clone, raw) if self.copy_outputs else raw
 
     def _as_logits(self, raw: Any, batch: int, kept: Mapping[str, Any]) -> Tensor:
         if self.output is None and all_are_logits(raw):

@@ -2,6 +2,7 @@
 
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, get_args
@@ -10,6 +11,7 @@ from oodlit import peers
 from oodlit._lightning import pl, warn_of_two
 from oodlit.callbacks.checks import check_alone, check_is_list, check_packages, check_strategy, warn_of_many_predictions
 from oodlit.callbacks.choice import Choice, choose, cost_text
+from oodlit.callbacks.clock import Clock
 from oodlit.callbacks.earlier_fit import EarlierFit
 from oodlit.callbacks.loggers import RunLog, check_figures, figures_of, log_to_all
 from oodlit.callbacks.output import OutputFolder
@@ -17,6 +19,7 @@ from oodlit.callbacks.progress import Progress, run_key
 from oodlit.callbacks.record import Record
 from oodlit.callbacks.resumed import Resumed, resume
 from oodlit.callbacks.run import Run
+from oodlit.callbacks.span import OTHER
 from oodlit.checks import check_choice, check_int
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import Detector, load
@@ -69,7 +72,8 @@ class OODDetection(pl.Callback):
         results: The `Results` of the last run, on every process of the run. Processes that a notebook starts take it
             with them; read `output_dir` there.
         plan: What a run that is going on asks of its module and data module; None before and after.
-        cost: What the detectors of the last run cost that ask for further forward passes; empty if none does.
+        cost: What the detectors of the last run cost that ask for further forward passes, before it starts; after some
+            batches, the time of those that take longer than the backbone. Empty if there are none.
 
     Raises:
         InvalidArgumentError: No detector, two of one name, neither `detectors` nor `fitted`, or a number out of range.
@@ -136,6 +140,7 @@ class OODDetection(pl.Callback):
         trainer, module, datamodule = check_packages(
             "OODDetection", trainer, pl_module, getattr(trainer, "datamodule", None)
         )
+        clock = Clock(trainer.strategy.root_device)
         check_alone(self, trainer)
         check_strategy(trainer.strategy, has_output=self.output_dir is not None)
         if self.output_dir is not None:
@@ -148,7 +153,8 @@ class OODDetection(pl.Callback):
             )
         self.results = None
         chosen = choose(trainer, module, datamodule, self.detectors, self._earlier, strict=self.strict)
-        self.plan, self.cost = chosen.plan(train_thresholds=self.train_thresholds), cost_text(chosen.detectors)
+        plan, self.cost = chosen.plan(train_thresholds=self.train_thresholds), cost_text(chosen.detectors)
+        self.plan = replace(plan, asked=clock.wait_for_data)
         resumed = None
         if self._output is not None:
             resumed, chosen, self.plan = self._start(trainer, datamodule, chosen, self.plan, self._output)
@@ -161,6 +167,7 @@ class OODDetection(pl.Callback):
             output=self._output,
             resumed=resumed,
             bank=self.bank,
+            clock=clock,
         )
         run.prepare()
         if trainer.predict_loop.return_predictions:
@@ -207,7 +214,9 @@ class OODDetection(pl.Callback):
     ) -> None:
         """See that the images are of the kind that the probe was made with, and that no other process failed."""
         peers.check()
-        self._current().check(batch, dataloader_idx)
+        run = self._current()
+        run.check(batch, dataloader_idx)
+        run.clock.enter("backbone", images=len(batch["image"]))
 
     def on_predict_batch_end(
         self,
@@ -219,13 +228,18 @@ class OODDetection(pl.Callback):
         dataloader_idx: int = 0,
     ) -> None:
         """Feed the statistics, or score."""
+        run = self._current()
+        run.clock.enter(OTHER)
         if not isinstance(outputs, Outputs):
             raise InvalidArgumentError(
                 f"predict_step of {type(pl_module).__name__} gave a {type(outputs).__name__}; OODDetection needs the"
                 " Outputs that OODModule.predict_step returns"
             )
         is_last = batch_idx + 1 == trainer.num_predict_batches[dataloader_idx]
-        self._current().take(outputs, batch, dataloader_idx, is_last=is_last)
+        run.take(outputs, batch, dataloader_idx, is_last=is_last)
+        if cost := run.costs.text():
+            self.cost = cost
+            pl.utilities.rank_zero_info(f"oodlit: {cost}")
 
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Join the processes, evaluate, report."""

@@ -160,8 +160,14 @@ def run_key(choice: Choice, datamodule: OODDataModule, trainer: pl.Trainer, stre
         "streams": {stream.name: identity(stream) for stream in streams},
         "on_error": datamodule.on_error,
         "precision": str(trainer.precision),
+        "acceleration": _acceleration_of(trainer.lightning_module),
         "limit": str(trainer.limit_predict_batches),
     }
+
+
+def _acceleration_of(module: Any) -> dict[str, Any]:
+    options: dict[str, Any] = module.acceleration.options
+    return options
 
 
 def _code_of(detector: Detector) -> str:

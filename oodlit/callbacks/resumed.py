@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from oodlit.callbacks.choice import Choice
+from oodlit.callbacks.clock import latest
 from oodlit.callbacks.datasets import train_name
 from oodlit.callbacks.output import OutputFolder
 from oodlit.callbacks.progress import TRAINING, Kept
@@ -29,6 +31,7 @@ class Resumed:
         float64: Detectors that score in float64.
         done: Batches of this process that are in, by stream; it grows as the run goes on.
         text: What was taken over, for the record; empty = nothing.
+        time: What its clock showed when it last wrote; None where nothing of it is left.
     """
 
     has_fit: bool = False
@@ -39,6 +42,7 @@ class Resumed:
     float64: frozenset[str] = frozenset()
     done: dict[str, int] = field(default_factory=dict)
     text: str = ""
+    time: Mapping[str, Any] | None = None
 
     def count(self, stream: str) -> None:
         """One more batch of a stream is in."""
@@ -68,6 +72,7 @@ def resume(
     """
     pipelines = {s.name for s in streams if isinstance(s.source, PipelineSource)}  # they cannot start in their middle
     train = [s.name for s in streams if s.role is Role.TRAIN]
+    time = latest(one.state["time"] for one in kept.values() if "time" in one.state)
     record = output.kept_record()
     fits = gather_objects(group, record.get("key") == output.progress.digest and output.kept_fit is not None)
     has_fit = fits[0] and (not train or all(gather_objects(group, train_name(streams) in kept)))
@@ -80,7 +85,7 @@ def resume(
     if not has_fit:
         training = kept.get(TRAINING) if within and not pipelines & set(train) else None
         done = dict(training.state["batches"]) if training else {}
-        found = Resumed(training=training, done=done, text=_text(done))
+        found = Resumed(training=training, done=done, text=_text(done), time=time)
         return found, choice, replace(plan, done=dict(done))
     rows = {n: k for n, k in kept.items() if n not in pipelines | {TRAINING} and (k.is_over or within)}
     over = frozenset(name for name, one in rows.items() if one.is_over)
@@ -102,6 +107,7 @@ def resume(
         float64=frozenset(name for one in rows.values() for name in one.state["float64"]),
         done=done,
         text=_text(done, "the fit"),
+        time=time,
     )
     return found, choice, replace(plan, finished=by_all | set(train), done=dict(done))
 

@@ -1,6 +1,5 @@
 """The state of one `trainer.predict`: fit, score, join, evaluate."""
 
-import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -13,7 +12,9 @@ from torch import Tensor
 from oodlit._lightning import pl
 from oodlit.callbacks.checks import check_memory, check_train_size, place_bank
 from oodlit.callbacks.choice import Choice
+from oodlit.callbacks.clock import Clock
 from oodlit.callbacks.complete import check_complete
+from oodlit.callbacks.costs import Costs
 from oodlit.callbacks.datasets import dataset_infos, train_name
 from oodlit.callbacks.output import OutputFolder
 from oodlit.callbacks.pool_rows import PoolRows
@@ -22,6 +23,9 @@ from oodlit.callbacks.record import Record, joined, run_record
 from oodlit.callbacks.resumed import Resumed
 from oodlit.callbacks.rows import ImageRows, check_labels, gather
 from oodlit.callbacks.scoring import Scoring
+from oodlit.callbacks.span import OTHER
+from oodlit.callbacks.time_record import ms_per_image, time_record
+from oodlit.callbacks.verification import Verification
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.sets import descriptions
 from oodlit.datamodules.stream import Stream
@@ -55,10 +59,14 @@ class Run:
         output: OutputFolder | None = None,
         resumed: Resumed | None = None,
         bank: Copies = "auto",
+        clock: Clock | None = None,
     ) -> None:
         self.trainer, self.module, self.datamodule, self.choice = trainer, module, datamodule, choice
         self.facts, self.detectors, self.to_fit = choice.facts, choice.detectors, choice.to_fit
-        self.scoring = Scoring(choice.detectors, strict=strict)
+        self.clock = clock or Clock(trainer.strategy.root_device)
+        self.scoring = Scoring(choice.detectors, strict=strict, clock=self.clock)
+        self.costs = Costs(self.clock)
+        self.verification = Verification(module, str(trainer.precision))
         self.output = output
         self.resumed = resumed or Resumed()
         self.copies, self.bank = bank, ""
@@ -66,8 +74,6 @@ class Run:
         self.fitting_done = self.is_fitted = False
         self.group: Group = None
         self.skipped: list[tuple[str, str]] = []
-        self.seconds: dict[str, float] = {}
-        self.clock = time.perf_counter()
         self.streams: tuple[Stream, ...] = ()
         """All streams of the results."""
         self.reading: tuple[Stream, ...] = ()
@@ -93,10 +99,12 @@ class Run:
             else:
                 self.rows[info.name] = ImageRows(info.name, able, self._subset(info))
         self.scoring.restore(self.resumed.failed, self.resumed.float64)
+        if self.resumed.time is not None:
+            self.clock.restore(self.resumed.time)
+        self.costs.expect([len(s) for s in self.reading if s.role is not Role.TRAIN], self.trainer.world_size)
         for name, kept in self.resumed.rows.items():
             self.rows[name].restore(kept.state["rows"])
             self.skipped += map(tuple, kept.state["skipped"])
-        self._lap("preparation")
         if self.resumed.has_fit:
             return
         if any(s.role is Role.TRAIN for s in self.streams):
@@ -162,8 +170,10 @@ class Run:
         """One batch of stream number `index`; the last one of this process, or not."""
         stream = self.reading[index]
         self.skipped += batch.get("skipped", [])
+        self.clock.read(batch.get("seconds", {}))
         if len(outputs):
-            self._take(outputs, stream)
+            self.verification.check_logits(outputs, batch)
+            self._take(outputs, batch, stream)
         self.resumed.count(stream.name)
         # The statistics may be large, and the fit, which is kept, is near when the last training image is in.
         is_over = is_last and stream.role is not Role.TRAIN
@@ -173,6 +183,8 @@ class Run:
             self.finish_fit()  # not later: the fit is kept before anything can happen to a test image
         if is_last:
             self._close_streams(self.reading[: index + 1])
+        if stream.role is not Role.TRAIN:
+            self.costs.count(len(batch["image"]))
 
     def _keep_progress(self, stream: Stream, *, is_last: bool) -> None:
         """Write how far this process has come, so that a run after a kill can go on from here."""
@@ -183,6 +195,7 @@ class Run:
         elif can_be_kept(self.statistics):
             batches = {s.name: self.resumed.done.get(s.name, 0) for s in self.streams if s.role is Role.TRAIN}
             state = {**of_statistics(self.statistics), "batches": batches, "skipped": self.skipped}
+            state["time"] = self.clock.state()
             self.output.progress.keep(TRAINING, Kept(done, is_last, state))
 
     def _state(self, dataset: str) -> dict[str, Any]:
@@ -191,15 +204,21 @@ class Run:
             "skipped": [(key, reason) for key, reason in self.skipped if key.startswith(f"{dataset}/")],
             "failed": self.scoring.failed,
             "float64": sorted(self.scoring.float64),
+            "time": self.clock.state(),
         }
 
-    def _take(self, outputs: Outputs, stream: Stream) -> None:
-        check_labels(outputs, stream)
+    def _take(self, outputs: Outputs, batch: Any, stream: Stream) -> None:
         if stream.role is Role.TRAIN:
+            check_labels(outputs, stream)
+            self.clock.enter("statistics")
             self.statistics.update(outputs)
+            self.clock.enter(OTHER)
             return
         self.finish_fit()
-        self._add(stream.name, outputs, self.scoring.score(outputs, stream.name))
+        scores = self.scoring.score(outputs, stream.name)
+        self.verification.check_scores(scores, batch, self.detectors)
+        check_labels(outputs, stream)  # not earlier: it waits for the device
+        self._add(stream.name, outputs, scores)
 
     def _add(self, dataset: str, outputs: Outputs, scores: dict[str, Tensor]) -> None:
         for name, error in self.rows[dataset].add(outputs, scores).items():
@@ -219,8 +238,7 @@ class Run:
         if self.fitting_done:
             return
         self.fitting_done = True
-        if self.statistics:
-            self._lap("training_images")
+        self.clock.enter("waiting for processes")
         self.group = cpu_group()
         if self.resumed.has_fit:
             self.is_fitted = True
@@ -230,6 +248,7 @@ class Run:
         for stream in (s for s in self.streams if s.role is Role.TRAIN):
             check_complete(stream, self.group)
         synchronize(self.statistics.values(), self.group)
+        self.clock.enter(OTHER)
         if self.statistics and self.statistics.num_samples == 0:
             self._refuse_without_training()
         head = None if self.facts.head_problem else self.module.head
@@ -237,7 +256,6 @@ class Run:
             if name not in self.choice.kept:
                 self.scoring.fit(name, self.statistics, head, self.train_name or "the head")
         self.is_fitted = True
-        self._lap("fit")
         if self.output is not None:
             fitted = {name: self.detectors[name] for name in self.scoring.active}
             origin = self.choice.earlier if self.choice.kept and self.choice.earlier else self.origin
@@ -266,6 +284,7 @@ class Run:
             **({"resumed": self.resumed.text} if self.resumed.text else {}),
             **({"bank": self.bank} if self.bank else {}),
             "not_applicable": self.choice.not_applicable | self.scoring.failed,
+            **({"acceleration": self.verification.record} if self.verification.record else {}),
             "fit_notes": {name: list(d.notes) for name, d in self.detectors.items() if d.notes},
             **({"confidences": self._confidences()} if self._pools() else {}),
             "findings": [finding._asdict() for finding in (*self.choice.findings, *self._failures())],
@@ -293,9 +312,9 @@ class Run:
         """
         self.finish_fit()
         self._close_streams(self.streams)
+        self.clock.enter("waiting for processes")
         for stream in (s for s in self.reading if s.role is not Role.TRAIN):
             check_complete(stream, self.group)
-        self._lap("test_images")
         for failed in gather_objects(self.group, self.scoring.failed):
             self.scoring.failed |= failed
         if not self.scoring.active:
@@ -305,21 +324,23 @@ class Run:
         run = self.record()
         run |= {
             "skipped": [{"key": key, "reason": reason} for key, reason in skipped],
-            "ms_per_image": self.scoring.cost_ms(),
             "masked_accuracy": self._masked_accuracy(scores),
             "findings": [*run["findings"], *(finding._asdict() for finding in self._unlisted())],
         }
+        self.clock.enter("metrics")
         results = Results.from_scores(
             scores, self._datasets(), self.scoring.active, run=run, estimates=severities, **evaluation.to_json()
         )
-        self._lap("evaluation")
+        self.clock.enter(OTHER)
+        times = gather_objects(self.group, self.clock.state(wait=True))
+        known = results.run | {"ms_per_image": ms_per_image(times), "time": time_record(times)}
         if skipped:
             warnings.warn(
                 f"{len(skipped)} images were skipped, first {skipped[0][0]}: {skipped[0][1]};"
                 " all are listed in results.run['skipped']",
                 stacklevel=2,
             )
-        return replace(results, run=joined(results.run | {"seconds": dict(self.seconds)}, record()))
+        return replace(results, run=joined(known, record()))
 
     def _join(self) -> tuple[pd.DataFrame, list[tuple[str, str]]]:
         """Scores and skipped images of all processes."""
@@ -390,8 +411,3 @@ class Run:
             part = mine.select(rows).to(self.module.device)
             outputs = Outputs(part.logits, part.features, labels=part.labels, keys=mine_keys[rows])
             self._add(name, outputs, self.scoring.score(outputs, name, able))
-
-    def _lap(self, name: str) -> None:
-        now = time.perf_counter()
-        self.seconds[name] = round(self.seconds.get(name, 0.0) + now - self.clock, 3)
-        self.clock = now

@@ -1,21 +1,26 @@
 """Every detector on every batch: what it scores, how long it takes, and which one cannot go on."""
 
 import logging
-import time
 import traceback
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from oodlit.checks import plain_mode
+from oodlit.callbacks.clock import Clock
+from oodlit.callbacks.span import OTHER
+from oodlit.callbacks.time_record import ms_per_image
+from oodlit.checks import looking_later, plain_mode
 from oodlit.detectors import Detector
 from oodlit.detectors.statistics import Statistics
 from oodlit.outputs import Head, Outputs
 
 _log = logging.getLogger("oodlit.callbacks")
+
+MOST_UNUSUAL = 8
+"""Batches that may turn out not to be usual ones, and are scored twice, before all are scored with care."""
 
 
 class Scoring:
@@ -27,15 +32,19 @@ class Scoring:
     Args:
         detectors: By name.
         strict: True raises what a detector raises.
+        clock: Measures fits and scores; None (default) = one of its own, for detectors on the CPU.
     """
 
-    def __init__(self, detectors: Mapping[str, Detector], *, strict: bool) -> None:
-        self.detectors, self.strict = dict(detectors), strict
+    def __init__(self, detectors: Mapping[str, Detector], *, strict: bool, clock: Clock | None = None) -> None:
+        self.detectors, self.strict, self.clock = dict(detectors), strict, clock or Clock()
         self.failed: dict[str, str] = {}
         """Why detectors were left out, by name."""
         self.first_error: Exception | None = None
         self.float64: set[str] = set()
-        self._watch = {name: _Stopwatch() for name in detectors}
+        self.looks_later_on = frozenset({"cuda"})
+        """Types of devices whose work is queued: there, detectors take the usual for granted, and it is looked at once
+        for all of them at the end of the batch."""
+        self._unusual = 0
         self._foreign = {name for name, detector in detectors.items() if _is_foreign(detector)}
 
     @property
@@ -51,26 +60,59 @@ class Scoring:
     def fit(self, name: str, statistics: Statistics, head: Head | None, dataset: str) -> None:
         """Fit a detector; leave it out if it cannot be fitted."""
         detector = self.detectors[name]
+        self.clock.enter("fit", name)
         try:
             detector.fit(*(_copies(detector, statistics, head) if name in self._foreign else (statistics, head)))
         except Exception as error:  # one that cannot be fitted takes no other with it
             detector._fitted = False
             self.leave_out(name, error, dataset)
+        finally:
+            self.clock.enter(OTHER)
 
     def score(self, outputs: Outputs, dataset: str, names: Iterable[str] | None = None) -> dict[str, Tensor]:
         """Scores, shape (batch,), of the detectors that go on; of some of them, if `names` are given."""
+        chosen = self.active if names is None else [name for name in names if name not in self.failed]
+        is_first = not self._may_look_later(outputs)
+        scores = None if is_first else self._score_at_once(outputs, chosen)
+        if scores is None:
+            scores = self._score_with_care(outputs, dataset, chosen, images=len(outputs) if is_first else 0)
+        self.clock.enter(OTHER)
+        self.float64 |= {name for name, value in scores.items() if value.dtype == torch.float64}
+        return scores
+
+    def _may_look_later(self, outputs: Outputs) -> bool:
+        """Whether detectors may take the usual for granted; foreign ones may raise what would be blamed on others."""
+        return outputs.device.type in self.looks_later_on and not self._foreign and self._unusual < MOST_UNUSUAL
+
+    def _score_at_once(self, outputs: Outputs, names: Sequence[str]) -> dict[str, Tensor] | None:
+        """Scores without waiting for the device in between; None if the batch is not a usual one."""
         scores = {}
-        for name in self.active if names is None else [n for n in names if n not in self.failed]:
+        try:
+            with looking_later() as granted:
+                own = replace(outputs)  # what is remembered of it may be void
+                for name in names:
+                    self.clock.enter("scores", name, images=len(outputs))
+                    scores[name] = self.detectors[name].score(own)
+            if not granted or bool(torch.stack([value.to(outputs.device) for value in granted]).all()):
+                return scores
+        except Exception as error:  # of which detector it is, and whether it is one, shows the careful way
+            _log.debug("a batch is scored again: %s", error)
+        self._unusual += 1
+        return None
+
+    def _score_with_care(
+        self, outputs: Outputs, dataset: str, names: Sequence[str], *, images: int
+    ) -> dict[str, Tensor]:
+        """Scores with a look at every value where one is needed; who fails is left out."""
+        scores = {}
+        for name in names:
             try:
                 detector = self.detectors[name]
                 given = _copy(outputs, detector.required_needs) if name in self._foreign else outputs
-                with self._watch[name].measure(outputs):
-                    scores[name] = detector.score(given)
+                self.clock.enter("scores", name, images=images)
+                scores[name] = detector.score(given)
             except Exception as error:  # a detector fails in its own way, and takes no other with it
                 self.leave_out(name, error, dataset, outputs)
-                continue
-            if scores[name].dtype == torch.float64:
-                self.float64.add(name)
         return scores
 
     def leave_out(self, name: str, error: Exception, dataset: str, outputs: Outputs | None = None) -> None:
@@ -87,7 +129,7 @@ class Scoring:
 
     def cost_ms(self) -> dict[str, float]:
         """Milliseconds an image of each detector, where it scored any; further forward passes included."""
-        return {name: round(ms, 6) for name, watch in self._watch.items() if (ms := watch.ms_per_image()) is not None}
+        return ms_per_image([self.clock.state(wait=True)])
 
 
 def _is_foreign(detector: Detector) -> bool:
@@ -116,40 +158,3 @@ def _copy(outputs: Outputs, needs: frozenset[str]) -> Outputs:
 
 
 _SMALL = ("logits", "features", "labels", "groups")
-
-
-class _Stopwatch:
-    """Time of many short calls; on a GPU by its own events, which nobody waits for before the end."""
-
-    def __init__(self) -> None:
-        self.seconds, self.images = 0.0, 0
-        self._events: list[tuple[torch.cuda.Event, ...]] = []
-        self._start = 0.0
-        self._is_cuda = False
-
-    def measure(self, outputs: Outputs) -> "_Stopwatch":
-        self.images += len(outputs)
-        self._is_cuda = outputs.device.type == "cuda"
-        return self
-
-    def __enter__(self) -> None:
-        if self._is_cuda:
-            pair = tuple(torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
-            pair[0].record()
-            self._events.append(pair)
-        self._start = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        if self._is_cuda:
-            self._events[-1][1].record()
-        else:
-            self.seconds += time.perf_counter() - self._start
-
-    def ms_per_image(self) -> float | None:
-        if not self.images:
-            return None
-        for start, end in self._events:
-            end.synchronize()
-            self.seconds += start.elapsed_time(end) / 1000
-        self._events.clear()
-        return 1000 * self.seconds / self.images

@@ -85,14 +85,22 @@ def predict_and_print(
 
 
 class _Announcement(pl.Callback):
-    """Says before the first batch what the detectors cost that apply."""
+    """Says what the detectors cost that apply: before the first batch, and again when the first ones were measured."""
 
     def __init__(self, detection: OODDetection, console: Console | None) -> None:
         self.detection, self.console = detection, console
+        self._said = ""
 
     def on_predict_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.detection.cost:
-            _say(self.console, f"Before the start: {self.detection.cost}")
+        self._say_cost("Before the start")
+
+    def on_predict_batch_end(self, *_: Any) -> None:
+        self._say_cost("After the first batches")
+
+    def _say_cost(self, when: str) -> None:
+        if self.detection.cost != self._said:
+            self._said = self.detection.cost
+            _say(self.console, f"{when}: {self._said}")
 
 
 def run_evaluation(
@@ -103,6 +111,7 @@ def run_evaluation(
     out: Path,
     head: str | None = None,
     weights: str | None = "hub",
+    faster: Mapping[str, Any] | None = None,
     trainer: Mapping[str, Any],
     loading: Mapping[str, int | None],
     max_batches: int | None = None,
@@ -123,6 +132,7 @@ def run_evaluation(
         out: Folder of the results.
         head: Name of the final linear layer, for a network.
         weights: See `OODModule`.
+        faster: `channels_last` and `compile` of `OODModule`, where they are asked for.
         trainer: Arguments of Lightning's Trainer.
         loading: "batch_size" and "num_workers" in place of the data's own; None keeps those.
         max_batches: Of each stream, as many images as fill so many batches of every device, spread over it; None = all.
@@ -146,7 +156,7 @@ def run_evaluation(
     data = data.with_loading(**loading)
     if max_batches is not None:
         data = data.with_loading(max_images=max_batches * data.batch_size * int(trainer.get("devices", 1)))
-    module, more = _module(backbone, head=head, weights=weights, seed=seed), dict(evaluation)
+    module, more = _module(backbone, head=head, weights=weights, seed=seed, faster=faster or {}), dict(evaluation)
     callbacks: list[pl.Callback] = []
     if cache is not None and has_cache(cache):
         module, data = open_cache(cache, module, data)
@@ -203,14 +213,19 @@ def check_limits(
         limit.check_names(chosen, [stream.name for stream in data.streams], Settings(tpr=tpr))
 
 
-def _module(backbone: str | nn.Module, *, head: str | None, weights: str | None, seed: int) -> OODModule:
+def _module(
+    backbone: str | nn.Module, *, head: str | None, weights: str | None, seed: int, faster: Mapping[str, Any]
+) -> OODModule:
     if isinstance(backbone, OODModule):
         if head is not None:
             raise InvalidArgumentError(f"head={head!r}: give it to the OODModule that is the backbone")
         if weights != "hub":
             raise InvalidArgumentError(f"weights={weights!r}: give them to the OODModule that is the backbone")
+        if faster:
+            first, value = next(iter(faster.items()))
+            raise InvalidArgumentError(f"{first}={value!r}: give it to the OODModule that is the backbone")
         return backbone
     task = f"loading {backbone}" if isinstance(backbone, str) else "preparing the network"
     with torch.random.fork_rng(), status(task):
         torch.manual_seed(seed)  # random weights belong to what is random
-        return OODModule(backbone, head=head, weights=weights)
+        return OODModule(backbone, head=head, weights=weights, **faster)

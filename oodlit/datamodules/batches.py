@@ -1,8 +1,9 @@
 """From samples to collated batches, in a worker or in the process itself."""
 
 import math
+import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
 import numpy as np
@@ -36,6 +37,8 @@ class Batch(TypedDict):
     """`dataset/key` of every row."""
     skipped: list[tuple[str, str]]
     """(`dataset/key`, reason) of the samples that should be in this batch but cannot be used."""
+    seconds: dict[str, float]
+    """What it took to read, decode and transform its samples; empty where that was not measured."""
 
 
 def reader_range(total: int, reader: int, readers: int) -> range:
@@ -61,6 +64,7 @@ class StreamBatches(IterableDataset[Any]):
     world_size: int
     start: int = 0
     any_size: bool = False
+    _seconds: dict[str, float] = field(default_factory=dict, init=False)
 
     @property
     def code(self) -> dict[str, object]:
@@ -96,7 +100,7 @@ class StreamBatches(IterableDataset[Any]):
         rows = self._rows(len(positions))
         like: Tensor | None = None
         count = 0
-        for sample in self._samples(positions):
+        for sample in self._measured(self._samples(positions)):
             count += 1
             if (image := self._add(rows, sample)) is not None:
                 like = image
@@ -123,6 +127,19 @@ class StreamBatches(IterableDataset[Any]):
                 " - repair the data, or set on_error='skip' to go on and have such samples listed"
             )
         return image
+
+    def _measured(self, samples: Iterator[Sample]) -> Iterator[Sample]:
+        """The same samples, and the time that it takes to get them."""
+        while True:
+            start = time.perf_counter()
+            sample = next(samples, None)
+            self._took("read", start)
+            if sample is None:
+                return
+            yield sample
+
+    def _took(self, what: str, start: float) -> None:
+        self._seconds[what] = self._seconds.get(what, 0.0) + time.perf_counter() - start
 
     def _samples(self, positions: range) -> Iterator[Sample]:
         """The samples of the source; where its code fails, the stream and the place are named."""
@@ -156,13 +173,18 @@ class StreamBatches(IterableDataset[Any]):
             return f"{'label' if by_label else 'group'} {index}, but the stream has {names} class names", None
         if isinstance(sample.image, Tensor):
             return "", sample.image
+        start = time.perf_counter()
         try:
             image = self.decode(sample.image) if isinstance(sample.image, bytes) else sample.image
         except DataError as error:
             return str(error), None
         except Exception as error:
             raise PreprocessingError(f"{self._place(sample)}: the decoder failed: {describe_error(error)}") from error
-        return "", self._transformed(image, self._place(sample))
+        self._took("decode", start)
+        start = time.perf_counter()
+        transformed = self._transformed(image, self._place(sample))
+        self._took("transform", start)
+        return "", transformed
 
     def _place(self, sample: Sample) -> str:
         return repr(self.stream.full_key(sample.key)) + (f" ({sample.origin})" if sample.origin else "")
@@ -191,6 +213,7 @@ class StreamBatches(IterableDataset[Any]):
             if like is None:
                 like = torch.zeros(3, 1, 1) if self.transform is None else self._blank()
             images = like.new_empty((0, *like.shape))
+        seconds, self._seconds = self._seconds, {}
         return Batch(
             image=images,
             # No tensors: each would hold an open file of shared memory as long as somebody keeps the batch's outputs.
@@ -198,6 +221,7 @@ class StreamBatches(IterableDataset[Any]):
             group=np.array([sample.group for sample in rows.samples], dtype=np.int64),  # type: ignore[typeddict-item]
             key=[self.stream.full_key(sample.key) for sample in rows.samples],
             skipped=rows.skipped,
+            seconds=seconds,
         )
 
 

@@ -174,6 +174,7 @@ class OODDataModule(pl.LightningDataModule):
             prefetch_factor=self.prefetch_factor,
             start=self._plan.done.get(stream.name, 0),
             any_size=self.any_size,
+            asked=self._plan.asked,
         )
 
     def read_images(self, keys: Iterable[str]) -> dict[str, Image.Image]:

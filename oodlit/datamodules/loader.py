@@ -2,7 +2,7 @@
 
 import warnings
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -44,6 +44,7 @@ class StreamLoader:
         prefetch_factor: Batches that each worker prepares ahead; None (default) = PyTorch's 2.
         start: Batches of this process's share that are left out, because they were read before. Default 0.
         any_size: True: every image keeps its size, and training images need no label, as for object detectors.
+        asked: Called whenever the next batch is asked for; None (default) = nobody.
 
     Raises:
         InvalidArgumentError: A number is out of its range.
@@ -73,6 +74,7 @@ class StreamLoader:
         prefetch_factor: int | None = None,
         start: int = 0,
         any_size: bool = False,
+        asked: Callable[[], None] | None = None,
     ) -> None:
         if batch_size < 1 or num_workers < 0 or not 0 <= rank < world_size:
             raise InvalidArgumentError(
@@ -85,6 +87,7 @@ class StreamLoader:
         self.stream, self.batch_size, self.rank, self.world_size = stream, batch_size, rank, world_size
         share = len(reader_range(len(stream), rank, world_size))
         self.num_workers = min(num_workers, share)  # an idle worker costs seconds to start
+        self._asked = asked or _nothing
         how = (batch_size, on_error, decode, rank, world_size, start, any_size)
         self._batches = self._kind()(stream, transform, *how)
         # a generator of its own leaves the global random state alone
@@ -144,7 +147,9 @@ class StreamLoader:
                 (key, reason) for key, reason in batch["skipped"]
             ]  # pinning memory turns tuples into lists
             largest_group = max(largest_group, *batch["group"].tolist(), -1)
-            batch["label"], batch["group"] = torch.from_numpy(batch["label"]), torch.from_numpy(batch["group"])
+            for name in ("label", "group"):
+                batch[name] = torch.from_numpy(batch[name])
+                batch[name] = batch[name].pin_memory() if pin else batch[name]  # else its copy would be waited for
             yield batch
         if largest_group > 0 and not self.stream.class_names and self.stream.role not in NAMES_OF_LABELS:
             warnings.warn(
@@ -156,7 +161,10 @@ class StreamLoader:
     def _received(self, loader: "DataLoader[Batch]") -> Iterator[Any]:
         """The batches of the loader; the death of a worker becomes an error that says so."""
         try:
-            yield from loader
+            self._asked()
+            for batch in loader:
+                yield batch
+                self._asked()
         except (RuntimeError, OSError) as error:
             raise explained(error, self.stream.name) from error
 
@@ -172,6 +180,10 @@ class StreamLoader:
                     f" {sample.origin or 'the source'}; a key identifies one sample"
                     " - rename one of them, or build the shards anew"
                 )
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""
 
 
 def _as_it_is(batch: Any) -> Any:

@@ -99,9 +99,9 @@ class CADRef(PredictedMeanDetector):
         if self.confidence == "msp":
             return outputs.max_probabilities.double()
         value = (outputs.logsumexp if self.confidence == "energy" else outputs.max_logits).double()
-        if not self.above_median:
+        if self.above_median.device.type == "cpu" and not self.above_median:  # elsewhere a look would be a wait
             return value
-        return value - _median(outputs.require("logits").double())
+        return torch.where(self.above_median, value - _median(outputs.require("logits").double()), value)
 
 
 def _median(logits: Float[Tensor, "... classes"]) -> Float[Tensor, "..."]:

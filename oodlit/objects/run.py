@@ -8,6 +8,7 @@ from typing import Any
 from oodlit._lightning import pl
 from oodlit.callbacks.checks import check_memory, check_train_size
 from oodlit.callbacks.choice import Choice, cost_text, probe_images, reasons_against
+from oodlit.callbacks.clock import Clock
 from oodlit.callbacks.earlier_fit import EarlierFit
 from oodlit.callbacks.record import common_record
 from oodlit.callbacks.scoring import Scoring
@@ -117,7 +118,7 @@ class ObjectRun:
         self.keep_fit = keep_fit
         self.trainer, self.module, self.datamodule, self.choice = trainer, module, datamodule, choice
         self.cut, self.fit_on = cut, fit_on
-        self.scoring = Scoring(choice.detectors, strict=strict)
+        self.scoring = Scoring(choice.detectors, strict=strict, clock=Clock(trainer.strategy.root_device))
         self.statistics = Statistics()
         self.group: Group = None
         self.fitting_done = self.is_fitted = False

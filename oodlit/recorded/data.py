@@ -51,8 +51,9 @@ class RecordedData(OODDataModule):
     def _loader(self, stream: Stream, rank: int, world_size: int) -> StreamLoader:
         if not isinstance(stream.source, RowSource):  # thinned, or with its labels in another order
             return super()._loader(stream, rank, world_size)
-        start = self._plan.done.get(stream.name, 0)
-        return RowLoader(stream, batch_size=self.batch_size, rank=rank, world_size=world_size, start=start)
+        plan, size = self._plan, self.batch_size
+        start = plan.done.get(stream.name, 0)
+        return RowLoader(stream, batch_size=size, rank=rank, world_size=world_size, start=start, asked=plan.asked)
 
     def read_images(self, keys: Iterable[str]) -> dict[str, Image.Image]:
         """Images by key, where the images themselves are at hand; else none."""
@@ -77,6 +78,7 @@ class RowBatches(StreamBatches):
                 group=rows.groups.numpy(),  # type: ignore[typeddict-item]
                 key=[self.stream.full_key(key) for key in rows.keys],
                 skipped=[],
+                seconds={},
             )
             self._check(batch)
             yield batch

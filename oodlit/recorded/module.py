@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from oodlit._lightning import pl
+from oodlit.backbones.acceleration import Acceleration
 from oodlit.backbones.facts import check_logits
 from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.module import OODModule
@@ -54,6 +55,7 @@ class RecordedModule(OODModule):
             )
         self.name, self.transform, self.arguments = name, None, None
         self.network = nn.Module()  # holds the head, so that it moves with the module
+        self.acceleration = Acceleration(self.network)
         if head is not None and width:
             self.network.register_buffer("weight", head.weight)
             self.network.register_buffer("bias", head.offset)

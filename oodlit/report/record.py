@@ -14,7 +14,7 @@ from oodlit.results.names import MODEL
 _SHOWN_ELSEWHERE = {
     "datasets", "detectors", "settings", "counts", "thresholds", "undefined", "notes", "not_applicable", "caveat",
     "findings", "ms_per_image", "overview", "warnings", "fit_notes", "skipped", "detector_settings", "references",
-    "config",
+    "config", "time",
 }  # fmt: skip
 """Entries of run.json that have a place of their own on the page; all others are listed under "Run"."""
 

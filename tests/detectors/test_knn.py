@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from oodlit.detectors import KNN, BackboneFacts, LaRD, fit, load, save
 from oodlit.detectors.formulas import neighbours
@@ -74,6 +75,29 @@ def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = detector.score(Outputs(features=queries))
     monkeypatch.setattr(neighbours, "BUDGET", 64)
     np.testing.assert_allclose(detector.score(Outputs(features=queries)), whole, rtol=1e-6)
+
+
+class LargestTensor(TorchDispatchMode):
+    """Remembers how many values the largest tensor had that was made."""
+
+    most = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        made = func(*args, **(kwargs or {}))
+        for value in made if isinstance(made, tuple | list) else [made]:
+            if isinstance(value, torch.Tensor) and "t.default" not in str(func):  # a view of the bank is not made
+                shared = any(isinstance(a, torch.Tensor) and a.data_ptr() == value.data_ptr() for a in args)
+                self.most = self.most if shared else max(self.most, value.numel())
+        return made
+
+
+def test_memory_is_bounded_whatever_the_size_of_the_bank(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(neighbours, "BUDGET", 6000)
+    bank, queries = normal(5000, 4), Outputs(features=normal(30, 4, seed=1))
+    detector = fitted(bank, 20)
+    with LargestTensor() as seen:
+        detector.score(queries)
+    assert seen.most == 6000  # of 150 000 products
 
 
 def test_zero_vectors_keep_the_zero_direction() -> None:

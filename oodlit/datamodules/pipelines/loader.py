@@ -40,7 +40,7 @@ class PipelineBatches(StreamBatches):
 
     def _read(self, positions: range) -> Iterator[Batch]:
         rows, like, count = self._rows(self.batch_size), None, 0
-        for sample in self._share():
+        for sample in self._measured(self._share()):
             count += 1
             if count > len(self.stream):
                 raise DataError(

@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import all_finite, is_traced, memo_key
+from oodlit.checks import all_finite, holds, is_traced, memo_key
 from oodlit.detectors.statistics import ClassMoments, Moments, Statistics
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
@@ -143,8 +143,10 @@ def class_distances(
         distances = torch.addmm(own[:, None] + of_means, white, whitened_means.T, alpha=-2).clamp_(min=0)
         if not is_traced() and len(distances):
             error = DOUBLE_ERROR * (own + of_means.amax())
-            rows = (error > TOLERANCE * distances.amin(dim=1)).nonzero().flatten()
-            _centre_on_nearest(distances, rows, features, whiten, whitened_means, class_means)
+            doubtful = error > TOLERANCE * distances.amin(dim=1)
+            if not holds(~doubtful.any()):
+                rows = doubtful.nonzero().flatten()
+                _centre_on_nearest(distances, rows, features, whiten, whitened_means, class_means)
         return distances
 
     return outputs.memo((kind, "class_distances", memo_key(origin, whiten, whitened_means, class_means)), compute)

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from oodlit.checks import is_traced
+from oodlit.checks import holds, is_traced
 from oodlit.detectors.statistics.feature_bank import exact_scaling
 
 BUDGET = 2**24
@@ -134,8 +134,9 @@ def _kth_distances(queries: Tensor, bank: Tensor, norms: Tensor, k: int) -> Tens
     at = -0.5 * kth.square() - own
     none_below = (around.values.amin(dim=1) + 8 * error <= at) if found < len(bank) else torch.ones_like(at).bool()
     none_above = (around.values.amax(dim=1) - 8 * error >= at) if size < found else torch.ones_like(at).bool()
-    doubtful = (~(none_below & none_above)).nonzero().flatten()
-    if len(doubtful):
+    is_sure = none_below & none_above
+    if not holds(is_sure.all()):
+        doubtful = (~is_sure).nonzero().flatten()
         kth[doubtful] = _kth_by_differences(exact[doubtful], bank, inverse, halves, k)
     return kth
 

@@ -16,6 +16,7 @@ from oodlit.report.sections import (
     published,
     roc,
     scores,
+    time,
     unit_tests,
     words,
 )
@@ -31,6 +32,7 @@ SECTIONS: tuple[Callable[[Shown], Iterable[Section]], ...] = (
     scores.sections,
     unit_tests.sections,
     accepted.sections,
+    time.sections,
     measured.sections,
     words.sections,
 )

@@ -1,0 +1,27 @@
+"""A part of the time of a run."""
+
+from dataclasses import dataclass
+
+OTHER = "other"
+WAITING = "waiting for data"
+PARTS = ("preparation", WAITING, "backbone", "statistics", "fit", "scores", "waiting for processes", "metrics", OTHER)
+"""What a process does, in the order of records and pages. `WAITING` includes copying to the device."""
+READING = ("read", "decode", "transform")
+"""What is done for each sample, in the reading processes where there are any."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Time of one part.
+
+    Args:
+        part: One of `PARTS`.
+        detector: Whose fit or scores; empty for other parts.
+        seconds: Sum over all times that the process was in this part.
+        images: How many images went through it.
+    """
+
+    part: str
+    detector: str
+    seconds: float
+    images: int

@@ -1,0 +1,69 @@
+"""Where the time of a run went."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from oodlit.report.section import Section, Shown
+from oodlit.results import Results
+
+
+def sections(shown: Shown) -> Iterator[Section]:
+    """Parts of the run, and each detector's share; nothing for results that hold no times."""
+    content = time_view(shown.results)
+    if content is not None:
+        yield Section("time", "Where the time went", "time", "time.html", content)
+
+
+def time_view(results: Results) -> dict[str, Any] | None:
+    """Parts of the run, reading processes, and what each detector took; None for results that hold no times."""
+    time = results.run.get("time")
+    if not time:
+        return None
+    mean, most = dict(time["mean"]), dict(time["max"])
+    total = mean.pop("total")
+    processes = int((results.run.get("trainer") or {}).get("processes", 1))
+    parts = [
+        {"name": name, "seconds": _seconds(value), "share": _share(value, total), "most": _seconds(most[name])}
+        for name, value in mean.items()
+    ]
+    reading = dict(time.get("reading") or {})
+    return {
+        "total": _seconds(total),
+        "processes": processes,
+        "parts": parts,
+        "reading": [
+            {"name": n, "seconds": _seconds(s), "share": _share(s, sum(reading.values()))} for n, s in reading.items()
+        ],
+        "has_readers": bool((results.run.get("data") or {}).get("num_workers")),
+        "backbone": f"{time['backbone_ms']:.3g}" if "backbone_ms" in time else "",
+        "detectors": _detectors(results, time),
+    }
+
+
+def _detectors(results: Results, time: Mapping[str, Any]) -> list[dict[str, str]]:
+    """Fit and scores of each detector, the slowest scores first."""
+    scores, fits, backbone = dict(results.run.get("ms_per_image") or {}), dict(time["fit"]), time.get("backbone_ms")
+    names = sorted(results.detectors, key=lambda name: -scores.get(name, 0.0))
+    return [
+        {
+            "name": name,
+            "fit": _seconds(fits[name]) if name in fits else "",
+            "ms": f"{scores[name]:.3g}" if name in scores else "",
+            "ratio": f"{scores[name] / backbone:.2g}" if name in scores and backbone else "",
+        }
+        for name in names
+    ]
+
+
+def _seconds(value: float) -> str:
+    """Seconds with three digits at least where there are as many.
+
+    Example:
+        >>> _seconds(0.0123), _seconds(4.5678), _seconds(12345.6)
+        ('0.012', '4.57', '12 346')
+    """
+    return f"{value:,.0f}".replace(",", " ") if value >= 100 else f"{value:.3g}" if value >= 0.1 else f"{value:.3f}"
+
+
+def _share(value: float, total: float) -> float:
+    return round(100 * value / total, 1) if total else 0.0
