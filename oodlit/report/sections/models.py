@@ -19,7 +19,7 @@ def sections(several: Several) -> Iterator[Section]:
     """One, if any value can be compared."""
     found = {title: of_sets(results) for title, results in several.runs.items()}
     order = sorted(several.like, key=lambda column: "fpr" not in column.metric)  # stable: FPR of all sets first
-    tables = [_table(several, column, found) for column in order]
+    tables = [_table(several, column, found) for column in order if several.values(column).notna().any(axis=None)]
     if tables:
         yield Section("models", "Models against detectors", "models", "models.html", {"tables": tables})
 
