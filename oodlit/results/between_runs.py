@@ -1,6 +1,7 @@
 """Is one run better than another? Paired differences over the same OOD classes, or over the same images."""
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -17,6 +18,16 @@ from oodlit.results.several import RunColumn, run_columns
 from oodlit.roles import Role
 
 _DRAWS = 10_000
+
+
+class _Test(NamedTuple):
+    """How differences over classes are tested."""
+
+    test: str
+    confidence: float
+    draws: int
+    patterns: int
+    seed: int
 
 
 def compare_runs(
@@ -74,13 +85,13 @@ def compare_runs(
     wanted, left_out = _columns(runs, dataset, metric)
     names = _detectors(runs, detectors)
     others = [name for name in runs if name != baseline]
-    draws = repetitions or _DRAWS
     patterns = repetitions or max(_DRAWS, 100 * len(wanted) * len(names) * len(others))
+    settings = _Test(test, confidence, repetitions or _DRAWS, patterns, seed)
     rows: list[dict[str, object]] = []
     for column in wanted:
         info = runs[baseline].dataset(column.dataset)
         if len(_classes(runs[baseline], info)) >= 2:
-            rows += _over_classes(runs, baseline, others, names, column, test, confidence, draws, patterns, seed)
+            rows += _over_classes(runs, baseline, others, names, column, settings)
         else:
             rows += _over_images(runs, baseline, others, names, column)
     table = pd.DataFrame(rows)
@@ -140,11 +151,7 @@ def _over_classes(
     others: Sequence[str],
     detectors: Sequence[str],
     column: RunColumn,
-    test: str,
-    confidence: float,
-    repetitions: int,
-    patterns: int,
-    seed: int,
+    settings: _Test,
 ) -> list[dict[str, object]]:
     metric, plain = column.metric, column.metric.removeprefix(MEAN)
     of = {name: _per_class(results, column.dataset, plain, detectors) for name, results in runs.items()}
@@ -153,12 +160,8 @@ def _over_classes(
     second = np.stack([of[baseline][detector].to_numpy() for detector, run in places], axis=1)
     differences = first - second  # (classes, places)
     n, sums = len(differences), differences.sum(axis=0)
-    rng = np.random.default_rng(seed)
-    draws = rng.integers(0, n, (repetitions, n))
-    times = np.zeros((repetitions, n))
-    np.add.at(times, (np.arange(repetitions)[:, None], draws), 1.0)
-    low, high = np.quantile(times @ differences / n, [(1 - confidence) / 2, (1 + confidence) / 2], axis=0)
-    signs, extra = sign_patterns(n, repetitions=patterns, seed=seed)
+    low, high = _interval(differences, settings)
+    signs, extra = sign_patterns(n, repetitions=settings.patterns, seed=settings.seed)
     # Sums that are equal in exact arithmetic must count as equal: compare with a relative tolerance.
     limit = np.abs(sums) - 1e-12 * np.abs(differences).sum(axis=0)
     parts = np.array_split(signs, -(-len(signs) // _DRAWS))  # in parts, for the memory of the products
@@ -170,7 +173,7 @@ def _over_classes(
         own = better * differences[:, index]
         wins, losses = int((own > 0).sum()), int((own < 0).sum())
         p_value = float(p_values[index])
-        if test == "sign":
+        if settings.test == "sign":
             p_value = float(binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0
         is_known = not np.isnan(own).any()
         rows.append(
@@ -188,6 +191,15 @@ def _over_classes(
             }
         )
     return rows
+
+
+def _interval(differences: np.ndarray, settings: _Test) -> np.ndarray:
+    """Low and high end, for the mean of every column, by drawing the rows anew; shape (2, columns)."""
+    n, outside = len(differences), 1 - settings.confidence
+    draws = np.random.default_rng(settings.seed).integers(0, n, (settings.draws, n))
+    times = np.zeros((settings.draws, n))
+    np.add.at(times, (np.arange(settings.draws)[:, None], draws), 1.0)
+    return np.asarray(np.quantile(times @ differences / n, [outside / 2, 1 - outside / 2], axis=0))
 
 
 def _per_class(results: RunResults, dataset: str, metric: str, detectors: Sequence[str]) -> pd.DataFrame:

@@ -1,6 +1,7 @@
 """Several runs side by side: which of their values can be compared, the values, and ranks."""
 
 import hashlib
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -99,15 +100,15 @@ def values_of_runs(runs: Mapping[str, RunResults], dataset: str, metric: str | N
 
 def values_of_column(runs: Mapping[str, RunResults], column: RunColumn) -> pd.DataFrame:
     """The same for a column that is known to be comparable."""
-    rows = {}
-    for name, results in runs.items():
+    detectors = list(dict.fromkeys(name for results in runs.values() for name in results.detectors))
+    rows = []
+    for results in runs.values():
         table = results.table[(results.table["dataset"] == column.dataset) & (results.table["ood_class"] == "")]
         chosen = table[table["metric"] == column.metric]
-        rows[name] = dict(zip(chosen["detector"], chosen["value"], strict=True))
-    detectors = dict.fromkeys(name for results in runs.values() for name in results.detectors)
-    frame = pd.DataFrame.from_dict(rows, orient="index", dtype="float64").reindex(columns=list(detectors))
-    frame.index.name, frame.columns.name = "run", "detector"
-    return frame
+        found = dict(zip(chosen["detector"], chosen["value"], strict=True))
+        rows.append([found.get(name, math.nan) for name in detectors])
+    index, columns = pd.Index(list(runs), name="run"), pd.Index(detectors, name="detector")
+    return pd.DataFrame(rows, index=index, columns=columns, dtype="float64")
 
 
 def mean_ranks(values: pd.DataFrame, metric: str) -> tuple[pd.Series, pd.Series]:

@@ -261,7 +261,8 @@ def test_report_of_two_runs(config: Path, tmp_path: Path) -> None:
         assert main([*arguments, "--out", str(folder)]) == 0
     page = tmp_path / "both.html"
     assert main(["report", *map(str, folders), "--out", str(page)]) == 0
-    assert page.read_text(encoding="utf-8").count("<h1>") == 2
+    assert page.read_text(encoding="utf-8").count("<h1>") == 1
+    assert sorted(path.name for path in tmp_path.glob("both*")) == ["both-first.html", "both-second.html", "both.html"]
 
 
 def test_shards_build_info_verify(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

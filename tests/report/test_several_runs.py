@@ -1,6 +1,7 @@
 """The page of several runs: a comparison first, every run on a page of its own, and no name that is not escaped."""
 
 import re
+import warnings
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from oodlit.report import render, write_report
 from oodlit.report.page import page_names
 from oodlit.report.several import Several
 from oodlit.results import Results, compare_runs, mean_ranks, values_of_runs
+from tests.report.problems import make_results
 from tests.report.several_support import make_runs
 from tests.report.test_page import HOSTILE, Parsed
 
@@ -84,10 +86,10 @@ def test_the_first_table_needs_no_script_and_the_others_are_chosen(page: str) ->
     assert [label for _, label in shown] == [
         "near: mean FPR@95 %",
         "far: FPR@95 %",
-        "val: ID-AUROC %",
         "near: mean AUROC %",
         "far: AUROC %",
         "tests: failed unit tests",
+        "val: ID-AUROC %",
     ]
     assert Grids(page).options[: len(shown)] == [label for _, label in shown]
 
@@ -133,7 +135,7 @@ def test_what_cannot_be_compared_is_left_out_and_said_once(runs: dict[str, Resul
     assert f"Not compared: near: mean FPR@95 %, far: FPR@95 %, tests: failed unit tests. Reason: {reason}." in text
     assert text.count(reason) == 1
     assert "<h2>Differences" not in text
-    assert Grids(text).options == ["val: ID-AUROC %", "near: mean AUROC %", "far: AUROC %"]
+    assert Grids(text).options == ["near: mean AUROC %", "far: AUROC %", "val: ID-AUROC %"]
 
 
 def test_missing_detectors_and_other_settings_are_said(runs: dict[str, Results]) -> None:
@@ -150,6 +152,19 @@ def test_missing_detectors_and_other_settings_are_said(runs: dict[str, Results])
     assert head[-1] == "detector_03"
     assert {row[0]: row[-1] for row in rows}["B"] == "-"
     assert rows[-1][-1] == "-"
+
+
+@pytest.mark.parametrize("detectors", [(), ("msp",)])
+def test_runs_without_labels_or_without_detectors_are_compared_as_far_as_they_go(detectors: tuple[str, ...]) -> None:
+    one = make_results(detectors, bootstrap=0)
+    bare = one.scores.assign(label=-1, prediction=-1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of values that are undefined without predictions
+        other = Results.from_scores(bare, one.datasets, detectors, bootstrap=0)
+    text = render({"A": one, "B": other})
+    assert "2 runs compared" in text
+    assert ("Models against detectors" in text) == bool(detectors)
+    assert "Does a better classifier" not in text
 
 
 def test_hostile_names_are_escaped() -> None:

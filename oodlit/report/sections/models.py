@@ -10,7 +10,7 @@ from oodlit.report.headline import Cell, counts_text, interval_text
 from oodlit.report.section import Section, tall
 from oodlit.report.several import Place, Several, of_sets
 from oodlit.results import RunColumn, mean_ranks
-from oodlit.results.glossary import entry_of
+from oodlit.results.glossary import MEAN, entry_of
 from oodlit.results.info import id_dataset
 from oodlit.results.names import MODEL
 
@@ -18,8 +18,8 @@ from oodlit.results.names import MODEL
 def sections(several: Several) -> Iterator[Section]:
     """One, if any value can be compared."""
     found = {title: of_sets(results) for title, results in several.runs.items()}
-    order = sorted(several.like, key=lambda column: "fpr" not in column.metric)  # stable: FPR of all sets first
-    tables = [_table(several, column, found) for column in order]
+    order = sorted(several.like, key=lambda column: _place(column.metric))  # stable: within a metric as the sets are
+    tables = [_table(several, column, found) for column in order if several.values(column).notna().any(axis=None)]
     if tables:
         yield Section("models", "Models against detectors", "models", "models.html", {"tables": tables})
 
@@ -68,6 +68,11 @@ def _table(several: Several, column: RunColumn, found: Mapping[str, Mapping[Plac
         "means": [_mean(values[name].to_numpy(), is_count=is_count) for name in detectors],
         "ranks": [_rank(float(of_detectors[name])) for name in detectors],
     }
+
+
+def _place(metric: str) -> int:
+    """FPR of all sets first, then their AUROC, then what is not of OOD sets."""
+    return 0 if "fpr" in metric else ["auroc", "unit_test_failures", "id_auroc"].index(metric.removeprefix(MEAN)) + 1
 
 
 def _sorted(ranks: Any) -> list[str]:
