@@ -1,0 +1,60 @@
+"""What the site adds to MkDocs: pages from elsewhere in the repository, folders in the navigation, no foreign files.
+
+Only MkDocs imports this file. It needs no torch: what it reads of the package, it reads as text.
+"""
+
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+
+sys.path.append(str(Path(__file__).parent))
+from public_names import MODULES, ROOT, api_page  # MkDocs runs this file alone, not as a package
+
+ADDED = {"security.md": "SECURITY.md", "changelog.md": "CHANGELOG.md"}
+"""Page of the site -> file at the top of the repository."""
+FOREIGN = re.compile(
+    r"""<(?:script|img|iframe)[^>]+src=["']?(?:https?:)?//|<link[^>]+stylesheet[^>]+href=["']?https?:"""
+)
+"""What a reader without a network would miss."""
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Write "folder/*" in the navigation as the pages of the folder, and "api/*" as those of the public modules."""
+    config.nav = _expanded(config.nav)
+
+
+def _expanded(nav: Any) -> Any:
+    if isinstance(nav, dict):
+        return {title: _expanded(inside) for title, inside in nav.items()}
+    if isinstance(nav, list):
+        return [_expanded(item) for item in nav]
+    if nav == "api/*":
+        return [{module: f"api/{module}.md"} for module in MODULES]
+    if nav.endswith("/*"):
+        return [file.relative_to(ROOT / "docs").as_posix() for file in sorted((ROOT / "docs").glob(f"{nav}.md"))]
+    return nav
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the files of the repository that are pages here, and the pages of the public modules."""
+    for page, source in ADDED.items():
+        files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
+    for module in MODULES:
+        files.append(File.generated(config, f"api/{module}.md", content=api_page(module)))
+    return files
+
+
+def on_post_page(output: str, page: Any, config: MkDocsConfig) -> str:
+    """Refuse a page that loads something from another server.
+
+    Raises:
+        PluginError: It does.
+    """
+    if foreign := FOREIGN.search(output):
+        raise PluginError(f"{page.file.src_uri} loads from elsewhere: {output[foreign.start() :][:120]}")
+    return output
