@@ -49,6 +49,14 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     return files
 
 
+def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: Files) -> str:
+    """Lead from the page of a detector to its class, which has a page in the site alone."""
+    if not page.file.src_uri.startswith("detectors/"):
+        return markdown
+    title = markdown.partition("\n")[0].removeprefix("# ")
+    return f"{markdown}\n[The class][oodlit.detectors.{title}]\n"
+
+
 def on_post_page(output: str, page: Any, config: MkDocsConfig) -> str:
     """Refuse a page that loads something from another server.
 
