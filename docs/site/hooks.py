@@ -15,7 +15,7 @@ from mkdocs.structure.files import File, Files
 sys.path.append(str(Path(__file__).parent))
 from public_names import MODULES, ROOT, api_page  # MkDocs runs this file alone, not as a package
 
-ADDED = {"security.md": "SECURITY.md", "changelog.md": "CHANGELOG.md"}
+ADDED = {"security.md": "SECURITY.md", "changelog.md": "CHANGELOG.md", "conduct.md": "CODE_OF_CONDUCT.md"}
 """Page of the site -> file at the top of the repository."""
 FOREIGN = re.compile(
     r"""<(?:script|img|iframe)[^>]+src=["']?(?:https?:)?//|<link[^>]+stylesheet[^>]+href=["']?https?:"""
@@ -43,7 +43,10 @@ def _expanded(nav: Any) -> Any:
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the files of the repository that are pages here, and the pages of the public modules."""
     for page, source in ADDED.items():
-        files.append(File.generated(config, page, content=(ROOT / source).read_text(encoding="utf-8")))
+        text = (ROOT / source).read_text(encoding="utf-8")
+        for other, name in ADDED.items():
+            text = text.replace(f"]({name})", f"]({other})")
+        files.append(File.generated(config, page, content=text))
     for module in MODULES:
         files.append(File.generated(config, f"api/{module}.md", content=api_page(module)))
     return files
