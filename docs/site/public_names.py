@@ -57,8 +57,14 @@ def summary(module: str) -> str:
 
 
 def api_page(module: str) -> str:
-    """The page of a module: its docstring, and every public name for mkdocstrings."""
-    names = "\n\n".join(f"::: {module}.{name}" for name in public_names(module))
+    """The page of a module: its docstring, and every public name for mkdocstrings.
+
+    A function that has the name of its file, such as `oodlit.metrics.auroc`, is named by its place, since the public
+    path leads to the file as well.
+    """
+    files = {file.stem for file in ROOT.joinpath(*module.split(".")).glob("*.py")}
+    paths = (f"{module}.{name}.{name}" if name in files else f"{module}.{name}" for name in public_names(module))
+    names = "\n\n".join(f"::: {path}" for path in paths)
     return f"# {module}\n\n{summary(module)}\n\n{names}\n"
 
 
