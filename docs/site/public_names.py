@@ -39,11 +39,16 @@ def public_names(module: str) -> list[str]:
     listed = {name: value for node in body for name, value in _assigned(node)}.get("__all__")
     if isinstance(listed, ast.List):
         return sorted(ast.literal_eval(listed))
-    blocks = [node.body for node in body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
-    lines = [line for block in [body, *blocks] for line in block if isinstance(line, ast.ImportFrom)]
-    names = {alias.name for line in lines for alias in line.names if alias.name == alias.asname}
+    names = {alias.name for line in _imported(module) for alias in line.names if alias.name == alias.asname}
     own = {node.name for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)}
     return sorted(name for name in names or own if not name.startswith("_"))
+
+
+def _imported(module: str) -> list[ast.ImportFrom]:
+    """Imports of names at the top of a file, and for type checkers: those are the export lists."""
+    body = _tree(module).body
+    blocks = [node.body for node in body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    return [line for block in [body, *blocks] for line in block if isinstance(line, ast.ImportFrom)]
 
 
 def _assigned(node: ast.stmt) -> list[tuple[str, ast.expr]]:
@@ -63,7 +68,8 @@ def api_page(module: str) -> str:
     path leads to the file as well.
     """
     files = {file.stem for file in ROOT.joinpath(*module.split(".")).glob("*.py")}
-    paths = (f"{module}.{name}.{name}" if name in files else f"{module}.{name}" for name in public_names(module))
+    homes = {alias.name: line.module for line in _imported(module) for alias in line.names}
+    paths = (f"{homes[name] if name in files else module}.{name}" for name in public_names(module))
     names = "\n\n".join(f"::: {path}" for path in paths)
     return f"# {module}\n\n{summary(module)}\n\n{names}\n"
 

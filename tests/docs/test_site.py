@@ -23,7 +23,7 @@ def test_every_public_name_has_its_place(module: str) -> None:
     """What is read from the sources as text is what the imported package offers."""
     page = public_names.api_page(module)
     for name in _exported(module):
-        (path,) = re.findall(rf"^::: ({module}(?:\.{name}){{1,2}})$", page, re.MULTILINE)
+        (path,) = re.findall(rf"^::: ({module}(?:\.\w+)?\.{name})$", page, re.MULTILINE)
         home, _, last = path.rpartition(".")
         assert getattr(importlib.import_module(home), last) is getattr(importlib.import_module(module), name)
     assert public_names.public_names(module) == _exported(module)
