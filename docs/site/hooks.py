@@ -3,6 +3,7 @@
 Only MkDocs imports this file. It needs no torch: what it reads of the package, it reads as text.
 """
 
+import json
 import re
 import sys
 from pathlib import Path
@@ -13,7 +14,8 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 sys.path.append(str(Path(__file__).parent))
-from public_names import MODULES, ROOT, api_page  # MkDocs runs this file alone, not as a package
+from notebook import as_page  # MkDocs runs this file alone, not as a package
+from public_names import MODULES, ROOT, api_page
 
 ADDED = {"security.md": "SECURITY.md", "changelog.md": "CHANGELOG.md", "conduct.md": "CODE_OF_CONDUCT.md"}
 """Page of the site -> file at the top of the repository."""
@@ -41,7 +43,7 @@ def _expanded(nav: Any) -> Any:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add the files of the repository that are pages here, and the pages of the public modules."""
+    """Add what becomes a page here: files of the repository, the public modules, notebooks."""
     for page, source in ADDED.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         for other, name in ADDED.items():
@@ -49,6 +51,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, page, content=text))
     for module in MODULES:
         files.append(File.generated(config, f"api/{module}.md", content=api_page(module)))
+    for file in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
+        text = as_page(json.loads(file.read_text(encoding="utf-8")), file.name)
+        files.append(File.generated(config, f"notebooks/{file.stem}.md", content=text))
     return files
 
 
