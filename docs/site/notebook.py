@@ -55,8 +55,9 @@ def run(notebook: Notebook) -> Notebook:
         if cell["cell_type"] == "code":
             count += 1
             outputs = _outputs("".join(cell["source"]), namespace, count)
-            cell = {**cell, "execution_count": count, "outputs": outputs}
-        cells.append(cell)
+            cells.append({**cell, "execution_count": count, "outputs": outputs})
+        else:
+            cells.append(cell)
     return {**notebook, "cells": cells}
 
 
