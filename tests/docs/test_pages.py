@@ -2,8 +2,12 @@
 
 import re
 
+import yaml
+
+from oodlit.cli.command import arguments_of
+from oodlit.cli.main import COMMANDS, _load, _words
 from oodlit.results.published import NINCO
-from tests.docs.pages import DOCS
+from tests.docs.pages import DOCS, blocks
 
 
 def test_expected_figures_of_ninco_are_the_published_ones() -> None:
@@ -20,3 +24,16 @@ def test_expected_figures_of_ninco_are_the_published_ones() -> None:
             value = NINCO.value(printed, "ninco", "mean_fpr95", model=model)
             assert value is not None
             assert f"{100 * value:.1f}" == figure, (name, model)
+
+
+def test_the_workflow_of_the_guard_is_one() -> None:
+    (block,) = (block for block in blocks(DOCS / "guard.md") if block.title.startswith(".github/"))
+    workflow = yaml.load(block.body, Loader=yaml.BaseLoader)  # "on" is a word here
+    assert set(workflow) == {"name", "on", "jobs"}
+    runs = [step["run"].split() for step in workflow["jobs"]["guard"]["steps"] if "run" in step]
+    calls = [words[1:] for words in runs if words[0] == "oodlit"]
+    assert [call[0] for call in calls] == ["evaluate", "guard"]
+    command = " ".join(_words(calls[1]))
+    given = arguments_of(_load(COMMANDS[command]), calls[1][1:])
+    assert given is not None
+    assert str(given["limits"]) == "limits.yaml"
