@@ -14,7 +14,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 sys.path.append(str(Path(__file__).parent))
-from notebook import as_page  # MkDocs runs this file alone, not as a package
+from notebook_page import as_page  # MkDocs runs this file alone, not as a package
 from public_names import MODULES, ROOT, api_page
 
 ADDED = {"security.md": "SECURITY.md", "changelog.md": "CHANGELOG.md", "conduct.md": "CODE_OF_CONDUCT.md"}

@@ -15,7 +15,7 @@ NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
 
 
 def _runner() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("notebook", DOCS / "site" / "notebook.py")
+    spec = importlib.util.spec_from_file_location("notebook_page", DOCS / "site" / "notebook_page.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

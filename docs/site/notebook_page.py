@@ -1,7 +1,7 @@
 """Notebooks without Jupyter: as a page of the site, and run anew.
 
-`python docs/site/notebook.py docs/notebooks/quickstart.ipynb` runs the cells and writes what they give into the file.
-Reading one as a page needs nothing but Python.
+`python docs/site/notebook_page.py docs/notebooks/quickstart.ipynb` runs the cells and writes what they give into the
+file. Reading one as a page needs nothing but Python.
 """
 
 import ast
