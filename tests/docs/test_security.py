@@ -47,10 +47,11 @@ def _calls() -> Iterator[tuple[str, str, ast.Call]]:
 
 
 def test_no_pickle_is_read_from_a_file() -> None:
-    loads = {(file, name) for file, name, _ in _calls() if re.search(r"(pickle|joblib|dill|shelve)\.\w*load", name)}
+    calls = list(_calls())
+    loads = {(file, name) for file, name, _ in calls if re.search(r"(pickle|joblib|dill|shelve)\.\w*load", name)}
     assert loads == {("datamodules/failures.py", "pickle.loads")}  # of what was pickled in the line before
     seen = 0
-    for file, name, call in _calls():
+    for file, name, call in calls:
         given = {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords}
         if name in {"torch.load", "timm.models.load_state_dict"}:
             assert given.get("weights_only") == "True", file
@@ -96,7 +97,10 @@ def test_a_recipe_of_a_transform_may_name_any_function(folder: Path) -> None:
     assert "functions of any module, which are then called with images" in TEXT
 
 
-def test_a_transform_that_is_given_is_taken_in_place_of_the_recorded_one(folder: Path) -> None:
+def test_a_transform_that_is_given_is_taken_in_place_of_the_recorded_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FitOrigin, "check", lambda *_, **__: None)  # whether it fits is tested with the gate
     module = OODModule(nn.Sequential(nn.Flatten(), nn.Linear(12, 2)), transform=transforms.ToTensor())
     module.probe(torch.rand(2, 3, 2, 2))
     record = {
@@ -105,7 +109,7 @@ def test_a_transform_that_is_given_is_taken_in_place_of_the_recorded_one(folder:
         "transform": "a step",
         "transform_recipe": {"function": "module_that_is_seen.step"},
         "input_shape": [3, 2, 2],
-        "fingerprint": module.fingerprint,
+        "fingerprint": "weights=x",
         "width": 12,
         "num_classes": 2,
     }
