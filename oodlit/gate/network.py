@@ -47,7 +47,10 @@ def load_module(
         FingerprintError: Weights, head or transform are not those of the run.
     """
     module = _module(record, model, weights, source)
-    module.transform = next((t for t in (transform, _transform_of(record), module.transform) if t is not None), None)
+    if transform is None:  # a record is not asked for what the user gives: it names what is imported
+        transform = _transform_of(record)
+    if transform is not None:
+        module.transform = transform
     if module.transform is None and record["transform"] != "None":
         raise InvalidArgumentError(
             f"{source}: how its transform is made cannot be told from the record ({record['transform']:.80}); give it:"

@@ -15,7 +15,7 @@ def row(kind: type[Detector]) -> str:
     assert kind.__doc__ is not None
     source = f"[{kind.reference.authors}, {kind.reference.venue} {kind.reference.year}]({kind.reference.url})"
     cells = (
-        f"`{kind.__name__}`",
+        f"[`{kind.__name__}`](detectors/{kind.key()}.md)",
         kind.__doc__.split("\n")[0].rstrip(".").replace("|", "\\|"),
         ", ".join(sorted(kind.needs)),
         ", ".join(s.__name__ for s in kind.statistics) or "-",
@@ -31,7 +31,7 @@ def test_the_table_is_current(kind: type[Detector]) -> None:
 
 
 def test_nothing_else_is_in_the_table() -> None:
-    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| `")]
+    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("| [`")]
     assert len(lines) == len(detectors())
     assert "Forty-five are built in" in PAGE.read_text()
     assert len(detectors()) == 45

@@ -1,0 +1,76 @@
+"""What the site adds to MkDocs: pages from elsewhere in the repository, folders in the navigation, no foreign files.
+
+Only MkDocs imports this file. It needs no torch: what it reads of the package, it reads as text.
+"""
+
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files
+
+sys.path.append(str(Path(__file__).parent))
+from notebook_page import as_page  # MkDocs runs this file alone, not as a package
+from public_names import MODULES, ROOT, api_page
+
+ADDED = {"security.md": "SECURITY.md", "changelog.md": "CHANGELOG.md", "conduct.md": "CODE_OF_CONDUCT.md"}
+"""Page of the site -> file at the top of the repository."""
+FOREIGN = re.compile(
+    r"""<(?:script|img|iframe)[^>]+src=["']?(?:https?:)?//|<link[^>]+stylesheet[^>]+href=["']?https?:"""
+)
+"""What a reader without a network would miss."""
+
+
+def on_config(config: MkDocsConfig) -> None:
+    """Write "folder/*" in the navigation as the pages of the folder, and "api/*" as those of the public modules."""
+    config.nav = _expanded(config.nav)
+
+
+def _expanded(nav: Any) -> Any:
+    if isinstance(nav, dict):
+        return {title: _expanded(inside) for title, inside in nav.items()}
+    if isinstance(nav, list):
+        return [_expanded(item) for item in nav]
+    if nav == "api/*":
+        return [{module: f"api/{module}.md"} for module in MODULES]
+    if nav.endswith("/*"):
+        return [file.relative_to(ROOT / "docs").as_posix() for file in sorted((ROOT / "docs").glob(f"{nav}.md"))]
+    return nav
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add what becomes a page here: files of the repository, the public modules, notebooks."""
+    for page, source in ADDED.items():
+        text = (ROOT / source).read_text(encoding="utf-8")
+        for other, name in ADDED.items():
+            text = text.replace(f"]({name})", f"]({other})")
+        files.append(File.generated(config, page, content=text))
+    for module in MODULES:
+        files.append(File.generated(config, f"api/{module}.md", content=api_page(module)))
+    for file in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
+        text = as_page(json.loads(file.read_text(encoding="utf-8")), file.name)
+        files.append(File.generated(config, f"notebooks/{file.stem}.md", content=text))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: Files) -> str:
+    """Lead from the page of a detector to its class, which has a page in the site alone."""
+    if not page.file.src_uri.startswith("detectors/"):
+        return markdown
+    title = markdown.partition("\n")[0].removeprefix("# ")
+    return f"{markdown}\n[The class][oodlit.detectors.{title}]\n"
+
+
+def on_post_page(output: str, page: Any, config: MkDocsConfig) -> str:
+    """Refuse a page that loads something from another server.
+
+    Raises:
+        PluginError: It does.
+    """
+    if foreign := FOREIGN.search(output):
+        raise PluginError(f"{page.file.src_uri} loads from elsewhere: {output[foreign.start() :][:120]}")
+    return output

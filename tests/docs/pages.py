@@ -1,0 +1,49 @@
+"""The pages of the documentation, and their blocks of code with what is to be done with each.
+
+A block runs unless a comment in the line before says why not: `<!-- not run: reason -->`. A block with a title is a
+file of that name. Commands are understood by the parser of the command line; after `<!-- run -->` they run as well.
+"""
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+BLOCK = re.compile(
+    r"(?:^<!-- (?P<mark>[^>]*?) -->\n)?^```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<body>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+class Block(NamedTuple):
+    """A fenced block.
+
+    Args:
+        language: What stands behind the fence.
+        title: Name of the file that it is; empty for code of the page itself.
+        body: Its text.
+        line: Where the text begins, from 1.
+        why_not: Why it cannot run; empty if it can.
+        marked: Whether commands in it run.
+    """
+
+    language: str
+    title: str
+    body: str
+    line: int
+    why_not: str
+    marked: bool
+
+
+def blocks(page: Path) -> list[Block]:
+    """All blocks of a page that name their language, in the order of the page."""
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for match in BLOCK.finditer(text):
+        mark = match["mark"] or ""
+        why_not = mark.removeprefix("not run:").strip() if mark.startswith("not run") else ""
+        line = 1 + text[: match.start("body")].count("\n")
+        found.append(Block(match["language"], match["title"] or "", match["body"], line, why_not, marked=mark == "run"))
+    return found
