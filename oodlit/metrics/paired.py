@@ -54,10 +54,13 @@ def auroc_parts(
     """
     of_id = np.empty(id_scores.shape, dtype=np.float64)
     of_ood = np.empty(ood_scores.shape, dtype=np.float64)
-    for row, (inside, ood) in enumerate(zip(id_scores, ood_scores, strict=True)):
-        of_ood[row] = 1 - _mid_shares(np.sort(inside), np.arange(len(inside) + 1) / max(len(inside), 1), ood)
-        order = np.argsort(ood, kind="stable")
-        of_id[row] = _mid_shares(ood[order], np.concatenate([[0.0], np.cumsum(weights[order])]), inside)
+    for row in range(len(id_scores)):
+        inside, ood = id_scores[row], ood_scores[row]
+        id_order, ood_order = np.argsort(inside, kind="stable"), np.argsort(ood, kind="stable")
+        # Both in order: a search in the order of what is looked for reads memory in its order, too.
+        inside, ood = inside[id_order], ood[ood_order]
+        of_ood[row, ood_order] = 1 - _mid_shares(inside, np.arange(len(inside) + 1) / max(len(inside), 1), ood)
+        of_id[row, id_order] = _mid_shares(ood, np.concatenate([[0.0], np.cumsum(weights[ood_order])]), inside)
     return ImageParts(of_id, of_ood, weights, classes)
 
 

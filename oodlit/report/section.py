@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from oodlit.errors import InvalidArgumentError
+from oodlit.metrics.ranking import SortedScores, as_sorted
 from oodlit.report.headline import Column, Lookup, headline_columns, ranked_detectors, share_text
 from oodlit.report.thumbnails import ThumbnailStyles
 from oodlit.results import DatasetInfo, Results
@@ -78,6 +79,12 @@ class Shown:
             return self.results.group_of_best(datasets, metric)
         except InvalidArgumentError:  # a pool, or no image of one kind: the table says so
             return None
+
+    @cached_property
+    def id_scores(self) -> dict[str, SortedScores]:
+        """Scores of the ID images by detector, sorted once."""
+        rows = self.results.images(self.inside.name)
+        return {name: as_sorted(rows[name].to_numpy()) for name in self.detectors}
 
     @cached_property
     def same(self) -> list[SameOrder]:

@@ -1,5 +1,6 @@
 """Charts of the page: valid XML whatever the scores, and the numbers that matplotlib draws."""
 
+import itertools
 import math
 import re
 import xml.etree.ElementTree as ET
@@ -9,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oodlit.report.svg import interval_bars, level_curves, score_histogram
+from oodlit.report.svg import interval_bars, level_curves, roc_curves, score_histogram, simplified
 from oodlit.results import plots
 from oodlit.results.plots.charts import Curves, Estimate, Grid, Line
 from oodlit.results.plots.drawing import draw
+from oodlit.results.plots.score_axis import ScoreAxis
 from oodlit.results.plots.score_histograms import histogram
 from tests.report.problems import make_results
 from tests.results.pool_support import pool_results
@@ -141,3 +143,66 @@ def test_undefined_levels_leave_no_line() -> None:
     root = ET.fromstring(str(level_curves(chart, {})))
     assert [path.findtext("title") for path in root.iter("path")] == ["c"]
     assert "nan" not in str(level_curves(chart, {}))
+
+
+def test_roc_curves_of_the_page_are_those_of_the_figure() -> None:
+    """Up to a third of a unit: the points that are left lie on the curve, and it passes near all of them."""
+    chart = plots.roc.describe(make_results(("msp", "<knn>")), "near")
+    root = ET.fromstring(str(roc_curves(chart, {1: 0})))
+    groups = [group for group in root.iter("g") if group.get("class") == "line"]
+    assert [(group.findtext("title"), group.get("data-colour")) for group in groups] == [("msp", None), ("<knn>", "0")]
+    for line, group in zip(chart.lines, groups, strict=True):
+        found = np.array(re.findall(r"[\d.]+", next(group.iter("path")).get("d") or ""), float).reshape(-1, 2)
+        fpr, tpr = ((found[:, 0] - 46) / 840) ** 2, 1 - ((found[:, 1] - 8) / 380) ** 2
+        assert (fpr[0], tpr[0]) == pytest.approx((0, 0), abs=1e-3)
+        assert (fpr[-1], tpr[-1]) == pytest.approx((1, 1), abs=1e-3)
+        points = np.stack([46 + 840 * np.sqrt(line.x), 8 + 380 * np.sqrt(1 - np.array(line.y))], axis=1)
+        assert max(distance(point, found) for point in points) < 1 / 3 + 0.1
+        [circle] = group.iter("circle")
+        (x, y), *_ = line.dots
+        drawn = ((float(circle.get("cx") or "") - 46) / 840) ** 2, 1 - ((float(circle.get("cy") or "") - 8) / 380) ** 2
+        assert drawn == pytest.approx((x, y), abs=1e-3)
+
+
+def distance(point: np.ndarray, line: np.ndarray) -> float:
+    """From a point to the nearest part of a line, in a plain loop."""
+    found = []
+    for start, end in itertools.pairwise(line):
+        along = end - start
+        place = min(max(float((point - start) @ along) / max(float(along @ along), 1e-12), 0.0), 1.0)
+        found.append(math.dist(point, start + place * along))
+    return min(found)
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), min_size=2, max_size=30), st.floats(0.01, 5))
+def test_simplified_lines_pass_near_all_points(places: list[tuple[int, int]], tolerance: float) -> None:
+    points = np.array(sorted(places), float)
+    kept = simplified(points, tolerance)
+    assert (kept[0], kept[-1]) == (0, len(points) - 1)
+    assert all(distance(point, points[kept]) <= tolerance + 1e-9 for point in points)
+
+
+def test_spike_is_drawn_on_an_axis_of_ranks() -> None:
+    """Nine of ten ID scores within a thousandth of the axis: as values all lie in one bin, as ranks they part."""
+    rng = np.random.default_rng(0)
+    inside = np.concatenate([rng.uniform(0.999, 1.0, 900), rng.uniform(0, 0.999, 100)])
+    other = rng.uniform(0.0, 1.0, 1000)
+    chart = histogram("msp", {"val": inside, "near": other}, float(np.quantile(inside, 0.05)))
+    assert chart.labels[1] == "axis of ranks"
+    assert max(map(max, chart.shares)) < 0.1
+    assert [sum(shares) for shares in chart.shares] == pytest.approx([1, 1])
+    both = np.add(*chart.shares) / 2
+    assert both == pytest.approx(np.full(48, 1 / 48), abs=2e-3)  # equal widths, equal shares of both sets
+    assert chart.position == pytest.approx((0.05 + (other < np.quantile(inside, 0.05)).mean()) / 2, abs=2e-3)
+    assert "axis of ranks" in svg_of(0.5, inside, other)
+    plain = histogram("msp", {"val": other, "near": other}, 0.5)
+    assert plain.labels[1] == ""
+
+
+@given(SCORES.filter(len), SCORES.filter(len), st.floats(allow_nan=True, width=32))
+def test_axis_keeps_the_order_of_scores(inside: np.ndarray, other: np.ndarray, threshold: float) -> None:
+    axis = ScoreAxis.fitting([inside, other], threshold)
+    places = axis.positions(np.sort(np.concatenate([inside, other])))
+    assert (np.diff(places) >= 0).all()
+    assert places.min() >= 0
+    assert places.max() <= 1

@@ -44,7 +44,7 @@ def _curves(shown: Shown, info: DatasetInfo) -> dict[str, Any]:
             for place, line in enumerate(chart.lines)
         ],
         "shares": [share_text(share) for share in shares],
-        "rows": [{"name": name, "cells": _costs(shown, info, name, shares)} for name in shown.detectors],
+        "rows": _rows(shown, info, shares),
         "has_classes": bool(info.class_names),
         "images": f"the {len(shown.results.images(info.name))} OOD images together"
         if info.class_names
@@ -60,17 +60,18 @@ def _again(shown: Shown) -> set[str]:
     return {name for group in groups.values() for name in sorted(group, key=shown.detectors.index)[1:]}
 
 
-def _costs(shown: Shown, info: DatasetInfo, detector: str, shares: list[float]) -> list[Cell]:
-    """The FPR of a detector where other shares of the ID images are kept, by class and then averaged."""
-    results = shown.results
-    inside, rows = results.images(shown.inside.name), results.images(info.name)
-    groups = rows["group"].to_numpy() if info.class_names else np.zeros(len(rows), dtype=np.int64)
+def _rows(shown: Shown, info: DatasetInfo, shares: list[float]) -> list[dict[str, Any]]:
+    """The FPR of every detector where other shares of the ID images are kept, by class and then averaged."""
+    images, rule = shown.results.images(info.name), shown.results.settings.rule
+    groups = images["group"].to_numpy() if info.class_names else np.zeros(len(images), dtype=np.int64)
     _, classes, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    scores, kept = rows[detector].to_numpy(), inside[detector].to_numpy()
-    cells = []
-    for share in shares:
-        accepted = scores >= acceptance_threshold(kept, tpr=share, rule=results.settings.rule)
-        value = float((np.bincount(classes, accepted, minlength=len(sizes)) / sizes).mean())
-        title = f"{detector}: FPR {percent_text(value)} where {share_text(share)} of the ID images are kept"
-        cells.append(Cell(f"{100 * value:.1f}", value, round(100 * value, 1), title=title))
-    return cells
+    rows = []
+    for name in shown.detectors:
+        cells, scores = [], images[name].to_numpy()
+        for share in shares:
+            accepted = scores >= acceptance_threshold(shown.id_scores[name], tpr=share, rule=rule)
+            value = float((np.bincount(classes, accepted, minlength=len(sizes)) / sizes).mean())
+            title = f"{name}: FPR {percent_text(value)} where {share_text(share)} of the ID images are kept"
+            cells.append(Cell(f"{100 * value:.1f}", value, round(100 * value, 1), title=title))
+        rows.append({"name": name, "cells": cells})
+    return rows
