@@ -88,6 +88,20 @@ def run_function(
     return _wait(polls, [process.pid or 0 for process in started], folder, timeout)
 
 
+def run_together(
+    target: Callable[..., None], processes: int, *arguments: Any, folder: Path, timeout: float = 300
+) -> list[Ended]:
+    """Call `target(processes, *arguments)` in so many processes of one run, as `run_function` does."""
+    each = by_hand(processes) if processes > 1 else [{}]
+    return run_function(target, processes, *arguments, folder=folder, each=each, timeout=timeout)
+
+
+def check_ended(ended: Sequence[Ended]) -> None:
+    """Assert that all ended well."""
+    for rank, one in enumerate(ended):
+        assert one.code == 0, f"process {rank}:\n{one.stderr[-4000:]}"
+
+
 def _call(target: Callable[..., None], arguments: Sequence[Any], environment: dict[str, str], path: str) -> None:
     os.environ.update(environment)
     for descriptor, end in ((1, "out"), (2, "err")):

@@ -3,7 +3,6 @@
 import json
 import math
 import re
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,9 +21,10 @@ from oodlit.detectors import MSP, Energy, Reference, TrainFreeDetector
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.metrics import auroc, fpr_at_tpr
 from oodlit.results import FindingWarning, UnfinishedRunWarning, check_same_pool, levels_of_runs
+from tests.callbacks import pool_script
 from tests.callbacks.pool_script import CASES, make_pool, samples
+from tests.callbacks.processes import check_ended, run_together
 from tests.callbacks.support import make_module, make_streams, run
-from tests.callbacks.test_processes import start
 from tests.callbacks.test_unfinished import BrokenLate
 
 PAGE = Path(__file__).parents[2] / "docs" / "severity.md"
@@ -129,8 +129,7 @@ def test_one_pass_for_everything_and_a_page_that_draws(tmp_path):
 
 
 def launch(devices: int, out: Path) -> dict[str, Results]:
-    done = start([sys.executable, "-m", "tests.callbacks.pool_script", str(devices), str(out)], timeout=300)
-    assert done.returncode == 0, done.stderr[-4000:]
+    check_ended(run_together(pool_script.main, devices, out, folder=out / "logs"))
     return {case: Results.load(out / case) for case in CASES}
 
 

@@ -2,7 +2,6 @@
 
 import json
 import signal
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -17,8 +16,8 @@ from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.thinning import thinned
 from oodlit.detectors import KNN, MSP, Mahalanobis, ReAct, RelativeMahalanobis
 from oodlit.errors import DataError, RunIsCompleteError
+from tests.callbacks.processes import check_ended, run_together
 from tests.callbacks.support import make_module, make_streams, make_trainer
-from tests.callbacks.test_processes import start
 
 BATCHES = {"train": 38, "val": 8, "far": 8, "tests": 2, "shifted": 3}
 """Of 4 images each."""
@@ -224,12 +223,14 @@ def test_a_stream_goes_on_where_it_was(total, batch_size, workers, world_size, d
 
 @pytest.mark.parametrize(("processes", "kill_at"), [(1, 10), (2, 48)])
 def test_a_killed_process_goes_on(whole, tmp_path, processes, kill_at):
-    words = [sys.executable, "-m", "tests.callbacks.resume_script", str(processes)]
-    killed = start([*words, str(tmp_path / "out"), str(kill_at)], timeout=300)
-    assert killed.returncode != 0
-    assert killed.returncode == -signal.SIGKILL or processes > 1
-    done = start([*words, str(tmp_path / "out"), "0"], timeout=300)
-    assert done.returncode == 0, done.stderr[-4000:]
+    from tests.callbacks import resume_script  # it takes detectors from here
+
+    killed = run_together(resume_script.main, processes, tmp_path / "out", kill_at, folder=tmp_path / "logs")
+    assert all(one.code != 0 for one in killed)
+    assert any(one.code == -signal.SIGKILL for one in killed)
+    ended = run_together(resume_script.main, processes, tmp_path / "out", 0, folder=tmp_path / "logs")
+    check_ended(ended)
+    done = ended[0]
     passes = int(done.stdout.split("passes ")[-1].split()[0])
     check_same(Results.load(tmp_path / "out"), whole, tolerance=1e-6 if processes > 1 else 0.0)
     assert passes <= sum(BATCHES.values()) - kill_at + 2 * processes

@@ -2,7 +2,6 @@
 
 import io
 import os
-import sys
 
 import numpy as np
 import pytest
@@ -24,8 +23,9 @@ from oodlit.datamodules.pipelines.source import sample_of
 from oodlit.detectors import MSP, Mahalanobis
 from oodlit.errors import DataError, InvalidArgumentError, OodlitError, PreprocessingError
 from oodlit.testing.shards import write_tiny_shards
+from tests.callbacks.processes import check_ended, run_together
 from tests.callbacks.support import make_module, make_trainer
-from tests.callbacks.test_processes import start
+from tests.datamodules import pipeline_script
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::oodlit.results.FindingWarning"),  # of labels that mean nothing
@@ -254,13 +254,11 @@ def test_a_folder_without_shards_is_refused(tmp_path):
 def test_processes_share_a_pipeline(tmp_path, processes):
     for name, role in (("val", Role.ID), ("far", Role.OOD)):
         write_tiny_shards(tmp_path / name, SIZES, name=name, role=role)
-    words = [sys.executable, "-m", "tests.datamodules.pipeline_script", str(processes), str(tmp_path)]
-    done = start([*words, "cut"], timeout=300)
-    assert done.returncode == 0, done.stderr[-4000:]
+    check_ended(run_together(pipeline_script.main, processes, tmp_path, "cut", folder=tmp_path / "logs"))
     scores = Results.load(tmp_path / "cut").scores
     assert len(scores) == 2 * sum(SIZES)
     assert scores["key"].is_unique
-    done = start([*words, "whole"], timeout=300)
-    assert done.returncode != 0
-    assert f"{processes * sum(SIZES)} samples came" in done.stderr
-    assert "keys came more than once" in done.stderr
+    for done in run_together(pipeline_script.main, processes, tmp_path, "whole", folder=tmp_path / "logs"):
+        assert done.code != 0
+        assert f"{processes * sum(SIZES)} samples came" in done.stderr
+        assert "keys came more than once" in done.stderr

@@ -140,7 +140,7 @@ def test_c7_the_default_neighbour_goes_by_the_size_of_the_bank(images: int, k: i
     default, named = KNN(), KNN(k=k)
     assert default.why_not(BackboneFacts(num_train=images)) == ""
     fit([default, named], [train])
-    assert torch.equal(default.score(train), named.score(train))
+    assert torch.equal(default.score(train.select(slice(100))), named.score(train.select(slice(100))))
     assert f"k={k}, by the size of the bank, {images} training images" in default.notes[0]
     assert not named.notes
     assert default.settings == {"k": None, "bank_size": None}

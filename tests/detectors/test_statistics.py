@@ -1,5 +1,6 @@
 """Statistics against plain numpy, for any cut, order, merge and number of processes."""
 
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -7,7 +8,6 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
@@ -36,6 +36,7 @@ from oodlit.detectors.statistics.hashes import hash_contents, hash_rows
 from oodlit.detectors.statistics.smallest_rows import SmallestRows
 from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.outputs import BackboneFacts, Outputs
+from tests.callbacks.processes import check_ended, run_function
 
 from .support import cut, normal, permutation
 
@@ -380,9 +381,10 @@ def test_memory_that_detectors_keep_is_estimated() -> None:
     assert estimate_bytes(make_statistics([CoRP()]), facts) > 8 * 4096**2
 
 
-def _work(rank: int, folder: str) -> None:
+def _work(folder: str) -> None:
     """Rank 1 of 3 has no batch at all; the others have unequal parts."""
     torch.set_num_threads(1)
+    rank = int(os.environ["RANK"])
     dist.init_process_group("gloo", init_method=f"file://{folder}/init", rank=rank, world_size=3)
     outputs = train()
     parts = {0: outputs.select(slice(0, 37)), 2: outputs.select(slice(37, 150))}
@@ -401,7 +403,8 @@ def _work(rank: int, folder: str) -> None:
 
 @pytest.mark.ddp
 def test_three_processes_equal_one(tmp_path: Path) -> None:
-    mp.spawn(_work, args=(str(tmp_path),), nprocs=3)
+    each = [{"RANK": str(rank)} for rank in range(3)]
+    check_ended(run_function(_work, str(tmp_path), folder=tmp_path / "logs", each=each, timeout=120))
     expected = {f"{k}.{n}": v for k in KINDS for n, v in facts_of(made(k, train(), 16)).items()}
     for rank in range(3):
         found = load_file(tmp_path / f"{rank}.safetensors")

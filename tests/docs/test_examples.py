@@ -23,6 +23,7 @@ ELSEWHERE = {
     "features": "tests/recorded/test_docs.py",
     "gate": "tests/gate/test_docs.py",
     "guard": "tests/testing/test_guard_docs.py",
+    "loggers": "tests/callbacks/test_docs.py",
     "metrics": "tests/metrics/test_docs.py",
     "objects": "tests/objects/test_docs.py",
     "results": "tests/test_readme.py",

@@ -1,8 +1,5 @@
 """One, two and three real processes (gloo), batches of one and four, images of different sizes: the same tables."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +7,8 @@ import pandas as pd
 import pytest
 
 from oodlit.objects import ObjectResults
+from tests.callbacks.processes import check_ended, run_together
+from tests.objects import run_script
 from tests.objects.runs import write
 
 ROOT = Path(__file__).parents[2]
@@ -23,11 +22,7 @@ def sets(tmp_path_factory) -> Path:
 
 
 def launch(devices: int, sets: Path, out: Path) -> Path:
-    environment = {k: v for k, v in os.environ.items() if k not in ("LOCAL_RANK", "RANK", "WORLD_SIZE", "NODE_RANK")}
-    environment |= {"PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, sys.path)]), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.objects.run_script", str(devices), str(sets), str(out)]
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr[-4000:]
+    check_ended(run_together(run_script.main, devices, sets, out, folder=out / "logs"))
     return out
 
 

@@ -1,7 +1,6 @@
 """Features kept in one run and read by later ones: the same scores, no image through the network."""
 
 import json
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -25,8 +24,9 @@ from oodlit.recorded import FeatureCache, open_cache
 from oodlit.recorded.rows import Rows
 from oodlit.recorded.store import PartWriter, StoredRows
 from tests.callbacks.pool_script import make_pool
+from tests.callbacks.processes import check_ended, run_together
 from tests.callbacks.support import make_module, make_streams, make_trainer
-from tests.callbacks.test_processes import start
+from tests.recorded import process_script
 from tests.recorded.support import COUNTED, recorded_run, some_detectors
 
 
@@ -284,8 +284,7 @@ def test_what_float16_cannot_hold_is_refused(tmp_path):
 
 @pytest.mark.parametrize("processes", [2, pytest.param(3, marks=pytest.mark.slow)])
 def test_processes_record_and_read_together(recorded, tmp_path, processes):
-    done = start([sys.executable, "-m", "tests.recorded.process_script", str(processes), str(tmp_path)], timeout=300)
-    assert done.returncode == 0, done.stderr[-4000:]
+    check_ended(run_together(process_script.main, processes, tmp_path, folder=tmp_path / "logs"))
     compare(run_from(tmp_path / "cache"), recorded[1])
     for name in ("recorded", "read"):
         scores = pd.read_parquet(tmp_path / name / "scores.parquet")
