@@ -107,6 +107,7 @@ def _call(target: Callable[..., None], arguments: Sequence[Any], environment: di
     for descriptor, end in ((1, "out"), (2, "err")):
         os.dup2(os.open(f"{path}.{end}", os.O_CREAT | os.O_WRONLY | os.O_TRUNC), descriptor)
     warnings.simplefilter("ignore")
+    multiprocessing.set_start_method(None, force=True)  # workers of data loaders start as they do on this platform
     target(*arguments)
 
 
