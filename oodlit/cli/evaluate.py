@@ -32,6 +32,8 @@ def evaluate(
     weights: str = "hub",
     accelerator: str = "auto",
     devices: int = 1,
+    num_nodes: int = 1,
+    bank: Literal["auto", "process", "machine"] = "auto",
     precision: Literal["32", "bf16", "16"] = "32",
     channels_last: bool = False,
     compile: Literal["no", "default", "reduce-overhead", "max-autotune"] = "no",
@@ -66,7 +68,10 @@ def evaluate(
         head: name of the final linear layer; found by itself for timm's networks
         weights: a checkpoint file; for a timm name also "hub" or "none" (random weights)
         accelerator: auto, cpu or gpu
-        devices: number of processes, one per device
+        devices: number of processes on this machine, one per device
+        num_nodes: number of machines; the command is started on each, see docs/clusters.md
+        bank: what holds a copy of KNN's training images where several processes run: every process, every machine, or
+            by size
         precision: of the forward pass; scores are formed in float32 at least
         channels_last: another layout of images in memory, for convolutions in 16 bits on a GPU; verified
         compile: a mode of torch.compile for the backbone; verified
@@ -91,6 +96,7 @@ def evaluate(
         ("batch_size", batch_size, 1),
         ("num_workers", num_workers, 0),
         ("devices", devices, 1),
+        ("num_nodes", num_nodes, 1),
     ):
         if value is not None and value < least:
             raise UsageError(f"--{name} {value}: at least {least} is needed")
@@ -127,6 +133,7 @@ def evaluate(
         trainer={
             "accelerator": accelerator,
             "devices": devices,
+            "num_nodes": num_nodes,
             "precision": {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}[precision],
             "logger": logger or False,
         },
@@ -135,7 +142,7 @@ def evaluate(
         cache=cache,
         cache_dtype=cache_dtype,
         again=again,
-        evaluation={"tpr": tpr, "rule": rule, "strict": strict, "fitted": fitted},
+        evaluation={"tpr": tpr, "rule": rule, "strict": strict, "fitted": fitted, "bank": bank},
         seed=seed,
         config=resolved_config,
         console=console(),
