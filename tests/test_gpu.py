@@ -123,6 +123,24 @@ def test_banks_on_the_gpu_give_the_scores_of_banks_on_the_cpu():
         np.testing.assert_allclose(there, moved[name], rtol=1e-6, atol=1e-6, err_msg=name)
 
 
+def test_no_search_waits_for_the_gpu_once_its_bank_is_there():
+    queries, made = banks()
+    device = torch.device("cuda", torch.cuda.current_device())
+    place_large(made, device)
+    queries = queries.to(device)
+    for detector in made.values():
+        detector.score(queries)  # moves what else there is
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        with torch.inference_mode(), looking_later() as granted:
+            scores = [detector.score(replace(queries)) for detector in made.values()]
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert granted
+    assert all(value.isfinite().all() for value in scores)
+
+
 def test_a_bank_without_room_stays_on_the_cpu():
     queries, made = banks()
     device = torch.device("cuda", torch.cuda.current_device())

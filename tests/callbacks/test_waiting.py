@@ -9,7 +9,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from oodlit.callbacks.scoring import MOST_UNUSUAL, Scoring
 from oodlit.checks import holds, looking_later
-from oodlit.detectors import MSP, SCALE, Detector, Mahalanobis, detectors, fit
+from oodlit.detectors import MSP, SCALE, Detector, LaRD, Mahalanobis, detectors, fit
 from oodlit.outputs import Outputs
 from oodlit.testing.problems import separated_problem
 
@@ -85,6 +85,15 @@ def test_no_detector_waits_for_the_device_but_those_that_say_why(every):
         except WaitsError:
             waited.add(name)
     assert waited == set(WAITS)
+
+
+def test_the_search_among_hidden_means_does_not_wait():
+    values = separated_problem().train.features
+    outputs = Outputs(features=values, hidden={"feature_map": values})
+    detector = LaRD(density="knn", k=5)
+    fit([detector], [outputs])
+    with torch.inference_mode(), looking_later(), NoWaiting(detector):
+        assert len(detector.score(outputs)) == len(values)
 
 
 def test_scores_are_the_same_whenever_one_looks(every):
