@@ -1,11 +1,14 @@
 """What only a CUDA device can show; run with `pytest -m gpu`."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 
 from oodlit.checks import looking_later
 from oodlit.detectors import Detector, detectors, fit
+from oodlit.detectors.contract.placement import place_large
 from oodlit.outputs import Outputs
 from oodlit.testing.problems import separated_problem
 from tests.callbacks.support import make_module, make_streams, run
@@ -67,10 +70,10 @@ def test_no_detector_waits_for_the_gpu():
     problem, swept = separated_problem(), 0
     for name, kind in without_arguments().items():
         detector = kind(**SMALL.get(name, {}))
-        if name == "knn" or not detector.required_needs <= {"logits", "features", "head", "labels"}:
+        if not detector.required_needs <= {"logits", "features", "head", "labels"}:
             continue
         fit([detector], [problem.train.to("cuda")], problem.head.to("cuda"))
-        detector.to("cuda")
+        place_large({name: detector}, torch.device("cuda", torch.cuda.current_device()))
         tests = problem.tests.to("cuda")
         detector.score(tests)  # moves what lies elsewhere
         torch.cuda.synchronize()
@@ -82,7 +85,76 @@ def test_no_detector_waits_for_the_gpu():
             torch.cuda.set_sync_debug_mode("default")
         swept += 1
     assert swept >= 30
-    assert "knn" in WAITS
+    assert "knn" not in WAITS
+
+
+def banks() -> tuple[Outputs, dict[str, Detector]]:
+    """Training images, and fitted detectors that compare with them; two of them share a bank."""
+    kinds = detectors()
+    generator = torch.Generator().manual_seed(0)
+    train = torch.randn(4000, 64, generator=generator)
+    outputs = Outputs(train[:, :6].contiguous(), train, hidden={"feature_map": train[:, :, None, None]})
+    made = {
+        "knn": kinds["knn"](k=5),
+        "far": kinds["knn"](k=50),
+        "nn_guide": kinds["nn_guide"](k=5),
+        "lard": kinds["lard"](density="knn", k=5),
+    }
+    fit([*made.values()], [outputs])
+    return outputs.select(slice(0, 300)), made
+
+
+def test_banks_on_the_gpu_give_the_scores_of_banks_on_the_cpu():
+    queries, made = banks()
+    queries = replace(
+        queries, features=queries.features + 0.5, hidden={"feature_map": queries.hidden["feature_map"] + 1}
+    )
+    device = torch.device("cuda", torch.cuda.current_device())
+    moved = {name: detector.score(queries.to(device)).cpu() for name, detector in made.items()}
+    assert all(detector.bank.device.type == "cpu" for detector in made.values())
+    before = torch.cuda.memory_allocated()
+    assert "on cuda" in place_large(made, device)
+    assert made["knn"].bank.data_ptr() == made["far"].bank.data_ptr()
+    alone = sum(made[name].bank.nbytes for name in ("knn", "nn_guide", "lard"))
+    assert alone <= torch.cuda.memory_allocated() - before <= 1.1 * alone + 2**16
+    for name, detector in made.items():
+        there = detector.score(queries.to(device)).cpu()
+        assert detector.bank.device == device, name
+        np.testing.assert_allclose(there, moved[name], rtol=1e-6, atol=1e-6, err_msg=name)
+
+
+def test_no_search_waits_for_the_gpu_once_its_bank_is_there():
+    queries, made = banks()
+    device = torch.device("cuda", torch.cuda.current_device())
+    place_large(made, device)
+    queries = queries.to(device)
+    for detector in made.values():
+        detector.score(queries)  # moves what else there is
+    torch.cuda.synchronize()
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        with torch.inference_mode(), looking_later() as granted:
+            scores = [detector.score(replace(queries)) for detector in made.values()]
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    assert granted
+    assert all(value.isfinite().all() for value in scores)
+
+
+def test_a_bank_without_room_stays_on_the_cpu():
+    queries, made = banks()
+    device = torch.device("cuda", torch.cuda.current_device())
+    assert "on the CPU stay rows of" in place_large(made, device, room=100_000)
+    assert made["knn"].bank.device.type == "cpu"
+    assert made["knn"].score(queries.to(device)).device == device
+
+
+def test_a_run_on_the_gpu_says_where_its_bank_is():
+    trainer = {"accelerator": "gpu", "devices": 1}
+    kinds = [detectors()["knn"](k=5), detectors()["nn_guide"](k=5)]
+    results = run(kinds, streams=make_streams(), module=make_module(), trainer=trainer).results
+    assert results.run["bank"].startswith("on cuda:0 lie rows of ")
+    assert all(kind.bank.device.type == "cuda" for kind in kinds)
 
 
 @pytest.mark.parametrize("options", [{"channels_last": True}, {"compile": True}])

@@ -36,7 +36,7 @@ def test_closed_form_detectors_are_measured_on_top_of_the_network(gpu, monkeypat
 
 def test_neighbours_are_measured_with_the_bank_in_both_places(gpu, monkeypatch):
     found = measured(gpu, monkeypatch, "knn")
-    assert all(found[name] > 0 for name in ("bare_us", "as_in_a_run_us", "knn_us", "knn_share"))
+    assert all(found[name] > 0 for name in ("bare_us", "on_the_cpu_us", "knn_us", "knn_share"))
 
 
 def test_the_fit_is_measured(gpu, monkeypatch):

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import pandas as pd
 import torch
 from torch import Tensor
 
@@ -16,12 +15,13 @@ from oodlit.callbacks.clock import Clock
 from oodlit.callbacks.complete import check_complete
 from oodlit.callbacks.costs import Costs
 from oodlit.callbacks.datasets import dataset_infos, train_name
+from oodlit.callbacks.joining import join_estimates, join_scores, masked_accuracy, unlisted
 from oodlit.callbacks.output import OutputFolder
 from oodlit.callbacks.pool_rows import PoolRows
 from oodlit.callbacks.progress import TRAINING, Kept, can_be_kept, of_statistics, to_statistics
 from oodlit.callbacks.record import Record, joined, run_record
 from oodlit.callbacks.resumed import Resumed
-from oodlit.callbacks.rows import ImageRows, check_labels, gather
+from oodlit.callbacks.rows import ImageRows, check_labels
 from oodlit.callbacks.scoring import Scoring
 from oodlit.callbacks.span import OTHER
 from oodlit.callbacks.time_record import ms_per_image, time_record
@@ -31,6 +31,7 @@ from oodlit.datamodules.sets import descriptions
 from oodlit.datamodules.stream import Stream
 from oodlit.detectors import FitOrigin
 from oodlit.detectors.contract.fitting import make_statistics
+from oodlit.detectors.contract.placement import place_large
 from oodlit.detectors.statistics import Statistics, TrainSample, synchronize
 from oodlit.detectors.statistics.feature_bank import Copies
 from oodlit.distributed import Group, cpu_group, gather_objects
@@ -38,7 +39,6 @@ from oodlit.errors import DataError
 from oodlit.module import OODModule
 from oodlit.outputs import Outputs
 from oodlit.results import DatasetInfo, Finding, Results, Settings
-from oodlit.results.class_sums import estimates
 from oodlit.roles import Role
 
 SAMPLE_CHUNK = 1024
@@ -242,6 +242,7 @@ class Run:
         self.group = cpu_group()
         if self.resumed.has_fit:
             self.is_fitted = True
+            self._place_large()
             if self.output is not None:
                 self.output.go_on(self._datasets(), self.resumed.over)
             return
@@ -256,6 +257,7 @@ class Run:
             if name not in self.choice.kept:
                 self.scoring.fit(name, self.statistics, head, self.train_name or "the head")
         self.is_fitted = True
+        self._place_large()
         if self.output is not None:
             fitted = {name: self.detectors[name] for name in self.scoring.active}
             origin = self.choice.earlier if self.choice.kept and self.choice.earlier else self.origin
@@ -265,6 +267,13 @@ class Run:
             self.output.progress.keep(self.train_name, Kept(0, True, self._state(self.train_name)))
             self.output.progress.drop(TRAINING)
         self._close_streams([stream for stream in self.streams if stream.role is Role.TRAIN])
+
+    def _place_large(self) -> None:
+        """Banks go to the device of this run once, where they fit."""
+        fitted = {name: self.detectors[name] for name in self.scoring.active}
+        if text := place_large(fitted, self.module.device):
+            pl.utilities.rank_zero_info(f"oodlit: {text}")
+            self.bank = "; ".join(filter(None, (self.bank, text)))
 
     def _refuse_without_training(self) -> None:
         """A message with the reason, where detectors wait for training images and none came."""
@@ -319,17 +328,18 @@ class Run:
             self.scoring.failed |= failed
         if not self.scoring.active:
             raise self.scoring.first_error or DataError("every detector failed on some process; see its messages")
-        scores, skipped = self._join()
-        severities = self._join_estimates()
+        scores, skipped = join_scores(self.rows.values(), self.scoring, self.skipped, self.group)
+        pools, active = self._pools(), self.scoring.active
+        severities = join_estimates(pools, self._datasets(), active, self._confidences(), self.group)
         run = self.record()
         run |= {
             "skipped": [{"key": key, "reason": reason} for key, reason in skipped],
-            "masked_accuracy": self._masked_accuracy(scores),
-            "findings": [*run["findings"], *(finding._asdict() for finding in self._unlisted())],
+            "masked_accuracy": masked_accuracy(self.rows, scores, self.group),
+            "findings": [*run["findings"], *(finding._asdict() for finding in unlisted(pools, self.group))],
         }
         self.clock.enter("metrics")
         results = Results.from_scores(
-            scores, self._datasets(), self.scoring.active, run=run, estimates=severities, **evaluation.to_json()
+            scores, self._datasets(), active, run=run, estimates=severities, **evaluation.to_json()
         )
         self.clock.enter(OTHER)
         times = gather_objects(self.group, self.clock.state(wait=True))
@@ -341,49 +351,6 @@ class Run:
                 stacklevel=2,
             )
         return replace(results, run=joined(known, record()))
-
-    def _join(self) -> tuple[pd.DataFrame, list[tuple[str, str]]]:
-        """Scores and skipped images of all processes."""
-        active = self.scoring.active
-        wide = gather_objects(self.group, self.scoring.float64)
-        float32 = set(active).difference(*wide)
-        tables = [gather(rows, self.group, detectors=active, float32=float32) for rows in self.rows.values()]
-        skipped = {(key, reason) for part in gather_objects(self.group, self.skipped) for key, reason in part}
-        return pd.concat(tables, ignore_index=True), sorted(skipped)
-
-    def _join_estimates(self) -> pd.DataFrame | None:
-        """Severities of the classes of all pools, from the sums of all processes; None without a pool."""
-        found, active = [], self.scoring.active
-        infos = {info.name: info for info in self._datasets()}
-        for rows in self._pools():
-            rows.check_once(self.group)
-            parts = gather_objects(self.group, rows.sums.frame(detectors=active))
-            found.append(estimates(parts, infos[rows.dataset], active, self._confidences()))
-        return pd.concat(found, ignore_index=True) if found else None
-
-    def _unlisted(self) -> list[Finding]:
-        """Images of pools that their split does not list, and images that it lists and the pool lacks."""
-        findings = []
-        for rows in self._pools():
-            parts = gather_objects(self.group, (rows.num_unused, rows.first_unused, rows.num_used))
-            unused = sum(number for number, _, _ in parts)
-            first = min((key for _, key, _ in parts if key), default="")
-            assert rows.stream is not None
-            lacking = getattr(rows.stream.split, "num_listed", 0) - sum(used for _, _, used in parts)
-            texts = {
-                f"{unused} images of {rows.dataset!r} are not listed in its split and not used, first {first!r}": unused
-                > 0,
-                f"{lacking} images that the split of {rows.dataset!r} lists were not among its images": lacking > 0,
-            }
-            findings += [Finding("split", text) for text, holds in texts.items() if holds]
-        return findings
-
-    def _masked_accuracy(self, scores: pd.DataFrame) -> dict[str, tuple[int, int]]:
-        """Right predictions among the classes of a set, and labelled images, for sets of a part of the classes."""
-        masked = {name: rows.masked_correct for name, rows in self.rows.items() if rows.subset is not None}
-        labelled = scores[scores["label"] >= 0]
-        parts = gather_objects(self.group, masked)
-        return {n: (sum(part[n] for part in parts), int((labelled["dataset"] == n).sum())) for n in masked}
 
     def _subset(self, info: DatasetInfo) -> Tensor | None:
         """Classes of a known set that has images of a part of them only."""

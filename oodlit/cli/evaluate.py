@@ -32,6 +32,8 @@ def evaluate(
     weights: str = "hub",
     accelerator: str = "auto",
     devices: int = 1,
+    num_nodes: int = 1,
+    bank: Literal["auto", "process", "machine"] = "auto",
     precision: Literal["32", "bf16", "16"] = "32",
     channels_last: bool = False,
     compile: Literal["no", "default", "reduce-overhead", "max-autotune"] = "no",
@@ -56,33 +58,33 @@ def evaluate(
         backbone: a timm name such as resnet50, or class_path and init_args of an nn.Module or OODModule
         data: class_path and init_args of an OODDataModule, such as ImageNetBenchmark
         detectors: a list of detectors: names, or class_path and init_args; or a mapping of names of your own to them
-        fitted: folder with fitted detectors of an earlier run (its out/fitted), in place of detectors (--detectors null
-            does without those of the file); no training images are read then
+        fitted: folder with fitted detectors of an earlier run (its out/fitted), in place of detectors; no training
+            images are read then
         features: a YAML file that names files of features and logits, in place of backbone and data; see
             docs/features.md
         cache: a folder: features are recorded there, and later runs read them in place of the backbone
         cache_dtype: how they are recorded
-        out: folder for results, scores, fitted detectors and the page; results of another run there are replaced
+        out: folder for results and the page; those of another run there are replaced
         head: name of the final linear layer; found by itself for timm's networks
         weights: a checkpoint file; for a timm name also "hub" or "none" (random weights)
         accelerator: auto, cpu or gpu
-        devices: number of processes, one per device
+        devices: processes of a machine, one per device
+        num_nodes: machines that the command is started on
+        bank: what holds a copy of KNN's training images: each process, each machine, or by size
         precision: of the forward pass; scores are formed in float32 at least
-        channels_last: another layout of images in memory, for convolutions in 16 bits on a GPU; verified
-        compile: a mode of torch.compile for the backbone; verified
-        max_batches: batches per stream and device, of images spread over it, to try a configuration; the results are
-            then those of a part
-        batch_size: images per batch and device, in place of the data's own
-        num_workers: reading processes per device, in place of the data's own
+        channels_last: layout for convolutions in 16 bits on a GPU; verified
+        compile: a mode of torch.compile; verified
+        max_batches: a trial: so many batches per stream and device, of images spread over it
+        batch_size: images per batch and device, not the data's own
+        num_workers: reading processes per device, not the data's own
         tpr: share of ID images that the threshold keeps
         rule: how the threshold is taken
-        strict: stop if a detector does not apply, instead of leaving it out with the reason
-        again: start anew; without it a run that was killed goes on where it was, and one that has come to its end is
-            not repeated
+        strict: stop if a detector does not apply; else it is left out
+        again: start anew; else a run that was killed goes on, and one that came to its end is not repeated
         fail_if: a limit, "DETECTOR: METRIC [on DATASET[/CLASS]] > NUMBER"; can be given several times; the exit code is
             1 if a value crosses one, see "oodlit guard --help"
-        logger: tensorboard, wandb, mlflow or csv, in the folder oodlit-logs; or class_path and init_args of a logger of
-            Lightning's; can be given several times; see docs/loggers.md
+        logger: tensorboard, wandb, mlflow or csv, in oodlit-logs; or class_path and init_args of Lightning's; can be
+            given several times; see docs/loggers.md
         seed: of everything random, such as MC-dropout
         resolved_config: all of the above as YAML; filled in by the command line
     """
@@ -91,6 +93,7 @@ def evaluate(
         ("batch_size", batch_size, 1),
         ("num_workers", num_workers, 0),
         ("devices", devices, 1),
+        ("num_nodes", num_nodes, 1),
     ):
         if value is not None and value < least:
             raise UsageError(f"--{name} {value}: at least {least} is needed")
@@ -127,6 +130,7 @@ def evaluate(
         trainer={
             "accelerator": accelerator,
             "devices": devices,
+            "num_nodes": num_nodes,
             "precision": {"32": "32-true", "bf16": "bf16-mixed", "16": "16-mixed"}[precision],
             "logger": logger or False,
         },
@@ -135,7 +139,7 @@ def evaluate(
         cache=cache,
         cache_dtype=cache_dtype,
         again=again,
-        evaluation={"tpr": tpr, "rule": rule, "strict": strict, "fitted": fitted},
+        evaluation={"tpr": tpr, "rule": rule, "strict": strict, "fitted": fitted, "bank": bank},
         seed=seed,
         config=resolved_config,
         console=console(),

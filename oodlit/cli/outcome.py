@@ -1,5 +1,6 @@
 """The folder and the terminal of a run: may it be written to, and what is shown at the end."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -45,8 +46,11 @@ def check_folder(out: Path, *, fitted: str | Path | None = None) -> bool:
 
 
 def is_first_process() -> bool:
-    """Whether this is the process that prints and writes."""
-    return int(getattr(pl.utilities.rank_zero_only, "rank", None) or 0) == 0
+    """Whether this is the process that prints and writes.
+
+    Before there is a Trainer, the first process of another machine knows no rank but that of its machine.
+    """
+    return not int(getattr(pl.utilities.rank_zero_only, "rank", None) or os.environ.get("NODE_RANK") or 0)
 
 
 def print_outcome(results: Results, console: Console) -> None:

@@ -155,7 +155,8 @@ def run_evaluation(
         _say(console, f"{out}: results of an earlier run lie there; unless it is this one, they are replaced")
     data = data.with_loading(**loading)
     if max_batches is not None:
-        data = data.with_loading(max_images=max_batches * data.batch_size * int(trainer.get("devices", 1)))
+        processes = int(trainer.get("devices", 1)) * int(trainer.get("num_nodes", 1))
+        data = data.with_loading(max_images=max_batches * data.batch_size * processes)
     module, more = _module(backbone, head=head, weights=weights, seed=seed, faster=faster or {}), dict(evaluation)
     callbacks: list[pl.Callback] = []
     if cache is not None and has_cache(cache):

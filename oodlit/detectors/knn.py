@@ -17,8 +17,8 @@ class KNN(Detector):
     """S = -|q - n_k|: q the unit feature, n_k the k-th nearest unit feature of the training images.
 
     The distance is right to 1e-6 relative, at any bank size and scale of the features. A zero vector has the
-    zero vector as direction. Memory: the bank (rows x features); it may stay on the CPU,
-    its parts are moved to the outputs.
+    zero vector as direction. Memory: the bank (rows x features); it lies on the device of a run if it fits, else its
+    parts are moved there for every batch.
 
     Args:
         k: Which neighbour, 1 <= k <= images in the bank. None (default) goes by the size of the bank: 0.1 %, at most

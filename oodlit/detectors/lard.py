@@ -59,6 +59,7 @@ class LaRD(Detector):
     statistics = (HiddenSample,)
     requirements = (_settings_fit,)
     invariances = frozenset({"class_permutation"})
+    host_buffers = frozenset({"bank", "norms", "neighbour"})
     same_order_as: ClassVar = {
         "mahalanobis": "the channel means of the last block are the features of a network"
         " that pools by the mean, and both take the nearest class in one covariance"

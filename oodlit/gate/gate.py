@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from oodlit.backbones.facts import place_of
 from oodlit.detectors import Detector, FitOrigin
+from oodlit.detectors.contract.placement import place_large
 from oodlit.errors import NonFiniteScoreError
 from oodlit.gate.export import export_program
 from oodlit.gate.folder import GateRecord, load_gate, load_run, save_gate
@@ -51,6 +52,7 @@ class Gate:
         # Lightning knows the device of a module that it has moved itself.
         self.module = module.to(place_of(module.network)[0] if device is None else device)
         self.detector, self.record = detector, record
+        place_large({detector.key(): detector}, self.module.device)
         self.threshold: Threshold = record.threshold
         self._precision = precision_context(record.precision)
         self._plan = RunPlan(

@@ -16,6 +16,7 @@ from oodlit.datamodules.stream import Stream
 from oodlit.datamodules.thinning import whole_size
 from oodlit.detectors import Detector, FitOrigin
 from oodlit.detectors.contract.fitting import make_statistics
+from oodlit.detectors.contract.placement import place_large
 from oodlit.detectors.statistics import Statistics, synchronize
 from oodlit.distributed import Group, cpu_group, gather_objects
 from oodlit.errors import DataError, InvalidArgumentError
@@ -206,6 +207,8 @@ class ObjectRun:
         self.is_fitted = True
         if self.keep_fit is not None and self.trainer.is_global_zero:
             self.keep_fit({name: self.choice.detectors[name] for name in self.scoring.active}, self.origin)
+        if text := place_large({n: self.choice.detectors[n] for n in self.scoring.active}, self.module.device):
+            pl.utilities.rank_zero_info(f"oodlit: {text}")
         self._lap("fit")
 
     @property

@@ -22,6 +22,7 @@ from oodlit.checks import (
     where_float64_is,
 )
 from oodlit.detectors.contract.class_paths import construct, signature
+from oodlit.detectors.contract.placement import follow
 from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.statistics import Statistic, Statistics
 from oodlit.errors import InvalidArgumentError, NotFittedError, RequirementError, UnknownNameError
@@ -75,7 +76,8 @@ class Detector(nn.Module, ABC):
     log_probability: bool = False
     """Whether the score is the logarithm of a probability, so that `confidences` gives it back."""
     host_buffers: ClassVar[frozenset[str]] = frozenset()
-    """Buffers too large to follow the device of the outputs; `_score` moves their parts itself."""
+    """Buffers too large to follow the device of the outputs: a run moves them there once if they fit (`placement`), and
+    where they lie elsewhere `_score` moves their parts itself. Numbers among them are kept on the CPU."""
     layers: tuple[str, ...] = ()
     """Names of the hidden activations that are read, where `needs` has "hidden"."""
     min_train: int = 0
@@ -171,7 +173,7 @@ class Detector(nn.Module, ABC):
                 f"{self!r} is not fitted; call oodlit.detectors.fit([...], batches, head) or load a saved fit first"
             )
         outputs = where_float64_is(outputs)
-        self._follow(outputs.device)
+        follow(self, outputs.device)
         # Out of inference mode: what is derived is then counted when it is written to, and its inputs cannot be.
         with plain_mode(), torch.autocast(outputs.device.type, enabled=False):
             self._check_inputs(outputs)
@@ -371,18 +373,6 @@ class Detector(nn.Module, ABC):
         """Add a message to `notes`, and log it as a warning."""
         self.notes = (*self.notes, message)
         _log.warning("%r: %s", self, message)
-
-    def _follow(self, device: torch.device) -> None:
-        """Move the buffers to the device of the outputs: the detector may have been fitted, or loaded, on another."""
-        elsewhere = {
-            name: buffer
-            for name, buffer in self._buffers.items()
-            if buffer is not None and buffer.device != device and name not in self.host_buffers
-        }
-        if elsewhere:
-            with plain_mode():
-                for name, buffer in elsewhere.items():
-                    self._buffers[name] = buffer.to(device)
 
     def _stored_settings(self) -> dict[str, Any]:
         return {name: getattr(self, name) for name in _parameters(type(self)) if hasattr(self, name)}

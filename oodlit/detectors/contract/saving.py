@@ -100,7 +100,7 @@ def save(detectors: Mapping[str, Detector], directory: str | Path, origin: FitOr
     folder = Path(directory)
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {
-        f"{i}.{key}": value.detach().cpu().contiguous().clone()
+        f"{i}.{key}": value.detach().to("cpu", copy=True).contiguous()
         for i, detector in enumerate(detectors.values())
         for key, value in detector.named_buffers()
     }

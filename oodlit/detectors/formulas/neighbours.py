@@ -13,6 +13,8 @@ BUDGET = 2**24
 """Products held at a time (64 MiB in float32), whatever the size of batch and bank."""
 DOUBLE_ERROR = 16 * torch.finfo(torch.float64).eps
 """Error that a product of unit vectors may have even in float64."""
+MOVED = 2**26
+"""Numbers of a bank that are moved to the device of the queries, or converted, at a time (256 MiB in float32)."""
 TRACED_QUERIES = 256
 """Queries that an exported program is made for; more of them take more memory."""
 MARGIN = 8
@@ -34,12 +36,15 @@ def default_k(num_rows: int) -> int:
     return min(1000, max(1, min(10, num_rows // 100), num_rows // 1000))
 
 
-def chunks(num_queries: int, num_rows: int, *, at_least: int) -> Iterator[slice]:
+def chunks(num_queries: int, num_rows: int, *, at_least: int, at_most: int | None = None) -> Iterator[slice]:
     """Slices of a bank such that queries x slice stays within `BUDGET`, each of `at_least` rows but the last.
+
+    Slices have `at_most` so many rows if that is given, and not below `at_least`.
 
     In a trace, which knows no number of queries, for `TRACED_QUERIES` of them.
     """
-    size = max(at_least, BUDGET // (TRACED_QUERIES if is_traced() else max(num_queries, 1)))
+    size = BUDGET // (TRACED_QUERIES if is_traced() else max(num_queries, 1))
+    size = max(at_least, size if at_most is None else min(size, at_most))
     yield from (slice(start, start + size) for start in range(0, num_rows, size))
 
 
@@ -63,7 +68,9 @@ def largest_products(
     number = queries.shape[0]  # of a tensor not by `len`, which `torch.export` would take for a constant
     values = queries.new_empty((number, 0))
     rows = torch.empty((number, 0), dtype=torch.int64, device=queries.device)
-    for part in chunks(number, len(bank), at_least=k):
+    is_moved = bank.device != queries.device or bank.dtype != queries.dtype
+    most = MOVED // max(bank.shape[1], 1) if is_moved else None
+    for part in chunks(number, len(bank), at_least=k, at_most=most):
         products = queries @ bank[part].to(queries).T
         if scales is not None:
             products *= scales[part].to(queries)

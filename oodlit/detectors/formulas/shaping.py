@@ -10,6 +10,7 @@ from torch import Tensor
 
 from oodlit.checks import all_finite, holds, is_traced
 from oodlit.detectors.contract.detector import Detector
+from oodlit.detectors.contract.placement import follow
 from oodlit.detectors.contract.registry import detector_hint
 from oodlit.detectors.formulas.softmax import logsumexp_
 from oodlit.detectors.statistics import Statistics
@@ -64,7 +65,7 @@ class Shaping(Detector):
         factors = None if exponents is None else exponents.double().clamp(max=LARGEST_EXPONENT).exp()[:, None]
         shaped = features if factors is None else features * factors
         if isinstance(self.then, Shaping):  # it forms its own logits
-            self.then._follow(features.device)
+            follow(self.then, features.device)
             return self.then._score(Outputs(features=shaped))
         logits = self._affine(features, self.bias) if factors is None else self._affine(features) * factors + self.bias
         return logsumexp_(logits) if self.then is None else self.then.score(Outputs(logits, shaped))
