@@ -1,6 +1,7 @@
 """One prediction from the command line: one progress bar, warnings kept for the record, everything saved once."""
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from torch import nn
 
 from oodlit._lightning import pl
 from oodlit.callbacks import OODDetection
+from oodlit.callbacks.loggers import RunLog, figures_of, log_to_all
 from oodlit.cli.console import progress, status
 from oodlit.cli.outcome import check_folder, is_first_process, print_outcome
 from oodlit.cli.quiet import RunProgress, quiet
@@ -149,6 +151,7 @@ def run_evaluation(
 
     Raises:
         InvalidArgumentError: `head` is given for an OODModule, or `out` holds something that no run wrote.
+        LoggingError: A logger failed; the table is printed before.
     """
     replaced = check_folder(out, fitted=evaluation.get("fitted"))
     if replaced:
@@ -184,9 +187,20 @@ def run_evaluation(
         _say(console, f"{out}: this run has come to its end before, and is not repeated; --again does")
         if not is_first_process():
             return None
+        results = Results.load(out)
         if console is not None:
-            print_outcome(Results.load(out), console)
+            print_outcome(results, console)
+        _log(results, trainer.get("logger") or [])
         return out / "report.html"
+
+
+def _log(results: Results, loggers: pl.loggers.Logger | Sequence[pl.loggers.Logger]) -> None:
+    """Hand results that were there before to the loggers of now, one of which may have failed then."""
+    loggers = list(loggers) if isinstance(loggers, Sequence) else [loggers]
+    if loggers:
+        log_to_all(loggers, RunLog.of(results, partial(figures_of, results, True)))
+    for logger in loggers:
+        logger.finalize("success")  # to the Trainer, a run that is not repeated has failed
 
 
 def _say(console: Console | None, text: str) -> None:

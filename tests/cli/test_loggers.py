@@ -57,12 +57,20 @@ def test_a_logger_that_fails_leaves_results_and_table(
     def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(CSVLogger, "log_metrics", full)
-    assert main(["evaluate", "--config", config, "--logger", "csv", "--max_batches", "1", "--num_workers", "0"]) == 1
+    words = ["evaluate", "--config", config, "--logger", "csv", "--max_batches", "1", "--num_workers", "0"]
+    with monkeypatch.context() as patch:
+        patch.setattr(CSVLogger, "log_metrics", full)
+        assert main(words) == 1
     told = capsys.readouterr()
     assert "not everything could be logged - CSVLogger (number 1 of 1), values:" in told.err
     assert "detector" in told.out
     assert (tmp_path / "oodlit-results" / "table.csv").is_file()
+    # The run is not repeated, and what could not be logged then is logged now.
+    assert main(words) == 0
+    assert "is not repeated" in " ".join(capsys.readouterr().out.split())
+    (summary,) = (tmp_path / "oodlit-logs").rglob("summary.csv")
+    assert (summary.parent / "metrics.csv").is_file()
+    assert list((summary.parent / "figures").rglob("*.png"))
 
 
 def test_a_word_in_the_file(config: str, capsys: pytest.CaptureFixture[str]) -> None:
