@@ -114,6 +114,7 @@ class FeatureCache(pl.Callback):
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Finish on a process that had no batch at all: Lightning skips the hooks of its loop."""
         self._finish(pl_module)
+        peers.forget()
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Tell the other processes, and remove the rows of a run that broke off; those of an earlier one stay."""
