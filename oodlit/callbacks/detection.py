@@ -28,6 +28,7 @@ from oodlit.detectors.contract.fitting import name_detectors
 from oodlit.detectors.statistics.feature_bank import Copies
 from oodlit.distributed import cpu_group
 from oodlit.errors import InvalidArgumentError, RunIsCompleteError, add_note
+from oodlit.module import leave_as_it_was
 from oodlit.outputs import Outputs
 from oodlit.plan import RunPlan
 from oodlit.results import FindingWarning, Results, Settings
@@ -262,6 +263,7 @@ class OODDetection(pl.Callback):
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Tell the other processes, drop the state of the broken run and what it fitted if it broke within the fit."""
         peers.tell(exception)
+        leave_as_it_was(pl_module)
         run, self._run, self.plan = self._run, None, None
         if run is not None:
             self._earlier.origin = run.origin_after(self._earlier.origin)

@@ -20,7 +20,7 @@ from oodlit.datamodules.stream import Stream
 from oodlit.distributed import cpu_group, gather_objects
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError
 from oodlit.fingerprint import difference
-from oodlit.module import OODModule
+from oodlit.module import OODModule, leave_as_it_was
 from oodlit.outputs import Outputs
 from oodlit.recorded.data import RecordedData
 from oodlit.recorded.module import RecordedModule
@@ -119,6 +119,7 @@ class FeatureCache(pl.Callback):
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Tell the other processes, and remove the rows of a run that broke off; those of an earlier one stay."""
         peers.tell(exception)
+        leave_as_it_was(pl_module)
         rows, self._rows = self._rows, None
         if rows is not None:
             remove(rows)
