@@ -208,8 +208,10 @@ def watch() -> None:
 def unwatch() -> None:
     """This process has done its part: whatever happens to it now is of no concern to the others."""
     global _owners, _current, _is_done  # noqa: PLW0603
-    _owners = max(0, _owners - 1)
-    if _owners == 0:
+    if not _owners:  # it has told why it fails
+        return
+    _owners -= 1
+    if not _owners:
         _is_done = True
         if _current is not None:
             _current.close(is_done=True)

@@ -196,6 +196,7 @@ def test_an_error_without_words_or_attributes_is_told(monkeypatch):
             assert not is_done
 
     monkeypatch.setattr(peers, "_current", Others())
+    monkeypatch.setattr(peers, "_is_done", False)
     monkeypatch.setattr(peers, "_end_after_main", lambda cause: None)
     error = Odd()
     peers.tell(error)
@@ -206,6 +207,7 @@ def test_an_error_without_words_or_attributes_is_told(monkeypatch):
 
 def test_what_fails_when_all_have_done_their_part_is_told_to_nobody(monkeypatch):
     joined = []
+    monkeypatch.setattr(peers, "_owners", 0)
     monkeypatch.setattr(peers, "_join", lambda: joined.append(1))  # gives None: there are no others
     peers.watch()
     peers.unwatch()
