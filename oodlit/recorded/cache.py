@@ -127,11 +127,11 @@ class FeatureCache(pl.Callback):
     def _finish(self, module: Any) -> None:
         if self._rows is None:
             return
-        rows, self._rows = self._rows, None
         for writer in self._writers.values():
             writer.flush()
         mine = {name: (writer.parts, writer.loss) for name, writer in self._writers.items()}
         gathered = gather_objects(cpu_group(), (mine, self._skipped))
+        rows, self._rows = self._rows, None  # not earlier: they are removed where a process fails until then
         peers.unwatch()
         if not dist.is_initialized() or dist.get_rank() == 0:
             self._publish(module, rows, [parts for parts, _ in gathered], [s for _, part in gathered for s in part])
