@@ -8,6 +8,7 @@ import socket
 import tempfile
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias, TypeVar
 
@@ -111,18 +112,24 @@ def shared_empty(group: Group, shape: Sequence[int], dtype: torch.dtype) -> Tens
 
 def _reserve(size: int) -> Path | None:
     """A new file of `size` bytes: in memory, or else in a temporary folder, where the system keeps it in memory too."""
-    for folder in ("/dev/shm", tempfile.gettempdir()):
-        if hasattr(os, "posix_fallocate") and Path(folder).is_dir() and shutil.disk_usage(folder).free > size:
-            descriptor, path = tempfile.mkstemp(prefix="oodlit-", dir=folder)
-            try:
-                os.posix_fallocate(descriptor, 0, size)
-                return Path(path)
-            except OSError:  # a quota, or somebody was faster
-                with suppress(OSError):
-                    Path(path).unlink()
-            finally:
-                os.close(descriptor)
+    for place in (partial(str, "/dev/shm"), tempfile.gettempdir):
+        with suppress(OSError):  # there is no such folder, it can only be read, a quota, or somebody was faster
+            folder = place()
+            if hasattr(os, "posix_fallocate") and shutil.disk_usage(folder).free > size:
+                return _file_of(size, folder)
     return None
+
+
+def _file_of(size: int, folder: str) -> Path:
+    descriptor, path = tempfile.mkstemp(prefix="oodlit-", dir=folder)
+    try:
+        os.posix_fallocate(descriptor, 0, size)
+    except OSError:
+        Path(path).unlink()
+        raise
+    finally:
+        os.close(descriptor)
+    return Path(path)
 
 
 def is_distributed() -> bool:

@@ -107,4 +107,5 @@ class MissingExtraError(OodlitError, ImportError):
 
 def add_note(error: BaseException, note: str) -> None:
     """Add a sentence to an error, as `add_note` does from Python 3.11 on; tracebacks and the command line show it."""
-    error.__notes__ = [*getattr(error, "__notes__", []), note]
+    notes = [*vars(error).get("__notes__", []), note]
+    object.__setattr__(error, "__notes__", notes)  # a frozen dataclass refuses what is set in other ways

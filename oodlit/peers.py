@@ -79,9 +79,8 @@ class Peers:
             self._is_open = False
             if is_done:
                 self._send_to_all({"bye": True})
-            if is_done and self.rank == 0 and self._store is not None:
-                with suppress(RuntimeError):
-                    self._store.set(self.key, "null")  # for those that have not been here yet
+            if is_done:
+                self._end_search()
             for connection in self.sockets.values():
                 with suppress(OSError):
                     connection.shutdown(socket.SHUT_RDWR)
@@ -95,18 +94,24 @@ class Peers:
         except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: the store's
             if self._is_open and not self._is_over():
                 _log.warning("process %d will not hear why others fail: %s", self.rank, error)
+            self._end_search()
+
+    def _end_search(self) -> None:
+        """Process 0: see to it that those that have not been here yet need not look for it."""
+        if self.rank == 0 and self._store is not None:
+            with suppress(RuntimeError):
+                self._store.set(self.key, "null")
 
     def _is_over(self) -> bool:
-        """Whether process 0 is done."""
+        """Whether process 0 is done, or hears nobody."""
         with suppress(RuntimeError):
             return self._store is not None and self._store.check([self.key]) and self._store.get(self.key) == b"null"
         return False
 
     def _listen(self, store: Any) -> None:
         """Process 0: take the connections of all others."""
-        is_local = socket.gethostbyname(store.host).startswith("127.")
         token = secrets.token_hex(16)
-        with socket.create_server(("127.0.0.1" if is_local else "", 0), backlog=self.world_size) as server:
+        with _server(store.host, self.world_size) as server:
             hosts = [store.host, socket.gethostname()]
             store.set(self.key, json.dumps({"hosts": hosts, "port": server.getsockname()[1], "token": token}))
             server.settimeout(1.0)
@@ -122,7 +127,7 @@ class Peers:
                 connection.settimeout(STARTING_S)
                 hello = json.loads(lines.readline(1000))
                 rank = int(hello["rank"]) if hello["token"] == token else 0
-            except (OSError, ValueError, TypeError, KeyError):
+            except (OSError, ValueError, TypeError, KeyError, RecursionError):
                 return
             if 0 < rank < self.world_size:
                 self._talk(rank, connection, lines)
@@ -187,32 +192,49 @@ class Peers:
 
 _current: Peers | None = None
 _owners = 0
+_is_done = False
+"""Whether this process has done its part of a run that is not over yet."""
 _runs = count()
 
 
 def watch() -> None:
     """Begin to listen to the other processes; every call needs an `unwatch`, or an error that is told."""
-    global _owners  # noqa: PLW0603  # a process has one default process group, and one run at a time in it
+    global _owners, _is_done  # noqa: PLW0603  # a process has one default process group, and one run at a time in it
+    _is_done = False
     _join()
     _owners += 1
 
 
 def unwatch() -> None:
     """This process has done its part: whatever happens to it now is of no concern to the others."""
-    global _owners, _current  # noqa: PLW0603
-    _owners = max(0, _owners - 1)
-    if _owners == 0 and _current is not None:
-        _current.close(is_done=True)
-        _current = None
+    global _owners, _current, _is_done  # noqa: PLW0603
+    if not _owners:  # it has told why it fails
+        return
+    _owners -= 1
+    if not _owners:
+        _is_done = True
+        if _current is not None:
+            _current.close(is_done=True)
+            _current = None
+
+
+def forget() -> None:
+    """The run is over, with all that this process still did for itself: what fails from here on belongs to another."""
+    global _is_done  # noqa: PLW0603
+    _is_done = False
 
 
 def tell(error: BaseException) -> None:
-    """Tell the other processes why this one fails, and leave; where another one failed before, note its cause."""
-    global _owners, _current  # noqa: PLW0603
-    if getattr(error, "_oodlit_is_told", False):  # by another callback
+    """Tell the other processes why this one fails, and leave; where another one failed before, note its cause.
+
+    Nobody is told of what happens to a process that has done its part.
+    """
+    global _owners, _current, _is_done  # noqa: PLW0603
+    if "_oodlit_is_told" in vars(error):  # by another callback
         return
-    error._oodlit_is_told = True  # type: ignore[attr-defined]
-    peers, _owners = _join(), 0
+    object.__setattr__(error, "_oodlit_is_told", True)  # a frozen dataclass refuses what is set in other ways
+    is_done, _is_done = _is_done, False
+    peers, _owners = None if is_done else _join(), 0
     if peers is None:
         return
     if not isinstance(error, ProcessFailedError) and _is_of_communication(error):
@@ -259,7 +281,11 @@ def describe(error: BaseException, who: str) -> str:
     """
     frames = traceback.extract_tb(error.__traceback__)
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
-    text = " ".join(f"{type(error).__name__}: {error}".split())
+    try:
+        said = str(error)
+    except Exception as problem:  # a fault of that error's own
+        said = f"its text cannot be formed, {type(problem).__name__}"
+    text = " ".join(f"{type(error).__name__}: {said}".split())
     text = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} ..."
     return f"{who} failed: {text}{where}; see its output"
 
@@ -280,6 +306,18 @@ def _store() -> Any:
     patience = timedelta(seconds=STARTING_S)
     kind = dist.TCPStore  # type: ignore[attr-defined]
     return kind(address, port, is_master=False, wait_for_workers=False, timeout=patience)
+
+
+def _server(host: str, backlog: int) -> socket.socket:
+    """A socket that listens: on this machine alone where all processes are said to be on it, else on every address.
+
+    A name is not looked up for that: a machine's own name often stands for the machine alone there.
+    """
+    if host == "localhost" or host.startswith("127."):
+        return socket.create_server(("127.0.0.1", 0), backlog=backlog)
+    with suppress(OSError, ValueError):
+        return socket.create_server(("", 0), family=socket.AF_INET6, backlog=backlog, dualstack_ipv6=True)
+    return socket.create_server(("", 0), backlog=backlog)
 
 
 def _reach(hosts: list[str], port: int) -> socket.socket:
@@ -336,7 +374,7 @@ def _close_in_child() -> None:
     peers, _current = _current, None
     for connection in peers.sockets.values() if peers is not None else ():
         with suppress(OSError):
-            os.close(connection.fileno())
+            os.close(connection.detach())  # nobody closes another file of that number later on
 
 
 if hasattr(os, "register_at_fork"):

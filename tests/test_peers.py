@@ -106,7 +106,7 @@ def test_who_comes_late_hears_it_too(meet):
 def test_strangers_are_not_heard(meet):
     found = meet(2)
     place = json.loads(found[0]._store.get("test/0"))
-    for hello in (b"\n", b"{}\n", b'{"token": "x", "rank": 1}\n', b"\xff\xfe\n", b"x" * 5000):
+    for hello in (b"\n", b"{}\n", b'{"token": "x", "rank": 1}\n', b"\xff\xfe\n", b"x" * 5000, b"[" * 999 + b"\n"):
         with socket.create_connection(("127.0.0.1", place["port"])) as stranger:
             stranger.sendall(hello)
             stranger.sendall(b'{"cause": "none of your business"}\n')
@@ -145,3 +145,76 @@ def test_a_cause_takes_the_place_of_an_error_of_communication(meet, monkeypatch)
         peers.check()
     with pytest.raises(KeyError), peers.named_cause():
         raise KeyError("of one's own")
+
+
+@pytest.mark.parametrize(("host", "is_local"), [("127.0.0.1", True), ("localhost", True), ("node7", False)])
+def test_other_machines_reach_process_0_whatever_its_own_name_stands_for_there(host, is_local):
+    with peers._server(host, 2) as server:
+        place, port = server.getsockname()[:2]
+        assert (place == "127.0.0.1") == is_local
+        with socket.create_connection(("127.0.0.1", port), timeout=10):
+            server.accept()[0].close()
+
+
+def test_where_process_0_cannot_listen_nobody_waits_for_it(meet, monkeypatch):
+    one, *_ = meet(2)
+
+    def refused(*_):
+        raise PermissionError(1, "no sockets here")
+
+    monkeypatch.setattr(peers, "_server", refused)
+    deaf = Peers(0, 2, "deaf")
+    wait_for(lambda: deaf._store is not None and deaf._store.check(["deaf"]))
+    other = Peers(1, 2, "deaf")
+    wait_for(lambda: other._store is not None and other._is_over())
+    assert not one.cause + deaf.cause + other.cause
+    for each in (deaf, other):
+        each.close(is_done=True)
+
+
+def test_an_error_without_words_or_attributes_is_told(monkeypatch):
+    class Odd(Exception):
+        def __str__(self):
+            raise OSError("no words")
+
+        def __setattr__(self, name, value):
+            raise AttributeError(name)
+
+        def __getattr__(self, name):
+            return True
+
+    told = []
+
+    class Others(Peers):
+        def __init__(self):
+            self.rank, self.world_size, self.cause = 1, 2, "the first"
+
+        def tell(self, cause):
+            told.append(cause)
+
+        def close(self, *, is_done):
+            assert not is_done
+
+    monkeypatch.setattr(peers, "_current", Others())
+    monkeypatch.setattr(peers, "_is_done", False)
+    monkeypatch.setattr(peers, "_end_after_main", lambda cause: None)
+    error = Odd()
+    peers.tell(error)
+    peers.tell(error)
+    assert re.fullmatch(r"process 1 of 2 on \S+ failed: Odd: its text cannot be formed, OSError; see its output", *told)
+    assert vars(error)["__notes__"][-1] == "the first"
+
+
+def test_what_fails_when_all_have_done_their_part_is_told_to_nobody(monkeypatch):
+    joined = []
+    monkeypatch.setattr(peers, "_owners", 0)
+    monkeypatch.setattr(peers, "_join", lambda: joined.append(1))  # gives None: there are no others
+    peers.watch()
+    peers.unwatch()
+    peers.tell(ValueError("of a logger"))
+    assert len(joined) == 1
+    peers.watch()
+    peers.unwatch()
+    peers.forget()  # the trainer is through
+    peers.tell(ValueError("of the data of the next run, before it began to listen"))
+    assert len(joined) == 3

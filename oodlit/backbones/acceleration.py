@@ -1,6 +1,6 @@
 """Faster ways to the same outputs: another layout of images in memory, and compilation."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from oodlit.backbones.reader import Reader
-from oodlit.errors import InvalidArgumentError
+from oodlit.errors import InvalidArgumentError, RequirementError
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
@@ -85,6 +85,36 @@ class Acceleration:
                 yield
         finally:
             self._lay_out(is_on=True)
+
+    @contextmanager
+    def blamed(self, name: str, plain: Callable[[], object]) -> Iterator[None]:
+        """Say so where the network fails by what was switched on: without a compiler, or for the layout of its images.
+
+        Args:
+            name: Of the network.
+            plain: Does the same with the network as it was given.
+
+        Raises:
+            RequirementError: The network as it was given does not fail.
+        """
+        try:
+            yield
+        except Exception as error:
+            if not self._is_on or isinstance(error, torch.OutOfMemoryError):
+                raise
+            try:
+                plain()
+            except Exception:
+                is_plain_well = False
+            else:
+                is_plain_well = True
+            if not is_plain_well:
+                raise
+            asked = ", ".join(f"{option}={value}" for option, value in self.options.items())
+            said = " ".join(str(error).strip().partition("\n\n")[0].split())
+            raise RequirementError(
+                f"{name} with {asked} fails, and does not without: {type(error).__name__}: {said}; leave the option out"
+            ) from error
 
     def _lay_out(self, *, is_on: bool) -> None:
         if self._channels_last:

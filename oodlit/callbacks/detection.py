@@ -20,6 +20,7 @@ from oodlit.callbacks.record import Record
 from oodlit.callbacks.resumed import Resumed, resume
 from oodlit.callbacks.run import Run
 from oodlit.callbacks.span import OTHER
+from oodlit.callbacks.termination import end_on_sigterm, is_default
 from oodlit.checks import check_choice, check_int
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import Detector, load
@@ -27,6 +28,7 @@ from oodlit.detectors.contract.fitting import name_detectors
 from oodlit.detectors.statistics.feature_bank import Copies
 from oodlit.distributed import cpu_group
 from oodlit.errors import InvalidArgumentError, RunIsCompleteError, add_note
+from oodlit.module import leave_as_it_was
 from oodlit.outputs import Outputs
 from oodlit.plan import RunPlan
 from oodlit.results import FindingWarning, Results, Settings
@@ -38,7 +40,8 @@ class OODDetection(pl.Callback):
     """Fit detectors on the train stream, score every other stream, evaluate at the end; one forward pass per image.
 
     Before the first batch a probe of two ID images goes through the backbone: it tells which detectors apply.
-    Hooks used: setup, on_predict_batch_start, on_predict_batch_end, on_predict_end, teardown, on_exception.
+    Hooks used: setup, on_predict_start, on_predict_batch_start, on_predict_batch_end, on_predict_end, teardown,
+    on_exception.
     Collectives: one exchange when the fit ends, one when the run ends.
 
     Args:
@@ -131,12 +134,14 @@ class OODDetection(pl.Callback):
         self.resume, self.keep_every_s, self.bank = resume, keep_every_s, bank
         self._run: Run | None = None
         self._output: OutputFolder | None = None
+        self._ends_on_sigterm = False
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Check everything that can be wrong, before the first batch."""
         if stage != "predict":
             return
         peers.watch()
+        self._ends_on_sigterm = is_default()
         trainer, module, datamodule = check_packages(
             "OODDetection", trainer, pl_module, getattr(trainer, "datamodule", None)
         )
@@ -209,6 +214,11 @@ class OODDetection(pl.Callback):
             pl.utilities.rank_zero_info(f"oodlit: going on after {found.text}")
         return found, chosen, plan
 
+    def on_predict_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """From here on Lightning would take a signal to end, and let the run go on."""
+        if self._ends_on_sigterm:
+            end_on_sigterm()
+
     def on_predict_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
     ) -> None:
@@ -248,10 +258,12 @@ class OODDetection(pl.Callback):
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Finish on a process that had no batch at all: Lightning skips the hooks of its loop."""
         self._finish()
+        peers.forget()
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Tell the other processes, drop the state of the broken run and what it fitted if it broke within the fit."""
         peers.tell(exception)
+        leave_as_it_was(pl_module)
         run, self._run, self.plan = self._run, None, None
         if run is not None:
             self._earlier.origin = run.origin_after(self._earlier.origin)

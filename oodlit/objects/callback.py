@@ -17,6 +17,7 @@ from oodlit.callbacks.earlier_fit import EarlierFit
 from oodlit.callbacks.loggers import RunLog, log_to_all, settings_of
 from oodlit.callbacks.output import FITTED, check_writable, hold
 from oodlit.callbacks.record import Record, joined
+from oodlit.callbacks.termination import end_on_sigterm, is_default
 from oodlit.detectors import Detector, FitOrigin, load, save
 from oodlit.detectors.contract.fitting import name_detectors
 from oodlit.errors import InvalidArgumentError, add_note
@@ -113,12 +114,14 @@ class ObjectDetection(pl.Callback):
         self._record = record
         self._run: ObjectRun | None = None
         self._held: ExitStack | None = None
+        self._ends_on_sigterm = False
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Check everything that can be wrong, before the first batch."""
         if stage != "predict":
             return
         peers.watch()
+        self._ends_on_sigterm = is_default()
         datamodule = getattr(trainer, "datamodule", None)
         if not isinstance(pl_module, ObjectModule):
             raise InvalidArgumentError(
@@ -157,6 +160,11 @@ class ObjectDetection(pl.Callback):
         )
         self._run.prepare()
 
+    def on_predict_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """From here on Lightning would take a signal to end, and let the run go on."""
+        if self._ends_on_sigterm:
+            end_on_sigterm()
+
     def on_predict_batch_end(
         self,
         trainer: pl.Trainer,
@@ -183,6 +191,7 @@ class ObjectDetection(pl.Callback):
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Finish on a process that had no batch at all: Lightning skips the hooks of its loop."""
         self._finish()
+        peers.forget()
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Tell the other processes, drop the state of the broken run; say where its fit is kept."""

@@ -20,7 +20,7 @@ from oodlit.datamodules.stream import Stream
 from oodlit.distributed import cpu_group, gather_objects
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError
 from oodlit.fingerprint import difference
-from oodlit.module import OODModule
+from oodlit.module import OODModule, leave_as_it_was
 from oodlit.outputs import Outputs
 from oodlit.recorded.data import RecordedData
 from oodlit.recorded.module import RecordedModule
@@ -114,10 +114,12 @@ class FeatureCache(pl.Callback):
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Finish on a process that had no batch at all: Lightning skips the hooks of its loop."""
         self._finish(pl_module)
+        peers.forget()
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Tell the other processes, and remove the rows of a run that broke off; those of an earlier one stay."""
         peers.tell(exception)
+        leave_as_it_was(pl_module)
         rows, self._rows = self._rows, None
         if rows is not None:
             remove(rows)
@@ -125,11 +127,11 @@ class FeatureCache(pl.Callback):
     def _finish(self, module: Any) -> None:
         if self._rows is None:
             return
-        rows, self._rows = self._rows, None
         for writer in self._writers.values():
             writer.flush()
         mine = {name: (writer.parts, writer.loss) for name, writer in self._writers.items()}
         gathered = gather_objects(cpu_group(), (mine, self._skipped))
+        rows, self._rows = self._rows, None  # not earlier: they are removed where a process fails until then
         peers.unwatch()
         if not dist.is_initialized() or dist.get_rank() == 0:
             self._publish(module, rows, [parts for parts, _ in gathered], [s for _, part in gathered for s in part])

@@ -22,6 +22,9 @@ from oodlit.roles import Role
 from oodlit.testing.problems import separated_problem
 from tests.callbacks.support import make_module, make_trainer
 
+ENDS = {"killed": "is gone", "error": r"on \S+ failed: ValueError: the end", "asked": r"on \S+ failed: TerminatedError"}
+"""Ways in which a process ends, and what the others say of it."""
+
 
 @dataclass(frozen=True)
 class Cut:
@@ -32,7 +35,8 @@ class Cut:
         nodes: Number of nodes.
         workers: Worker processes of each.
         batch_size: Images a batch.
-        kill_at: At which batch of its own a process ends itself by a signal; 0 = never.
+        kill_at: At which batch of its own a process ends; 0 = never.
+        end: How it does that: one of `ENDS`.
         victim: Which process that is.
         bank: What holds a copy of the bank, see `OODDetection`.
         resume: Whether the run may go on after an earlier start.
@@ -43,6 +47,7 @@ class Cut:
     workers: int = 0
     batch_size: int = 16
     kill_at: int = 0
+    end: str = "killed"
     victim: int = 0
     bank: str = "auto"
     resume: bool = False
@@ -97,7 +102,9 @@ def _predict(module, data, detectors, out: Path, cut: Cut) -> None:
     def predict_step(*arguments, **named):
         seen[0] += 1
         if seen[0] == cut.kill_at and trainer.global_rank == cut.victim:
-            os.kill(os.getpid(), signal.SIGKILL)
+            if cut.end == "error":
+                raise ValueError("the end of one process")
+            os.kill(os.getpid(), signal.SIGKILL if cut.end == "killed" else signal.SIGTERM)
         return step(*arguments, **named)
 
     module.predict_step = predict_step

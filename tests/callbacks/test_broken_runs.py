@@ -293,6 +293,7 @@ def test_kept_predictions_hold_no_intermediate_results():
         "backbone",
         "_memo",
         "_versions",
+        "_fields",  # of the tensors above, by name
     }
     for outputs in (outputs for batches in kept for outputs in batches):
         assert set(vars(outputs)) <= fields

@@ -10,17 +10,22 @@ from tests.callbacks.processes import Ended, by_hand, python, run_commands, run_
 pytestmark = [pytest.mark.ddp, pytest.mark.xdist_group("processes")]
 PROCESSES = 3
 CAUSES = {
-    "detector": r"ValueError: the detector of one process \(failing_script.py, line \d+\)",
+    "detector": "ValueError: the detector of one process",
     "backbone": "TypeError: the backbone of one process",
     "asleep": "TypeError: the backbone of one process",
     "setup": "FileNotFoundError: no such disk",
+    "unprintable": "UnprintableError: its text cannot be formed, OSError",
+    "exit": "SystemExit: 3",
+    "interrupt": "KeyboardInterrupt:",
+    "asked": r"TerminatedError: the process was asked to end \(SIGTERM\)",
 }
 EVERY = [(what, victim) for what in (*CAUSES, "killed") for victim in (0, 2)]
-QUICK = [("detector", 2), ("killed", 0)]
+QUICK = [("detector", 2), ("killed", 0), ("unprintable", 0), ("asked", 2)]
 
 
 def check_ended(ended: list[Ended], what: str, victim: int) -> None:
-    cause = rf"process {victim} of {PROCESSES} on \S+ failed: {CAUSES.get(what)}; see its output"
+    place = r"\((failing_script|termination).py, line \d+\); see its output"
+    cause = rf"process {victim} of {PROCESSES} on \S+ failed: {CAUSES.get(what)} {place}"
     if what == "killed":
         cause = f"process {victim} of {PROCESSES} is gone"
     for rank, one in enumerate(ended):
@@ -51,3 +56,19 @@ def test_programs_of_their_own(tmp_path, what, victim):
     each = by_hand(PROCESSES)
     ended = run_commands([command] * PROCESSES, tmp_path / "logs", each=each, timeout=300)
     check_ended(ended, what, victim)
+
+
+def test_runs_of_the_same_processes_are_told_apart(tmp_path):
+    """What happens to one process when all have done their part ends no other, and does not deafen the next run."""
+    script, logs = failing_script.after_an_error_of_its_own, tmp_path / "logs"
+    ended = run_function(script, tmp_path / "out", folder=logs, each=by_hand(2), timeout=100)
+    assert all(one.code for one in ended)
+    assert ended[0].stdout.split() == ["forgiven", "well"]
+    assert ended[1].stdout.split() == ["well"]
+    assert re.search(r"process 1 of 2 on \S+ failed: TypeError: the backbone of one process", ended[0].stderr)
+
+
+def test_runs_leave_no_threads_and_files_behind(tmp_path):
+    script, logs = failing_script.leave_nothing_behind, tmp_path / "logs"
+    ended = run_function(script, tmp_path / "out", folder=logs, each=by_hand(2), timeout=100)
+    assert [one.code for one in ended] == [0, 0], ended[0].stderr + ended[1].stderr

@@ -1,5 +1,6 @@
 """Tables do not depend on processes, workers and batches, nor on where a process was killed."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from oodlit import Results, Role
 from oodlit.testing.shards import write_tiny_shards
 from tests.callbacks.processes import by_hand, run_function
-from tests.callbacks.sweep_run import Cut, recorded_run, shard_run
+from tests.callbacks.sweep_run import ENDS, Cut, recorded_run, shard_run
 
 pytestmark = [pytest.mark.ddp, pytest.mark.xdist_group("processes")]
 FEW = settings(
@@ -86,11 +87,12 @@ def check_killed(folder: Path, sizes: tuple[int, int, int], cut: Cut, again: Cut
     places = _places(cut)
     logs = folder / "killed"
     ended = run_function(recorded_run, sizes, folder / "several", cut, folder=logs, each=places, timeout=180)
-    assert ended[cut.victim].code == -9 or all(one.code == 0 for one in ended)  # fewer batches than that
+    code = {"killed": -9, "error": 1, "asked": 143}[cut.end]
+    assert ended[cut.victim].code == code or all(one.code == 0 for one in ended)  # fewer batches than that
     if ended[cut.victim].code:
         assert all(one.code for one in ended), "a process ended well without another one"
-        gone = f"process {cut.victim} of {cut.processes} is gone"
-        assert all(gone in one.stderr for rank, one in enumerate(ended) if rank != cut.victim)
+        gone = f"process {cut.victim} of {cut.processes} {ENDS[cut.end]}"
+        assert all(re.search(gone, one.stderr) for rank, one in enumerate(ended) if rank != cut.victim)
         launch(recorded_run, sizes, folder / "several", again)
     check_same(folder / "several", folder / "one")
 
@@ -113,6 +115,13 @@ def test_killed_anywhere_it_goes_on(tmp_path_factory, sizes, cut, data):
     workers, batch_size = data.draw(st.sampled_from([0, 2])), data.draw(st.sampled_from([2, 5]))
     again = Cut(processes=cut.processes, workers=workers, batch_size=batch_size, resume=True)
     check_killed(tmp_path_factory.mktemp("killed"), sizes, cut, again)
+
+
+@pytest.mark.parametrize(("end", "at"), [("error", 4), ("error", 19), ("asked", 12)])
+def test_after_an_error_it_goes_on(tmp_path, end, at):
+    """In the training images, and in a test set."""
+    cut = Cut(processes=2, batch_size=2, kill_at=at, victim=1, end=end, resume=True)
+    check_killed(tmp_path, (50, 11, 7), cut, Cut(processes=2, batch_size=5, resume=True))
 
 
 @given(parts=st.lists(st.integers(1, 6), min_size=1, max_size=4), cut=CUTS)

@@ -1,6 +1,7 @@
 """Processes of a machine hold large rows in the same memory, which nobody else sees and nobody leaves behind."""
 
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -54,3 +55,36 @@ def test_room_is_looked_for_before_it_is_taken():
     assert reserved is not None
     assert reserved.stat().st_size == 1000
     reserved.unlink()
+
+
+def test_folders_that_cannot_be_written_to_are_passed_over(monkeypatch):
+    make, refused = tempfile.mkstemp, ["/dev/shm"]
+
+    def mkstemp(*, prefix, dir):
+        if dir in refused:
+            raise PermissionError(13, "Permission denied", dir)
+        return make(prefix=prefix, dir=dir)
+
+    monkeypatch.setattr(tempfile, "mkstemp", mkstemp)
+    elsewhere = distributed._reserve(1000)
+    assert elsewhere is not None
+    assert elsewhere.parent == Path(tempfile.gettempdir())
+    elsewhere.unlink()
+    refused.append(tempfile.gettempdir())
+    assert distributed._reserve(1000) is None
+
+    def no_folder():
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(tempfile, "gettempdir", no_folder)
+    assert distributed._reserve(1000) is None
+
+
+def test_a_file_without_room_is_removed(monkeypatch, tmp_path):
+    def no_room(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", no_room)
+    with pytest.raises(OSError, match="No space"):
+        distributed._file_of(1000, str(tmp_path))
+    assert not list(tmp_path.iterdir())

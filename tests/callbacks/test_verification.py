@@ -134,3 +134,63 @@ def test_equal_infinities_are_no_difference():
     assert relative_deviation(exact.clone(), exact) == 0
     assert relative_deviation(torch.tensor([1.0, 0.0, 2.0]), exact) == math.inf
     assert relative_deviation(torch.tensor([1.0, 1.0]), torch.tensor([1.0, 1.0])) == 0
+
+
+class Flat(TinyConvNet):
+    """Takes no images whose channels lie together."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        images.view(len(images), -1)
+        return super().forward(images)
+
+
+class Restless(TinyConvNet):
+    """Drops whatever it is told."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return super().forward(nn.functional.dropout(images, 0.5, training=True))
+
+
+@pytest.mark.parametrize(
+    ("network", "message"),
+    [
+        (
+            Flat,
+            r"^tiny with channels_last=True fails, and does not without: RuntimeError: view size .*; leave the",
+        ),
+        (Restless, r"^tiny: the logits of the same images differ from pass to pass by .* such as dropout"),
+    ],
+)
+def test_a_network_is_left_as_it_was_where_it_is_refused(network, message):
+    fast = OODModule(network(6), name="tiny", channels_last=True)
+    with pytest.raises(RequirementError, match=message):
+        run([MSP()], module=fast, streams=make_streams(with_train=False))
+    assert all(p.is_contiguous() for p in fast.network.parameters() if p.ndim == 4)
+
+
+def test_without_a_compiler_there_is_one_clear_line(monkeypatch):
+    original = nn.Module.compile
+
+    def backend(*_):
+        raise OSError("No working C++ compiler found\n\nfor more, set TORCHDYNAMO_VERBOSE=1")
+
+    monkeypatch.setattr(nn.Module, "compile", lambda self, mode: original(self, backend=backend))
+    fast = module(compile=True)
+    with pytest.raises(RequirementError, match=r"tiny with compile=default fails, .* compiler found; leave the"):
+        run([MSP()], module=fast, streams=make_streams(with_train=False))
+    assert fast.network._compiled_call_impl is None
+    torch.compiler.reset()
+
+
+def test_an_error_of_the_network_itself_stays_what_it_is():
+    fast = module(channels_last=True)
+    fast.acceleration.start()
+
+    def fails():
+        raise KeyError("plain")
+
+    with pytest.raises(KeyError, match="fast"), fast.acceleration.blamed("tiny", fails):
+        raise KeyError("fast")
+    fast.acceleration.stop()
+    with pytest.raises(KeyError, match="fast"), fast.acceleration.blamed("tiny", list):
+        raise KeyError("fast")

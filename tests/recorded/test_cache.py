@@ -200,6 +200,20 @@ def test_a_run_that_breaks_off_leaves_the_earlier_cache(recorded, tmp_path):
     compare(run_from(folder), recorded[1])
 
 
+def test_rows_are_removed_where_the_processes_do_not_meet_at_the_end(tmp_path, monkeypatch):
+    def gather(_group, value):
+        if isinstance(value, tuple):
+            raise ConnectionError("gone")
+        return [value]
+
+    monkeypatch.setattr("oodlit.recorded.cache.gather_objects", gather)
+    with pytest.raises(ConnectionError, match="gone"):
+        make_trainer(FeatureCache(tmp_path)).predict(
+            make_module(), OODDataModule(make_streams()), return_predictions=False
+        )
+    assert not list(tmp_path.rglob("*"))
+
+
 def test_skipped_images_are_remembered(tmp_path):
     streams = make_streams()
     streams.append(

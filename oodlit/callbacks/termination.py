@@ -1,0 +1,35 @@
+"""A signal to end (SIGTERM) ends a run as Ctrl-C does: the other processes hear of it, and what is finished is kept."""
+
+import signal
+import threading
+from typing import NoReturn
+
+
+class TerminatedError(SystemExit):
+    """Somebody asked this process to end."""
+
+    def __init__(self) -> None:
+        super().__init__(128 + signal.SIGTERM)  # what shells give for a process that a signal ended
+
+    def __str__(self) -> str:
+        """The reason in words."""
+        return "the process was asked to end (SIGTERM)"
+
+
+def is_default() -> bool:
+    """Whether nobody has said what SIGTERM does here, and it can be said: in the main thread."""
+    is_main = threading.current_thread() is threading.main_thread()
+    return is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def end_on_sigterm() -> None:
+    """Let SIGTERM raise `TerminatedError`, until Lightning puts back what was before.
+
+    Lightning's own way of handling it lets a prediction go on; of several processes, those that got the signal wait for
+    the others to get it as well.
+    """
+    signal.signal(signal.SIGTERM, _end)
+
+
+def _end(*_: object) -> NoReturn:
+    raise TerminatedError
