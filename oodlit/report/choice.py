@@ -1,7 +1,7 @@
 """Which detector? The answer of a run in a few lines: the group of the best, its quickest, and those that coincide."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from oodlit.report.headline import percent_text, two_digits
 from oodlit.report.record import own_kind
@@ -40,13 +40,31 @@ def answers(shown: Shown) -> list[str]:
 
 
 def _quickest(shown: Shown, names: set[str]) -> str:
-    """The cheapest detector of a group."""
+    """The cheapest detector of a group; where there are unit tests, of those in it that fail the fewest."""
     timed = {name: ms for name, ms in shown.costs.items() if name in names and not math.isnan(ms)}
     if not timed or len(names) < 2:
         return ""
-    first = min(timed, key=lambda name: timed[name])
+    passing, how = _fewest_failures(shown, timed)
+    first = min(passing, key=lambda name: timed[name])
     cost = f"{two_digits(timed[first])} ms an image"
-    return f"The quickest of the {len(names)} that are among the best by both is {first}: {cost}."
+    if not how:
+        return f"The quickest of the {len(names)} that are among the best by both is {first}: {cost}."
+    start = f"Of the {len(names)} that are among the best by both"
+    if len(passing) == 1:
+        return f"{start}, {first} alone {how.replace('pass', 'passes').replace('fail', 'fails')}: {cost}."
+    return f"{start}, {len(passing)} {how}; the quickest of these is {first}: {cost}."
+
+
+def _fewest_failures(shown: Shown, names: Iterable[str]) -> tuple[list[str], str]:
+    """Detectors that fail the fewest unit tests, and in words how many that is; all, and no words, without tests."""
+    column = next((column for column in shown.columns if column.is_count), None)
+    failed = {} if column is None else dict(zip(shown.results.detectors, (c.sort for c in column.cells), strict=True))
+    counted = [name for name in names if not math.isnan(failed.get(name, math.nan))]
+    if not counted:
+        return list(names), ""
+    least = min(failed[name] for name in counted)
+    how = "fail the fewest unit tests" if least else "pass all unit tests"
+    return [name for name in counted if failed[name] == least], how
 
 
 def coinciding(shown: Shown) -> list[str]:

@@ -1,6 +1,7 @@
 """What the page answers to "which detector?": the group of the best, the quickest of it, and detectors of one order."""
 
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -38,6 +39,30 @@ def test_answers_are_those_of_the_groups(results: Results) -> None:
         assert set(re.findall(r"\w+", line.partition(";")[2])) >= set(others)
         assert "noise" not in line
     assert quickest == "The quickest of the 2 that are among the best by both is lard: 0.2 ms an image."
+
+
+@pytest.mark.parametrize(
+    ("failures", "expected"),
+    [
+        (
+            (0, 2, 2, 0),
+            "Of the 2 that are among the best by both, 2 fail the fewest unit tests; the quickest of these is lard: ",
+        ),
+        ((0, 0, 1, 0), "Of the 2 that are among the best by both, mahalanobis alone passes all unit tests: 0.3"),
+        ((0, 1, 3, 0), "Of the 2 that are among the best by both, mahalanobis alone fails the fewest unit tests: 0.3"),
+        (
+            (0, 0, 0, 0),
+            "Of the 2 that are among the best by both, 2 pass all unit tests; the quickest of these is lard: 0.2",
+        ),
+    ],
+)
+def test_the_quickest_is_one_of_those_that_fail_the_fewest_unit_tests(
+    results: Results, failures: tuple[int, ...], expected: str
+) -> None:
+    looked_at = shown(results)
+    cells = [SimpleNamespace(sort=float(count)) for count in failures]
+    looked_at.__dict__["columns"] = [SimpleNamespace(is_count=True, cells=cells)]
+    assert answers(looked_at)[-1].startswith(expected)
 
 
 def test_detectors_of_one_order_are_named_with_the_declared_reason(results: Results) -> None:
