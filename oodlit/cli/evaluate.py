@@ -109,6 +109,7 @@ def evaluate(
     from oodlit.cli.guard import hold
     from oodlit.cli.run import check_limits, run_evaluation
     from oodlit.recorded.description import read_description
+    from oodlit.results import Results
     from oodlit.results.limits import Limit
 
     if features is not None:
@@ -146,5 +147,5 @@ def evaluate(
     )
     if page is not None:
         say(f"\nResults: {out}\nReport:  {page}")
-        return hold(out, limits) if limits else 0
+        return hold(Results.load(out), limits) if limits else 0
     return 0

@@ -24,6 +24,8 @@ from oodlit.module import OODModule
 from oodlit.recorded.cache import FeatureCache, has_cache, open_cache
 from oodlit.results import Results, Settings
 from oodlit.results.limits import Limit
+from oodlit.results.storage import UNFINISHED, is_complete
+from oodlit.results.unfinished import extent
 
 
 def predict_and_print(
@@ -154,7 +156,12 @@ def run_evaluation(
         LoggingError: A logger failed; the table is printed before.
     """
     replaced = check_folder(out, fitted=evaluation.get("fitted"))
-    if replaced:
+    begins_anew = again or (cache is not None and not has_cache(cache))  # a cache is of a whole run
+    started = None if begins_anew else extent(out / UNFINISHED)
+    if started is not None:
+        done = f"{started[0]} of {started[1]} sets are done"
+        _say(console, f"{out}: an earlier start of a run lies there; if it is the same run, it goes on ({done})")
+    if replaced and (started is None or is_complete(out)):
         _say(console, f"{out}: results of an earlier run lie there; unless it is this one, they are replaced")
     data = data.with_loading(**loading)
     if max_batches is not None:
@@ -180,7 +187,7 @@ def run_evaluation(
             record={"config": config} if config else None,
             console=console,
             callbacks=callbacks,
-            resume=not again and not callbacks,  # a cache is of a whole run
+            resume=not begins_anew,
             **more,
         )
     except RunIsCompleteError:

@@ -16,6 +16,7 @@ from oodlit.results.info import DatasetInfo
 from oodlit.results.published.cood import of_imagenet21k
 from oodlit.results.published.timm import published_accuracy
 from oodlit.results.run_results import RunResults
+from oodlit.results.unfinished import broke_off
 from oodlit.roles import NAMES_OF_LABELS, Role
 
 LOW_KAPPA = 0.1
@@ -24,7 +25,7 @@ FEW_IMAGES = 10
 """With fewer images a class may be missed, or all of a set be wrong, by accident."""
 CONFIDENCE = 0.99
 """Of the interval around a published accuracy."""
-COMPUTED = ("accuracy", "backwards", "chance", "classes", "contaminated")
+COMPUTED = ("accuracy", "backwards", "chance", "classes", "contaminated", "unfinished")
 """Kinds that follow from scores and table; others come from whoever made the run."""
 CONTAMINATED = "38 %"
 """Table 1 (COOD) of: J. Bitterwolf, In or Out? Fixing ImageNet Out-of-Distribution Detection Evaluation, ICML 2023."""
@@ -38,7 +39,12 @@ def find(results: RunResults) -> list[Finding]:
     """All findings: those that the run brought, and those that follow from scores and table."""
     brought = [found for found in results.findings if found.kind not in COMPUTED]
     found = [*_of_the_classifier(results), *_backwards(results), *_published(results), *_contaminated(results)]
-    return list(dict.fromkeys([*brought, *found]))
+    return list(dict.fromkeys([*_broke_off(results), *brought, *found]))
+
+
+def _broke_off(results: RunResults) -> Iterator[Finding]:
+    if text := broke_off(results.run):
+        yield Finding("unfinished", f"{text}; the values are those of the finished sets alone")
 
 
 def chance_level(labels: np.ndarray, predictions: np.ndarray) -> float:

@@ -178,6 +178,7 @@ class Results(RunResults):
         )
         settings = {name: value for name, value in found.run.pop("settings").items() if name != "classes"}
         run = found.run | {"unfinished": {"missing": found.missing}}
+        run["not_applicable"] = {**(run.get("not_applicable") or {}), **found.left_out}
         return cls.from_scores(
             found.scores, found.datasets, found.detectors, run=run, estimates=found.estimates, **settings
         )

@@ -6,7 +6,7 @@ have. Results are made of the finished streams, and a run that comes to its end 
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +28,8 @@ class FinishedStreams(NamedTuple):
     Args:
         scores: Rows of all finished streams.
         datasets: These streams.
-        detectors: Those that scored all of them.
+        detectors: Those that scored all of them, but for training streams, which not every detector scores.
+        left_out: Why the other detectors of the record are not among these.
         missing: Names of the streams that were not finished.
         run: The record of the run.
         estimates: Severities of the classes of finished pools; None without one.
@@ -37,6 +38,7 @@ class FinishedStreams(NamedTuple):
     scores: pd.DataFrame
     datasets: list[DatasetInfo]
     detectors: list[str]
+    left_out: dict[str, str]
     missing: list[str]
     run: dict[str, Any]
     estimates: pd.DataFrame | None
@@ -75,26 +77,74 @@ def read(directory: str | os.PathLike[str]) -> FinishedStreams | None:
         detectors, processes = list(run.pop("detectors")), range(run.pop("processes"))
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(f"{folder / RUN}: not the record of a run that is going on ({error})") from error
-    frames, finished = [], []
-    for number, info in enumerate(datasets):
-        parts = [_part(folder, number, process) for process in processes]
-        if all(part.is_file() for part in parts):
-            frames += [_frame(part) for part in parts]
-            finished.append(info)
-    missing = [info.name for info in datasets if info not in finished]
+    frames = {
+        info: [_frame(_part(folder, number, process)) for process in processes]
+        for number, info in enumerate(datasets)
+        if _is_finished(folder, number, processes)
+    }
+    finished, missing = list(frames), [info.name for info in datasets if info not in frames]
     if not finished:
         raise DataError(
             f"{folder}: the run broke off before it had finished a stream; its fitted detectors, if it came so far, are"
             f" in {folder / 'fitted'} (evaluate again with fitted=...)"
         )
-    detectors = [name for name in detectors if all(name in frame for frame in frames)]
+    left_out = _left_out(detectors, frames)
+    detectors = [name for name in detectors if name not in left_out]
     severities = []
     for number, info in enumerate(datasets):
-        if info.role is Role.POOL and info in finished:
+        if info.role is Role.POOL and info in frames:
             of_processes = [_frame(_sums(folder, number, process)) for process in processes]
             severities.append(estimates(of_processes, info, detectors, run["confidences"]))
     joined = pd.concat(severities, ignore_index=True) if severities else None
-    return FinishedStreams(pd.concat(frames, ignore_index=True), finished, detectors, missing, run, joined)
+    # A detector that scores no training images has NaN for them, as in the results of a whole run.
+    scores = pd.concat([part for parts in frames.values() for part in parts], ignore_index=True)
+    return FinishedStreams(scores, finished, detectors, left_out, missing, run, joined)
+
+
+def extent(directory: str | os.PathLike[str]) -> tuple[int, int] | None:
+    """How many streams a run that did not come to its end has finished, and of how many; no scores are read.
+
+    Returns:
+        Both numbers; None where no such run lies, or its record cannot be read.
+    """
+    folder = Path(directory)
+    try:
+        run = json.loads((folder / RUN).read_text(encoding="utf-8"))
+        number, processes = len(run["datasets"]), range(run["processes"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return sum(_is_finished(folder, place, processes) for place in range(number)), number
+
+
+def broke_off(run: Mapping[str, Any]) -> str:
+    """What the record of a run says of its end, where it broke off; empty for a whole run.
+
+    Example:
+        >>> broke_off({"unfinished": {"missing": ["far", "unit_tests"]}})
+        'the run broke off, and of its sets are missing: far, unit_tests'
+    """
+    if "unfinished" not in run:
+        return ""
+    missing = ", ".join(run["unfinished"]["missing"])
+    return "the run broke off, " + (f"and of its sets are missing: {missing}" if missing else "when all sets were done")
+
+
+def _left_out(detectors: Sequence[str], frames: Mapping[DatasetInfo, Sequence[pd.DataFrame]]) -> dict[str, str]:
+    """Detectors without scores of a test stream, which have failed there or before, with the reason."""
+    found = {}
+    for name in detectors:
+        without = [
+            info.name
+            for info, parts in frames.items()
+            if info.role is not Role.TRAIN and not all(name in part for part in parts)
+        ]
+        if without:
+            found[name] = f"has no scores of {', '.join(without)}; the run broke off before it recorded why"
+    return found
+
+
+def _is_finished(folder: Path, number: int, processes: range) -> bool:
+    return all(_part(folder, number, process).is_file() for process in processes)
 
 
 def _part(folder: Path, number: int, process: int) -> Path:

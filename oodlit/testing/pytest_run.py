@@ -18,6 +18,7 @@ from oodlit.errors import OodlitError
 from oodlit.module import OODModule
 from oodlit.results import Results
 from oodlit.results.limits import Limit, crossings, read_limits
+from oodlit.results.whole import load_whole
 from oodlit.roles import Role
 
 
@@ -28,7 +29,8 @@ class RunTests:
         config: Of the session.
 
     Raises:
-        pytest.UsageError: There is no run, no limits can be read, or a limit names what the run does not have.
+        pytest.UsageError: There is no run, it broke off, no limits can be read, or a limit names what the run does not
+            have.
     """
 
     def __init__(self, config: pytest.Config) -> None:
@@ -36,7 +38,7 @@ class RunTests:
         if run is None:
             raise pytest.UsageError("--oodlit-limits FILE: --oodlit-run DIR is needed with it")
         try:
-            self.results = Results.load(Path(run))
+            self.results = load_whole(Path(run), allow_unfinished=config.option.oodlit_allow_unfinished)
             self.limits = [] if limits is None else read_limits(limits)
             crossings(self.results, self.limits)
         except OodlitError as error:

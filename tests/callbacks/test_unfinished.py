@@ -6,13 +6,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 
 from oodlit import Results, Role
 from oodlit.callbacks import OODDetection, output
 from oodlit.datamodules.stream import Stream
-from oodlit.detectors import ASH, KNN, MSP, Energy, Mahalanobis, Reference, TrainFreeDetector, load
+from oodlit.detectors import ASH, KNN, MSP, ODIN, PRO, Energy, Mahalanobis, Reference, TrainFreeDetector, load
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.results import UnfinishedRunWarning
 from tests.callbacks.support import make_streams, run
@@ -57,6 +58,33 @@ def test_b1_a_late_error_of_a_reader_keeps_the_fit_and_every_finished_stream(tmp
             place = {"dataset": "far", "detector": name}
             assert results.value(metric, **place) == whole.value(metric, **place)
     assert set(load(tmp_path / "unfinished" / "fitted")[0]) == {"msp", "mahalanobis"}
+
+
+def test_detectors_that_score_no_training_images_are_among_the_results_of_a_broken_run(tmp_path):
+    def every():
+        return [MSP(), Mahalanobis(), KNN(k=3), PRO(), ODIN()]
+
+    with pytest.raises(DataError, match="the disk is gone"):
+        run(every(), streams=streams_broken_in("tests"), output_dir=tmp_path)
+    whole = run(every()).results
+    with pytest.warns(UnfinishedRunWarning):
+        results = Results.load(tmp_path)
+    assert results.detectors == whole.detectors == ("msp", "mahalanobis", "knn", "pro", "odin")
+    finished = whole.scores[whole.scores["dataset"].isin(["train", "val", "far"])].reset_index(drop=True)
+    assert finished[finished["dataset"] == "train"]["odin"].isna().all()
+    pd.testing.assert_frame_equal(results.scores, finished, check_dtype=False)
+    assert results.findings[0].kind == "unfinished"
+    assert results.findings[0].text.startswith("the run broke off, and of its sets are missing: tests, shifted;")
+    assert results.recompute(tpr=0.9).findings[0] == results.findings[0]
+
+
+def test_a_detector_that_failed_in_a_broken_run_is_named(tmp_path):
+    with pytest.raises(DataError, match="the disk is gone"):
+        run({"bad": FailsOn("far/0029"), "msp": MSP()}, streams=streams_broken_in("tests"), output_dir=tmp_path)
+    with pytest.warns(UnfinishedRunWarning):
+        results = Results.load(tmp_path)
+    assert results.detectors == ("msp",)
+    assert results.run["not_applicable"]["bad"] == "has no scores of far; the run broke off before it recorded why"
 
 
 def test_b1_a_reader_that_fails_in_the_first_test_stream_leaves_the_fit(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 
 from oodlit import Results, Role
 from oodlit.cli.main import main
-from oodlit.results import DatasetInfo
+from oodlit.results import DatasetInfo, unfinished
 
 CONFIG = """
 backbone: tests.gate.support.TinyNetwork
@@ -26,7 +26,7 @@ def folder(tmp_path: Path) -> str:
         "key": [f"{name}/{i}" for i, name in enumerate(names)],
         "dataset": names,
         "group": -1,
-        "label": -1,
+        "label": [0] * 19 + [1] + [-1] * 2,
         "prediction": 0,
         "msp": scores,
     })  # fmt: skip
@@ -57,6 +57,51 @@ def test_a_finished_run(
     out, err = capsys.readouterr()
     assert said in (err if code == 2 else out)
     assert (err.count("\n"), bool(out)) == ((1, False) if code == 2 else (0, True))
+
+
+def break_off(folder: Path, *, missing: bool = True) -> None:
+    """What a newer start of the run leaves that was killed in the OOD set, or before its table."""
+    results = Results.load(folder)
+    record = results.run | {"processes": 1}
+    unfinished.begin(folder / "unfinished", record)
+    for number, info in enumerate(results.datasets[: 1 if missing else 2]):
+        unfinished.write_part(folder / "unfinished", number, 0, results.images(info.name))
+
+
+@pytest.mark.filterwarnings("ignore::oodlit.results.UnfinishedRunWarning")
+@pytest.mark.parametrize("missing", [True, False])
+def test_a_run_that_broke_off_is_never_a_pass(
+    folder: str, missing: bool, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    break_off(tmp_path, missing=missing)
+    call = ["guard", folder, "--fail-if", "model: accuracy < 0.1" if missing else "msp: fpr95 > 0.9"]
+    assert main(call) == 2
+    assert "a newer run broke off, or still goes on" in capsys.readouterr().err
+    for name in ("run.json", "table.csv", "scores.parquet"):
+        (tmp_path / name).unlink()
+    assert main(call) == 2
+    out, err = capsys.readouterr()
+    said = "of its sets are missing: near" if missing else "the run broke off, when all sets were done"
+    assert said in err
+    assert (out, err.count("\n")) == ("", 1)
+    Results.load(folder).save(tmp_path / "saved")
+    assert main(["guard", str(tmp_path / "saved"), *call[2:]]) == 2, "its origin is kept"
+    capsys.readouterr()
+    assert main([*call, "--allow_unfinished"]) == 0
+    assert "Within the limit, as far as the run came\n" in capsys.readouterr().out
+
+
+@pytest.mark.filterwarnings("ignore::oodlit.results.UnfinishedRunWarning")
+def test_the_page_of_a_run_that_broke_off_says_so_first(
+    folder: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    break_off(tmp_path)
+    for name in ("run.json", "table.csv", "scores.parquet"):
+        (tmp_path / name).unlink()
+    assert main(["report", folder, "--out", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    place = page.index("The run broke off, and of its sets are missing: near")
+    assert place < page.index("<table")
 
 
 def test_limits_of_a_file(folder: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """A run of one's own network, transform and shards from a file: dotted paths, short names, roles, folders."""
 
 import copy
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from PIL import Image
 
 from oodlit.cli.main import main
 from oodlit.datamodules import ShardSource, Stream
-from oodlit.results import Results
+from oodlit.results import Results, storage
 from oodlit.roles import Role
 
 MODULE = """
@@ -225,6 +226,23 @@ def test_earlier_results_are_replaced_and_that_is_said(
     assert run(lambda config: config.update(detectors=["Energy"])) == 0
     assert "unless it is this one, they are replaced" in " ".join(capsys.readouterr().out.split())
     assert Results.load(tmp_path / "out").detectors == ("energy",)
+
+
+def test_a_run_that_was_killed_goes_on_and_that_is_said(
+    run: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as killed:
+        killed.setattr(storage, "write", _killed)
+        assert run() != 0
+    capsys.readouterr()
+    assert run() == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"an earlier start of a run lies there; if it is the same run, it goes on \((\d+) of \1 sets", out)
+    assert "are replaced" not in out
+
+
+def _killed(*_: Any, **__: Any) -> None:
+    raise OSError("killed")
 
 
 def test_a_run_that_has_come_to_its_end_is_not_repeated(

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from oodlit import Results, Role, datamodules, detectors
-from oodlit.results import DatasetInfo
+from oodlit.results import DatasetInfo, UnfinishedRunWarning, unfinished
 from oodlit.testing import pytest_run
 
 pytest_plugins = ["pytester"]
@@ -69,6 +69,20 @@ def test_wrong_limits_are_a_usage_error(pytester: pytest.Pytester, folder: Path,
     done = pytester.runpytest(*PLUGIN, "--oodlit-run", folder, "--oodlit-limits", "limits.yaml")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
     done.stderr.fnmatch_lines([message])
+
+
+def test_a_run_that_broke_off_fails_unless_it_is_allowed(pytester: pytest.Pytester, folder: Path) -> None:
+    results = Results.load(folder)
+    unfinished.begin(folder.parent / "killed" / "unfinished", results.run | {"processes": 1})
+    unfinished.write_part(folder.parent / "killed" / "unfinished", 0, 0, results.images("val"))
+    pytester.makefile(".yaml", limits="fail_if:\n- model: accuracy < 0.1\n")
+    call = (*PLUGIN, "--oodlit-run", folder.parent / "killed", "--oodlit-limits", "limits.yaml")
+    done = pytester.runpytest(*call)
+    assert done.ret == pytest.ExitCode.USAGE_ERROR
+    done.stderr.fnmatch_lines(["ERROR: --oodlit-run *the run broke off, and of its sets are missing: tests*"])
+    with pytest.warns(UnfinishedRunWarning):
+        done = pytester.runpytest(*call, "--oodlit-allow-unfinished")
+    done.assert_outcomes(passed=1)
 
 
 def test_a_missing_run_is_a_usage_error(pytester: pytest.Pytester) -> None:
