@@ -38,9 +38,12 @@ def hold(folder: Path, limits: "Sequence[Limit]") -> int:
     """
     from oodlit.cli.console import say
     from oodlit.results import Results
-    from oodlit.results.limits import crossings
+    from oodlit.results.limits import crossings, held_text
 
-    found = crossings(Results.load(folder), limits)
+    results = Results.load(folder)
+    found = crossings(results, limits)
+    for limit in limits:
+        say(held_text(results, limit))
     for crossing in found:
         say(f"FAILED {crossing}")
     if not found:

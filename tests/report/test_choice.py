@@ -37,6 +37,8 @@ def test_answers_are_those_of_the_groups(results: Results) -> None:
         assert f"as the mean of 2 OOD sets, the best of 4 detectors is {best} ({100 * table['value'][0]:.1f} %)" in line
         assert set(re.findall(r"\w+", line.partition(";")[2])) >= set(others)
         assert "noise" not in line
+        assert ("; one other cannot be told from it: " in line) == (len(others) == 1)
+        assert "1 others" not in line
     assert quickest == "The quickest of the 2 that are among the best by both is lard: 0.2 ms an image."
 
 

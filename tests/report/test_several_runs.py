@@ -109,6 +109,11 @@ def test_differences_are_those_of_the_paired_comparison(runs: dict[str, Results]
                 assert text == f"{mark}{100 * own.loc[name, 'difference']:+.1f}"
 
 
+def test_a_page_says_where_the_classes_cannot_decide(page: str) -> None:
+    assert "paired over 3 classes: 3 classes cannot decide this at level 0.05 among" in page
+    assert "corrected p = nan" not in page
+
+
 def test_models_of_many_detectors_can_differ_by_more_than_chance() -> None:
     """So many comparisons are corrected that more sign patterns than usual are needed."""
     table = compare_runs(make_runs(8, 20, 40, n_id=200, per_class=8))
