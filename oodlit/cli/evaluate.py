@@ -57,7 +57,8 @@ def evaluate(
     Args:
         backbone: a timm name such as resnet50, or class_path and init_args of an nn.Module or OODModule
         data: class_path and init_args of an OODDataModule, such as ImageNetBenchmark
-        detectors: a list of detectors: names, or class_path and init_args; or a mapping of names of your own to them
+        detectors: a list of detectors: names, or class_path and init_args; or a mapping of names of your own to them;
+            with features, none = every one that has defaults for its settings and applies
         fitted: folder with fitted detectors of an earlier run (its out/fitted), in place of detectors; no training
             images are read then
         features: a YAML file that names files of features and logits, in place of backbone and data; see
@@ -102,18 +103,21 @@ def evaluate(
     lacking = [name for name, value in (("backbone", backbone), ("data", data)) if value is None]
     if features is None and lacking:
         raise UsageError(f"needed but not given: {', '.join(lacking)}")
-    if (detectors is None) == (fitted is None):
+    if (detectors is None) == (fitted is None) and not (features is not None and detectors is None):
         both = ", not both; if the detectors stand in the file, add --detectors null"
         raise UsageError("either detectors or --fitted is needed" + (both if fitted is not None else ""))
     from oodlit.cli.console import console, say
     from oodlit.cli.guard import hold
     from oodlit.cli.run import check_limits, run_evaluation
+    from oodlit.detectors.contract.every import every_detector
     from oodlit.recorded.description import read_description
     from oodlit.results import Results
     from oodlit.results.limits import Limit
 
     if features is not None:
         backbone, data = read_description(features)
+        if detectors is None and fitted is None:
+            detectors, _ = every_detector()
     limits = [Limit.of(text) for text in fail_if or ()]
     check_limits(limits, data, detectors, fitted, tpr=tpr)
 

@@ -43,10 +43,12 @@ def hold(results: "Results", limits: "Sequence[Limit]") -> int:
         The exit code: 1 if one is crossed.
     """
     from oodlit.cli.console import say
-    from oodlit.results.limits import crossings
+    from oodlit.results.limits import crossings, held_text
     from oodlit.results.unfinished import broke_off
 
     found = crossings(results, limits)
+    for limit in limits:
+        say(held_text(results, limit))
     for crossing in found:
         say(f"FAILED {crossing}")
     if not found:

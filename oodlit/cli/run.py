@@ -218,7 +218,7 @@ def _say(console: Console | None, text: str) -> None:
 def check_limits(
     limits: Sequence[Limit],
     data: OODDataModule,
-    detectors: Sequence[Detector] | None,
+    detectors: Sequence[Detector] | Mapping[str, Detector] | None,
     fitted: Path | None,
     *,
     tpr: float,

@@ -148,13 +148,13 @@ class Monitor:
         return low > most or high < least
 
     def __str__(self) -> str:
-        """Counts and both shares."""
+        """Counts and both shares; before the first image, that nothing was seen."""
         threshold, percent = self.gate.threshold, _percent
         expected = threshold.num_id_refused / threshold.num_id
-        return (
-            f"refused {self.num_refused} of {self.num_images} images: {percent(self.share, self.interval)};"
-            f" the ID set predicts {percent(expected, self.expected)}"
-        )
+        seen = "no image seen yet"
+        if self.num_images:
+            seen = f"refused {self.num_refused} of {self.num_images} images: {percent(self.share, self.interval)}"
+        return f"{seen}; the ID set predicts {percent(expected, self.expected)}"
 
 
 def _percent(share: float, interval: tuple[float, float]) -> str:

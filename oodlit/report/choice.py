@@ -33,7 +33,8 @@ def answers(shown: Shown) -> list[str]:
         elif len(members) == len(table):
             lines.append(f"{start}; these images tell none of the others from it.")
         else:
-            lines.append(f"{start}; {len(others)} others cannot be told from it: {listed(others)}.")
+            count = "one other" if len(others) == 1 else f"{len(others)} others"
+            lines.append(f"{start}; {count} cannot be told from it: {listed(others)}.")
     if len(groups) == 2 and (line := _quickest(shown, groups[0] & groups[1])):
         lines.append(line)
     return lines

@@ -10,7 +10,7 @@ from scipy.stats import binomtest
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics.intervals import check_confidence
 from oodlit.metrics.paired import ImageParts, auroc_parts, below_the_best, fpr_parts
-from oodlit.results.comparison import holm, sign_patterns
+from oodlit.results.comparison import holm, sign_patterns, undecidable
 from oodlit.results.glossary import MEAN, entry_of
 from oodlit.results.info import DatasetInfo, id_dataset
 from oodlit.results.run_results import RunResults
@@ -62,10 +62,11 @@ def compare_runs(
 
     Returns:
         One row per data set, detector and run: `dataset, metric, detector, run, baseline, over, n, mean, mean_baseline,
-        difference, ci_low, ci_high, wins, losses, ties, p_value, p_corrected, better`. `over` is "classes" or "images",
-        `n` their number; over images there are no interval, wins and losses. `better` is the run that is better at the
-        corrected level 1 - confidence, or "". Where a value is undefined, so is the row. `attrs["left_out"]` says by
-        data set why it was left out.
+        difference, ci_low, ci_high, wins, losses, ties, p_value, p_corrected, better, reason`. `over` is "classes" or
+        "images", `n` their number; over images there are no interval, wins and losses. `better` is the run that is
+        better at the corrected level 1 - confidence, or "". Where a value is undefined, so is the row. Where the
+        classes are too few for that level, `p_corrected` is NaN and `reason` says how many it takes, as in `compare`.
+        `attrs["left_out"]` says by data set why it was left out.
 
     Raises:
         UnknownNameError: There is no such run, detector, data set or metric.
@@ -96,13 +97,16 @@ def compare_runs(
             rows += _over_images(runs, baseline, others, names, column)
     table = pd.DataFrame(rows)
     known = table["p_value"].notna().to_numpy()
-    table["p_corrected"] = np.nan
-    table.loc[known, "p_corrected"] = holm(table.loc[known, "p_value"].to_numpy())
+    numbers = [n if over == "classes" else None for n, over in zip(table["n"], table["over"], strict=True)]
+    reasons = np.full(len(table), "a value is undefined", dtype=object)
+    reasons[known] = undecidable([n for n, is_known in zip(numbers, known, strict=True) if is_known], 1 - confidence)
+    table["p_corrected"] = holm(table["p_value"].where(reasons == "").to_numpy())
     gain = -table["difference"] if "fpr" in wanted[0].metric else table["difference"]
     if test == "sign":  # the direction must be that of the test
         gain = gain.where(table["over"] == "images", table["wins"] - table["losses"])
     significant = table["p_corrected"] <= 1 - confidence
     table["better"] = np.where(significant, np.where(gain > 0, table["run"], table["baseline"]), "")
+    table["reason"] = reasons
     table.attrs["left_out"] = left_out
     return table
 

@@ -1,5 +1,8 @@
 """Is detector A better than B? Paired differences over OOD classes."""
 
+import itertools
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 from scipy.stats import binomtest
@@ -29,7 +32,8 @@ def compare(
 
     For each class the difference `detector - other` of `metric` is formed. The mean difference has a bootstrap interval
     over classes and a two-sided p-value; p-values are corrected over all rows by Holm's method. The classes are the
-    sampling unit: the question is whether the order would hold for other classes of this kind.
+    sampling unit: the question is whether the order would hold for other classes of this kind. A few classes cannot
+    answer it, whatever their differences: see `undecidable`. Their interval is the range of their differences at best.
 
     Args:
         results: The results that hold both detectors.
@@ -44,10 +48,12 @@ def compare(
         seed: Seed of the random numbers.
 
     Returns:
-        One row per data set and other detector: `dataset, metric, detector, other, n_classes, mean, mean_other,
-        difference, ci_low, ci_high, wins, losses, ties, p_value, p_corrected, better`. `better` is the detector that is
-        better at the corrected level 1 - confidence, or "": by the mean difference, with the sign test by wins. With a
-        metric of which neither direction is better, wins are the larger values, and no detector is named.
+        One row per data set and other detector: `dataset, metric, detector, other, over, n_classes, mean, mean_other,
+        difference, ci_low, ci_high, wins, losses, ties, p_value, p_corrected, better, reason`. `over` is "classes",
+        what is paired. `better` is the detector that is better at the corrected level 1 - confidence, or "": by the
+        mean difference, with the sign test by wins. With a metric of which neither direction is better, wins are the
+        larger values, and no detector is named. Where the classes are too few for that level, `p_corrected` is NaN and
+        `reason` says how many it takes; such a row does not count in the correction of the others.
 
     Raises:
         UnknownNameError: A detector, data set or metric is not in the results.
@@ -85,13 +91,16 @@ def compare(
     if not found:
         raise InvalidArgumentError("compare: no OOD set with at least two classes to pair")
     table = pd.DataFrame(found)
-    table["p_corrected"] = holm(table["p_value"].to_numpy())
+    reasons = undecidable(table["n_classes"].tolist(), 1 - confidence)
+    table["reason"] = [f"{reason}; group_of_best pairs over images" if reason else "" for reason in reasons]
+    table["p_corrected"] = holm(table["p_value"].where(table["reason"] == "").to_numpy())
     # The direction must be that of the test: a detector can win most classes and lose the mean.
     gain = _direction(metric) * table["difference"]
     if test == "sign":
         gain = table["wins"] - table["losses"]
     significant = (table["p_corrected"] <= 1 - confidence) & (_direction(metric) != 0)
     table["better"] = np.where(significant, np.where(gain > 0, table["detector"], table["other"]), "")
+    table["reason"] = table.pop("reason")  # the last column
     return table
 
 
@@ -129,17 +138,47 @@ def sign_patterns(n: int, *, repetitions: int = 10_000, seed: int = 0) -> tuple[
 
 
 def holm(p_values: np.ndarray) -> np.ndarray:
-    """Holm's step-down correction; controls the chance of any wrong claim.
+    """Holm's step-down correction; controls the chance of any wrong claim. NaN is no test, and stays NaN.
 
     Example:
-        >>> holm(np.array([0.01, 0.04, 0.03])).round(3).tolist()
-        [0.03, 0.06, 0.06]
+        >>> holm(np.array([0.01, 0.04, np.nan, 0.03])).round(3).tolist()
+        [0.03, 0.06, nan, 0.06]
     """
-    order = np.argsort(p_values, kind="stable")
-    factors = np.arange(len(p_values), 0, -1)
-    corrected = np.empty_like(p_values, dtype=np.float64)
+    order = np.argsort(p_values, kind="stable")[: int((~np.isnan(p_values)).sum())]  # NaN comes last
+    factors = np.arange(len(order), 0, -1)
+    corrected = np.full(len(p_values), np.nan)
     corrected[order] = np.minimum(np.maximum.accumulate(p_values[order] * factors), 1.0)
     return corrected
+
+
+def undecidable(n_classes: Sequence[int | None], alpha: float) -> list[str]:
+    """Why comparisons over classes cannot reach a level after the correction, whatever they find; "" = they can.
+
+    Of the 2^k patterns of k signs two are as extreme as the most extreme one: no p-value is below 2^(1-k). A comparison
+    that cannot reach the level makes no wrong claim, so that only the others need to be corrected for. Which ones these
+    are depends on the numbers of classes alone, not on any score: by Tarone's rule those with 2^(1-k) <= alpha / K, for
+    the smallest K that is not below their number.
+
+    Args:
+        n_classes: Number of classes k of each comparison; None = it is paired over images, which has no such bound.
+        alpha: The level, 1 - confidence.
+
+    Example:
+        >>> undecidable([2, 6], 0.05)
+        ['2 classes cannot decide this at level 0.05 among 2 comparisons: 7 at least are needed', '']
+
+    References:
+        Tarone: A Modified Bonferroni Method for Discrete Data. Biometrics 1990.
+    """
+    least = np.array([0.0 if k is None else 2.0 ** (1 - k) for k in n_classes])
+    total = len(least)
+    can = next((able for count in range(1, total + 1) if (able := least * count <= alpha).sum() <= count), least >= 0)
+    needed = next(k for k in itertools.count(1) if 2.0 ** (1 - k) * total <= alpha)
+    among = f" among {total} comparisons" if total > 1 else ""
+    return [
+        "" if able else f"{k} classes cannot decide this at level {alpha:.2g}{among}: {needed} at least are needed"
+        for k, able in zip(n_classes, can, strict=True)
+    ]
 
 
 def _direction(metric: str) -> int:
@@ -180,6 +219,7 @@ def _pair(
         "metric": metric,
         "detector": detector,
         "other": other,
+        "over": "classes",
         "n_classes": len(differences),
         "mean": pair[detector].mean(),
         "mean_other": pair[other].mean(),

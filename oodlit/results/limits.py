@@ -24,6 +24,7 @@ from oodlit.shares import exact_number
 ANY = "*"
 """Stands for every detector, or for every class of a data set."""
 MAX_KEYS = 5
+MAX_VALUES = 8
 _COMPARE = {">": operator.gt, ">=": operator.ge, "<": operator.lt, "<=": operator.le}
 _FORM = re.compile(
     r"(?P<detector>[^:]+):\s*(?P<metric>\S+)(?:\s+on\s+(?P<place>.+?))?\s*(?P<sign>[<>]=?)\s*(?P<number>\S+)"
@@ -39,7 +40,8 @@ class Limit:
         metric: As in the column `metric` of the table.
         sign: One of > >= < <=.
         number: What the value is compared with, as exact as it was written.
-        dataset: Name of a data set; "" = every set that has the metric.
+        dataset: Name of a data set; "" = every set that has the metric, of OOD sets without classes the plain one in
+            place of a mean.
         ood_class: Name of a class or unit test; "*" = all of a set; "" = the set, or all classes where it has none.
 
     Example:
@@ -80,13 +82,16 @@ class Limit:
         """
         detectors, datasets = list(detectors), list(datasets)
         if self.detector not in (ANY, MODEL, *detectors):
-            raise UnknownNameError.of(f"detector of limit '{self}'", self.detector, [*detectors, MODEL, ANY])
+            raise self._unknown("detector", self.detector, [*detectors, MODEL, ANY])
         plain = {metric.name for metric in table_metrics(settings)}
         if self.metric.removeprefix(MEAN).removeprefix(POOLED) not in plain:
             known = {prefix + name for prefix in ("", MEAN, POOLED) for name in plain}
-            raise UnknownNameError.of(f"metric of limit '{self}'", self.metric, known)
+            raise self._unknown("metric", self.metric, known)
         if self.dataset and self.dataset not in datasets:
-            raise UnknownNameError.of(f"data set of limit '{self}'", self.dataset, datasets)
+            raise self._unknown("data set", self.dataset, datasets)
+
+    def _unknown(self, kind: str, name: str, known: Iterable[str]) -> UnknownNameError:
+        return UnknownNameError(f"limit '{self}': {UnknownNameError.of(kind, name, known)}")
 
     def __str__(self) -> str:
         """As it is written."""
@@ -149,12 +154,43 @@ def crossings(results: RunResults, limits: Iterable[Limit | str]) -> list[Crossi
     found = []
     for given in limits:
         limit = Limit.of(given) if isinstance(given, str) else given
-        rows = _rows(results, limit)
-        if undefined := [row for row in rows if math.isnan(row["value"])]:
-            raise InvalidArgumentError(_undefined(results, limit, undefined[0]))
+        rows = held(results, limit)
         crossed = [row for row in rows if _COMPARE[limit.sign](row["value"], limit.number)]
         found += [Crossing(limit, row, *_cause(results, row)) for row in crossed]
     return found
+
+
+def held(results: RunResults, limit: Limit) -> list[dict[str, Any]]:
+    """The rows of the table whose values are held to a limit, at least one; see `crossings` for the errors."""
+    rows = _rows(results, limit)
+    if undefined := [row for row in rows if math.isnan(row["value"])]:
+        raise InvalidArgumentError(_undefined(results, limit, undefined[0]))
+    return rows
+
+
+def held_text(results: RunResults, limit: Limit) -> str:
+    """A line on the values that are held to a limit, those nearest to it, or furthest beyond it, first.
+
+    Example:
+        >>> from oodlit.results import DatasetInfo, Results
+        >>> from oodlit.roles import Role
+        >>> frame = pd.DataFrame({"key": ["val/0", "far/0", "far/1"], "dataset": ["val", "far", "far"], "group": -1,
+        ...     "label": -1, "prediction": -1, "msp": [0.9, 0.5, 0.9]})
+        >>> datasets = [DatasetInfo("val", Role.ID), DatasetInfo("far", Role.OOD)]
+        >>> results = Results.from_scores(frame, datasets, ["msp"], bootstrap=0)
+        >>> held_text(results, Limit.of("msp: mean_fpr95 > 0.7"))
+        'msp: mean_fpr95 > 0.7 holds 1 value: far 50 % (fpr95)'
+    """
+    rows = sorted(held(results, limit), key=lambda row: row["value"], reverse=limit.sign.startswith(">"))
+    texts = []
+    for row in rows[:MAX_VALUES]:
+        entry, value = entry_of(row["metric"]), row["value"]
+        place = "/".join(filter(None, (row["dataset"], row["ood_class"])))
+        text = f"{value:.4g}" if entry is None or entry.is_count else f"{100 * value:.4g} %"
+        own = f" ({row['metric']})" if row["metric"] != limit.metric else ""
+        texts.append(f"{row['detector'] + ': ' if limit.detector == ANY else ''}{place} {text}{own}")
+    more = f" and {len(rows) - MAX_VALUES} more" if len(rows) > MAX_VALUES else ""
+    return f"{limit} holds {len(rows)} value{'s' if len(rows) > 1 else ''}: {', '.join(texts)}{more}"
 
 
 def read_limits(file: str | os.PathLike[str]) -> list[Limit]:
@@ -190,7 +226,7 @@ def _rows(results: RunResults, limit: Limit) -> list[dict[str, Any]]:
             f"limit '{limit}': detector {limit.detector!r} is not among the results: it {reasons[limit.detector]}"
         )
     limit.check_names(results.detectors, [info.name for info in results.datasets], results.settings)
-    table = results.table[results.table["metric"] == limit.metric]
+    table = results.table[_is_meant(results, limit)]
     if limit.detector != ANY:
         table = table[table["detector"] == limit.detector]
     if limit.dataset:
@@ -201,7 +237,7 @@ def _rows(results: RunResults, limit: Limit) -> list[dict[str, Any]]:
     elif limit.ood_class:
         known = table["ood_class"].unique()
         if limit.ood_class not in known:
-            raise UnknownNameError.of(f"class of limit '{limit}'", limit.ood_class, [name for name in known if name])
+            raise limit._unknown("class", limit.ood_class, [name for name in known if name])
         table = table[table["ood_class"] == limit.ood_class]
     else:
         table = table[(table["ood_class"] == "") | ~table["dataset"].isin(of_sets["dataset"])]
@@ -212,6 +248,21 @@ def _rows(results: RunResults, limit: Limit) -> list[dict[str, Any]]:
             f"limit '{limit}': this run has no such value; of {limit.metric} it has {', '.join(there[:8]) or 'none'}"
         )
     return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
+
+
+def _is_meant(results: RunResults, limit: Limit) -> "pd.Series[bool]":
+    """Which rows have the metric of a limit.
+
+    Where no set is named, an OOD set without classes is held to a limit of the mean by its plain value, as it stands
+    beside the means of the others in every table of headlines: to leave it out would let it pass unseen.
+    """
+    table = results.table
+    meant = table["metric"] == limit.metric
+    plain = limit.metric.removeprefix(MEAN).removeprefix(POOLED)
+    if limit.dataset or plain == limit.metric:
+        return meant
+    flat = {info.name for info in results.datasets if info.role is Role.OOD} - set(table.loc[meant, "dataset"])
+    return meant | (table["dataset"].isin(flat) & (table["metric"] == plain) & (table["ood_class"] == ""))
 
 
 def _undefined(results: RunResults, limit: Limit, row: Mapping[str, Any]) -> str:

@@ -17,7 +17,7 @@ from oodlit.detectors import Detector
 from oodlit.errors import OodlitError
 from oodlit.module import OODModule
 from oodlit.results import Results
-from oodlit.results.limits import Limit, crossings, read_limits
+from oodlit.results.limits import Limit, crossings, held_text, read_limits
 from oodlit.results.whole import load_whole
 from oodlit.roles import Role
 
@@ -85,7 +85,8 @@ class _LimitItem(pytest.Item):
         self.results, self.limit = results, limit
 
     def runtest(self) -> None:
-        """Compare."""
+        """Compare; the values that were held to it are shown with -rA."""
+        self.add_report_section("call", "limit", held_text(self.results, self.limit))
         if found := crossings(self.results, [self.limit]):
             raise _Crossed("\n".join(map(str, found)))
 

@@ -37,7 +37,7 @@ def folder(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("options", "code", "said"),
     [
-        (["--fail-if", "msp: fpr95 > 0.5"], 0, "Within the limit\n"),
+        (["--fail-if", "msp: fpr95 > 0.5"], 0, "msp: fpr95 > 0.5 holds 1 value: near 50 %\nWithin the limit\n"),
         (["--fail-if", "msp: fpr95 > 0.5", "--fail-if", "msp: auroc < 0.5"], 0, "Within all 2 limits\n"),
         (
             ["--fail-if", "msp: fpr95 > 0.1", "--fail_if=msp: auroc < 0.5"],

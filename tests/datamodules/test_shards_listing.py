@@ -108,6 +108,12 @@ class TestListings:
         with pytest.raises(DataError, match=r"no image of this set among 2 files \(first: 'x/1\.jpg', 'y/2\.jpg'\)"):
             map_files(source, lambda path: None)
 
+    @pytest.mark.parametrize("by_folder", [True, False])
+    def test_an_empty_folder_is_named(self, tmp_path: Path, by_folder: bool) -> None:
+        (tmp_path / "empty").mkdir()
+        with pytest.raises(DataError, match=r"^\S*empty: no image of this set among 0 files \(first: nothing\)"):
+            class_listing(tmp_path / "empty", Role.OOD, by_folder=by_folder)
+
     def test_csv(self, tmp_path: Path) -> None:
         self.tree(tmp_path, "a/1.jpg", "b 2.jpg")
         (tmp_path / "list.csv").write_text("path,label,group\na/1.jpg,7,sea\nb 2.jpg,,land\n")

@@ -55,6 +55,7 @@ def test_interval_holds_at_all_times() -> None:
 
 def test_a_share_as_predicted_is_silent_and_another_one_is_said_once() -> None:
     seen = monitor()
+    assert str(seen) == "no image seen yet; the ID set predicts 5.0 % [3.4 %, 7.3 %]"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert [v.accepted for v in seen([1] * 19 + [0])] == [True] * 19 + [False]

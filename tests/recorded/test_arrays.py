@@ -273,6 +273,20 @@ def test_the_command_line_takes_a_file_of_files(module, sets, tmp_path, capsys):
     assert np.allclose(found.sort_index(), expected.scores.set_index("key")["mahalanobis"].sort_index())
 
 
+def test_without_detectors_the_command_line_takes_all_that_apply(module, sets, tmp_path, capsys):
+    path, out = described(tmp_path, sets, module), tmp_path / "run"
+    assert main(["evaluate", "--features", str(path), "--out", str(out), "--fail-if", "mps: fpr95 > 1"]) == 2
+    assert "unknown detector 'mps'; did you mean 'msp'" in " ".join(capsys.readouterr().err.split())
+    assert main(["evaluate", "--features", str(path), "--out", str(out), "--fail-if", "msp: fpr95 > 1"]) == 0
+    found = Results.load(out)
+    expected = evaluate_arrays(
+        train=sets[Role.TRAIN], id=sets[Role.ID], ood={"far": sets[Role.OOD]}, head=tmp_path / "head.npz"
+    )
+    assert found.detectors == expected.detectors
+    assert {"msp", "mahalanobis", "knn"} <= set(found.detectors)
+    assert found.run["not_applicable"] == expected.run["not_applicable"]
+
+
 @pytest.mark.parametrize(
     ("more", "message"),
     [

@@ -1,13 +1,13 @@
 """What the page answers to "which detector?": the group of the best, the quickest of it, and detectors of one order."""
 
 import re
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from oodlit.report import render
 from oodlit.report.choice import answers, coinciding
+from oodlit.report.headline import Cell, Column
 from oodlit.report.section import Shown
 from oodlit.report.thumbnails import ThumbnailStyles
 from oodlit.results import Results
@@ -38,6 +38,8 @@ def test_answers_are_those_of_the_groups(results: Results) -> None:
         assert f"as the mean of 2 OOD sets, the best of 4 detectors is {best} ({100 * table['value'][0]:.1f} %)" in line
         assert set(re.findall(r"\w+", line.partition(";")[2])) >= set(others)
         assert "noise" not in line
+        assert ("; one other cannot be told from it: " in line) == (len(others) == 1)
+        assert "1 others" not in line
     assert quickest == "The quickest of the 2 that are among the best by both is lard: 0.2 ms an image."
 
 
@@ -60,8 +62,8 @@ def test_the_quickest_is_one_of_those_that_fail_the_fewest_unit_tests(
     results: Results, failures: tuple[int, ...], expected: str
 ) -> None:
     looked_at = shown(results)
-    cells = [SimpleNamespace(sort=float(count)) for count in failures]
-    looked_at.__dict__["columns"] = [SimpleNamespace(is_count=True, cells=cells)]
+    cells = [Cell(sort=float(count)) for count in failures]
+    looked_at.__dict__["columns"] = [Column("failed", "unit_tests", "unit_test_failures", "", cells=cells)]
     assert answers(looked_at)[-1].startswith(expected)
 
 

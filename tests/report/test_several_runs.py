@@ -109,6 +109,17 @@ def test_differences_are_those_of_the_paired_comparison(runs: dict[str, Results]
                 assert text == f"{mark}{100 * own.loc[name, 'difference']:+.1f}"
 
 
+def test_a_page_says_where_the_classes_cannot_decide(page: str) -> None:
+    few = render(make_runs(2, 1, 3))
+    reason = "3 classes cannot decide this at level 0.05 among 2 comparisons: 7 at least are needed"
+    assert f"</b>, paired over 3 classes: {reason}</p>" in few
+    assert f"points, {reason}" in few, "the title of the cell"
+    for text in (few, page):
+        assert "corrected p = nan" not in text
+        assert "corrected p = " in text
+    assert "cannot decide" not in page.replace("those that too few classes cannot decide", "")
+
+
 def test_models_of_many_detectors_can_differ_by_more_than_chance() -> None:
     """So many comparisons are corrected that more sign patterns than usual are needed."""
     table = compare_runs(make_runs(8, 20, 40, n_id=200, per_class=8))

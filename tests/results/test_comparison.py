@@ -1,6 +1,8 @@
 """Paired comparison of detectors over OOD classes."""
 
 import itertools
+import math
+import re
 
 import numpy as np
 import pandas as pd
@@ -12,7 +14,7 @@ from scipy.stats import binomtest, permutation_test
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics import UndefinedMetricWarning
 from oodlit.results import DatasetInfo, Results, compare
-from oodlit.results.comparison import holm, sign_flip_test
+from oodlit.results.comparison import holm, sign_flip_test, undecidable
 from oodlit.roles import Role
 from tests.results.support import DATASETS, DETECTORS, run_scores
 
@@ -87,6 +89,38 @@ def test_holm_keeps_the_order_and_never_lowers_a_p_value(p_values):
     assert (corrected <= 1).all()
     assert (np.diff(corrected[np.argsort(p, kind="stable")]) >= 0).all()
     assert corrected.min() == pytest.approx(min(1, p.min() * len(p)))
+
+
+def test_classes_that_cannot_decide_say_how_many_it_takes():
+    """However large the differences: the smallest p-value of k classes is 2^(1-k)."""
+    row = many_classes(2).compare("b", "a").iloc[0]
+    assert (row["over"], row["n_classes"], row["p_value"], row["better"]) == ("classes", 2, 0.5, "")
+    assert math.isnan(row["p_corrected"])
+    assert (
+        row["reason"]
+        == "2 classes cannot decide this at level 0.05: 6 at least are needed; group_of_best pairs over images"
+    )
+    for test in ("permutation", "sign"):
+        six = many_classes(6).compare("b", "a", test=test).iloc[0]
+        assert (six["better"], six["reason"], six["p_corrected"]) == ("b", "", 2**-5)
+        both = many_classes(6).compare("b", test=test)
+        assert both["p_corrected"].isna().all()
+        assert both["reason"].str.contains("6 classes cannot .* among 2 comparisons: 7 at least").all()
+
+
+@given(st.lists(st.one_of(st.none(), st.integers(2, 14)), min_size=1, max_size=12), st.sampled_from([0.05, 0.01, 0.5]))
+def test_what_can_decide_does_at_its_smallest_p_value(numbers, alpha):
+    reasons = undecidable(numbers, alpha)
+    least = np.array([0.0 if k is None else 2.0 ** (1 - k) for k in numbers])
+    can = np.array([not reason for reason in reasons])
+    corrected = holm(np.where(can, least, np.nan))
+    assert (corrected[can] <= alpha).all()
+    assert (holm(least)[~can] > alpha).all() or can.any()  # none is lost that could decide with all others
+    for reason in filter(None, reasons):
+        needed = int(re.search(r"(\d+) at least", reason)[1])
+        place = reasons.index(reason)
+        assert not undecidable([*numbers[:place], needed, *numbers[place + 1 :]], alpha)[place]
+        assert 2.0 ** (2 - needed) * len(numbers) > alpha
 
 
 def test_bad_comparisons_are_refused():

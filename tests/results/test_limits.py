@@ -14,7 +14,7 @@ from oodlit import Results, Role
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics import UndefinedMetricWarning
 from oodlit.results import DatasetInfo, Limit, Settings, crossings
-from oodlit.results.limits import failed_tests, read_limits
+from oodlit.results.limits import failed_tests, held_text, read_limits
 from tests.results.pool_support import pool_results
 
 DATASETS = [
@@ -84,7 +84,7 @@ def test_other_texts_are_refused(text: str) -> None:
 def test_a_limit_is_crossed_as_it_says(sign: str, number: float) -> None:
     value = RESULTS.value("mean_auroc", dataset="near", detector="mine")
     expected = {">": value > number, ">=": value >= number, "<": value < number, "<=": value <= number}[sign]
-    assert bool(crossings(RESULTS, [Limit("mine", "mean_auroc", sign, number)])) is expected
+    assert bool(crossings(RESULTS, [Limit("mine", "mean_auroc", sign, number, "near")])) is expected
 
 
 def test_what_is_said_of_a_class() -> None:
@@ -112,9 +112,29 @@ def test_which_values_a_limit_is_about() -> None:
     assert places("mine: fpr95 on tests >= 0") == places("mine: fpr95 on tests/* >= 0") == [
         "mine tests/black", "mine tests/white",
     ]  # fmt: skip
-    assert places("*: mean_auroc >= 0") == ["mine near/", "other near/"]
+    assert places("*: mean_auroc >= 0") == ["mine near/", "mine far/", "other near/", "other far/"]
+    assert places("*: mean_auroc on near >= 0") == ["mine near/", "other near/"]
     assert places("model: accuracy < 1") == ["model val/"]
     assert places("mine: fpr95 on far >= 0.9") == []
+
+
+@pytest.mark.parametrize("prefix", ["mean_", "pooled_"])
+def test_a_set_without_classes_does_not_slip_through_a_limit_of_the_mean(prefix: str) -> None:
+    """Its plain value stands beside the means of the others, as in tables of headlines."""
+    (found,) = crossings(RESULTS, [f"mine: {prefix}fpr95 > 0.49"])
+    assert str(found).startswith("mine: fpr95 on far is 0.5 [")
+    assert not crossings(RESULTS, [f"mine: {prefix}fpr95 > 0.51"])
+    with pytest.raises(UnknownNameError, match="this run has no such value"):
+        crossings(RESULTS, [f"mine: {prefix}fpr95 on far > 0.49"])
+
+
+def test_the_values_that_were_held_are_said_the_worst_first() -> None:
+    said = held_text(RESULTS, Limit.of("mine: mean_fpr95 > 0.7"))
+    assert said == "mine: mean_fpr95 > 0.7 holds 2 values: far 50 % (fpr95), near 12.5 %"
+    assert held_text(RESULTS, Limit.of("*: unit_test_failures < 0")) == (
+        "*: unit_test_failures < 0 holds 2 values: mine: tests 1, other: tests 2"
+    )
+    assert held_text(RESULTS, Limit.of("*: fpr95 > 2")).endswith(" and 2 more")
 
 
 def test_wrongly_classified_images_are_named() -> None:
@@ -126,10 +146,10 @@ def test_wrongly_classified_images_are_named() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("mime: fpr95 > 0", r"detector of limit 'mime: fpr95 > 0' 'mime'; did you mean 'mine'"),
-        ("mine: fpr96 > 0", r"metric of limit .* 'fpr96'; did you mean 'fpr95'"),
-        ("mine: fpr95 on nearr > 0", r"data set of limit .* 'nearr'; did you mean 'near'"),
-        ("mine: fpr95 on near/sevn > 0", r"class of limit .* 'sevn'; did you mean 'seven'"),
+        ("mime: fpr95 > 0", r"^limit 'mime: fpr95 > 0': unknown detector 'mime'; did you mean 'mine'"),
+        ("mine: fpr96 > 0", r"^limit .*: unknown metric 'fpr96'; did you mean 'fpr95'"),
+        ("mine: fpr95 on nearr > 0", r"^limit .*: unknown data set 'nearr'; did you mean 'near'"),
+        ("mine: fpr95 on near/sevn > 0", r"^limit .*: unknown class 'sevn'; did you mean 'seven'"),
         ("mine: accuracy > 0", r"this run has no such value; of accuracy it has model: accuracy on val"),
         ("mine: der95 > 0", r"this run has no such value; of der95 it has none"),
         ("vim: fpr95 > 0", r"detector 'vim' is not among the results: it needs the linear head"),
@@ -155,7 +175,7 @@ def test_an_undefined_value_is_an_error() -> None:
 def test_names_are_checked_before_a_run() -> None:
     limit = Limit.of("mine: fpr95 on near > 0")
     limit.check_names(["mine"], ["near"], Settings())
-    with pytest.raises(UnknownNameError, match="metric of limit"):
+    with pytest.raises(UnknownNameError, match="unknown metric"):
         limit.check_names(["mine"], ["near"], Settings(tpr=0.9))
 
 
@@ -200,5 +220,5 @@ def test_limits_of_levels_name_the_accepted_images_of_their_classes(detector):
             assert len(crossing.keys) == round(crossing.row["value"] * crossing.row["n_ood"])
     assert (of_image == "").any()
     assert crossings(results, [f"{detector}: auroc on pool/* >= 0"])[10].keys == ()
-    with pytest.raises(UnknownNameError, match=r"unknown class of limit .* 'kind 1'"):
+    with pytest.raises(UnknownNameError, match=r"limit .*: unknown class 'kind 1'"):
         crossings(results, [f"{detector}: auroc on pool/kind 1 >= 0"])

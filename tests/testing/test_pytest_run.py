@@ -59,7 +59,7 @@ def test_they_can_be_chosen_and_pass(pytester: pytest.Pytester, folder: Path) ->
 @pytest.mark.parametrize(
     ("limits", "message"),
     [
-        ("fail_if: ['mps: fpr95 > 0']", "*unknown detector of limit*'mps'; did you mean 'msp'*"),
+        ("fail_if: ['mps: fpr95 > 0']", "*limit*: unknown detector 'mps'; did you mean 'msp'*"),
         ("fail_if: [what]", "*limit 'what': 'DETECTOR: METRIC*"),
         ("nothing: 1", "*one list, fail_if, is needed*"),
     ],

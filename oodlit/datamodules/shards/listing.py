@@ -79,6 +79,16 @@ def map_files(
         DataError: The source cannot be read, a path occurs twice, or the rule leaves out all files.
     """
     files = open_files(source) if isinstance(source, str | Path) else source
+    return _mapped(files, rule, class_names, source)
+
+
+def _mapped(
+    files: Files,
+    rule: Callable[[str], Assignment | None],
+    class_names: Sequence[str],
+    source: str | Path | Files,
+) -> Listing:
+    """`map_files` of what is open already; errors name the source."""
     assignments: dict[str, Assignment] = {}
     for path in files.paths:
         if path in assignments:
@@ -88,7 +98,10 @@ def map_files(
             assignments[path] = found
     if not assignments:
         some = ", ".join(map(repr, list(files.paths)[:3])) or "nothing"
-        raise DataError(f"no image of this set among {len(files.paths)} files (first: {some}); check source and layout")
+        where = f"{source}: " if isinstance(source, str | Path) else ""
+        raise DataError(
+            f"{where}no image of this set among {len(files.paths)} files (first: {some}); check source and layout"
+        )
     return Listing(files, assignments, tuple(class_names))
 
 
@@ -127,7 +140,7 @@ def class_listing(
             f"{len(others)} files have no image's extension and are left out, first {others[0]!r}", stacklevel=2
         )
     if not by_folder:
-        return map_files(files, lambda path: Assignment() if is_image(path) else None)
+        return _mapped(files, lambda path: Assignment() if is_image(path) else None, (), source)
     folders = {path: path.rpartition("/")[0] or "." for path in images}
     classes = _class_names(set(folders.values()))
     found = sorted(classes.values())
@@ -136,7 +149,7 @@ def class_listing(
         if labelled:
             folder = next(iter(classes))
             raise DataError(f"all images lie in one folder, {folder!r}; a set of role {role} needs class folders")
-        return map_files(files, lambda path: Assignment() if is_image(path) else None)
+        return _mapped(files, lambda path: Assignment() if is_image(path) else None, (), source)
     if class_names is None:
         _check_spelling(found)
     names = list(class_names) if class_names is not None else _index_order(found, names_decide)
@@ -150,7 +163,7 @@ def class_listing(
 
     # class names of a SHIFT set are those of its groups, and folders are labels there
     shift = role is Role.SHIFT
-    listing = map_files(files, rule, class_names=() if shift else names)
+    listing = _mapped(files, rule, () if shift else names, source)
     return replace(listing, label_names=tuple(names) if shift else ())
 
 

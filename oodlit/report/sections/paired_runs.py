@@ -32,9 +32,11 @@ def _grid(several: Several, dataset: str, table: pd.DataFrame) -> dict[str, Any]
     detectors = list(dict.fromkeys(table["detector"]))
     cells = {(row.run, row.detector): _cell(row) for row in table.itertuples(index=False)}
     first = table.iloc[0]
+    undecided = table.loc[(table["reason"] != "") & table["p_value"].notna(), "reason"].tolist()
+    detail = f"paired over {first['n']} {first['over']}"
     return {
         "name": dataset,
-        "detail": f"paired over {first['n']} {first['over']}",
+        "detail": f"{detail}: {undecided[0]}" if undecided else detail,
         "detectors": detectors,
         "tall": tall(detectors),
         "rows": [
@@ -54,10 +56,11 @@ def _cell(row: Any) -> Cell:
     """The difference in points; coloured where it is more than chance after the correction."""
     if math.isnan(row.difference) or math.isnan(row.p_value):
         return Cell("?", title=f"{row.detector}, {row.run}: undefined")
+    chance = row.reason or f"corrected p = {row.p_corrected:.2g}"
     interval = "" if math.isnan(row.ci_low) else f" [{100 * row.ci_low:+.1f}, {100 * row.ci_high:+.1f}]"
     title = (
         f"{row.detector}, {row.run}: {100 * row.mean:.1f} %, {row.baseline}: {100 * row.mean_baseline:.1f} %;"
-        f" difference {100 * row.difference:+.2f}{interval} points, corrected p = {row.p_corrected:.2g}"
+        f" difference {100 * row.difference:+.2f}{interval} points, {chance}"
     )
     kind = {row.run: "pass", row.baseline: "fail"}.get(row.better, "none")
     return Cell(f"{100 * row.difference:+.1f}", row.difference, title=title, kind=kind)
