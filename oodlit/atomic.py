@@ -12,7 +12,7 @@ import shutil
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -23,10 +23,27 @@ ABANDONED_S = 86_400.0
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
     """Write a file through a temporary sibling that replaces it once it is on disk."""
-    with temporary_file(Path(path)) as temporary:
-        temporary.write_bytes(data)
-        fsync(temporary)
-        temporary.replace(path)
+    write_files({Path(path): data})
+
+
+def write_files(files: Mapping[Path, bytes]) -> None:
+    """Write files that belong together: none takes its place before all are on disk.
+
+    Args:
+        files: What to write, by its place; they are put there in this order.
+
+    Raises:
+        IsADirectoryError: A place is that of a folder.
+    """
+    if folders := [path for path in files if path.is_dir()]:
+        raise IsADirectoryError(f"{folders[0]} is a folder; the name of a file is needed")
+    with contextlib.ExitStack() as stack:
+        temporaries = [stack.enter_context(temporary_file(path)) for path in files]
+        for temporary, data in zip(temporaries, files.values(), strict=True):
+            temporary.write_bytes(data)
+            fsync(temporary)
+        for temporary, path in zip(temporaries, files, strict=True):
+            temporary.replace(path)
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

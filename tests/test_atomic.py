@@ -138,6 +138,17 @@ def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
 
 
+def test_files_that_belong_together_are_all_written_or_none(tmp_path: Path) -> None:
+    atomic.write_files({tmp_path / "a": b"1", tmp_path / "b": b"2"})
+    places = {tmp_path / "a": b"3", tmp_path / "missing" / "c": b"4"}
+    with pytest.raises(FileNotFoundError):
+        atomic.write_files(places)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError, match="folder is a folder"):
+        atomic.write_files({tmp_path / "a": b"3", tmp_path / "folder": b"4"})
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == {"a": b"1", "b": b"2"}
+
+
 def test_files_have_the_usual_rights(tmp_path: Path) -> None:
     (tmp_path / "plain").touch()
     write_bytes(tmp_path / "a", b"new")

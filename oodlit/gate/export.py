@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from oodlit.atomic import fsync, temporary_file
 from oodlit.detectors import Detector
-from oodlit.errors import MissingExtraError, RequirementError
+from oodlit.errors import InvalidArgumentError, MissingExtraError, RequirementError
 from oodlit.gate.folder import GateRecord
 from oodlit.gate.threshold import Threshold
 from oodlit.module import OODModule
@@ -60,13 +60,19 @@ def _frozen(module: ModuleT) -> ModuleT:
 
 
 def export_program(module: OODModule, detector: Detector, threshold: Threshold, record: GateRecord, file: Path) -> None:
-    """Trace the gate and write the program; a file that ends in .onnx becomes one of ONNX.
+    """Trace the gate and write the program, of ONNX or of torch as the name of the file ends.
 
     Raises:
+        InvalidArgumentError: The name ends in neither .onnx nor .pt2, or is that of a folder.
         MissingExtraError: What writes ONNX is not installed.
         RequirementError: The detector reads more than logits and features, or something cannot be traced.
     """
-    as_onnx = file.suffix == ".onnx"
+    if file.suffix.lower() not in (".onnx", ".pt2") or file.is_dir():
+        raise InvalidArgumentError(
+            f"Gate.export: {str(file)!r}; the name of a file that ends in .pt2 (a program of torch.export) or .onnx is"
+            " needed"
+        )
+    as_onnx = file.suffix.lower() == ".onnx"
     if as_onnx and any(find_spec(name) is None for name in ("onnx", "onnxscript")):
         raise MissingExtraError.of("Gate.export of an .onnx file", "onnx")
     if further := sorted(detector.required_needs - EXPORTABLE):
@@ -76,6 +82,7 @@ def export_program(module: OODModule, detector: Detector, threshold: Threshold, 
         )
     if record.precision != "32-true":
         raise RequirementError(f"Gate.export: the run was made in precision {record.precision!r}; 32-true is needed")
+    file.parent.mkdir(parents=True, exist_ok=True)  # tracing takes its time: whether there is a place is said before
     example = torch.linspace(-1, 1, 3).view(3, *[1] * len(record.backbone["input_shape"]))
     example = example.expand(3, *record.backbone["input_shape"]).clone().to(module.device)
     traced = _Program(module, _frozen(detector), threshold.cut).eval()

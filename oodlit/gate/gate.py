@@ -161,9 +161,13 @@ class Gate:
         """Write the gate as one program of `torch.export`, which runs without oodlit.
 
         It takes transformed images (batch, channels, height, width), of any number, and gives `accepted`, `score`,
-        `class_index` and `probability`, shape (batch,) each. A file that ends in .onnx becomes one of ONNX.
+        `class_index` and `probability`, shape (batch,) each.
+
+        Args:
+            file: A name that ends in .pt2, or in .onnx for a program of ONNX. Its folder is made if need be.
 
         Raises:
+            InvalidArgumentError: The name ends in neither.
             MissingExtraError: The file ends in .onnx, and the packages of the extra "onnx" are not installed.
             RequirementError: The detector reads more than logits and features, or something cannot be exported.
         """

@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from oodlit.atomic import write_bytes
+from oodlit.atomic import write_files
 from oodlit.errors import InvalidArgumentError
 from oodlit.report.sections import OF_ALL_RUNS, SEVERAL
 from oodlit.report.several import Several, titles
@@ -85,7 +85,7 @@ def write_report(
     """Write the page: the old file or the new one, never half of either.
 
     Several runs have a page of their own each, beside the one that compares them: `report-A.html` for run A beside
-    `report.html`.
+    `report.html`. Where one of the pages cannot be made, none is written.
 
     Args:
         results: One run, or several by title.
@@ -100,11 +100,11 @@ def write_report(
     if isinstance(results, Results):
         name = target.resolve().parent.name
         results, folders = {name: results}, {name: target.resolve().parent}
-    target.parent.mkdir(parents=True, exist_ok=True)
     pages = page_names(target.stem, results) if len(results) > 1 else {}
-    for name, page in pages.items():
-        write_bytes(target.with_name(page), render({name: results[name]}, folders=folders).encode("utf-8"))
-    write_bytes(target, render(results, folders=folders, pages=pages or None).encode("utf-8"))
+    texts = {target.with_name(page): render({name: results[name]}, folders=folders) for name, page in pages.items()}
+    texts[target] = render(results, folders=folders, pages=pages or None)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_files({file: text.encode("utf-8") for file, text in texts.items()})
     return target
 
 

@@ -12,15 +12,20 @@ import pandas as pd
 from oodlit.report.headline import share_text
 from oodlit.results import Results, RunColumn, run_columns
 from oodlit.results.glossary import MEAN
+from oodlit.results.names import distinct
 from oodlit.results.plots.select import model_name
 from oodlit.results.several import values_of_column
 
 
 def titles(results: Mapping[str, Results]) -> dict[str, str]:
-    """What the page calls each run: the name of its network, with that of the run where several have one name."""
+    """What the page calls each run: the name of its network, with that of the run where several have one name.
+
+    Titles are distinct, whatever the names are.
+    """
     names = {name: model_name(result) or name for name, result in results.items()}
     shared = Counter(names.values())
-    return {name: title if shared[title] == 1 else f"{title} ({name})" for name, title in names.items()}
+    found = (title if shared[title] == 1 else f"{title} ({name})" for name, title in names.items())
+    return dict(zip(names, distinct(found), strict=True))
 
 
 Place = tuple[str, str, str]

@@ -68,10 +68,10 @@ def clear_thumbnails(folder: Path) -> None:
     index = target / "index.json"
     if not index.is_file():
         return
-    names = json.loads(index.read_text(encoding="utf-8")).values()
+    names = _read(index).values()
     index.unlink()  # first: an index never names a file that is gone
     for name in names:
-        (target / Path(str(name)).name).unlink(missing_ok=True)
+        (target / Path(name).name).unlink(missing_ok=True)
     if not any(target.iterdir()):
         target.rmdir()
 
@@ -80,13 +80,12 @@ def load_thumbnails(folder: Path | None, keys: Iterable[str]) -> dict[str, str]:
     """`data:` URLs by key, of those `keys` that have a thumbnail in `folder`.
 
     Raises:
-        DataError: The index names a file that is not there.
+        DataError: The index cannot be read, or names a file that is not there.
     """
     path = None if folder is None else folder / "thumbnails" / "index.json"
     if path is None or not path.is_file():
         return {}
-    index = json.loads(path.read_text(encoding="utf-8"))
-    found = {}
+    index, found = _read(path), {}
     for key in keys:
         if (name := index.get(key)) is None:
             continue
@@ -96,6 +95,14 @@ def load_thumbnails(folder: Path | None, keys: Iterable[str]) -> dict[str, str]:
         kind = "png" if file.suffix == ".png" else "jpeg"
         found[key] = f"data:image/{kind};base64,{base64.b64encode(file.read_bytes()).decode()}"
     return found
+
+
+def _read(path: Path) -> dict[str, str]:
+    """File by key, of an index."""
+    try:
+        return {str(key): str(name) for key, name in json.loads(path.read_bytes()).items()}
+    except (ValueError, AttributeError) as error:
+        raise DataError(f"{path}: it cannot be read ({error}); delete the folder to do without pictures") from error
 
 
 def _encode(image: Image.Image) -> tuple[bytes, str]:

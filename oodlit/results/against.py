@@ -237,10 +237,14 @@ class _Run:
         return "" if not share.startswith(("der", "fpr")) or share in here else f"{share} there, {', '.join(here)} here"
 
     def _other_images(self, names: Sequence[str], metric: str) -> str:
+        if metric != "accuracy" and self.inside != self.protocol.inside:
+            return f"the ID set is {self.protocol.inside} there, {self.inside} here"
         for name in dict.fromkeys(names if metric == "accuracy" else [self.inside, *names]):
             here, there = self.results.run["counts"].get(name, 0), self.protocol.images.get(name)
             if there not in (None, here):
                 return f"{there} images of {name} there, {here} here"
+            if there is None and self.protocol.mean == "images":  # sets of others may have the name
+                return f"the number of images of {name} there is not known"
             if self.sets[name].num_samples not in (None, here):
                 return f"{here} of {self.sets[name].num_samples} images of {name} were scored"
         return ""

@@ -135,9 +135,10 @@ def _detectors(runs: Mapping[str, RunResults], detectors: Sequence[str] | None) 
     for name in detectors or ():
         if name not in common:
             raise UnknownNameError.of("detector that all runs have", name, common)
-    names = list(dict.fromkeys(detectors or common))
+    names = list(dict.fromkeys(common if detectors is None else detectors))
     if not names:
-        raise InvalidArgumentError("compare_runs: no detector is in all runs")
+        reason = "no detector is in all runs" if detectors is None else "detectors=[]; at least one is needed"
+        raise InvalidArgumentError(f"compare_runs: {reason}")
     return names
 
 

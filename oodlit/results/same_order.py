@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 from scipy.stats import rankdata
 
 from oodlit.results.run_results import RunResults
@@ -32,8 +33,9 @@ def same_order(results: RunResults) -> list[SameOrder]:
     """Which detectors coincide with an earlier one, over all images but those of training.
 
     Scores that differ by rounding alone can swap neighbours, so orders that are almost the same (rank correlation of
-    at least .9999) count as well. Every detector is named once, with the first detector that it coincides with.
-    Constant scores have no order.
+    at least .9999) count as well, if no data set alone departs by more than that: a small one that has moved as a whole
+    does not show in the correlation over all images, and has other metrics. Every detector is named once, with the
+    first detector that it coincides with. Constant scores have no order.
 
     Example:
         >>> import pandas as pd
@@ -47,6 +49,7 @@ def same_order(results: RunResults) -> list[SameOrder]:
     """
     trained = [info.name for info in results.datasets if info.role is Role.TRAIN]
     rows = results.scores[~results.scores["dataset"].isin(trained)]
+    sets = pd.factorize(rows["dataset"])[0]
     firsts: dict[str, np.ndarray] = {}
     found = []
     for name in results.detectors:
@@ -59,7 +62,9 @@ def same_order(results: RunResults) -> list[SameOrder]:
                 found.append(SameOrder(first, name, 1.0, len(rows)))
                 break
             correlation = float(centred @ other / np.sqrt((centred @ centred) * (other @ other)))
-            if correlation >= ALMOST:
+            moved = np.bincount(sets, np.square(centred - other)) / np.bincount(sets)
+            # The correlation is 1 less the mean of these over all images by twice the variance of the ranks.
+            if correlation >= ALMOST and moved.max() <= (1 - ALMOST) * 2 * np.mean(np.square(other)):
                 found.append(SameOrder(first, name, min(correlation, float(np.nextafter(1, 0))), len(rows)))
                 break
         else:

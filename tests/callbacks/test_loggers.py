@@ -102,6 +102,15 @@ def test_figures_that_a_run_cannot_show():
         named["unit_tests"]()
 
 
+def test_names_of_figures_are_names_of_files_on_every_system(tmp_path):
+    sets = [stream(name, Role.OOD) for name in ("far", "Far", "f" * 300, "f" * 299, "far..", "..")]
+    results = predict([MSP()], [stream("val", Role.ID, 6), *sets], trainer={"logger": CSVLogger(tmp_path)}).results
+    names = list(figures_of(results, True))
+    assert len({name.casefold() for name in names}) == len(sets)
+    assert all(len(name) < 130 and name.count("/") == 1 for name in names)
+    assert len(list(tmp_path.rglob("figures/score_histograms/*.png"))) == len(sets)
+
+
 def test_a_logger_that_changes_the_values_changes_its_own():
     class Greedy(Recorder):
         def log_metrics(self, metrics, step=None) -> None:

@@ -199,11 +199,22 @@ def test_what_has_to_be_given_is_said(folder: Path) -> None:
         Gate.load(folder, detector="msp")
 
 
-def test_onnx_without_its_packages_is_said(gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["gate.onnx", "GATE.ONNX"])
+def test_onnx_without_its_packages_is_said(
+    gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
     monkeypatch.setattr("oodlit.gate.export.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"an .onnx file needs an optional .*pip install 'oodlit\[onnx\]'"):
-        gate.export(tmp_path / "gate.onnx")
+        gate.export(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["gate", "gate.pt", "gate.onnx.zip", "folder.pt2"])
+def test_names_of_programs_say_what_they_are(gate: Gate, tmp_path: Path, name: str) -> None:
+    (tmp_path / "folder.pt2").mkdir()
+    with pytest.raises(InvalidArgumentError, match=rf"{name}'; the name of a file that ends in .pt2 .* or .onnx"):
+        gate.export(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["folder.pt2"]
 
 
 def test_other_images_are_refused(gate: Gate, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -183,6 +183,20 @@ def test_no_column_is_cut_at_1400_pixels_and_narrow_screens_say_that_there_is_mo
     assert box["x"] <= name["x"] + 1 < box["x"] + box["width"] / 2  # names stay beside the numbers
 
 
+def test_words_without_end_are_broken(browser: Any, tmp_path: Path) -> None:
+    names = ("a" * 300, "漢" * 200, "msp")
+    results = make_results(names, names, labels=names, bootstrap=0)
+    one, several = tmp_path / "one.html", tmp_path / "several.html"
+    write_report({names[0]: results}, one)
+    write_report({"b" * 300: results, "c": results}, several)
+    for path in (one, several):
+        for width in (1400, 400):
+            page = browser.new_page(viewport={"width": width, "height": 900})
+            page.goto(path.as_uri())
+            assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+            page.close()
+
+
 def test_dark_and_light_are_readable(opened: Any) -> None:
     ratio = """() => {
       const light = colour => colour.match(/[\\d.]+/g).slice(0, 3).map(v => v / 255)

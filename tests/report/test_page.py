@@ -141,6 +141,14 @@ def test_missing_thumbnail_is_an_error(results: Results, tmp_path: Path) -> None
         load_thumbnails(tmp_path, keys_to_show(results))
 
 
+@pytest.mark.parametrize("content", [b'{"near/1": ', b"[1]", b"\xff\xfe"])
+def test_unreadable_index_of_thumbnails_is_an_error(results: Results, tmp_path: Path, content: bytes) -> None:
+    save_thumbnails(results, tmp_path, read_images)
+    (tmp_path / "thumbnails" / "index.json").write_bytes(content)
+    with pytest.raises(DataError, match=r"index.json: it cannot be read .* delete the folder to do without"):
+        load_thumbnails(tmp_path, ["near/1"])
+
+
 def test_several_runs_on_one_page(results: Results) -> None:
     page = Parsed(render({"one": results, "two": make_results()}))
     assert page.tags["h1"] == 3  # the comparison, and each of them

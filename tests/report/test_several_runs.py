@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from oodlit.cli.report import report
-from oodlit.errors import UsageError
+from oodlit.errors import DataError, UsageError
 from oodlit.report import render, write_report
 from oodlit.report.page import page_names
-from oodlit.report.several import Several
+from oodlit.report.several import Several, titles
 from oodlit.results import Results, compare_runs, mean_ranks, values_of_runs
 from tests.report.problems import make_results
 from tests.report.several_support import make_runs
@@ -196,6 +196,28 @@ def test_each_run_has_a_page_of_its_own_beside_the_comparison(runs: dict[str, Re
     assert (tmp_path / "pages" / "all-two_run.html").read_text().count("<h1>model_01</h1>") == 1
     with pytest.raises(UsageError, match="is named twice"):
         report([folders[0], folders[0]])
+
+
+def test_where_one_page_cannot_be_made_none_is_written(runs: dict[str, Results], tmp_path: Path) -> None:
+    last = list(runs)[-1]
+    (tmp_path / "thumbnails").mkdir()
+    (tmp_path / "thumbnails" / "index.json").write_text("{")
+    with pytest.raises(DataError, match="cannot be read"):
+        write_report(runs, tmp_path / "pages" / "report.html", folders={last: tmp_path})
+    assert not (tmp_path / "pages").exists()
+    (tmp_path / "taken").mkdir()
+    with pytest.raises(IsADirectoryError, match="taken is a folder; the name of a file is needed"):
+        write_report(runs, tmp_path / "taken")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["taken", "thumbnails"]
+
+
+def test_no_run_is_lost_to_a_name_that_looks_like_that_of_another() -> None:
+    one, two, three = make_runs(3, 1, 3, names=("net", "net ", "net (a)")).values()
+    two = Results(two.scores, two.table, {**two.run, "backbone": {"name": "net"}})
+    found = titles({"a": one, "b": two, "c": three})
+    assert list(found) == ["a", "b", "c"]
+    assert list(found.values()) == ["net (a)", "net (b)", "net (a)_2"]
+    assert "3 runs compared" in render({"a": one, "b": two, "c": three})
 
 
 def test_names_of_pages_are_distinct_on_every_file_system() -> None:

@@ -9,19 +9,24 @@ from hypothesis import strategies as st
 
 from oodlit.datamodules.sets.ninco import NINCO_CLASSES
 from oodlit.errors import InvalidArgumentError, UnknownNameError
-from oodlit.results import Results
+from oodlit.results import DatasetInfo, Results
 from oodlit.results.against import COLUMNS, NO_MODEL, standing
-from oodlit.results.published import NINCO, NINCO_FIRST_RELEASE, OPENOOD, TIMM
+from oodlit.results.published import NINCO, NINCO_FIRST_RELEASE, OPENOOD, TIMM, published_tables
+from oodlit.results.published.table import PublishedTable
+from oodlit.roles import Role
 from tests.report.problems import make_results
 from tests.results.published_support import RESNET50, ninco_run
 
 shares = st.floats(0, 1)
-NEAR_AND_FAR = {"ssb_hard": 500, "inaturalist": 300, "textures": 200, "openimage_o": 300}
+NEAR_AND_FAR = {"ssb_hard": 49_000, "inaturalist": 10_000, "textures": 5_160, "openimage_o": 15_869}
 
 
 @pytest.fixture(scope="module")
 def results() -> Results:
     return ninco_run()
+
+
+UNKNOWN_SIZES = {"human_centric": {"textures", "imagenet_c"}}
 
 
 def row(frame: pd.DataFrame, **place: str) -> pd.Series:
@@ -111,6 +116,37 @@ def test_other_numbers_of_images_are_no_comparison() -> None:
     frame = ninco_run(("msp",), n_id=900).against("ninco")
     assert row(frame, metric="mean_auroc")["reason"] == "50000 images of imagenet_val there, 900 here"
     assert frame["difference"].isna().all()
+
+
+def test_sets_of_others_that_have_the_name_are_no_comparison() -> None:
+    frame = ninco_run(("msp",), n_id=45_000, ood=NEAR_AND_FAR | {"textures": 40}).against("openood_imagenet1k")
+    assert row(frame, dataset="near")["reason"] == NO_MODEL
+    assert row(frame, dataset="far")["reason"] == "5160 images of textures there, 40 here"
+    assert frame["rank"].notna().tolist() == (frame["dataset"] != "far").tolist()
+    ours = ninco_run(("msp",), n_id=50_000, ood={"textures": 5_640, "sun": 10_000})
+    frame = ours.against("human_centric", model="ViT-B16")
+    assert set(frame.loc[frame["dataset"] == "textures", "reason"]) == {
+        "the number of images of textures there is not known"
+    }
+    assert frame.loc[frame["dataset"] == "textures", ["difference", "rank"]].isna().all(axis=None)
+
+
+def test_another_id_set_is_no_comparison(results: Results) -> None:
+    mine = results.scores.assign(dataset=results.scores["dataset"].replace({"imagenet_val": "photos"}))
+    infos = [DatasetInfo("photos", Role.ID), results.dataset("ninco")]
+    frame = Results.from_scores(mine, infos, results.detectors, run=results.run, bootstrap=0).against("ninco")
+    assert row(frame, detector="msp", metric="mean_auroc")["reason"] == "the ID set is imagenet_val there, photos here"
+    assert frame[["difference", "rank", "quantile"]].isna().all(axis=None)
+
+
+@pytest.mark.parametrize("table", published_tables().values(), ids=published_tables())
+def test_every_set_that_is_compared_as_a_whole_has_a_known_size(table: PublishedTable) -> None:
+    """Else no figure of it would ever stand beside ours, which should be said where the table is described."""
+    if table.protocol.mean != "images":
+        return
+    named = {figure.dataset for figure in table.figures()}
+    sets = {name for dataset in named for name in table.protocol.sets_of(dataset)}
+    assert sets - table.protocol.images.keys() == UNKNOWN_SIZES.get(table.name, set())
 
 
 def test_the_46_classes_of_the_first_release_differ_in_one(results: Results) -> None:

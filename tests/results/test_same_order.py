@@ -1,11 +1,13 @@
 """Detectors of one order: monotone maps of each other, and nothing else."""
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from oodlit.detectors import detectors
-from oodlit.results import Results
-from oodlit.results.same_order import same_order
+from oodlit.results import DatasetInfo, Results
+from oodlit.results.same_order import ALMOST, same_order
+from oodlit.roles import Role
 from tests.report.problems import make_results
 
 
@@ -31,6 +33,21 @@ def test_rounding_is_almost_the_same_order() -> None:
     [pair] = same_order(with_scores(swapped=swapped))
     assert (pair.detector, pair.other) == ("msp", "swapped")
     assert 0.9999 < pair.rank_correlation < 1
+
+
+def test_a_small_set_that_moves_is_no_rounding() -> None:
+    """30 of 10 030 images move by 6 % of the scale: hardly seen in the correlation, and another FPR."""
+    inside, ood = np.arange(10_000) / 10_000, 0.03 + np.arange(30) / 750
+    key = np.arange(10_030).astype(str)
+    frame = pd.DataFrame({"key": key, "dataset": "val", "group": -1, "label": -1, "prediction": -1})
+    frame.loc[10_000:, "dataset"] = "far"
+    frame["one"], frame["two"] = np.concatenate([inside, ood]), np.concatenate([inside, ood + 0.06])
+    infos = [DatasetInfo("val", Role.ID), DatasetInfo("far", Role.OOD)]
+    results = Results.from_scores(frame, infos, ["one", "two"], bootstrap=0)
+    assert frame["one"].corr(frame["two"], method="spearman") > ALMOST
+    assert results.value("fpr95", dataset="far", detector="one") < 0.55
+    assert results.value("fpr95", dataset="far", detector="two") == 1
+    assert same_order(results) == []
 
 
 def test_ties_are_part_of_the_order() -> None:

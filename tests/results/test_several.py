@@ -219,6 +219,7 @@ def test_an_undefined_class_makes_an_undefined_row() -> None:
     [
         ({"baseline": "smal"}, UnknownNameError, "did you mean 'small'"),
         ({"detectors": ["goood"]}, UnknownNameError, "did you mean 'good'"),
+        ({"detectors": []}, InvalidArgumentError, "at least one is needed"),
         ({"dataset": "neer"}, UnknownNameError, "did you mean 'near'"),
         ({"metric": "aupr_s"}, UnknownNameError, "metric of runs"),
         ({"test": "t"}, InvalidArgumentError, "'permutation' or 'sign'"),

@@ -19,6 +19,8 @@ HEADLINE = ("score_histograms", "fpr_per_class", "unit_tests", "severity_curve")
 """What is drawn of every data set that it can show, where nobody chooses."""
 
 DOTS_PER_INCH = 110
+LONGEST = 100
+"""Characters of a data set in the name of a figure, which loggers take for the name of a file."""
 
 
 def check_figures(owner: str, chosen: object) -> None:
@@ -43,6 +45,8 @@ def check_figures(owner: str, chosen: object) -> None:
 def figures_of(results: Results, chosen: bool | Sequence[str]) -> Figures:
     """What draws the chosen figures of every data set that they can show, by `<figure>/<dataset>`.
 
+    The names fit every file system: long ones are cut, and those that differ in case alone get `_2`, `_3`, ...
+
     Args:
         results: A run.
         chosen: Names of figures; True = the headline, of which those are left out that this run has nothing for.
@@ -55,7 +59,7 @@ def figures_of(results: Results, chosen: bool | Sequence[str]) -> Figures:
     drawing: dict[str, Callable[[], Image.Image]] = {}
     for figure in names:
         charts = _charts(results, figure)
-        parts = distinct(map(safe, charts))
+        parts = distinct((safe(name)[:LONGEST] for name in charts), same=str.casefold)
         drawing |= {
             f"{figure}/{part}": partial(_picture, chart) for part, chart in zip(parts, charts.values(), strict=True)
         }

@@ -15,12 +15,12 @@ def sections(shown: Shown) -> Iterator[Section]:
 
 
 def time_view(results: Results) -> dict[str, Any] | None:
-    """Parts of the run, reading processes, and what each detector took; None for results that hold no times."""
-    time = results.run.get("time")
-    if not time:
+    """Parts of the run, reading processes, and what each detector took; None for results that hold no parts."""
+    time: Mapping[str, Any] = results.run.get("time") or {}
+    mean = dict(time.get("mean") or {})
+    if "total" not in mean:  # of a caller or an earlier version, which measured less
         return None
-    mean, most = dict(time["mean"]), dict(time["max"])
-    total = mean.pop("total")
+    most, total = mean | (time.get("max") or {}), mean.pop("total")
     processes = int((results.run.get("trainer") or {}).get("processes", 1))
     parts = [
         {"name": name, "seconds": _seconds(value), "share": _share(value, total), "most": _seconds(most[name])}
@@ -42,7 +42,8 @@ def time_view(results: Results) -> dict[str, Any] | None:
 
 def _detectors(results: Results, time: Mapping[str, Any]) -> list[dict[str, str]]:
     """Fit and scores of each detector, the slowest scores first."""
-    scores, fits, backbone = dict(results.run.get("ms_per_image") or {}), dict(time["fit"]), time.get("backbone_ms")
+    scores, fits = dict(results.run.get("ms_per_image") or {}), dict(time.get("fit") or {})
+    backbone = time.get("backbone_ms")
     names = sorted(results.detectors, key=lambda name: -scores.get(name, 0.0))
     return [
         {

@@ -23,7 +23,14 @@ OPENOOD = PublishedTable(
             "full-spectrum far": (),
             "id": ("imagenet_val",),
         },
-        images={"imagenet_val": 45_000},
+        images={
+            "imagenet_val": 45_000,
+            "ssb_hard": 49_000,
+            "ninco": 5_879,
+            "inaturalist": 10_000,
+            "textures": 5_160,
+            "openimage_o": 15_869,
+        },
     ),
     detectors={
         "TempScale": "TemperatureScaledMSP",

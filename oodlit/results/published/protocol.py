@@ -15,7 +15,9 @@ class Protocol:
         sets: Printed data set -> sets as named here, over whose values the figure is the mean; () = not known. A data
             set that is not named stands for itself.
         unclear: Metrics of which it is not known how they were formed, whatever `mean` says.
-        images: Number of images by set, as far as it is known.
+        images: Number of images by set, as far as it is known. A value of all images of a set of which it is not known
+            is never compared.
+        inside: The ID set, for what is not an accuracy.
     """
 
     mean: Literal["classes", "images", ""]
@@ -23,6 +25,7 @@ class Protocol:
     sets: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     unclear: tuple[str, ...] = ()
     images: Mapping[str, int] = field(default_factory=dict)
+    inside: str = "imagenet_val"
 
     def sets_of(self, dataset: str) -> tuple[str, ...]:
         """The sets that a printed data set stands for.

@@ -61,7 +61,16 @@ TIMM = PublishedTable(
     tables="results/results-*.csv (Apache-2.0): networks with the tag of their weights, at a size and a crop",
     rule="top-1 accuracy of all images; on ImageNet-R and -A among their 200 classes",
     file="timm_accuracy.csv",
-    protocol=Protocol("images", images={"imagenet_val": 50_000}),
+    protocol=Protocol(
+        "images",
+        images={
+            "imagenet_val": 50_000,
+            "imagenet_v2": 10_000,
+            "imagenet_r": 30_000,
+            "imagenet_a": 7_500,
+            "imagenet_sketch": 50_889,
+        },
+    ),
     read=_figures,
 )
 """Accuracies, a figure of the network alone."""
