@@ -150,7 +150,8 @@ def partial_text(results: Results) -> str:
     Of training images a sample is scored, for the thresholds that rest on them; how many were read counts here.
     """
     counts, read = results.run["counts"], results.run.get("data", {}).get("train_images")
-    scored, trained = [], []
+    scored: list[str] = []
+    trained: list[str] = []
     for info in results.datasets:
         is_train = info.role is Role.TRAIN
         number = read if is_train else counts.get(info.name, 0)

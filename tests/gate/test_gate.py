@@ -260,7 +260,7 @@ class AnySize(torch.nn.Module):
 
 def test_other_sizes_are_refused_where_the_run_had_one(data: OODDataModule, tmp_path: Path) -> None:
     """As the run recorded it; a gate of an older run, which says nothing of it, takes what the network takes."""
-    large = Stream("large", Role.OOD, DatasetSource([Image.new("RGB", (12, 10), (i, 0, 0)) for i in range(5)]))
+    large = Stream("large", Role.OOD, DatasetSource([(Image.new("RGB", (12, 10), (i, 0, 0)), 0) for i in range(5)]))
     gates = {}
     for name, streams in {"one": data.streams, "several": [*data.streams, large]}.items():
         some = OODDataModule(streams, transform=data.transform, batch_size=64, max_images=64)
