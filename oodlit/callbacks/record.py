@@ -30,6 +30,7 @@ def run_record(trainer: pl.Trainer, module: OODModule, datamodule: OODDataModule
     """Versions, command line, backbone, data, settings: plain JSON values."""
     record = common_record(trainer, datamodule, choice)
     return record | {
+        "data": record["data"] | {"train_images": choice.facts.num_train},
         "backbone": record["backbone"]
         | {
             "head": " + ".join(module.head_layers),
@@ -38,7 +39,7 @@ def run_record(trainer: pl.Trainer, module: OODModule, datamodule: OODDataModule
             "arguments": module.arguments,
             "input_shape": list(choice.images.shape[1:]),
             "published_as": published_as(module.network, choice.transform),
-        }
+        },
     }
 
 

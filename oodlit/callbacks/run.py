@@ -74,6 +74,8 @@ class Run:
         self.fitting_done = self.is_fitted = False
         self.group: Group = None
         self.skipped: list[tuple[str, str]] = []
+        self.one_shape = True
+        """Whether every image of this process had, after the transform, the shape of those of the probe."""
         self.streams: tuple[Stream, ...] = ()
         """All streams of the results."""
         self.reading: tuple[Stream, ...] = ()
@@ -105,6 +107,7 @@ class Run:
         for name, kept in self.resumed.rows.items():
             self.rows[name].restore(kept.state["rows"])
             self.skipped += map(tuple, kept.state["skipped"])
+            self.one_shape &= kept.state.get("one_shape", False)
         if self.resumed.has_fit:
             return
         if any(s.role is Role.TRAIN for s in self.streams):
@@ -119,6 +122,7 @@ class Run:
             if self.resumed.training is not None:
                 to_statistics(self.resumed.training.state, self.statistics)
                 self.skipped += map(tuple, self.resumed.training.state["skipped"])
+                self.one_shape &= self.resumed.training.state.get("one_shape", False)
 
     @property
     def num_images(self) -> int:
@@ -165,6 +169,7 @@ class Run:
                 f" {tuple(images.shape[1:])} and dtype {images.dtype}, those of the ID stream {tuple(like.shape[1:])}"
                 f" and {like.dtype}; all streams must go through the same transform"
             )
+        self.one_shape &= not len(images) or images.shape[1:] == like.shape[1:]
 
     def take(self, outputs: Outputs, batch: Any, index: int, *, is_last: bool) -> None:
         """One batch of stream number `index`; the last one of this process, or not."""
@@ -195,6 +200,7 @@ class Run:
         elif can_be_kept(self.statistics):
             batches = {s.name: self.resumed.done.get(s.name, 0) for s in self.streams if s.role is Role.TRAIN}
             state = {**of_statistics(self.statistics), "batches": batches, "skipped": self.skipped}
+            state["one_shape"] = self.one_shape
             state["time"] = self.clock.state()
             self.output.progress.keep(TRAINING, Kept(done, is_last, state))
 
@@ -202,6 +208,7 @@ class Run:
         return {
             "rows": self.rows[dataset].state(),
             "skipped": [(key, reason) for key, reason in self.skipped if key.startswith(f"{dataset}/")],
+            "one_shape": self.one_shape,
             "failed": self.scoring.failed,
             "float64": sorted(self.scoring.float64),
             "time": self.clock.state(),
@@ -332,6 +339,7 @@ class Run:
         pools, active = self._pools(), self.scoring.active
         severities = join_estimates(pools, self._datasets(), active, self._confidences(), self.group)
         run = self.record()
+        run["backbone"]["one_shape"] = all(gather_objects(self.group, self.one_shape))
         run |= {
             "skipped": [{"key": key, "reason": reason} for key, reason in skipped],
             "masked_accuracy": masked_accuracy(self.rows, scores, self.group),

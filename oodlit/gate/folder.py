@@ -72,7 +72,9 @@ def load_run(
     fitted, origin = load(next((place for place in places if place.is_dir()), places[0]))
     if name not in fitted:
         raise UnknownNameError.of(f"fitted detector in {places[0]}", name, fitted)
-    backbone = {entry: results.run["backbone"][entry] for entry in _BACKBONE} | {"config": results.run.get("config")}
+    known = results.run["backbone"]
+    backbone = {entry: known[entry] for entry in _BACKBONE}
+    backbone |= {"config": results.run.get("config"), "one_shape": known.get("one_shape", False)}
     origin.check(FitOrigin(backbone["fingerprint"]), source=f"the fit in {folder}")
     threshold = threshold_of(results, name, tpr=tpr, fpr=fpr, dataset=dataset)
     classes = _class_names(results, backbone["num_classes"])

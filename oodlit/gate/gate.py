@@ -122,7 +122,9 @@ class Gate:
             NonFiniteScoreError: A score is NaN: nothing can be decided.
         """
         verdicts: list[Verdict] = []
-        for batch, names in batches_of(images, keys, self.module.transform, self.record.backbone["input_shape"]):
+        shape = self.record.backbone["input_shape"]
+        one_shape = bool(self.record.backbone.get("one_shape"))  # runs of earlier versions do not say it
+        for batch, names in batches_of(images, keys, self.module.transform, shape, one_shape=one_shape):
             with self._lock:
                 outputs = self._outputs(batch, names)
                 scores = self.detector.score(outputs).cpu().tolist()

@@ -18,7 +18,12 @@ ImageLike: TypeAlias = Image.Image | bytes | Tensor
 
 
 def batches_of(
-    images: Any, keys: Sequence[str] | None, transform: Callable[..., Any] | None, shape: Sequence[int]
+    images: Any,
+    keys: Sequence[str] | None,
+    transform: Callable[..., Any] | None,
+    shape: Sequence[int],
+    *,
+    one_shape: bool,
 ) -> Iterator[tuple[Tensor, list[str] | None]]:
     """Batches of at most `CHUNK` transformed images, with their keys.
 
@@ -28,9 +33,10 @@ def batches_of(
         keys: One for each image, or None.
         transform: From a picture to a tensor.
         shape: Of one transformed image of the run.
+        one_shape: Whether all of them had it; images of other heights and widths are refused then.
 
     Raises:
-        InvalidArgumentError: An image is of another kind, or the number of keys is not that of the images.
+        InvalidArgumentError: An image is of another kind or shape, or the number of keys is not that of the images.
         DataError: A file or a picture cannot be read.
     """
     if isinstance(images, Mapping):
@@ -43,7 +49,7 @@ def batches_of(
         raise InvalidArgumentError(f"Gate: {len(keys)} keys for {len(images)} images; one each is needed")
     for start in range(0, len(images), CHUNK):
         chunk = range(start, min(start + CHUNK, len(images)))
-        made = [_checked(_transformed(images[place], place, transform), place, shape) for place in chunk]
+        made = [_checked(_transformed(images[place], place, transform), place, shape, one_shape) for place in chunk]
         if len({image.shape for image in made}) > 1:
             sizes = sorted({tuple(image.shape) for image in made})
             raise InvalidArgumentError(f"Gate: transformed images differ in shape: {sizes}; a batch needs one")
@@ -70,13 +76,15 @@ def _transformed(image: object, place: int, transform: Callable[..., Any] | None
     return made
 
 
-def _checked(image: Tensor, place: int, shape: Sequence[int]) -> Tensor:
-    """Refuse what the network was not made for; height and width are its own business."""
-    fits = image.ndim == len(shape) and tuple(image.shape[:-2]) == tuple(shape[:-2]) and image.is_floating_point()
-    if not fits:
+def _checked(image: Tensor, place: int, shape: Sequence[int], one_shape: bool) -> Tensor:
+    """Refuse what the run had none of: no score of it says anything of such an image."""
+    exact = len(shape) if one_shape else -2
+    fits = image.ndim == len(shape) and tuple(image.shape[:exact]) == tuple(shape[:exact])
+    if not fits or not image.is_floating_point():
+        all_of = "all images of the run" if one_shape else "the images of the run"
         raise InvalidArgumentError(
-            f"Gate: image {place} is a tensor of shape {tuple(image.shape)} and dtype {image.dtype}; the images of the"
-            f" run had shape {tuple(shape)} and floating point after the transform - give pictures as PIL images"
+            f"Gate: image {place} is a tensor of shape {tuple(image.shape)} and dtype {image.dtype}; {all_of} had shape"
+            f" {tuple(shape)} and floating point after the transform - give pictures as PIL images, which go through it"
         )
     return image
 

@@ -145,17 +145,20 @@ def scored_images(results: Results, dataset: str) -> int:
 
 
 def partial_text(results: Results) -> str:
-    """Which data sets were not scored whole (tried out, or with skipped images); empty if all were.
+    """Which data sets were not read whole (tried out, or with skipped images); empty if all were.
 
-    Of training images a sample is enough for the thresholds that rest on them, so they do not count here.
+    Of training images a sample is scored, for the thresholds that rest on them; how many were read counts here.
     """
-    counts = results.run["counts"]
-    parts = [
-        f"{info.name} {counts.get(info.name, 0)} of {info.num_samples}"
-        for info in results.datasets
-        if info.role is not Role.TRAIN and info.num_samples not in (None, counts.get(info.name, 0))
-    ]
-    return f"Not all images were scored: {', '.join(parts)}." if parts else ""
+    counts, read = results.run["counts"], results.run.get("data", {}).get("train_images")
+    scored: list[str] = []
+    trained: list[str] = []
+    for info in results.datasets:
+        is_train = info.role is Role.TRAIN
+        number = read if is_train else counts.get(info.name, 0)
+        if None not in (number, info.num_samples) and number != info.num_samples:
+            (trained if is_train else scored).append(f"{info.name} {number} of {info.num_samples}")
+    lines = {"Not all images were scored": scored, "Fits and thresholds rest on a part of the training images": trained}
+    return " ".join(f"{line}: {', '.join(parts)}." for line, parts in lines.items() if parts)
 
 
 def share_text(share: float) -> str:

@@ -1,7 +1,7 @@
 """Our figures beside published ones: a difference where both are formed by one rule, and the reason where not."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -134,7 +134,9 @@ def against(
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     numbers = ("ours", "ci_low", "ci_high", "published", "difference", "quantile")
     kinds = dict.fromkeys(COLUMNS, str) | dict.fromkeys(numbers, float)
-    return frame.astype({**kinds, "rank": "Int64", "of": "Int64"})
+    frame = frame.astype({**kinds, "rank": "Int64", "of": "Int64"})
+    frame.attrs["left_out"] = "" if rows else run.nothing_shared(published)
+    return frame
 
 
 def _missing(ours: float, theirs: float, printed: str) -> str:
@@ -194,6 +196,16 @@ class _Run:
         """Whether one of the sets behind a printed data set is in the run, with the class."""
         names = [name for name in self.protocol.sets_of(dataset) or (dataset,) if name in self.sets]
         return bool(names) and (not ood_class or ood_class in self._classes[names[0]])
+
+    def nothing_shared(self, published: Collection[tuple[str, str, str, str]]) -> str:
+        """Why no figure of the table is of this run, in a line."""
+        if not any(self.has(dataset, "") for _, dataset, _, _ in published):
+            names = dict.fromkeys(dataset for _, dataset, _, _ in published)
+            return f"{self.table.name} has figures of {', '.join(names)}; this run has {', '.join(self.sets)}"
+        detectors = dict.fromkeys(form for form, _, _, _ in published if form)
+        return (
+            f"{self.table.name} has figures of {', '.join(detectors)}; this run has {', '.join(self.results.detectors)}"
+        )
 
     def value(self, detector: str, dataset: str, ood_class: str, metric: str) -> tuple[float, float, float]:
         """Our value by the rule of the table, with its interval where it is one value of the run's table.

@@ -307,7 +307,8 @@ class Results(RunResults):
             One row per detector, data set and metric that both have: `detector, dataset, ood_class, metric, ours,
             ci_low, ci_high, published, difference, model, rank, of, quantile, reason, printed_as, rule, source`.
             Values are shares; `difference` is ours - published. `rank` is that among the other published models of
-            this detector and this one, 1 = best of `of`; `quantile` the share of them that is worse.
+            this detector and this one, 1 = best of `of`; `quantile` the share of them that is worse. If there is no
+            row, `attrs["left_out"]` says why.
 
         Raises:
             UnknownNameError: There is no such table, or it has no such model.

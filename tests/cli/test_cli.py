@@ -207,7 +207,10 @@ def test_fitted_in_place_of_the_detectors_of_the_file(
     assert main([*arguments, "--out", str(first)]) == 0
     assert main([*arguments, "--out", str(second), "--fitted", str(first / "fitted"), "--detectors", "null"]) == 0
     assert Results.load(second).detectors == ("msp", "knn")
-    capsys.readouterr()
+    part = "Fits and thresholds rest on a part of the training images: digits_train 32 of "
+    assert capsys.readouterr().out.count(part) == 1  # the second run reads none
+    assert part in (first / "report.html").read_text(encoding="utf-8")
+    assert part not in (second / "report.html").read_text(encoding="utf-8")
 
 
 def test_strict_names_its_option(config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -244,6 +247,7 @@ def test_max_batches_counts_batches(config: Path, tmp_path: Path, capsys: pytest
     assert main(arguments) == 0
     assert set(Results.load(out).run["counts"].values()) == {32}
     partial = "Not all images were scored: digits_val 32 of 506"
+    assert "on a part of the training images" not in (out / "report.html").read_text(encoding="utf-8")
     assert partial in capsys.readouterr().out
     assert partial in (out / "report.html").read_text(encoding="utf-8")
 

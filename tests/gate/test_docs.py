@@ -12,7 +12,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "gate.md"
 def test_code_of_the_page_runs(tmp_path: Path) -> None:
     """In a process of its own: the types that the suite checks are not those of a trace."""
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 6
+    assert len(blocks) == 7
     (tmp_path / "page.py").write_text("\n".join(blocks))
     environment = {**os.environ, "PYTHONPATH": str(PAGE.parents[1])}
     done = subprocess.run(

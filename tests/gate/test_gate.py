@@ -1,6 +1,7 @@
 """A gate gives for an image, in whatever form, what the run gave; and no gate is made of anything else than the run."""
 
 import io
+import json
 import math
 import threading
 from pathlib import Path
@@ -11,8 +12,8 @@ import torch
 from PIL import Image
 from torchvision.transforms import Compose, ToTensor
 
-from oodlit import Gate, OODModule, Results
-from oodlit.datamodules import OODDataModule
+from oodlit import Gate, OODModule, Results, Role
+from oodlit.datamodules import DatasetSource, OODDataModule, Stream
 from oodlit.detectors import MSP, Mahalanobis, MCDropout
 from oodlit.errors import (
     DataError,
@@ -223,8 +224,12 @@ def test_other_images_are_refused(gate: Gate, monkeypatch: pytest.MonkeyPatch) -
         (np.zeros((8, 8, 3)), "images are a numpy array .*PIL.Image.fromarray"),
         ([image, "seven.png"], "image 1 is a str; a PIL image"),
         (torch.zeros(1, 8, 8), r"image 0 is a tensor of shape \(1, 8, 8\)"),
-        (torch.zeros(3, 8, 8, dtype=torch.uint8), r"dtype torch.uint8; the images of the run had shape \(3, 8, 8\)"),
-        ([torch.zeros(3, 8, 8), torch.zeros(3, 9, 8)], r"differ in shape: \[\(3, 8, 8\), \(3, 9, 8\)\]"),
+        (
+            torch.zeros(3, 8, 8, dtype=torch.uint8),
+            r"dtype torch.uint8; all images of the run had",
+        ),
+        ([torch.zeros(3, 8, 8), torch.zeros(3, 9, 8)], r"image 1 is a tensor of shape \(3, 9, 8\) .* all images"),
+        (Image.new("RGB", (4, 8)), r"shape \(3, 8, 4\) .* had shape \(3, 8, 8\) .* as PIL images, which go through it"),
     ):
         with pytest.raises(InvalidArgumentError, match=message):
             gate(images)
@@ -235,6 +240,47 @@ def test_other_images_are_refused(gate: Gate, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Mahalanobis, "_score", lambda self, outputs: torch.full((len(outputs),), math.nan))
     with pytest.raises(NonFiniteScoreError, match="mahalanobis gives NaN for image 0, 1; nothing can be decided"):
         gate([image, image])
+
+
+class AnySize(torch.nn.Module):
+    """Takes images of any height and width from 3 x 3 on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        made = torch.nn.Conv2d(3, 8, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()
+        self.features, self.head = torch.nn.Sequential(*made), torch.nn.Linear(8, 7)
+        with torch.no_grad():
+            for parameter in self.parameters():
+                parameter.copy_(torch.linspace(-1, 1, parameter.numel()).sin().view_as(parameter))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = self.head(self.features(images))
+        return logits
+
+
+def test_other_sizes_are_refused_where_the_run_had_one(data: OODDataModule, tmp_path: Path) -> None:
+    """As the run recorded it; a gate of an older run, which says nothing of it, takes what the network takes."""
+    large = Stream("large", Role.OOD, DatasetSource([(Image.new("RGB", (12, 10), (i, 0, 0)), 0) for i in range(5)]))
+    gates = {}
+    for name, streams in {"one": data.streams, "several": [*data.streams, large]}.items():
+        some = OODDataModule(streams, transform=data.transform, batch_size=64, max_images=64)
+        run(OODModule(AnySize(), transform=data.transform), some, [MSP()], tmp_path / name)
+        gates[name] = Gate.load(tmp_path / name, model=AnySize())
+    gates["one"].save(tmp_path / "saved")
+    gates["saved"] = Gate.load(tmp_path / "saved", model=AnySize())
+    for name in ("one", "saved"):
+        assert len(gates[name](torch.rand(2, 3, 8, 8))) == 2
+        for shape in ((3, 36, 40), (3, 7, 8), (3, 300, 300)):
+            with pytest.raises(InvalidArgumentError, match=rf"\({shape[0]}, {shape[1]}, .* had shape \(3, 8, 8\)"):
+                gates[name](torch.rand(shape))
+    record = json.loads((tmp_path / "one" / "run.json").read_text())
+    assert record["backbone"].pop("one_shape") is True
+    (tmp_path / "one" / "run.json").write_text(json.dumps(record))
+    gates["older"] = Gate.load(tmp_path / "one", model=AnySize())
+    for name in ("several", "older"):
+        assert len(gates[name](torch.rand(3, 36, 40))) == 1
+        with pytest.raises(InvalidArgumentError, match=r"differ in shape: \[\(3, 8, 8\), \(3, 9, 8\)\]"):
+            gates[name]([torch.zeros(3, 8, 8), torch.zeros(3, 9, 8)])
 
 
 def test_precisions_of_a_run() -> None:

@@ -90,6 +90,20 @@ def test_rows_start_with_the_best_and_a_click_sorts_with_the_best_first(opened: 
     assert page.locator("#r0-headline thead th[aria-sort]").count() == 1
 
 
+@pytest.mark.parametrize("width", [360, 700, 1400])
+def test_words_of_the_cards_break_where_there_is_no_room_alone(opened: Any, width: int) -> None:
+    page = opened(width)
+    lines = """(name) => {
+        const text = document.querySelectorAll(".fact b")[1].firstChild, range = document.createRange();
+        text.data = name + " and 12 equal";
+        range.setStart(text, 0); range.setEnd(text, name.length);
+        return range.getClientRects().length;
+    }"""
+    assert page.evaluate(lines, "mahalanobis_plus_plus") == 1
+    assert page.evaluate(lines, "w" * 300) > 1
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
 def test_filter_leaves_the_named_detectors_everywhere(opened: Any) -> None:
     page = opened()
     page.fill("#filter", "Detector_7, copied")

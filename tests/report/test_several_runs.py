@@ -209,6 +209,27 @@ def test_each_run_has_a_page_of_its_own_beside_the_comparison(runs: dict[str, Re
         report([folders[0], folders[0]])
 
 
+def test_a_comparison_without_a_name_leaves_the_folders_of_the_runs_alone(
+    runs: dict[str, Results], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folders = [Path("one"), Path("two")]
+    for folder, results in zip(folders, runs.values(), strict=False):
+        results.save(folder)
+        report([folder])
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    assert tmp_path / "one" / "report.html" in before
+    report(folders)
+    assert capsys.readouterr().out.splitlines()[-1] == f"Report: {Path('comparison', 'report.html')}"
+    after = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    new = sorted(str(path.relative_to(tmp_path)) for path in after.keys() - before.keys())
+    assert new == [f"comparison/report{name}.html" for name in ("-one", "-two", "")]
+    assert before.items() <= after.items()
+    runs["model_00"].save(tmp_path / "comparison")
+    with pytest.raises(UsageError, match="comparison: it holds the results of a run; name another file by --out"):
+        report(folders)
+
+
 def test_where_one_page_cannot_be_made_none_is_written(runs: dict[str, Results], tmp_path: Path) -> None:
     last = list(runs)[-1]
     (tmp_path / "thumbnails").mkdir()

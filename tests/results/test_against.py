@@ -1,6 +1,7 @@
 """A run beside published figures: a difference only between values of one rule, the reason everywhere else."""
 
 import math
+import re
 
 import pandas as pd
 import pytest
@@ -214,7 +215,17 @@ def test_a_detector_is_known_by_its_class_whatever_its_name(results: Results) ->
 def test_a_run_of_other_sets_has_no_row_and_the_same_columns(results: Results) -> None:
     frame = make_results().against("ninco", classes=True)
     assert len(frame) == 0
+    assert re.fullmatch("ninco has figures of .*ninco.*; this run has val, near, .*", frame.attrs["left_out"]), (
+        frame.attrs
+    )
+    assert results.against("ninco").attrs["left_out"] == ""
     pd.testing.assert_series_equal(frame.dtypes, results.against("ninco").dtypes)
+
+
+def test_a_run_of_other_detectors_is_told_which_there_are() -> None:
+    frame = ninco_run(("mine",), n_id=900).against("ninco")
+    assert len(frame) == 0
+    assert re.fullmatch("ninco has figures of .*MSP.*; this run has mine", frame.attrs["left_out"])
 
 
 def test_unknown_names_are_errors(results: Results) -> None:
