@@ -388,9 +388,3 @@ def _as_in_run(
 
 def _is_cut(dtype: torch.dtype) -> bool:
     return dtype.itemsize < 4
-
-
-def leave_as_it_was(module: object) -> None:
-    """Switch off what makes a network faster, after a run that failed: Lightning does not ask modules to."""
-    if isinstance(module, OODModule):
-        module.acceleration.stop()

@@ -21,6 +21,7 @@ from oodlit.callbacks.resumed import Resumed, resume
 from oodlit.callbacks.run import Run
 from oodlit.callbacks.span import OTHER
 from oodlit.callbacks.termination import end_on_sigterm, is_default
+from oodlit.callbacks.verification import leave_as_it_was
 from oodlit.checks import check_choice, check_int
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import Detector, load
@@ -28,7 +29,6 @@ from oodlit.detectors.contract.fitting import name_detectors
 from oodlit.detectors.statistics.feature_bank import Copies
 from oodlit.distributed import cpu_group
 from oodlit.errors import InvalidArgumentError, RunIsCompleteError, add_note
-from oodlit.module import leave_as_it_was
 from oodlit.outputs import Outputs
 from oodlit.plan import RunPlan
 from oodlit.results import FindingWarning, Results, Settings

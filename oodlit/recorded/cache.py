@@ -14,13 +14,14 @@ from oodlit._lightning import pl
 from oodlit._version import __version__
 from oodlit.atomic import remove
 from oodlit.callbacks.checks import check_packages
+from oodlit.callbacks.verification import leave_as_it_was
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.identity import identity
 from oodlit.datamodules.stream import Stream
 from oodlit.distributed import cpu_group, gather_objects
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError
 from oodlit.fingerprint import difference
-from oodlit.module import OODModule, leave_as_it_was
+from oodlit.module import OODModule
 from oodlit.outputs import Outputs
 from oodlit.recorded.data import RecordedData
 from oodlit.recorded.module import RecordedModule
