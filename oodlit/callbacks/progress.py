@@ -84,7 +84,10 @@ class Progress:
         """
         earlier = self._earlier() if resume else None
         kept = {} if earlier is None else self._load(earlier)
-        gather_objects(group, None)  # all have read
+        # Cut otherwise, a batch has another place: nobody could go on in a stream that is not over for all.
+        by_all = frozenset.intersection(*gather_objects(group, frozenset(kept)))  # all have read
+        if earlier is not None and earlier != self.cut:
+            kept = {stream: one for stream, one in kept.items() if stream in by_all}
         if self.process == 0:
             if not kept and (earlier is None or earlier["processes"] != self.cut["processes"]):
                 remove(self.folder)
@@ -123,11 +126,11 @@ class Progress:
             return None
 
     def _load(self, earlier: Mapping[str, int]) -> dict[str, Kept]:
-        """What is left of the streams; of those that were not over, nothing where they are cut otherwise now."""
+        """What is left of the streams; cut otherwise now, only of those that were over, and of no fit."""
         if earlier["processes"] != self.cut["processes"]:
             return {}
         found = [self._read(path) for path in sorted(self.folder.glob(f"*-{self.process:04d}.pt"))]
-        return {stream: kept for stream, kept in found if kept.is_over or earlier == self.cut}
+        return {s: kept for s, kept in found if earlier == self.cut or (kept.is_over and s != TRAINING)}
 
     def _read(self, path: Path) -> tuple[str, Kept]:
         try:

@@ -49,6 +49,7 @@ class CADRef(PredictedMeanDetector):
     statistics = (PredictedMeans, TrainSample)
     sample_fields = frozenset({"max_logits", "logsumexp"})
     invariances = frozenset({"class_permutation"})
+    host_buffers = frozenset({"above_median"})  # on the CPU a look at it waits for no device
     reference = Reference(
         "CADRef: Robust Out-of-Distribution Detection via Class-Aware Decoupled Relative Feature Leveraging",
         "Z. Ling",
@@ -70,7 +71,7 @@ class CADRef(PredictedMeanDetector):
         level, above_median = self._level(statistics, head)
         self.register_buffer("signs", head.weight.sign())
         self.register_buffer("level", self.means.new_tensor(level))
-        self.register_buffer("above_median", torch.tensor(above_median, device=self.means.device))
+        self.register_buffer("above_median", torch.tensor(above_median))
 
     def _level(self, statistics: Statistics, head: Head) -> tuple[float, bool]:
         """Mean of g in training, and whether g is counted from the median logit."""
@@ -99,9 +100,9 @@ class CADRef(PredictedMeanDetector):
         if self.confidence == "msp":
             return outputs.max_probabilities.double()
         value = (outputs.logsumexp if self.confidence == "energy" else outputs.max_logits).double()
-        if self.above_median.device.type == "cpu" and not self.above_median:  # elsewhere a look would be a wait
+        if not self.above_median:
             return value
-        return torch.where(self.above_median, value - _median(outputs.require("logits").double()), value)
+        return value - _median(outputs.require("logits").double())
 
 
 def _median(logits: Float[Tensor, "... classes"]) -> Float[Tensor, "..."]:

@@ -41,6 +41,7 @@ from oodlit.detectors import (
 from oodlit.detectors.contract.class_paths import from_config
 from oodlit.detectors.contract.detector import _parameters
 from oodlit.detectors.contract.fitting import make_statistics, name_detectors
+from oodlit.detectors.contract.placement import follow
 from oodlit.detectors.contract.saving import detector_to_config
 from oodlit.detectors.statistics import FeatureBank, FeatureMean, Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError, NotFittedError, RequirementError, UnknownNameError
@@ -334,7 +335,7 @@ def test_buffers_follow_the_outputs() -> None:
     for detector in detectors_:
         for part in detector.modules():
             if isinstance(part, Detector):
-                part._follow(torch.device("meta"))
+                follow(part, torch.device("meta"))
     assert detectors_[0].bank.device.type == "cpu"
     assert detectors_[1].whiten.device.type == "meta"
     assert detectors_[2].then.weight.device.type == "meta"

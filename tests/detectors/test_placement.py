@@ -96,7 +96,7 @@ def test_a_device_that_is_full_after_all_leaves_the_bank_where_it_is(monkeypatch
 
 def test_the_room_is_what_is_free_less_a_share_of_the_memory(monkeypatch):
     made = fitted()
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (260_000, 1_000_000))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (250_500, 1_000_000))
     text = place_large(made, torch.device("cuda", 0))
     assert text.startswith("on the CPU stay rows of ")
     assert text.endswith("on cuda:0, 0.0 MB are free for them")

@@ -21,7 +21,11 @@ def table(name):
 
 def ninco_means():
     """Mean FPR in percent by model and detector; the package has them."""
-    return {(f.model, f.detector): 100 * f.value for f in NINCO.figures() if f.metric == "mean_fpr95"}
+    return {
+        (f.model, f.detector): 100 * f.value
+        for f in NINCO.figures()
+        if (f.dataset, f.metric) == ("ninco", "mean_fpr95")
+    }
 
 
 def scores_with(share, n):

@@ -1,7 +1,7 @@
 """Where the buffers of fitted detectors lie: on the device of what is scored, large ones as far as they fit."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 import torch
@@ -65,22 +65,23 @@ def place_large(detectors: Mapping[str, nn.Module], device: torch.device, room: 
     for size, places in sorted(_large(detectors, device), key=lambda item: item[0]):
         used = sum(other for other, _ in placed)
         (placed if used + size <= room and _move(places, device) else left).append((size, places))
-    texts, waiting = [], {owner for _, places in left for owner, _, _ in places}
+    texts, order, waiting = [], list(detectors), {owner for _, places in left for owner, _, _ in places}
     # Norms are small and have room where the rows do not: what matters is where the rows are.
     if whole := [(size, places) for size, places in placed if not waiting.issuperset(owner for owner, _, _ in places)]:
-        texts.append(f"on {device} lie {_rows_of(whole)}")
+        texts.append(f"on {device} lie {_rows_of(whole, order)}")
     if left:
         free_mb = (room - sum(size for size, _ in placed)) / 1e6
         texts.append(
-            f"on the CPU stay {_rows_of(left)}, moved in parts for every batch; on {device}, {free_mb:.1f} MB are free"
-            " for them"
+            f"on the CPU stay {_rows_of(left, order)}, moved in parts for every batch; on {device},"
+            f" {free_mb:.1f} MB are free for them"
         )
     return "; ".join(texts)
 
 
-def _rows_of(tensors: Sequence[tuple[int, Sequence[Place]]]) -> str:
-    names = dict.fromkeys(name for _, places in tensors for name, _, _ in places)
-    return f"rows of {', '.join(names)} ({sum(size for size, _ in tensors) / 1e6:.1f} MB)"
+def _rows_of(tensors: Sequence[tuple[int, Sequence[Place]]], detectors: Iterable[str]) -> str:
+    names = {name for _, places in tensors for name, _, _ in places}
+    size = sum(size for size, _ in tensors) / 1e6
+    return f"rows of {', '.join(name for name in detectors if name in names)} ({size:.1f} MB)"
 
 
 def _host_buffers(detector: nn.Module) -> frozenset[str]:
