@@ -57,8 +57,8 @@ def evaluate(
     Args:
         backbone: a timm name such as resnet50, or class_path and init_args of an nn.Module or OODModule
         data: class_path and init_args of an OODDataModule, such as ImageNetBenchmark
-        detectors: a list of detectors: names, or class_path and init_args; or a mapping of names of your own to them;
-            with features, none = every one that has defaults for its settings and applies
+        detectors: a list of detectors: names, or class_path and init_args; or a mapping of names to them; with
+            features, none = all that apply
         fitted: folder with fitted detectors of an earlier run (its out/fitted), in place of detectors; no training
             images are read then
         features: a YAML file that names files of features and logits, in place of backbone and data; see
