@@ -104,12 +104,10 @@ class Acceleration:
                 raise
             try:
                 plain()
-            except Exception:
-                is_plain_well = False
-            else:
-                is_plain_well = True
-            if not is_plain_well:
-                raise
+            except (
+                Exception
+            ):  # a user's network fails with anything; where it does so in any case, its first error is shown
+                raise error from None
             asked = ", ".join(f"{option}={value}" for option, value in self.options.items())
             said = " ".join(str(error).strip().partition("\n\n")[0].split())
             raise RequirementError(
