@@ -100,14 +100,8 @@ class Acceleration:
         try:
             yield
         except Exception as error:
-            if not self._is_on or isinstance(error, torch.OutOfMemoryError):
+            if not self._is_on or isinstance(error, torch.OutOfMemoryError) or not _works(plain):
                 raise
-            try:
-                plain()
-            except (
-                Exception
-            ):  # a user's network fails with anything; where it does so in any case, its first error is shown
-                raise error from None
             asked = ", ".join(f"{option}={value}" for option, value in self.options.items())
             said = " ".join(str(error).strip().partition("\n\n")[0].split())
             raise RequirementError(
@@ -120,3 +114,11 @@ class Acceleration:
             self._network.to(memory_format=layout)
             assert self._reader is not None
             self._reader.memory_format = layout if is_on else torch.preserve_format
+
+
+def _works(action: Callable[[], object]) -> bool:
+    try:
+        action()
+    except Exception:  # a user's network fails with anything; what it said first is shown
+        return False
+    return True
