@@ -39,8 +39,8 @@ from oodlit.detectors import (
     save,
 )
 from oodlit.detectors.contract.class_paths import from_config
-from oodlit.detectors.contract.detector import _parameters
 from oodlit.detectors.contract.fitting import make_statistics, name_detectors
+from oodlit.detectors.contract.naming import parameters_of
 from oodlit.detectors.contract.placement import follow
 from oodlit.detectors.contract.saving import detector_to_config
 from oodlit.detectors.statistics import FeatureBank, FeatureMean, Statistics, TrainSample
@@ -90,7 +90,7 @@ def test_every_detector_is_documented(kind: type[Detector]) -> None:
     assert kind.__doc__ is not None
     assert kind.__doc__.startswith("S = ")
     assert ">>> " in kind.__doc__
-    for name in _parameters(kind):
+    for name in parameters_of(kind):
         assert re.search(rf"^ +{name}: ", kind.__doc__, re.MULTILINE), name
 
 

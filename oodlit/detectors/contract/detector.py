@@ -1,7 +1,6 @@
 """The contract of a detector: what it needs, how it is fitted, how it scores."""
 
 import logging
-import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
@@ -21,7 +20,8 @@ from oodlit.checks import (
     sizes_of,
     where_float64_is,
 )
-from oodlit.detectors.contract.class_paths import construct, signature
+from oodlit.detectors.contract.class_paths import construct
+from oodlit.detectors.contract.naming import parameters_of, snake_case
 from oodlit.detectors.contract.placement import follow
 from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.statistics import Statistic, Statistics
@@ -239,7 +239,7 @@ class Detector(nn.Module, ABC):
             InvalidArgumentError: The constructor does not store an argument under its own name.
         """
         stored = self._stored_settings()
-        lost = [name for name in _parameters(type(self)) if name not in stored]
+        lost = [name for name in parameters_of(type(self)) if name not in stored]
         if lost:
             raise InvalidArgumentError(
                 f"{self!r}: the argument {lost[0]!r} of the constructor is not stored under its own name;"
@@ -302,8 +302,8 @@ class Detector(nn.Module, ABC):
     def extra_repr(self) -> str:
         """Settings that differ from their default; `name=?` where one was not stored, as messages show settings."""
         stored = self._stored_settings()
-        written = {n: repr(stored[n]) if n in stored else "?" for n in _parameters(type(self))}
-        return ", ".join(f"{n}={written[n]}" for n, v in _parameters(type(self)).items() if written[n] != repr(v))
+        written = {n: repr(stored[n]) if n in stored else "?" for n in parameters_of(type(self))}
+        return ", ".join(f"{n}={written[n]}" for n, v in parameters_of(type(self)).items() if written[n] != repr(v))
 
     def __repr__(self) -> str:
         """The detector as one would write it in code."""
@@ -311,7 +311,7 @@ class Detector(nn.Module, ABC):
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Refuse to change a setting after the fit: the fitted state was derived from it."""
-        if self._fitted and name in _parameters(type(self)):
+        if self._fitted and name in parameters_of(type(self)):
             raise AttributeError(f"{self!r} is fitted and its setting {name!r} is frozen; make a new detector")
         super().__setattr__(name, value)
 
@@ -375,7 +375,7 @@ class Detector(nn.Module, ABC):
         _log.warning("%r: %s", self, message)
 
     def _stored_settings(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _parameters(type(self)) if hasattr(self, name)}
+        return {name: getattr(self, name) for name in parameters_of(type(self)) if hasattr(self, name)}
 
     def _children(self) -> list["Detector"]:
         if "_modules" not in self.__dict__:
@@ -391,19 +391,3 @@ class TrainFreeDetector(Detector):
     @final
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         """There is nothing to fit."""
-
-
-def snake_case(name: str) -> str:
-    """A class name as key.
-
-    Example:
-        >>> [snake_case(n) for n in ("MSP", "ViM", "KLMatching", "RelativeMahalanobis", "ReAct", "MCDropout")]
-        ['msp', 'vim', 'kl_matching', 'relative_mahalanobis', 'react', 'mc_dropout']
-    """
-    acronym = re.sub(r"([A-Z])([A-Z][a-z]{2,})", r"\1_\2", name)
-    return re.sub(r"([a-z]{2,})([A-Z])", r"\1_\2", acronym).lower()
-
-
-def _parameters(kind: type) -> Mapping[str, Any]:
-    """Names and defaults of the constructor's parameters."""
-    return {name: parameter.default for name, parameter in signature(kind).parameters.items()}
