@@ -4,8 +4,10 @@ A block runs unless a comment in the line before says why not: `<!-- not run: re
 file of that name. Commands are understood by the parser of the command line; after `<!-- run -->` they run as well.
 """
 
+import importlib.util
 import re
 from pathlib import Path
+from types import ModuleType
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[2]
@@ -47,3 +49,13 @@ def blocks(page: Path) -> list[Block]:
         line = 1 + text[: match.start("body")].count("\n")
         found.append(Block(match["language"], match["title"] or "", match["body"], line, why_not, marked=mark == "run"))
     return found
+
+
+def script(name: str) -> ModuleType:
+    """A script of the site, which is no part of a package."""
+    spec = importlib.util.spec_from_file_location(name, DOCS / "site" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -1,25 +1,13 @@
 """The pages of detectors are those that their classes make."""
 
-import importlib.util
 import re
-from types import ModuleType
 
 import pytest
 
 from oodlit.detectors import detectors
-from tests.docs.pages import DOCS
+from tests.docs.pages import DOCS, script
 
-
-def _made() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("detector_pages", DOCS / "site" / "detector_pages.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-PAGES: dict[str, str] = _made().pages()
+PAGES: dict[str, str] = script("detector_pages").pages()
 
 
 @pytest.mark.parametrize("name", PAGES)

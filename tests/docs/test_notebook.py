@@ -1,26 +1,15 @@
 """The notebook runs, and gives what is kept in it: the words and the form, since numbers depend on the machine."""
 
-import importlib.util
 import json
 import re
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 
-from tests.docs.pages import DOCS
+from tests.docs.pages import DOCS, script
 
 NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
-
-
-def _runner() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("notebook_page", DOCS / "site" / "notebook_page.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def _words(notebook: dict[str, Any]) -> list[str]:
@@ -37,7 +26,7 @@ def _words(notebook: dict[str, Any]) -> list[str]:
 def test_it_gives_what_is_kept(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     kept = json.loads(file.read_text(encoding="utf-8"))
-    assert _words(_runner().run(kept)) == _words(kept)
+    assert _words(script("notebook_page").run(kept)) == _words(kept)
     assert sum("picture" in words for words in _words(kept)) == 1
     assert (tmp_path / "results" / "report.html").is_file()
 
@@ -51,7 +40,7 @@ def test_it_is_whole_and_reads_as_a_page(file: Path) -> None:
     assert len(names) == len(set(names))
     counts = [cell["execution_count"] for cell in notebook["cells"] if cell["cell_type"] == "code"]
     assert counts == list(range(1, len(counts) + 1))
-    page = _runner().as_page(notebook, file.name)
+    page = script("notebook_page").as_page(notebook, file.name)
     assert page.startswith("# ")
     assert page.count("```python") == len(counts)
     assert page.count("data:image/png;base64,") == 1
