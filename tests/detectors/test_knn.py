@@ -6,6 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from oodlit.detectors import KNN, BackboneFacts, LaRD, fit, load, save
@@ -98,6 +100,29 @@ def test_memory_is_bounded_whatever_the_size_of_the_bank(monkeypatch: pytest.Mon
     with LargestTensor() as seen:
         detector.score(queries)
     assert seen.most == 6000  # of 150 000 products
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(1, 4),
+    st.integers(1, 300),
+    st.integers(1, 20),
+    st.sampled_from([torch.float32, torch.float64]),
+    st.integers(1, 5),
+    st.integers(0, 2**16),
+)
+def test_the_largest_are_found_by_groups_as_by_a_search_of_all(
+    batch: int, columns: int, k: int, dtype: torch.dtype, kinds: int, seed: int
+) -> None:
+    """Ties (few kinds of values), infinities, columns that fill no group: the same values, each at its own column."""
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.randint(10**kinds, (batch, columns), generator=generator).to(dtype)
+    values[values == 0] = -torch.inf
+    k = min(k, columns)
+    found, at = neighbours.largest(values, k)
+    assert torch.equal(found.sort(dim=1).values, values.topk(k, dim=1).values.flip(1))
+    assert torch.equal(values.gather(1, at), found)
+    assert all(len(set(row)) == k for row in at.tolist())
 
 
 def test_zero_vectors_keep_the_zero_direction() -> None:

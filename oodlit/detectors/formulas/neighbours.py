@@ -21,6 +21,9 @@ MARGIN = 8
 """Rows on either side of the k-th nearest one whose distances are formed again, in float64."""
 REFINED = 256
 """Queries that this is done for at a time."""
+GROUP = 8
+"""Columns of which the largest value stands for all when the k largest are sought: near the square root of columns / k,
+with 65 536 columns and k = 1000, and more than twice as fast as a selection from all."""
 
 
 def default_k(num_rows: int) -> int:
@@ -76,13 +79,30 @@ def largest_products(
             products *= scales[part].to(queries)
         if offsets is not None:
             products += offsets[part].to(queries)
-        best, index = products.topk(min(k, products.shape[1]), dim=1, sorted=False)
+        best, index = largest(products, min(k, products.shape[1]))
         if values.shape[1]:
             best, index = torch.cat([values, best], dim=1), torch.cat([rows, index + part.start], dim=1)
             best, order = best.topk(min(k, best.shape[1]), dim=1, sorted=False)
             index = index.gather(1, order)
         values, rows = best, index
     return values, rows
+
+
+def largest(values: Float[Tensor, "batch columns"], k: int) -> tuple[Float[Tensor, "batch k"], Int[Tensor, "batch k"]]:
+    """The k largest values of each row, unsorted, with their columns.
+
+    They lie in the k groups of columns whose largest values are the largest: only these are searched, where k is small.
+    """
+    groups = values.shape[1] // GROUP
+    if is_traced() or groups < 2 * k:
+        return values.topk(k, dim=1, sorted=False)
+    grouped = values[:, : GROUP * groups].unflatten(1, (GROUP, groups))
+    chosen = grouped.amax(dim=1).topk(k, dim=1, sorted=False).indices[:, None].expand(-1, GROUP, -1)
+    starts = torch.arange(0, GROUP * groups, groups, device=values.device)[None, :, None]
+    rest = torch.arange(GROUP * groups, values.shape[1], device=values.device).expand(len(values), -1)
+    candidates = torch.cat([grouped.gather(2, chosen).flatten(1), values[:, GROUP * groups :]], dim=1)
+    best, index = candidates.topk(k, dim=1, sorted=False)
+    return best, torch.cat([(chosen + starts).flatten(1), rest], dim=1).gather(1, index)
 
 
 def kth_distances(
