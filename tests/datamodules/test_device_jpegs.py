@@ -179,8 +179,9 @@ def check_same(one: tuple[list[dict[str, Any]], str], other: tuple[list[dict[str
     batch_size=st.integers(1, 5),
     on_error=st.sampled_from(["skip", "raise"]),
     transform=st.sampled_from([RESIZED, CROPPED, without_resize(RESIZED)]),
+    processes=st.integers(1, 2),
 )
-def test_batches_and_errors_are_those_of_workers(contents, batch_size, on_error, transform):
+def test_batches_and_errors_are_those_of_workers(contents, batch_size, on_error, transform, processes):
     samples = [sample_of(number, image, group) for number, (image, group) in enumerate(contents)]
     stream = Stream("mixed", Role.OOD, MemorySource(samples), ("a", "b", "c"))
     how = {"batch_size": batch_size, "on_error": on_error, "decode": partial(decode_image, max_pixels=80_000)}

@@ -31,9 +31,10 @@ class Waiting:
         return replace(self.samples[number], image=self.files.file(number).numpy().tobytes())
 
 
-@dataclass(frozen=True, eq=False)
 class ExactReading:
     """What the images of a batch are by `decode_image` and the transform itself.
+
+    No dataclass: Lightning would move its tensors to the device with every batch.
 
     Args:
         waiting: The files.
@@ -42,10 +43,8 @@ class ExactReading:
         level: What a pixel that is larger by 1 of 255 adds to the network's input.
     """
 
-    waiting: Waiting
-    rows: dict[int, int]
-    read: Callable[[Sample], Tensor]
-    level: Tensor
+    def __init__(self, waiting: Waiting, rows: dict[int, int], read: Callable[[Sample], Tensor], level: Tensor) -> None:
+        self.waiting, self.rows, self.read, self.level = waiting, rows, read, level
 
     def images(self, images: Tensor) -> Tensor:
         """The same batch with the exact images in place of those that a device decoded."""
