@@ -84,7 +84,9 @@ def compared(results: Results, exact: Results) -> dict[str, Any]:
         "acceleration": results.run["acceleration"],
         "deviation_of_scores_of_all_images": {name: round(value, 6) for name, value in scores.items()},
         "largest_change_of_msp": float((results.scores["msp"] - exact.scores["msp"]).abs().max()),
-        "mean_fpr95_over_tests": {name: [round(v, 4) for v in pair] for name, pair in zip(means.index, means.values)},
+        "mean_fpr95_over_tests": {
+            name: [round(v, 4) for v in pair] for name, pair in zip(means.index, means.to_numpy(), strict=True)
+        },
         "largest_change_of_fpr95_of_a_test": float((rates["value"] - rates["value_exact"]).abs().max()),
         "accuracy": accuracy,
     }
