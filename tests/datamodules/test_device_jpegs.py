@@ -374,6 +374,16 @@ def test_devices_that_decode_nothing_are_refused(monkeypatch):
         check_device.cache_clear()
 
 
+def test_a_torchvision_without_decoders_is_refused(monkeypatch):
+    monkeypatch.delattr("torchvision.io.decode_jpeg")
+    check_device.cache_clear()
+    try:
+        with pytest.raises(RequirementError, match=r"device 'cpu' \(cannot import name 'decode_jpeg' .* leave it out"):
+            StreamLoader(mixed(), RESIZED, decode_on="cpu")
+    finally:
+        check_device.cache_clear()
+
+
 def test_without_a_transform_everything_is_as_it_is_without_the_option():
     tensors = Stream("t", Role.OOD, MemorySource([Sample("0", torch.ones(3, 2, 2))]))
     (batch,) = StreamLoader(tensors, decode_on="cpu")

@@ -41,8 +41,9 @@ def test_usual_sizes(filter, before, after):
     assert np.array_equal(by_us(image, *after, filter), by_pillow(image, *after, filter))
 
 
-def test_large_images_go_part_by_part(monkeypatch):
-    image = np.random.default_rng(1).integers(0, 256, (40, 50, 3), dtype=np.uint8)
-    whole = by_us(image, 20, 30, "bicubic")
-    monkeypatch.setattr(module, "_MOST_VALUES", 1000)
-    assert np.array_equal(by_us(image, 20, 30, "bicubic"), whole)
+def test_images_of_a_size_together_and_few_at_a_time(monkeypatch):
+    images = torch.randint(0, 256, (4, 3, 40, 50), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    alone = torch.stack([resize(image, 20, 30, "bicubic") for image in images])
+    for most in (1, 3 * 40 * 30 * 9, 2**30):
+        monkeypatch.setitem(module._MOST_VALUES, "cpu", most)
+        assert torch.equal(resize(images, 20, 30, "bicubic"), alone)

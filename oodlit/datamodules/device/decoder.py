@@ -1,7 +1,7 @@
 """The end of the way of a JPEG that a device decodes: from files in a batch to the network's input."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Protocol, runtime_checkable
@@ -55,7 +55,7 @@ class DeviceDecoder:
         self._level = self._transform.level()
         check_device(device)
         self._reading, self._device = reading, device
-        self._like: Tensor | None = None
+        self._empty: Tensor | None = None
 
     def complete(self, batch: Batch) -> None:
         """Put the images of all rows that are files into their places, and list those that cannot be used.
@@ -102,13 +102,15 @@ class DeviceDecoder:
 
     def _made(self, files: Jpegs) -> tuple[list[Tensor | None], float]:
         """The network's input for every file, None where the device cannot decode it; and the seconds of decoding."""
-        shaped: list[Tensor | None] = []
+        shaped: list[Tensor | None] = [None] * len(files)
         decoding = 0.0
         for part in files.parts():
             start = time.perf_counter()
             decoded = decode_jpegs([files.file(number) for number in part], self._device)
             decoding += time.perf_counter() - start
-            shaped += [None if image is None else self._transform.shaped(image) for image in decoded]
+            for numbers, images in _by_size(zip(part, decoded, strict=True)):  # a few kernels for all of a size
+                for number, image in zip(numbers, self._transform.shaped(images), strict=True):
+                    shaped[number] = image
         good = [image for image in shaped if image is not None]
         alike = len({image.shape for image in good}) == 1
         scaled = self._transform.scaled(torch.stack(good)) if alike else map(self._transform.scaled, good)
@@ -116,11 +118,13 @@ class DeviceDecoder:
         return [None if image is None else next(made) for image in shaped], decoding
 
     def _joined(self, images: list[Tensor]) -> Tensor:
-        if not images:
-            like = self._reading.blank() if self._like is None else self._like
-            return like.new_empty((0, *like.shape))
-        self._like = images[0]
-        return torch.stack([image.to(self._device, non_blocking=True) for image in images])
+        if images:
+            joined = torch.stack([image.to(self._device, non_blocking=True) for image in images])
+            self._empty = joined[:0].clone()  # without the memory of the others
+        elif self._empty is None:
+            blank = self._reading.blank()
+            self._empty = blank.new_empty((0, *blank.shape))
+        return joined if images else self._empty
 
     def _exact(self, sample: Sample) -> Tensor:
         reason, image = self._reading.read(sample)
@@ -150,6 +154,17 @@ def check_settings(decode: Decode, *, any_size: bool) -> None:
             "decode_on_device: images that keep their sizes (any_size, object detectors) are not compared with the"
             " exact reading; leave it out"
         )
+
+
+def _by_size(images: Iterable[tuple[int, Tensor | None]]) -> Iterator[tuple[list[int], Tensor]]:
+    """Numbers of the images of a size, and these images as one tensor."""
+    found: dict[torch.Size, list[tuple[int, Tensor]]] = {}
+    for number, image in images:
+        if image is not None:
+            found.setdefault(image.shape, []).append((number, image))
+    for members in found.values():
+        numbers, alike = zip(*members, strict=True)
+        yield [*numbers], torch.stack(alike)
 
 
 def _leave_out(batch: Batch, waiting: Waiting, lost: dict[int, tuple[str, str]]) -> None:

@@ -12,8 +12,8 @@ from torch import Tensor
 _BITS = 22
 """Weights are multiples of 2^-22, as in Pillow: 8 bits of the pixel and 2 bits of overshoot fit into 32 beside them."""
 _CHOOSES_ORDER = int(PIL.__version__.partition(".")[0]) >= 13
-_MOST_VALUES = 2**24
-"""Products that are formed at a time, 64 MiB."""
+_MOST_VALUES = {"cuda": 2**26, "cpu": 2**18}
+"""Products that are formed at a time, or those of one plane: many in few kernels, 256 MiB; few in a cache of 1 MiB."""
 
 
 def _box(x: np.ndarray) -> np.ndarray:
@@ -50,14 +50,14 @@ FILTERS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float]] = {
 """By torchvision's name: the filter, and how far it reaches."""
 
 
-def resize(image: Tensor, height: int, width: int, filter: str = "bilinear") -> Tensor:
-    """The image at another size, pixel by pixel as `PIL.Image.resize` gives it.
+def resize(images: Tensor, height: int, width: int, filter: str = "bilinear") -> Tensor:
+    """Images at another size, pixel by pixel as `PIL.Image.resize` gives them.
 
     Both resize one axis, round to 8 bits, and then the other: the width first, but from Pillow 13 on the height where
     it shrinks by more than twice as much. Torchvision's antialiased resizing of tensors differs by up to 2 of 255.
 
     Args:
-        image: Shape (channels, height, width), uint8, on any device.
+        images: Shape (..., height, width), uint8, on any device; together they need fewer kernels.
         height: New number of rows, at least 1.
         width: New number of columns, at least 1.
         filter: A key of `FILTERS`.
@@ -66,28 +66,24 @@ def resize(image: Tensor, height: int, width: int, filter: str = "bilinear") -> 
         >>> resize(torch.tensor([[[0, 100, 200, 40]]], dtype=torch.uint8), 1, 2).tolist()
         [[[71, 117]]]
     """
-    axes = [(2, width), (1, height)]
-    shrinks = image.shape[1] - height
-    if _CHOOSES_ORDER and shrinks > max(0, 2 * (image.shape[2] - width)):
+    axes = [(-1, width), (-2, height)]
+    if _CHOOSES_ORDER and images.shape[-2] - height > max(0, 2 * (images.shape[-1] - width)):
         axes.reverse()
+    planes = images.reshape(-1, *images.shape[-2:])
     for dim, size in axes:
-        if image.shape[dim] != size:
-            image = _resized(image, dim, *_taps(image.shape[dim], size, filter, image.device))
-    return image
+        if planes.shape[dim] != size:
+            places, weights = _taps(planes.shape[dim], size, filter, planes.device)
+            most = max(1, _MOST_VALUES[planes.device.type] // (planes.shape[-3 - dim] * places.numel()))
+            parts = [_weighted(part, dim, places, weights) for part in torch.split(planes, most)]
+            planes = parts[0] if len(parts) == 1 else torch.cat(parts)
+    return planes.reshape(*images.shape[:-2], height, width)
 
 
-def _resized(image: Tensor, dim: int, places: Tensor, weights: Tensor) -> Tensor:
-    """Weighted sums of neighbours along an axis, for a part of the other one at a time where the image is large."""
-    other = 3 - dim
-    lines = max(1, _MOST_VALUES // (image.shape[0] * places.numel()))
-    parts = [_weighted(part, dim, places, weights) for part in torch.split(image, lines, dim=other)]
-    return parts[0] if len(parts) == 1 else torch.cat(parts, dim=other)
-
-
-def _weighted(image: Tensor, dim: int, places: Tensor, weights: Tensor) -> Tensor:
-    neighbours = torch.unflatten(image.index_select(dim, places.flatten()), dim, tuple(places.shape))
-    products = neighbours * (weights if dim == 2 else weights[:, :, None])
-    sums = products.sum(dim + 1, dtype=torch.int32)
+def _weighted(planes: Tensor, dim: int, places: Tensor, weights: Tensor) -> Tensor:
+    """Sums of neighbours along an axis."""
+    neighbours = torch.unflatten(planes.index_select(dim, places.flatten()), dim, tuple(places.shape))
+    products = neighbours * (weights if dim == -1 else weights[:, :, None])
+    sums = products.sum(dim, dtype=torch.int32)
     rounded: Tensor = (sums + (1 << (_BITS - 1))) >> _BITS
     return rounded.clamp_(0, 255).to(torch.uint8)
 

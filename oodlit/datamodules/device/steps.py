@@ -39,13 +39,13 @@ class DeviceTransform:
         self._ready_size = None if prepared is None else prepared.size
         self._shaping, self._scaling = _parts(transform if prepared is None else prepared.whole)
 
-    def shaped(self, image: Tensor) -> Tensor:
-        """One image (3, height, width), resized and cropped; uint8, as it is given."""
-        if tuple(image.shape[1:]) == self._ready_size:
-            return image
+    def shaped(self, images: Tensor) -> Tensor:
+        """Images (..., 3, height, width), resized and cropped; uint8, as they are given."""
+        if tuple(images.shape[-2:]) == self._ready_size:
+            return images
         for step in self._shaping:
-            image = step(image)
-        return image
+            images = step(images)
+        return images
 
     def scaled(self, images: Tensor) -> Tensor:
         """The network's input, from images (..., 3, height, width) that have been shaped."""
@@ -118,7 +118,7 @@ def _padded(step: Any) -> Step:
     steps = [copy.copy(step) for _ in step.fill]
     for one, fill in zip(steps, step.fill, strict=True):
         one.fill = fill
-    return lambda image: torch.cat([one(channel[None]) for one, channel in zip(steps, image, strict=True)])
+    return lambda images: torch.stack([one(images[..., i, :, :]) for i, one in enumerate(steps)], dim=-3)
 
 
 def _divided(step: Any) -> Step:
@@ -146,7 +146,7 @@ def _resize(step: Any) -> Step:
         made = sized(torch.empty(1, height, width, dtype=torch.uint8, device="meta"))
         return made.shape[1], made.shape[2]
 
-    return lambda image: resize(image, *size_of(image.shape[1], image.shape[2]), filter)
+    return lambda images: resize(images, *size_of(images.shape[-2], images.shape[-1]), filter)
 
 
 def _normalized(step: Any) -> Step:
