@@ -11,7 +11,7 @@ from torch import Tensor
 
 _BITS = 22
 """Weights are multiples of 2^-22, as in Pillow: 8 bits of the pixel and 2 bits of overshoot fit into 32 beside them."""
-_CHOOSES_ORDER = int(PIL.__version__.partition(".")[0]) >= 13
+_PILLOW = tuple(int(part) for part in PIL.__version__.split(".")[:2])
 _MOST_VALUES = {"cuda": 2**26, "cpu": 2**18}
 """Products that are formed at a time, or those of one plane: many in few kernels, 256 MiB; few in a cache of 1 MiB."""
 
@@ -53,8 +53,8 @@ FILTERS: dict[str, tuple[Callable[[np.ndarray], np.ndarray], float]] = {
 def resize(images: Tensor, height: int, width: int, filter: str = "bilinear") -> Tensor:
     """Images at another size, pixel by pixel as `PIL.Image.resize` gives them.
 
-    Both resize one axis, round to 8 bits, and then the other: the width first, but from Pillow 13 on the height where
-    it shrinks by more than twice as much. Torchvision's antialiased resizing of tensors differs by up to 2 of 255.
+    Both resize one axis, round to 8 bits, and then the other. Torchvision's antialiased resizing of tensors differs by
+    up to 2 of 255.
 
     Args:
         images: Shape (..., height, width), uint8, on any device; together they need fewer kernels.
@@ -67,7 +67,7 @@ def resize(images: Tensor, height: int, width: int, filter: str = "bilinear") ->
         [[[71, 117]]]
     """
     axes = [(-1, width), (-2, height)]
-    if _CHOOSES_ORDER and images.shape[-2] - height > max(0, 2 * (images.shape[-1] - width)):
+    if _is_height_first(images.shape[-2], images.shape[-1], height, width):
         axes.reverse()
     planes = images.reshape(-1, *images.shape[-2:])
     for dim, size in axes:
@@ -77,6 +77,13 @@ def resize(images: Tensor, height: int, width: int, filter: str = "bilinear") ->
             parts = [_weighted(part, dim, places, weights) for part in torch.split(planes, most)]
             planes = parts[0] if len(parts) == 1 else torch.cat(parts)
     return planes.reshape(*images.shape[:-2], height, width)
+
+
+def _is_height_first(old_height: int, old_width: int, height: int, width: int) -> bool:
+    """Which axis Pillow resizes first: the width, with exceptions for tall images that depend on its version."""
+    if _PILLOW >= (13, 0):
+        return old_height - height > max(0, 2 * (old_width - width))
+    return _PILLOW >= (12, 2) and old_height > max(height, 100 * old_width)
 
 
 def _weighted(planes: Tensor, dim: int, places: Tensor, weights: Tensor) -> Tensor:
