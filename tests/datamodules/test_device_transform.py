@@ -133,6 +133,16 @@ def test_crops_of_small_images_are_padded_alike():
         assert torch.equal(on_device(transform, [image])[0], transform(image))
 
 
+def test_the_step_of_open_clip_that_makes_images_rgb_does_nothing():
+    def _convert_to_rgb(image: Image.Image) -> Image.Image:
+        return image.convert("RGB")
+
+    _convert_to_rgb.__module__ = "open_clip.transform"
+    steps = [v1.Resize(12, BICUBIC), v1.CenterCrop(10), _convert_to_rgb, v1.ToTensor()]
+    image = image_of(30, 21, 5)
+    assert torch.equal(on_device(v1.Compose(steps), [image])[0], v1.Compose(steps)(image))
+
+
 def test_no_warning_comes_of_a_size_without_memory():
     with warnings.catch_warnings():
         warnings.simplefilter("error")

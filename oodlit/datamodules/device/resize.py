@@ -95,7 +95,7 @@ def _weighted(planes: Tensor, dim: int, places: Tensor, weights: Tensor) -> Tens
     return rounded.clamp_(0, 255).to(torch.uint8)
 
 
-@lru_cache(maxsize=512)
+@lru_cache(maxsize=2048)
 def _taps(before: int, after: int, filter: str, device: torch.device) -> tuple[Tensor, Tensor]:
     """For each new pixel the places of the old ones that it is made of, and their weights; both (after, neighbours)."""
     function, reach = FILTERS[filter]
@@ -113,7 +113,7 @@ def _taps(before: int, after: int, filter: str, device: torch.device) -> tuple[T
     whole = np.trunc(scaled + np.where(scaled < 0, -0.5, 0.5)).astype(np.int32)
     used = max(1, int((last - first).max()))
     places = np.minimum(places, before - 1)
-    return _moved(places[:, :used], device), _moved(whole[:, :used], device)
+    return _moved(places[:, :used].astype(np.int32), device), _moved(whole[:, :used], device)
 
 
 def _moved(values: np.ndarray, device: torch.device) -> Tensor:
