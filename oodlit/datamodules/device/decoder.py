@@ -69,26 +69,7 @@ class DeviceDecoder:
         with _own_queue(self._device):
             start = time.perf_counter()
             made, decoding = self._made(waiting.files)
-            ready = iter(batch["image"])
-            number_of = dict(zip(waiting.rows, range(len(waiting.rows)), strict=True))
-            images: list[Tensor] = []
-            rows: dict[int, int] = {}
-            lost: dict[int, tuple[str, str]] = {}
-            for row in range(len(batch["key"])):
-                number = number_of.get(row)
-                image = next(ready) if number is None else made[number]
-                if image is None:
-                    assert number is not None
-                    sample = waiting.sample(number)
-                    reason, image = self._reading.read(sample)
-                    if image is None:
-                        lost[row] = self._reading.unusable(sample, reason)
-                        continue
-                elif number is not None:
-                    rows[number] = len(images)
-                images.append(image)
-                key = batch["key"][row].removeprefix(self._reading.stream.full_key(""))
-                check_alike(self._reading.stream.name, images[0], image, key)
+            images, decoded, lost = self._in_order(batch, waiting, made)
             batch["image"] = self._joined(images)
             seconds = {"decode": decoding, "transform": time.perf_counter() - start - decoding}
         if self._device.type == "cuda":
@@ -97,8 +78,32 @@ class DeviceDecoder:
             _leave_out(batch, waiting, lost)
         for what, value in seconds.items():
             batch["seconds"][what] = batch["seconds"].get(what, 0.0) + value
-        if rows:
-            batch["exact"] = ExactReading(waiting, rows, self._exact, self._level)
+        if decoded:
+            batch["exact"] = ExactReading(waiting, decoded, self._exact, self._level)
+
+    def _in_order(
+        self, batch: Batch, waiting: Waiting, made: list[Tensor | None]
+    ) -> tuple[list[Tensor], dict[int, int], dict[int, tuple[str, str]]]:
+        """All images; by number of the file the places of those that the device decoded; by row what has no image."""
+        stream, ready = self._reading.stream, iter(batch["image"])
+        number_of = {row: number for number, row in enumerate(waiting.rows)}
+        images: list[Tensor] = []
+        decoded: dict[int, int] = {}
+        lost: dict[int, tuple[str, str]] = {}
+        for row, key in enumerate(batch["key"]):
+            if row not in number_of:
+                image: Tensor | None = next(ready)
+            elif (image := made[number_of[row]]) is not None:
+                decoded[number_of[row]] = len(images)
+            else:
+                sample = waiting.sample(number_of[row])
+                reason, image = self._reading.read(sample)
+                if image is None:
+                    lost[row] = self._reading.unusable(sample, reason)
+                    continue
+            images.append(image)
+            check_alike(stream.name, images[0], image, key.removeprefix(stream.full_key("")))
+        return images, decoded, lost
 
     def _made(self, files: Jpegs) -> tuple[list[Tensor | None], float]:
         """The network's input for every file, None where the device cannot decode it; and the seconds of decoding."""
