@@ -91,16 +91,17 @@ class DeviceDecoder:
         decoded: dict[int, int] = {}
         lost: dict[int, tuple[str, str]] = {}
         for row, key in enumerate(batch["key"]):
-            if row not in number_of:
-                image: Tensor | None = next(ready)
-            elif (image := made[number_of[row]]) is not None:
-                decoded[number_of[row]] = len(images)
-            else:
-                sample = waiting.sample(number_of[row])
+            number = number_of.get(row)
+            image = next(ready) if number is None else made[number]
+            if number is not None and image is None:
+                sample = waiting.sample(number)
                 reason, image = self._reading.read(sample)
                 if image is None:
                     lost[row] = self._reading.unusable(sample, reason)
-                    continue
+            elif number is not None:
+                decoded[number] = len(images)
+            if image is None:
+                continue
             images.append(image)
             check_alike(stream.name, images[0], image, key.removeprefix(stream.full_key("")))
         return images, decoded, lost
