@@ -197,6 +197,36 @@ def mixed(count: int = 26) -> Stream:
     return Stream("mixed", Role.OOD, MemorySource(samples), ("a", "b"))
 
 
+def broken() -> Stream:
+    """Every way in which a sample of JPEGs can be of no use."""
+    good = FOR_DEVICE["colours"]
+    samples = [
+        Sample("0", good, label=0, origin="shard a.tar"),
+        Sample("1", good[: len(good) // 2], label=0, origin="shard a.tar"),
+        Sample("2", b"", label=0, origin="shard a.tar"),
+        Sample("3", good, label=-1, origin="shard a.tar"),
+        Sample("4", good, error="the disk said no", origin="shard a.tar"),
+        Sample("5", good, label=9, origin="shard a.tar"),
+        Sample("6", good, label=1, origin="shard a.tar"),
+    ]
+    return Stream("bad", Role.TRAIN, MemorySource(samples), ("a", "b"))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_bad_samples_are_named_with_their_reasons(workers):
+    how = {"batch_size": 3, "num_workers": workers, "multiprocessing_context": "fork" if workers else None}
+    with pytest.raises(DataError, match=r"^stream 'bad': shard a\.tar, key '1': undecodable .* on_error='skip'"):
+        list(StreamLoader(broken(), RESIZED, decode_on="cpu", **how))
+    batches = list(StreamLoader(broken(), RESIZED, decode_on="cpu", on_error="skip", **how))
+    reasons = dict(pair for batch in batches for pair in batch["skipped"])
+    assert sorted(key for batch in batches for key in batch["key"]) == ["bad/0", "bad/6"]
+    assert sorted(reasons) == [f"bad/{i}" for i in range(1, 6)]
+    check_same(
+        outcome(StreamLoader(broken(), RESIZED, decode_on="cpu", on_error="skip", **how)),
+        outcome(StreamLoader(broken(), RESIZED, on_error="skip", **how)),
+    )
+
+
 @pytest.mark.parametrize("on_error", ["skip", "raise"])
 def test_with_worker_processes(on_error):
     how = {"batch_size": 4, "num_workers": 2, "multiprocessing_context": "fork", "on_error": on_error}
