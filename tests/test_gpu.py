@@ -1,17 +1,25 @@
 """What only a CUDA device can show; run with `pytest -m gpu`."""
 
+import io
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
+from torchvision import transforms
 
 from oodlit.checks import looking_later
+from oodlit.datamodules import MemorySource, Sample, Stream, StreamLoader
+from oodlit.datamodules.decode import MAX_PIXELS
+from oodlit.datamodules.device.jpegs import jpeg_for_device
+from oodlit.datamodules.device.resize import FILTERS, resize
 from oodlit.detectors import Detector, detectors, fit
 from oodlit.detectors.contract.placement import place_large
 from oodlit.outputs import Outputs
+from oodlit.roles import Role
 from oodlit.testing.problems import separated_problem
-from tests.callbacks.support import make_module, make_streams, run
+from tests.callbacks.support import make_module, make_streams, make_trainer, run
 
 pytestmark = [
     pytest.mark.gpu,
@@ -166,6 +174,92 @@ def test_faster_networks_are_verified_on_the_gpu(options):
     record = run(kinds, streams=make_streams(), module=module, trainer=trainer).results.run["acceleration"]
     assert record["deviation_of_logits"] <= 0.1
     assert set(record["deviation_of_scores"]) == {"msp", "mahalanobis"}
+
+
+def photos() -> list[Stream]:
+    """JPEGs of several kinds and sizes, with other formats and broken files among them."""
+    made = []
+    for name, role, count in (("val", Role.ID, 40), ("far", Role.OOD, 30)):
+        samples = []
+        for i in range(count):
+            rng = np.random.default_rng([len(name), i])
+            image = Image.fromarray(rng.integers(0, 256, (9, 12, 3), dtype=np.uint8)).resize((200 + i, 150))
+            file = io.BytesIO()
+            options = {"progressive": i % 3 == 0, "subsampling": i % 2 * 2, "quality": 90}
+            image.convert("L" if i % 7 == 0 else "RGB").save(file, "PNG" if i % 5 == 0 else "JPEG", **options)
+            content = file.getvalue()
+            samples.append(Sample(f"{i:02d}", content[:-200] if i % 11 == 1 else content, i % 6))
+        made.append(Stream(name, role, MemorySource(samples)))
+    return made
+
+
+TRANSFORM = transforms.Compose(
+    [transforms.Resize(36), transforms.CenterCrop(32), transforms.ToTensor(), transforms.Normalize((0.5,), (0.25,))]
+)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_jpegs_decoded_on_the_gpu_are_those_of_the_workers_but_for_their_chroma(workers):
+    for stream in photos():
+        how = {"batch_size": 16, "num_workers": workers, "on_error": "skip"}
+        exact = list(StreamLoader(stream, TRANSFORM, **how))
+        made = list(StreamLoader(stream, TRANSFORM, decode_on="cuda:0", **how))
+        for batch, like in zip(made, exact, strict=True):
+            assert (batch["key"], batch["skipped"]) == (like["key"], like["skipped"])
+            assert batch["image"].device.type == "cuda"
+            reading = batch["exact"]
+            assert torch.equal(reading.images(batch["image"]).cpu(), like["image"])
+            largest, mean = reading.deviation(batch["image"], like["image"])
+            assert largest < 60
+            assert mean < 2
+
+
+def test_resizing_on_the_gpu_gives_every_pixel_of_the_cpu():
+    generator = torch.Generator().manual_seed(0)
+    for before, after in (((375, 500), (256, 341)), ((700, 300), (224, 224)), ((30, 40), (64, 50))):
+        image = torch.randint(0, 256, (3, *before), dtype=torch.uint8, generator=generator)
+        for filter in FILTERS:
+            assert torch.equal(resize(image.cuda(), *after, filter).cpu(), resize(image, *after, filter)), filter
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_run_whose_jpegs_the_gpu_decodes_says_how_far_it_is():
+    from oodlit.callbacks import OODDetection
+    from oodlit.datamodules import OODDataModule
+
+    small = transforms.Compose([transforms.Resize(10), transforms.CenterCrop(8), *TRANSFORM.transforms[2:]])
+    results = []
+    for on_device in (False, True):
+        detection = OODDetection([detectors()["energy"]()])
+        data = OODDataModule(
+            photos(), transform=small, batch_size=16, num_workers=2, on_error="skip", decode_on_device=on_device
+        )
+        trainer = make_trainer(detection, accelerator="gpu", devices=1)
+        trainer.predict(make_module(), data, return_predictions=False)
+        results.append(detection.results)
+    exact, made = results
+    assert sorted(made.scores["key"]) == sorted(exact.scores["key"])
+    record = made.run["acceleration"]
+    assert 0 <= record["deviation_of_pixels"]["mean"] < 2
+    assert record["deviation_of_logits"] <= 0.1
+
+
+def test_batches_in_a_row_do_not_write_over_each_other_on_the_gpu():
+    """The decoder writes from a queue of its own; what was decoded before may still be read in others."""
+    stream = Stream("many", Role.OOD, MemorySource([replace(s, key=f"{n}{s.key}") for n in range(8) for s in files()]))
+    weights = torch.randn(2048, 2048, device="cuda")
+    batches = StreamLoader(stream, TRANSFORM, batch_size=len(files()), decode_on="cuda:0")
+    sums = []
+    for batch in batches:
+        busy = weights
+        for _ in range(20):
+            busy = busy @ weights / 2048
+        sums.append(batch["image"].double().sum((1, 2, 3)) + 0 * busy[0, 0])
+    assert all(torch.equal(one, sums[0]) for one in sums)
+
+
+def files() -> list[Sample]:
+    return [s for s in photos()[0].source.read(0, 40) if jpeg_for_device(s.image, MAX_PIXELS) is not None]
 
 
 def test_the_time_of_a_run_on_the_gpu_is_explained():

@@ -153,6 +153,7 @@ def probe_images(datamodule: OODDataModule, transform: Transform | None) -> Any:
         on_error=datamodule.on_error,
         decode=datamodule.decode,
         any_size=datamodule.any_size,
+        decode_on="cpu" if datamodule.decode_on_device else None,  # exact there, and refuses unknown steps
     )
     skipped: list[tuple[str, str]] = []
     for batch in loader:

@@ -66,7 +66,7 @@ class Run:
         self.clock = clock or Clock(trainer.strategy.root_device)
         self.scoring = Scoring(choice.detectors, strict=strict, clock=self.clock)
         self.costs = Costs(self.clock)
-        self.verification = Verification(module, str(trainer.precision))
+        self.verification = Verification(module, str(trainer.precision), decode_on_device=datamodule.decode_on_device)
         self.output = output
         self.resumed = resumed or Resumed()
         self.copies, self.bank = bank, ""

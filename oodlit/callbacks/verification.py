@@ -13,7 +13,8 @@ from oodlit.module import OODModule
 from oodlit.outputs import Outputs
 
 MOST_OF_LOGITS = {False: 0.01, True: 0.1}
-"""Largest deviation of the logits, in units of their spread; False: in float32, True: where 16 bits are involved."""
+"""Largest deviation of the logits, in units of their spread; False: in float32, True: where 16 bits, or JPEGs that a
+device decodes, are involved."""
 MOST_OF_SCORES = {False: 0.05, True: 0.5}
 """Likewise of the scores of any detector, in units of their spread over the images of the batch."""
 LEAST_IMAGES = 2
@@ -23,18 +24,25 @@ LEAST_IMAGES = 2
 class Verification:
     """Compares the outputs of a run with those of the plain network, on one batch each for logits and for scores.
 
-    It does nothing for a network that runs plainly in the precision of its weights.
+    It does nothing for a network that runs plainly in the precision of its weights, on images that workers decoded. Of
+    images that a device decodes, it is the first batches with such images that count.
 
     Args:
         module: The backbone.
         precision: Lightning's name of the precision of the run.
+        decode_on_device: Whether a device decodes JPEGs.
     """
 
-    def __init__(self, module: OODModule, precision: str) -> None:
+    def __init__(self, module: OODModule, precision: str, *, decode_on_device: bool = False) -> None:
         self._module = module
-        self._is_cut = "16" in precision
-        self.options = module.acceleration.options | ({"precision": precision} if precision in MIXED else {})
-        self._has_logits = self._has_scores = not self.options
+        self._is_loose = "16" in precision or decode_on_device
+        self.options = (
+            module.acceleration.options
+            | ({"precision": precision} if precision in MIXED else {})
+            | ({"decode_on_device": True} if decode_on_device else {})
+        )
+        self._to_check = {"logits", "scores"} if self.options else set()
+        self._to_check_decoded = {"logits", "scores"} if decode_on_device else set()
         self._found: dict[str, Any] = {}
 
     @property
@@ -48,14 +56,14 @@ class Verification:
         Raises:
             RequirementError: They deviate by too much; says by how much, and what to leave out.
         """
-        if self._has_logits or len(outputs) < LEAST_IMAGES:
+        if not self._is_due("logits", len(outputs), batch):
             return
-        self._has_logits = True
+        batch = self._read_exactly(batch)
         exact = self._module.exact_outputs(batch)
         name = "logits" if outputs.logits is not None and exact.logits is not None else "features"
         deviation = relative_deviation(outputs.require(name), exact.require(name))
-        self._found[f"deviation_of_{name}"] = round(deviation, 6)
-        allowed = MOST_OF_LOGITS[self._is_cut]
+        self._note(f"deviation_of_{name}", deviation)
+        allowed = MOST_OF_LOGITS[self._is_loose]
         if not deviation <= allowed:
             again = relative_deviation(self._module.exact_outputs(batch).require(name), exact.require(name))
             if not again <= allowed:
@@ -72,16 +80,41 @@ class Verification:
         Raises:
             RequirementError: Those of a detector deviate by too much.
         """
-        if self._has_scores or not scores or len(next(iter(scores.values()))) < LEAST_IMAGES:
+        if not scores or not self._is_due("scores", len(next(iter(scores.values()))), batch):
             return
-        self._has_scores = True
-        exact = self._module.exact_outputs(batch)
+        exact = self._module.exact_outputs(self._read_exactly(batch))
         with self._module.acceleration.eager():
             plain = {name: detectors[name].score(exact) for name in scores}
         found = {name: relative_deviation(score, plain[name]) for name, score in scores.items()}
-        self._found["deviation_of_scores"] = {name: round(value, 6) for name, value in found.items()}
         for name, value in found.items():
-            self._check(f"the scores of {name!r}", value, MOST_OF_SCORES[self._is_cut])
+            self._note("deviation_of_scores", value, of=name)
+        for name, value in found.items():
+            self._check(f"the scores of {name!r}", value, MOST_OF_SCORES[self._is_loose])
+
+    def _is_due(self, what: str, images: int, batch: Any) -> bool:
+        """Whether this batch is the first with a spread, or the first such with images that a device decoded."""
+        if images < LEAST_IMAGES:
+            return False
+        due = [self._to_check, *([self._to_check_decoded] if "exact" in batch else [])]
+        is_due = any(what in left for left in due)
+        for left in due:
+            left.discard(what)
+        return is_due
+
+    def _read_exactly(self, batch: Any) -> Any:
+        """The batch with the exact images in place of those that a device decoded."""
+        if "exact" not in batch:
+            return batch
+        images, reading = batch["image"], batch["exact"]
+        exact = reading.images(images)
+        for name, steps in zip(("largest", "mean"), reading.deviation(images, exact), strict=True):
+            self._note("deviation_of_pixels", steps, of=name)
+        return {**batch, "image": exact}
+
+    def _note(self, what: str, value: float, *, of: str | None = None) -> None:
+        """Keep the largest that was found."""
+        found, name = (self._found, what) if of is None else (self._found.setdefault(what, {}), of)
+        found[name] = max(found.get(name, 0.0), round(value, 6))
 
     @property
     def _asked(self) -> str:
@@ -89,9 +122,11 @@ class Verification:
 
     def _check(self, what: str, deviation: float, allowed: float) -> None:
         if not deviation <= allowed:
+            images = " on images that workers decode" if self._found.get("deviation_of_pixels") else ""
             raise RequirementError(
                 f"{self._module.name} with {self._asked}: {what} of the first images deviate from those of the plain"
-                f" network by {deviation:.2g} of their spread, at most {allowed:g} is allowed; leave the option out"
+                f" network{images} by {deviation:.2g} of their spread, at most {allowed:g} is allowed; leave the option"
+                " out"
             )
 
 

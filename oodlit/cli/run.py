@@ -117,7 +117,7 @@ def run_evaluation(
     weights: str | None = "hub",
     faster: Mapping[str, Any] | None = None,
     trainer: Mapping[str, Any],
-    loading: Mapping[str, int | None],
+    loading: Mapping[str, Any],
     max_batches: int | None = None,
     cache: Path | None = None,
     cache_dtype: str = "float32",

@@ -3,7 +3,7 @@
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypedDict
 
 import numpy as np
@@ -12,7 +12,9 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import IterableDataset, get_worker_info
 
-from oodlit.datamodules.decode import Decode
+from oodlit.datamodules.decode import Decode, max_pixels_of
+from oodlit.datamodules.device.jpegs import Jpeg, Jpegs, jpeg_for_device
+from oodlit.datamodules.device.waiting import ExactReading, Waiting
 from oodlit.datamodules.failures import Failure, describe_error
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError, InvalidArgumentError, OodlitError, PreprocessingError
@@ -24,8 +26,8 @@ Transform = Callable[..., Any]
 configurations reads a stricter type as "a class that makes tensors"."""
 
 
-class Batch(TypedDict):
-    """One batch. Row i of image, label, group and key is the same sample; skipped samples have no row."""
+class _Fields(TypedDict):
+    """What every batch has. Row i of image, label, group and key is the same sample; skipped samples have no row."""
 
     image: Tensor
     """Transformed images, shape (batch, channels, height, width); with `any_size`, a list of images."""
@@ -39,6 +41,15 @@ class Batch(TypedDict):
     """(`dataset/key`, reason) of the samples that should be in this batch but cannot be used."""
     seconds: dict[str, float]
     """What it took to read, decode and transform its samples; empty where that was not measured."""
+
+
+class Batch(_Fields, total=False):
+    """One batch; its further entries are those of images that a device decodes."""
+
+    waiting: Waiting
+    """Rows that are files still; gone when the batch leaves its loader."""
+    exact: ExactReading
+    """What its images are by the exact reading."""
 
 
 def reader_range(total: int, reader: int, readers: int) -> range:
@@ -64,7 +75,10 @@ class StreamBatches(IterableDataset[Any]):
     world_size: int
     start: int = 0
     any_size: bool = False
+    on_device: bool = False
     _seconds: dict[str, float] = field(default_factory=dict, init=False)
+    _like: Tensor | None = field(default=None, init=False)
+    _open: "_Rows | None" = field(default=None, init=False)
 
     @property
     def code(self) -> dict[str, object]:
@@ -94,18 +108,28 @@ class StreamBatches(IterableDataset[Any]):
         try:
             yield from self._read(positions)
         except Exception as error:  # sent as an item: PyTorch replaces errors of workers by its own
-            yield Failure(error)
+            yield Failure(self._first(error))
+
+    def _first(self, error: Exception) -> Exception:
+        """The error that is met first where every file is decoded at once: those that wait for a device are, now."""
+        waiting = self._open.waiting.values() if self._open is not None and self.on_error == "raise" else ()
+        for _, sample in waiting:
+            reason, image = self.read(sample)
+            if image is None:
+                try:
+                    self.unusable(sample, reason)
+                except DataError as first:
+                    return first
+        return error
 
     def _read(self, positions: range) -> Iterator[Batch]:
         rows = self._rows(len(positions))
-        like: Tensor | None = None
         count = 0
         for sample in self._measured(self._samples(positions)):
             count += 1
-            if (image := self._add(rows, sample)) is not None:
-                like = image
+            self._add(rows, sample)
             if count % self.batch_size == 0 or count == len(positions):
-                yield self._batch(rows, like)
+                yield self._batch(rows)
                 rows = self._rows(len(positions) - count)
         if count != len(positions):
             raise DataError(
@@ -113,20 +137,29 @@ class StreamBatches(IterableDataset[Any]):
                 f" {positions.start}..{positions.stop - 1}; {len(positions)} are needed"
             )
 
-    def _add(self, rows: "_Rows", sample: Sample) -> Tensor | None:
-        """Put a sample into its batch; None where it cannot be used and is skipped."""
+    def _add(self, rows: "_Rows", sample: Sample) -> None:
+        """Put a sample into its batch, or among those that are skipped."""
         reason, image = self._image(sample)
-        if image is not None:
-            rows.add(sample, image)
-        elif self.on_error == "skip":
-            rows.skipped.append((self.stream.full_key(sample.key), reason))
-        else:
-            place = f"{sample.origin}, " if sample.origin else ""
-            raise DataError(
-                f"stream {self.stream.name!r}: {place}key {sample.key!r}: {reason}"
-                " - repair the data, or set on_error='skip' to go on and have such samples listed"
-            )
-        return image
+        if image is None:
+            rows.skip(*self.unusable(sample, reason))
+            return
+        rows.add(sample, image)
+        if isinstance(image, Tensor):
+            self._like = image
+
+    def unusable(self, sample: Sample, reason: str) -> tuple[str, str]:
+        """What is listed of a sample that cannot be used.
+
+        Raises:
+            DataError: Such samples are not skipped.
+        """
+        if self.on_error == "skip":
+            return self.stream.full_key(sample.key), reason
+        place = f"{sample.origin}, " if sample.origin else ""
+        raise DataError(
+            f"stream {self.stream.name!r}: {place}key {sample.key!r}: {reason}"
+            " - repair the data, or set on_error='skip' to go on and have such samples listed"
+        )
 
     def _measured(self, samples: Iterator[Sample]) -> Iterator[Sample]:
         """The same samples, and the time that it takes to get them."""
@@ -159,10 +192,11 @@ class StreamBatches(IterableDataset[Any]):
             ) from error
 
     def _rows(self, remaining: int) -> "_Rows":
-        return _Rows(self.stream.name, min(self.batch_size, remaining), any_size=self.any_size)
+        self._open = _Rows(self.stream.name, min(self.batch_size, remaining), any_size=self.any_size)
+        return self._open
 
-    def _image(self, sample: Sample) -> tuple[str, Tensor | None]:
-        """The network's input, or None and the reason."""
+    def _image(self, sample: Sample) -> tuple[str, Tensor | Jpeg | None]:
+        """The network's input, a file of which a device makes it, or None and the reason."""
         if sample.error is not None:
             return sample.error, None
         if self.stream.role is Role.TRAIN and sample.label < 0 and not self.any_size:
@@ -171,6 +205,16 @@ class StreamBatches(IterableDataset[Any]):
         index = sample.label if by_label else sample.group
         if names and not (-1 if by_label else 0) <= index < names:
             return f"{'label' if by_label else 'group'} {index}, but the stream has {names} class names", None
+        if self.on_device and isinstance(sample.image, bytes):
+            start = time.perf_counter()
+            jpeg = jpeg_for_device(sample.image, max_pixels_of(self.decode))
+            self._took("decode", start)
+            if jpeg is not None:
+                return "", jpeg
+        return self.read(sample)
+
+    def read(self, sample: Sample) -> tuple[str, Tensor | None]:
+        """The network's input by the decoder and the transform, or None and the reason."""
         if isinstance(sample.image, Tensor):
             return "", sample.image
         start = time.perf_counter()
@@ -203,18 +247,20 @@ class StreamBatches(IterableDataset[Any]):
             raise InvalidArgumentError(f"{what}: the transform gives {type(transformed).__name__}; a tensor is needed")
         return transformed
 
-    def _blank(self) -> Tensor:
+    def blank(self) -> Tensor:
+        """The network's input for a black image."""
         what = f"stream {self.stream.name!r}, a black image of 64 x 64 in place of unusable ones"
         return self._transformed(Image.new("RGB", (64, 64)), what)
 
-    def _batch(self, rows: "_Rows", like: Tensor | None) -> Batch:
+    def _batch(self, rows: "_Rows") -> Batch:
         images: Any = rows.whole if self.any_size else rows.images
         if images is None:
+            like = self._like
             if like is None:
-                like = torch.zeros(3, 1, 1) if self.transform is None else self._blank()
+                like = torch.zeros(3, 1, 1) if self.transform is None or rows.waiting else self.blank()
             images = like.new_empty((0, *like.shape))
         seconds, self._seconds = self._seconds, {}
-        return Batch(
+        batch = Batch(
             image=images,
             # No tensors: each would hold an open file of shared memory as long as somebody keeps the batch's outputs.
             label=np.array([sample.label for sample in rows.samples], dtype=np.int64),  # type: ignore[typeddict-item]
@@ -223,6 +269,11 @@ class StreamBatches(IterableDataset[Any]):
             skipped=rows.skipped,
             seconds=seconds,
         )
+        if rows.waiting:
+            files, samples = zip(*rows.waiting.values(), strict=True)
+            kept = tuple(replace(sample, image=b"") for sample in samples)
+            batch["waiting"] = Waiting(Jpegs.of(files), kept, tuple(rows.waiting), tuple(rows.before))
+        return batch
 
 
 class _Rows:
@@ -236,35 +287,55 @@ class _Rows:
         self._space: Tensor | None = None
         self.whole: list[Tensor] = []
         """Images of their own sizes."""
+        self.waiting: dict[int, tuple[Jpeg, Sample]] = {}
+        """By row, files that are decoded later."""
         self.samples: list[Sample] = []
         self.skipped: list[tuple[str, str]] = []
+        self.before: list[int] = []
+        """How many rows come before each skipped sample."""
 
-    def add(self, sample: Sample, image: Tensor) -> None:
+    def skip(self, key: str, reason: str) -> None:
+        """Append a sample that has no row."""
+        self.skipped.append((key, reason))
+        self.before.append(len(self.samples))
+
+    def add(self, sample: Sample, image: Tensor | Jpeg) -> None:
         """Append a row.
 
         Raises:
             InvalidArgumentError: The image is of another shape or type than the first.
         """
-        if self._any_size:
+        if isinstance(image, Jpeg):
+            self.waiting[len(self.samples)] = image, sample
+        elif self._any_size:
             self.whole.append(image)
-            self.samples.append(sample)
-            return
-        if self._space is None:
-            self._space = _space(self._capacity, image)
-        if image.shape != self._space.shape[1:] or image.dtype != self._space.dtype:
-            kinds = sorted((tuple(one.shape), str(one.dtype)) for one in (self._space[0], image))
-            found = " and ".join(f"{shape} of {dtype}" for shape, dtype in kinds)
-            raise InvalidArgumentError(
-                f"stream {self._stream!r}: images of one batch have shapes {found}, first at key {sample.key!r};"
-                " the transform must give one shape and one type"
-            )
-        self._space[len(self.samples)] = image
+        else:
+            if self._space is None:
+                self._space = _space(self._capacity, image)
+            check_alike(self._stream, self._space[0], image, sample.key)
+            self._space[len(self.samples) - len(self.waiting)] = image
         self.samples.append(sample)
 
     @property
     def images(self) -> Tensor | None:
-        """Shape (rows, ...); None while there is no row."""
-        return None if self._space is None else self._space[: len(self.samples)]
+        """Shape (rows, ...), of those that do not wait; None while there is none."""
+        return None if self._space is None else self._space[: len(self.samples) - len(self.waiting)]
+
+
+def check_alike(stream: str, first: Tensor, image: Tensor, key: str) -> None:
+    """Refuse an image that has no place in the batch of the first one.
+
+    Raises:
+        InvalidArgumentError: Shape or type differ.
+    """
+    if image.shape == first.shape and image.dtype == first.dtype:
+        return
+    kinds = sorted((tuple(one.shape), str(one.dtype)) for one in (first, image))
+    found = " and ".join(f"{shape} of {dtype}" for shape, dtype in kinds)
+    raise InvalidArgumentError(
+        f"stream {stream!r}: images of one batch have shapes {found}, first at key {key!r};"
+        " the transform must give one shape and one type"
+    )
 
 
 def _space(rows: int, like: Tensor) -> Tensor:

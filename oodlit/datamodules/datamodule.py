@@ -13,6 +13,7 @@ from oodlit._lightning import pl
 from oodlit.datamodules.batches import OnError, Transform
 from oodlit.datamodules.classes import align_streams, as_class_names
 from oodlit.datamodules.decode import Decode, decode_image
+from oodlit.datamodules.device.decoder import check_settings
 from oodlit.datamodules.generated.unit_test_source import unit_test_stream
 from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.pictures import NoPictureError, NoPictureWarning, picture
@@ -48,9 +49,12 @@ class OODDataModule(pl.LightningDataModule):
         any_size: True: every image keeps its size, and training images need no label, as for object detectors.
         unit_tests: Images of each unit test, drawn at the sizes of ID images as a further stream "unit_tests". None
             (default) = no such stream.
+        decode_on_device: True: the device of the run decodes, resizes and normalises JPEGs in batches; workers read the
+            files, and decode all other formats. Verified against the exact reading, see docs/device.md.
 
     Raises:
-        InvalidArgumentError: Two streams share a name, or the number of ID streams is not one.
+        InvalidArgumentError: Two streams share a name, the number of ID streams is not one, or `decode_on_device` goes
+            with another decoder, or with images that keep their sizes.
         DataError: A stream is empty, or has a class that the order of the classes does not know.
 
     Example:
@@ -79,6 +83,7 @@ class OODDataModule(pl.LightningDataModule):
         max_images: int | None = None,
         any_size: bool = False,
         unit_tests: int | None = None,
+        decode_on_device: bool = False,
     ) -> None:
         """Check names and roles; no data is read."""
         super().__init__()
@@ -104,7 +109,9 @@ class OODDataModule(pl.LightningDataModule):
         self.transform = transform
         self.batch_size, self.num_workers, self.on_error, self.decode = batch_size, num_workers, on_error, decode
         self.multiprocessing_context, self.prefetch_factor = multiprocessing_context, prefetch_factor
-        self.any_size = any_size
+        self.any_size, self.decode_on_device = any_size, decode_on_device
+        if decode_on_device:
+            check_settings(decode, any_size=any_size)
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -131,12 +138,20 @@ class OODDataModule(pl.LightningDataModule):
         return plan_of(self) or RunPlan(self.transform)
 
     def with_loading(
-        self, *, batch_size: int | None = None, num_workers: int | None = None, max_images: int | None = None
+        self,
+        *,
+        batch_size: int | None = None,
+        num_workers: int | None = None,
+        max_images: int | None = None,
+        decode_on_device: bool | None = None,
     ) -> "OODDataModule":
         """The same data, loaded otherwise; None keeps what is set here. `max_images` makes a trial of it."""
         other = copy.copy(self)
         other.batch_size = self.batch_size if batch_size is None else batch_size
         other.num_workers = self.num_workers if num_workers is None else num_workers
+        other.decode_on_device = self.decode_on_device if decode_on_device is None else decode_on_device
+        if other.decode_on_device:
+            check_settings(self.decode, any_size=self.any_size)
         other.streams = tuple(thinned(stream, max_images) for stream in self.streams)
         return other
 
@@ -175,7 +190,13 @@ class OODDataModule(pl.LightningDataModule):
             start=self._plan.done.get(stream.name, 0),
             any_size=self.any_size,
             asked=self._plan.asked,
+            decode_on=self._device if self.decode_on_device else None,
         )
+
+    @property
+    def _device(self) -> torch.device:
+        """Where the run computes; outside of one, the CPU."""
+        return torch.device("cpu") if self.trainer is None else self.trainer.strategy.root_device
 
     def read_images(self, keys: Iterable[str]) -> dict[str, Image.Image]:
         """Images by `dataset/key`, decoded to RGB but not transformed; for thumbnails.

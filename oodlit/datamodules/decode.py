@@ -90,9 +90,18 @@ def image_size(data: bytes, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int, 
         >>> image_size(file.getvalue())
         (8, 4, 'PNG')
     """
-    with _pillow_as_needed:
-        image = _open(data, max_pixels)
+    image = opened(data, max_pixels)
     return image.width, image.height, str(image.format)
+
+
+def opened(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """The image with its header read and no pixel decoded.
+
+    Raises:
+        DataError: As `decode_image`, as far as the header shows it.
+    """
+    with _pillow_as_needed:
+        return _open(data, max_pixels)
 
 
 def max_pixels_of(decode: Decode) -> int:

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader
 
 from oodlit.datamodules.batches import Batch, OnError, StreamBatches, Transform, reader_range
 from oodlit.datamodules.decode import Decode, decode_image
+from oodlit.datamodules.device.decoder import DeviceDecoder, check_settings
 from oodlit.datamodules.failures import Failure
 from oodlit.datamodules.keys import key_digest
 from oodlit.datamodules.processes import check_movable, explained
@@ -45,9 +46,12 @@ class StreamLoader:
         start: Batches of this process's share that are left out, because they were read before. Default 0.
         any_size: True: every image keeps its size, and training images need no label, as for object detectors.
         asked: Called whenever the next batch is asked for; None (default) = nobody.
+        decode_on: A device on which JPEGs are decoded and transformed in batches, in this process; workers send the
+            files. What it does not decode, they do. None (default) = they do everything.
 
     Raises:
-        InvalidArgumentError: A number is out of its range.
+        InvalidArgumentError: A number is out of its range, or decoder or transform cannot be followed on a device.
+        RequirementError: `decode_on` decodes no JPEGs.
 
     Example:
         >>> from oodlit.datamodules.sources import MemorySource
@@ -75,6 +79,7 @@ class StreamLoader:
         start: int = 0,
         any_size: bool = False,
         asked: Callable[[], None] | None = None,
+        decode_on: torch.device | str | None = None,
     ) -> None:
         if batch_size < 1 or num_workers < 0 or not 0 <= rank < world_size:
             raise InvalidArgumentError(
@@ -88,8 +93,13 @@ class StreamLoader:
         share = len(reader_range(len(stream), rank, world_size))
         self.num_workers = min(num_workers, share)  # an idle worker costs seconds to start
         self._asked = asked or _nothing
-        how = (batch_size, on_error, decode, rank, world_size, start, any_size)
+        on_device = decode_on is not None and transform is not None  # without a transform, there are no files
+        how = (batch_size, on_error, decode, rank, world_size, start, any_size, on_device)
         self._batches = self._kind()(stream, transform, *how)
+        self._decoder: DeviceDecoder | None = None
+        if decode_on is not None and transform is not None:
+            check_settings(decode, any_size=any_size)
+            self._decoder = DeviceDecoder(self._batches, transform, torch.device(decode_on))
         # a generator of its own leaves the global random state alone
         self._options: dict[str, Any] = {"num_workers": self.num_workers, "generator": torch.Generator()}
         if self.num_workers:
@@ -141,6 +151,8 @@ class StreamLoader:
         for batch in self._received(loader):
             if isinstance(batch, Failure):
                 raise explained(batch.error, self.stream.name)
+            if self._decoder is not None:
+                self._decoder.complete(batch)
             keys = batch["key"] + [key for key, _ in batch["skipped"]]
             digests.extend(key_digest(key) for key in keys)
             batch["skipped"] = [

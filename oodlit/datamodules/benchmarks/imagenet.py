@@ -48,6 +48,7 @@ class ImageNetBenchmark(OODDataModule):
         prefetch_factor: See `OODDataModule`.
         class_names: See `OODDataModule`.
         max_images: See `OODDataModule`.
+        decode_on_device: See `OODDataModule`.
 
     Raises:
         UnknownNameError: No such set; the nearest names are given.
@@ -77,6 +78,7 @@ class ImageNetBenchmark(OODDataModule):
         prefetch_factor: int | None = None,
         class_names: str | Path | Sequence[str] | None = None,
         max_images: int | None = None,
+        decode_on_device: bool = False,
     ) -> None:
         """Find the sets; of shards with a manifest, no image is read."""
         places = _Places(Path(root), dict(locations or {}), complete)
@@ -119,6 +121,7 @@ class ImageNetBenchmark(OODDataModule):
             prefetch_factor=prefetch_factor,
             class_names=class_names,
             max_images=max_images,
+            decode_on_device=decode_on_device,
         )
 
 

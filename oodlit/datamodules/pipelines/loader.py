@@ -39,7 +39,7 @@ class PipelineBatches(StreamBatches):
     """Batches of what a pipeline gives to one worker."""
 
     def _read(self, positions: range) -> Iterator[Batch]:
-        rows, like, count = self._rows(self.batch_size), None, 0
+        rows, count = self._rows(self.batch_size), 0
         for sample in self._measured(self._share()):
             count += 1
             if count > len(self.stream):
@@ -47,13 +47,12 @@ class PipelineBatches(StreamBatches):
                     f"stream {self.stream.name!r}: a single worker got more than the {len(self.stream)} samples that"
                     " were announced; does the pipeline repeat or resample? Give it one epoch, or the right count"
                 )
-            if (image := self._add(rows, sample)) is not None:
-                like = image
+            self._add(rows, sample)
             if count % self.batch_size == 0:
-                yield self._batch(rows, like)
+                yield self._batch(rows)
                 rows = self._rows(self.batch_size)
         if count % self.batch_size:
-            yield self._batch(rows, like)
+            yield self._batch(rows)
 
     def _share(self) -> Iterator[Sample]:
         source = self.stream.source
