@@ -1,8 +1,13 @@
 """A signal to end (SIGTERM) ends a run as Ctrl-C does: the other processes hear of it, and what is finished is kept."""
 
+import logging
 import signal
 import threading
 from typing import NoReturn
+
+from oodlit.errors import add_note
+
+_log = logging.getLogger("oodlit.callbacks")
 
 
 class TerminatedError(SystemExit):
@@ -29,6 +34,13 @@ def end_on_sigterm() -> None:
     the others to get it as well.
     """
     signal.signal(signal.SIGTERM, _end)
+
+
+def say_where(error: BaseException, where: str) -> None:
+    """Say what was kept of a run that ends, by the error; where somebody ends it, no error is shown, but the log is."""
+    add_note(error, where)
+    if not isinstance(error, Exception):
+        _log.warning("%s; %s", str(error) or type(error).__name__, where)
 
 
 def _end(*_: object) -> NoReturn:
