@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
 from oodlit.detectors import DDU, KNN, MSP, CoRP, LaRD, Mahalanobis, WeiPer
-from oodlit.detectors.contract.fitting import estimate_bytes, fit, make_statistics
+from oodlit.detectors.contract.fitting import estimate_bytes, make_statistics
 from oodlit.detectors.statistics import (
     ClassCovariances,
     ClassMoments,
@@ -198,11 +198,6 @@ def test_means_near_the_end_of_float32(value: float) -> None:
     np.testing.assert_allclose(statistic.mean, [features[0, 0], 0.0], rtol=1e-12)
 
 
-def test_sums_beyond_float64_say_so() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"features are finite, but their sum .* is beyond torch\.float64"):
-        FeatureMean().update(Outputs(features=torch.full((9, 2), 1e308, dtype=torch.float64)))
-
-
 @pytest.mark.parametrize("cut_into", [1, 7, 150])
 @pytest.mark.parametrize("outlier", [0.0, 1e6])
 def test_classes_far_apart_cost_no_digits(cut_into: int, outlier: float) -> None:
@@ -346,12 +341,6 @@ def test_labels_that_are_no_indices(kind: str) -> None:
     with pytest.raises(InvalidArgumentError, match="label 1440764; labels are indices of classes"):
         statistic.update(Outputs(features=torch.ones(2, 3), labels=torch.tensor([0, 1_440_764])))
     assert statistic.num_samples == 0
-
-
-def test_features_whose_squares_leave_float64() -> None:
-    features = 1e200 * normal(50, 3).double()
-    with pytest.raises(InvalidArgumentError, match="so large that their squares leave float64"):
-        fit([Mahalanobis()], [Outputs(features=features, labels=torch.arange(50) % 2)])
 
 
 def test_memory_is_estimated() -> None:
