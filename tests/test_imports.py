@@ -13,7 +13,7 @@ import oodlit
 PACKAGE = Path(oodlit.__file__).parent
 BASE = {
     "_lazy", "_lightning", "_version", "atomic", "errors", "fingerprint", "outputs", "peers", "plan", "retry", "roles",
-    "shares",
+    "shares", "termination",
 }  # fmt: skip
 ROOMS = BASE | {
     "checks",

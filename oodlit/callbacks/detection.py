@@ -20,7 +20,6 @@ from oodlit.callbacks.record import Record
 from oodlit.callbacks.resumed import Resumed, resume
 from oodlit.callbacks.run import Run
 from oodlit.callbacks.span import OTHER
-from oodlit.callbacks.termination import end_on_sigterm, is_default, say_where
 from oodlit.callbacks.verification import leave_as_it_was
 from oodlit.checks import check_choice, check_int
 from oodlit.datamodules.datamodule import OODDataModule
@@ -34,6 +33,7 @@ from oodlit.plan import RunPlan
 from oodlit.results import FindingWarning, Results, Settings
 from oodlit.results.score_table import check_detector_names
 from oodlit.results.storage import is_complete
+from oodlit.termination import end_on_sigterm, is_default, say_where
 
 
 class OODDetection(pl.Callback):

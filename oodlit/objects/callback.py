@@ -17,7 +17,6 @@ from oodlit.callbacks.earlier_fit import EarlierFit
 from oodlit.callbacks.loggers import RunLog, log_to_all, settings_of
 from oodlit.callbacks.output import FITTED, check_writable, hold
 from oodlit.callbacks.record import Record, joined
-from oodlit.callbacks.termination import end_on_sigterm, is_default, say_where
 from oodlit.detectors import Detector, FitOrigin, load, save
 from oodlit.detectors.contract.fitting import name_detectors
 from oodlit.errors import InvalidArgumentError
@@ -37,6 +36,7 @@ from oodlit.results.names import metric_names
 from oodlit.results.score_table import check_detector_names
 from oodlit.results.storage import UNFINISHED, check_replaceable
 from oodlit.roles import Role
+from oodlit.termination import end_on_sigterm, is_default, say_where
 
 __all__ = ["ObjectDetection"]
 

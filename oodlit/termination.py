@@ -3,10 +3,14 @@
 import logging
 import signal
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
 from oodlit.errors import add_note
 
+TERMINATED = 128 + signal.SIGTERM
+"""Exit code that shells give for a process that this signal ended."""
 _log = logging.getLogger("oodlit.callbacks")
 
 
@@ -14,7 +18,7 @@ class TerminatedError(SystemExit):
     """Somebody asked this process to end."""
 
     def __init__(self) -> None:
-        super().__init__(128 + signal.SIGTERM)  # what shells give for a process that a signal ended
+        super().__init__(TERMINATED)
 
     def __str__(self) -> str:
         """The reason in words."""
@@ -22,9 +26,9 @@ class TerminatedError(SystemExit):
 
 
 def is_default() -> bool:
-    """Whether nobody has said what SIGTERM does here, and it can be said: in the main thread."""
+    """Whether nobody else has said what SIGTERM does here, and it can be said: in the main thread."""
     is_main = threading.current_thread() is threading.main_thread()
-    return is_main and signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+    return is_main and signal.getsignal(signal.SIGTERM) in (signal.SIG_DFL, _end)
 
 
 def end_on_sigterm() -> None:
@@ -34,6 +38,19 @@ def end_on_sigterm() -> None:
     the others to get it as well.
     """
     signal.signal(signal.SIGTERM, _end)
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """Let SIGTERM raise `TerminatedError` within a block, unless somebody has said what it does."""
+    if not is_default():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, _end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def say_where(error: BaseException, where: str) -> None:
