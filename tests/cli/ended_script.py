@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from oodlit import atomic
+from oodlit.callbacks.scoring import Scoring
 from oodlit.cli import main as command_line
 from oodlit.datamodules.shards import build as shard_build
 from oodlit.results import whole
@@ -52,6 +53,7 @@ def run(arguments: list[str], sent: str, at: str) -> None:
 
 PLACES: dict[str, tuple[Any, str, int]] = {
     "the third shard": (shard_build, "write_shard", 3),
+    "the third batch is scored": (Scoring, "score", 3),
     "the page is being written": (atomic, "fsync", 1),
     "the run is read": (whole, "load_whole", 1),
     "other processes are at work": (launch.time, "sleep", 1),

@@ -20,6 +20,17 @@ pytestmark = [pytest.mark.ddp, pytest.mark.xdist_group("processes")]
 ASKED, KILLED, INTERRUPTED = 143, -9, 130
 
 
+RUN = """
+backbone: test_resnet.r160_in1k
+weights: none
+accelerator: cpu
+batch_size: 32
+max_batches: 1
+data: {{class_path: DigitsBenchmark, init_args: {{per_test: 2, root: {root}}}}}
+detectors: [MSP, {{class_path: KNN, init_args: {{k: 5}}}}]
+"""
+
+
 def ended(arguments: list[object], sent: str, at: str, folder: Path) -> Ended:
     words, own = [str(word) for word in arguments], {"TMPDIR": str(folder)}
     return run_function(ended_script.run, words, sent, at, folder=folder, each=[own], timeout=120)[0]
@@ -94,6 +105,24 @@ def test_a_full_disk_leaves_the_old_page(tmp_path, results, capsys, monkeypatch)
     assert line.endswith(f"No space left on device: {str(page)!r} - make room, and give the command again\n")
     assert [path.name for path in tmp_path.iterdir()] == ["page.html"]
     assert page.read_text() == "an old page"
+
+
+@pytest.mark.parametrize(("sent", "code"), [("SIGTERM", ASKED), ("SIGINT", INTERRUPTED)])
+def test_a_run_says_what_it_keeps_and_goes_on(tmp_path, capsys, sent, code) -> None:
+    (tmp_path / "run.yaml").write_text(RUN.format(root=tmp_path / "digits"))
+    arguments = ["evaluate", "--config", tmp_path / "run.yaml", "--out", tmp_path / "out"]
+    one = ended(arguments, sent, "the third batch is scored", tmp_path / "logs")
+    assert one.code == code, one.stderr
+    told = {"SIGTERM": "the process was asked to end (SIGTERM)", "SIGINT": "interrupted"}[sent]
+    kept = f"what was finished is kept in {tmp_path / 'out' / 'unfinished'}; Results.load reads it"
+    assert one.stderr.splitlines()[-1] == f"oodlit evaluate: {told} - {kept}"
+    assert not list((tmp_path / "out").rglob("*.tmp"))
+    if sent == "SIGINT":
+        return
+    assert main(list(map(str, arguments))) == 0
+    assert "an earlier start of a run lies there" in capsys.readouterr().out
+    assert Results.load(tmp_path / "out").run["resumed"]
+    assert not (tmp_path / "out" / "unfinished").exists()
 
 
 def test_a_guard_that_is_ended_is_no_pass(tmp_path, results) -> None:
