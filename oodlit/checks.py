@@ -17,25 +17,29 @@ from oodlit.outputs import Head, Model, Outputs, version_of
 WITHOUT_FLOAT64 = frozenset({"mps"})
 """Types of devices that cannot hold float64."""
 LARGEST_SEED = 2**32 - 1
+LARGEST = 1e100
+"""Largest value in float64 that is scored: sums of squares and products of larger ones leave float64. Every value in
+float32 is below it."""
 _CHECKED = ("logits", "features", "images")
 
 
 def check_finite(
     owner: object, outputs: Outputs, needs: Iterable[str], finite_proxy: Mapping[str, Tensor] = MappingProxyType({})
 ) -> None:
-    """Refuse a batch in which a field that is read holds NaN or infinities; each field is looked at once per batch.
+    """Refuse a batch in which a field that is read cannot be scored; each field is looked at once per batch.
 
-    A logit of minus infinity stands for a class that is masked, and is allowed beside a finite one.
+    NaN and infinities cannot be, nor values beyond `LARGEST`, of which some formulas would make NaN and infinities. A
+    logit far below zero, down to minus infinity, stands for a class that is masked: it is allowed beside others.
 
     Args:
         owner: Named in the error.
         outputs: A batch.
         needs: Fields that are read; others are not looked at.
         finite_proxy: By field: a smaller tensor, such as sums, that is computed anyway and is finite only if the field
-            is. It is looked at in place of the field.
+            is. It is looked at in place of a field in float32.
 
     Raises:
-        InvalidArgumentError: A field that is read holds NaN or infinities; names the first keys, or rows.
+        InvalidArgumentError: A field that is read holds such values; names the first keys, or rows.
     """
     needs = frozenset(needs)
     fields = {name: value for name in _CHECKED if name in needs and (value := getattr(outputs, name)) is not None}
@@ -44,19 +48,29 @@ def check_finite(
     for name, value in fields.items():
         # The largest logits are needed anyway; they are NaN or infinite where a logit is.
         looked_at = outputs.max_logits if name == "logits" else value
-        if outputs.memo(("finite", name), partial(all_finite, finite_proxy.get(name, looked_at))):
+        if outputs.memo(("finite", name), partial(_all_can_be_scored, looked_at, finite_proxy.get(name, looked_at))):
             continue
-        bad = ~looked_at.reshape(len(outputs), -1).isfinite().all(dim=1)
-        rows = bad.nonzero().flatten().tolist()
-        if not rows:
-            raise InvalidArgumentError(
-                f"{owner!r}: {name} are finite, but their sum over the images is beyond {value.dtype}; scale them down"
-            )
-        kind = "NaN" if value[bad].isnan().any() else "infinite values"
+        bad = ~_can_be_scored(looked_at).reshape(len(outputs), -1).all(dim=1)
+        rows, found = bad.nonzero().flatten().tolist(), looked_at[bad]
+        kind = "NaN" if found.isnan().any() else "infinite values"
+        way_out = "look at these images, the weights and the precision of the backbone"
+        if found.isfinite().all():
+            kind, way_out = f"values beyond {LARGEST:g}", f"scale them down, or {way_out}"
         raise InvalidArgumentError(
             f"{owner!r}: {len(rows)} of {len(outputs)} images have {kind} in {name} ({name_images(outputs, rows)});"
-            " look at these images, the weights and the precision of the backbone"
+            f" {way_out}"
         )
+
+
+def _can_be_scored(value: Tensor) -> Tensor:
+    return value.abs() <= LARGEST if value.dtype == torch.float64 else value.isfinite()
+
+
+def _all_can_be_scored(value: Tensor, finite_proxy: Tensor) -> bool:
+    if value.dtype != torch.float64 or not value.numel():
+        return all_finite(finite_proxy)
+    low, high = value.aminmax()  # one pass, and no tensor as large as the field
+    return holds((-low <= LARGEST) & (high <= LARGEST))
 
 
 def name_images(outputs: Outputs, rows: Sequence[int]) -> str:

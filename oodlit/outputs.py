@@ -1,15 +1,16 @@
-"""What a backbone gives for one batch, its linear head, and what is known of it beforehand. Imports torch alone."""
+"""What a backbone gives for one batch. Imports torch alone."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import TypeAlias, TypeVar
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from oodlit.errors import InvalidArgumentError
+from oodlit.network import NEEDS, BackboneFacts, Head, Model, at_least_float32
 
 __all__ = ["NEEDS", "BackboneFacts", "Features", "Head", "Logits", "Model", "Outputs", "Scores", "unit", "version_of"]
 
@@ -19,123 +20,6 @@ Logits: TypeAlias = Float[Tensor, "batch classes"]
 Features: TypeAlias = Float[Tensor, "batch features"]
 Scores: TypeAlias = Float[Tensor, " batch"]
 """A score for every image of a batch, higher = more in-distribution."""
-
-
-NEEDS = frozenset({"logits", "features", "head", "labels", "images", "hidden", "model"})
-"""Everything that a detector may declare in `needs`."""
-
-
-@dataclass(frozen=True)
-class BackboneFacts:
-    """What is known of a backbone before the first batch; requirements are checked against it.
-
-    Args:
-        name: How messages call the backbone.
-        width: Number of features; 0 if there are none.
-        num_classes: Number of logits; 0 without classifier.
-        head_problem: Why there is no usable linear head; empty if there is one.
-        signed_features: True if a probe gave negative features.
-        has_dropout: True if any `nn.Dropout*` with p > 0 is part of the network.
-        feature_map: True if the last block gives a (channels, height, width) map and logits follow from it.
-        num_train: Number of training images of the run; 0 if there is no train stream.
-        available: Fields of `Outputs` that this backbone can give.
-        channels: Number of channels of every hidden layer that was asked for and can be read, by name.
-        layer_problems: Why the other layers that were asked for cannot be read, by name.
-    """
-
-    name: str = "backbone"
-    width: int = 0
-    num_classes: int = 0
-    head_problem: str = ""
-    signed_features: bool = False
-    has_dropout: bool = False
-    feature_map: bool = False
-    num_train: int = 0
-    available: frozenset[str] = NEEDS
-    channels: Mapping[str, int] = field(default_factory=dict)
-    layer_problems: Mapping[str, str] = field(default_factory=dict)
-
-
-@runtime_checkable
-class Model(Protocol):
-    """What detectors may ask of the network beyond one forward pass; gradients flow where they are on."""
-
-    @property
-    def network(self) -> nn.Module:
-        """The bare network in eval mode."""
-
-    @property
-    def std(self) -> Tensor:
-        """Normalisation standard deviation of the transform, shape (channels,)."""
-
-    def logits(self, images: Tensor) -> Tensor:
-        """Logits (batch, classes) of a batch of transformed images."""
-
-    def features(self, images: Tensor) -> Tensor:
-        """Features (batch, features) of a batch of transformed images, such as changed ones."""
-
-    def logits_from_map(self, feature_map: Tensor) -> Tensor:
-        """Logits (batch, classes) from the last block's map (batch, channels, height, width)."""
-
-
-@dataclass(frozen=True, eq=False)
-class Head:
-    """The last linear layer of a classifier: logits = features @ weight.T + bias.
-
-    Args:
-        weight: Shape (classes, features).
-        bias: Shape (classes,). None means that the layer has no bias; it is then stored as zeros.
-
-    Raises:
-        InvalidArgumentError: The shapes do not fit.
-
-    Example:
-        >>> head = Head(torch.eye(3, 4))
-        >>> head(torch.ones(2, 4)).shape
-        torch.Size([2, 3])
-    """
-
-    weight: Tensor
-    bias: Tensor | None = None
-
-    def __post_init__(self) -> None:
-        """Check shapes, upcast half precision, and store a missing bias as zeros."""
-        if self.weight.ndim != 2 or 0 in self.weight.shape:
-            raise InvalidArgumentError(
-                f"Head: weight has shape {tuple(self.weight.shape)}; (classes, features) is needed"
-            )
-        bias = self.weight.new_zeros(self.weight.shape[0]) if self.bias is None else self.bias
-        if bias.shape != self.weight.shape[:1]:
-            raise InvalidArgumentError(
-                f"Head: bias has shape {tuple(bias.shape)}; ({self.weight.shape[0]},) is needed for this weight"
-            )
-        object.__setattr__(self, "weight", _at_least_float32(self.weight.detach(), "Head.weight"))
-        object.__setattr__(self, "bias", _at_least_float32(bias.detach(), "Head.bias"))
-
-    @property
-    def offset(self) -> Float[Tensor, " classes"]:
-        """The bias; zeros where the layer has none."""
-        assert self.bias is not None  # set in __post_init__
-        return self.bias
-
-    @property
-    def num_classes(self) -> int:
-        """Number of logits."""
-        return self.weight.shape[0]
-
-    @property
-    def width(self) -> int:
-        """Number of features."""
-        return self.weight.shape[1]
-
-    def __call__(self, features: Float[Tensor, "batch features"]) -> Float[Tensor, "batch classes"]:
-        """Logits of `features`, computed in the wider of both dtypes."""
-        dtype = torch.promote_types(features.dtype, self.weight.dtype)
-        return torch.addmm(self.offset.to(dtype), features.to(dtype), self.weight.to(dtype).T)
-
-    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Head":
-        """The same head on another device or in another dtype."""
-        return Head(self.weight.to(device=device, dtype=dtype), self.offset.to(device=device, dtype=dtype))
 
 
 class _derived(cached_property[T]):  # reads like the decorator that it is
@@ -204,7 +88,7 @@ class Outputs:
                     f"Outputs: {name} has shape {tuple(value.shape)}; (batch, {name}) is needed"
                     " - pool the features of every image to one vector"
                 )
-            object.__setattr__(self, name, _at_least_float32(value, f"Outputs.{name}"))
+            object.__setattr__(self, name, at_least_float32(value, f"Outputs.{name}"))
         for name in ("labels", "groups"):
             value = getattr(self, name)
             if value is None:
@@ -399,9 +283,3 @@ def _check_tensor(name: str, value: object) -> None:
     way_out = f"torch.from_numpy({name})" if array else f"torch.as_tensor({name})"
     kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
     raise InvalidArgumentError(f"Outputs: {name} is a {kind}; a tensor is needed, such as {way_out}")
-
-
-def _at_least_float32(value: Tensor, name: str) -> Tensor:
-    if not value.dtype.is_floating_point:
-        raise InvalidArgumentError(f"{name}: dtype {value.dtype}; floating point is needed")
-    return value.float() if value.dtype.itemsize < 4 else value

@@ -12,8 +12,8 @@ import oodlit
 
 PACKAGE = Path(oodlit.__file__).parent
 BASE = {
-    "_lazy", "_lightning", "_version", "atomic", "errors", "fingerprint", "outputs", "peers", "plan", "retry", "roles",
-    "shares",
+    "_lazy", "_lightning", "_version", "atomic", "errors", "fingerprint", "network", "outputs", "peers", "plan",
+    "retry", "roles", "shares", "termination",
 }  # fmt: skip
 ROOMS = BASE | {
     "checks",

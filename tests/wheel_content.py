@@ -7,6 +7,7 @@ from pathlib import Path
 NEEDED = (
     "oodlit/__init__.py",
     "oodlit/py.typed",
+    "oodlit/cli/detectors.json",
     "oodlit/cli/main.py",
     "oodlit/datamodules/sets/imagenet21k/WORDNET_LICENSE.txt",
     "oodlit/datamodules/sets/imagenet21k/is_a.txt.gz",

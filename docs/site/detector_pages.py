@@ -1,5 +1,7 @@
 """A page for each detector, made from its class: `python docs/site/detector_pages.py` writes docs/detectors/.
 
+The rows of `oodlit list detectors` are written with them.
+
 The pages are checked in, since the environment of the site has no torch; tests/docs/test_detector_pages.py holds them
 against the classes. What a page says stands in one place: the docstring, the declarations, the published tables, and
 the lines of docs/detectors.md that begin with the detector's name.
@@ -14,6 +16,7 @@ from pathlib import Path
 
 from docstring_parser import Docstring, DocstringStyle, parse
 
+from oodlit.cli import detector_rows
 from oodlit.detectors import BackboneFacts, Detector, detectors, overview
 from oodlit.results.published import ADASCALE, MAHALANOBIS_PLUS_PLUS, NINCO, OPENOOD, PublishedTable
 
@@ -206,6 +209,7 @@ def main() -> None:
             file.unlink()
     for name, text in texts.items():
         (FOLDER / name).write_text(text, encoding="utf-8")
+    detector_rows.FILE.write_text(detector_rows.text(), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,6 @@ from oodlit.callbacks.record import Record
 from oodlit.callbacks.resumed import Resumed, resume
 from oodlit.callbacks.run import Run
 from oodlit.callbacks.span import OTHER
-from oodlit.callbacks.termination import end_on_sigterm, is_default
 from oodlit.callbacks.verification import leave_as_it_was
 from oodlit.checks import check_choice, check_int
 from oodlit.datamodules.datamodule import OODDataModule
@@ -28,12 +27,13 @@ from oodlit.detectors import Detector, load
 from oodlit.detectors.contract.fitting import name_detectors
 from oodlit.detectors.statistics.feature_bank import Copies
 from oodlit.distributed import cpu_group
-from oodlit.errors import InvalidArgumentError, RunIsCompleteError, add_note
+from oodlit.errors import InvalidArgumentError, RunIsCompleteError
 from oodlit.outputs import Outputs
 from oodlit.plan import RunPlan
 from oodlit.results import FindingWarning, Results, Settings
 from oodlit.results.score_table import check_detector_names
 from oodlit.results.storage import is_complete
+from oodlit.termination import end_on_sigterm, is_default, say_where
 
 
 class OODDetection(pl.Callback):
@@ -268,7 +268,7 @@ class OODDetection(pl.Callback):
         if run is not None:
             self._earlier.origin = run.origin_after(self._earlier.origin)
             if self._output is not None and (where := self._output.where()):
-                add_note(exception, where)
+                say_where(exception, where)
         self._close_output()
 
     def _current(self) -> Run:

@@ -1,5 +1,6 @@
 """The `oodlit` command: it finds the function that is named, calls it and turns what happens into an exit code."""
 
+import errno
 import importlib
 import inspect
 import os
@@ -12,8 +13,10 @@ from contextlib import contextmanager
 from oodlit._version import __version__
 from oodlit.cli.command import arguments_of, print_help
 from oodlit.errors import InvalidArgumentError, OodlitError, UnknownNameError, UsageError
+from oodlit.termination import TERMINATED, TerminatedError, ended_by_sigterm
 
 USAGE, FAILED, INTERRUPTED = 2, 1, 130
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 COMMANDS = {
     "demo": "oodlit.cli.demo:demo",
@@ -40,7 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     Returns:
         Exit code: 0 = done; 2 = what was asked for cannot be done as it is written (an option, value, name, class or
         folder, whenever it is noticed); 1 = everything else that fails, and what `check`, `guard` and `verify` find
-        wrong; 130 = interrupted.
+        wrong; 130 = interrupted; 143 = asked to end by SIGTERM.
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in arguments
@@ -48,11 +51,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     words: tuple[str, ...] = ()
     try:
         words = _words(arguments)
-        with _warnings_in_one_line(words, debug=debug):
+        with _warnings_in_one_line(words, debug=debug), ended_by_sigterm():
             return _run(words, arguments[len(words) :])
-    except (SystemExit, KeyboardInterrupt):  # Lightning turns an interrupt into an exit
-        sys.stderr.write(f"{_prog(words)}: interrupted\n")
-        return INTERRUPTED
+    except (SystemExit, KeyboardInterrupt) as end:  # Lightning turns an interrupt into an exit
+        text, code = (str(end), TERMINATED) if isinstance(end, TerminatedError) else ("interrupted", INTERRUPTED)
+        notes = [note for error in (end, end.__context__) for note in getattr(error, "__notes__", ())]
+        sys.stderr.write(f"{_prog(words)}: {' - '.join([text, *notes])}\n")
+        return code
     except BrokenPipeError:  # whoever reads has seen enough: `oodlit list detectors | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to say at exit
         return 0
@@ -132,7 +137,8 @@ def _report(error: Exception, words: tuple[str, ...], *, debug: bool) -> None:
     if debug:
         traceback.print_exception(error)
     text = " ".join(str(error).split()) or type(error).__name__
-    text = " - ".join([text, *getattr(error, "__notes__", [])])
+    room = ["make room, and give the command again"] if isinstance(error, OSError) and error.errno in FULL else []
+    text = " - ".join([text, *getattr(error, "__notes__", []), *room])
     expected = isinstance(error, (OodlitError, OSError))
     hint = "" if debug or expected else f" [{type(error).__name__}; --debug shows where]"
     hint = f" (see '{_prog(words)} --help')" if isinstance(error, UsageError) else hint

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from oodlit.datamodules import DatasetDescription
     from oodlit.datamodules.shards import Listing, ShardInfo, Verification
 
-from oodlit.errors import UsageError
+from oodlit.errors import UsageError, add_note
 
 
 def build(
@@ -96,7 +96,7 @@ def build(
                 known: AnyListing = list_imagenet21k(source, complete=not incomplete, **of_pool)
             else:
                 known = list_set(description, source, complete=not incomplete, only=only)
-        with progress_bar(f"packing {name}", len(known)) as advance:
+        with _kept(out), progress_bar(f"packing {name}", len(known)) as advance:
             made = build_set(description, known, out, complete=not incomplete, progress=advance, **how)
         if isinstance(known, PoolListing):
             say(f"{known.shortfall}: see {out / 'left_out.txt'}")
@@ -109,10 +109,20 @@ def build(
         with status(f"listing {source}"), _told():
             listing = _listing(source, Role(role), file_list=file_list, class_names=class_names, flat=flat)
         names = listing.class_names
-        with progress_bar(f"packing {name}", len(listing)) as advance:
+        with _kept(out), progress_bar(f"packing {name}", len(listing)) as advance:
             made = build_shards(listing, out, name=name, role=Role(role), class_names=names, progress=advance, **how)
     classes = f", {len(made.class_names)} classes" if made.class_names else ""
     say(f"{out}: {made.num_samples} images of {made.name!r} ({made.role}{classes}) in {len(made.shards)} shards")
+
+
+@contextmanager
+def _kept(out: Path) -> Iterator[None]:
+    """Whoever ends a build is told what becomes of it."""
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit) as end:
+        add_note(end, f"shards that are finished stay in {out}, and the same command goes on from there")
+        raise
 
 
 @contextmanager

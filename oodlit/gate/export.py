@@ -4,6 +4,7 @@ import contextlib
 import copy
 import io
 import logging
+import math
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -41,10 +42,23 @@ class _Program(nn.Module):
         """Decisions of a batch."""
         outputs = self._read(images, RunPlan())
         scores = self.detector._score(outputs)
-        found = {"accepted": scores.double() >= self.cut, "score": scores}
+        # A gate of oodlit raises here. The images themselves are looked at, since runtimes of ONNX leave NaN out of the
+        # maxima of pooling layers, and make numbers of it again.
+        is_known = _is_finite(images)
+        if outputs.features is not None and "features" in self.detector.required_needs:
+            is_known &= _is_finite(outputs.features)
+        if outputs.logits is not None and "logits" in self.detector.required_needs:
+            is_known &= _is_finite(outputs.logits.masked_fill(outputs.logits == -math.inf, 0.0))
+        scores = scores.masked_fill(~is_known, math.nan)
+        found = {"accepted": is_known & (scores.double() >= self.cut), "score": scores}
         if outputs.logits is not None:
             found |= {"class_index": outputs.predictions, "probability": outputs.max_probabilities}
         return found
+
+
+def _is_finite(values: Tensor) -> Tensor:
+    """For each image whether all its values are numbers, shape (batch,)."""
+    return values.flatten(1).isfinite().all(dim=1)
 
 
 def _frozen(module: ModuleT) -> ModuleT:

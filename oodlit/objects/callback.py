@@ -17,10 +17,9 @@ from oodlit.callbacks.earlier_fit import EarlierFit
 from oodlit.callbacks.loggers import RunLog, log_to_all, settings_of
 from oodlit.callbacks.output import FITTED, check_writable, hold
 from oodlit.callbacks.record import Record, joined
-from oodlit.callbacks.termination import end_on_sigterm, is_default
 from oodlit.detectors import Detector, FitOrigin, load, save
 from oodlit.detectors.contract.fitting import name_detectors
-from oodlit.errors import InvalidArgumentError, add_note
+from oodlit.errors import InvalidArgumentError
 from oodlit.objects.benchmark import ObjectBenchmark
 from oodlit.objects.detections import Detections
 from oodlit.objects.files import f1_confidence
@@ -37,6 +36,7 @@ from oodlit.results.names import metric_names
 from oodlit.results.score_table import check_detector_names
 from oodlit.results.storage import UNFINISHED, check_replaceable
 from oodlit.roles import Role
+from oodlit.termination import end_on_sigterm, is_default, say_where
 
 __all__ = ["ObjectDetection"]
 
@@ -198,7 +198,7 @@ class ObjectDetection(pl.Callback):
         peers.tell(exception)
         run, self._run, self.plan = self._run, None, None
         if run is not None and run.is_fitted and self._unfinished is not None and (self._unfinished / FITTED).is_dir():
-            add_note(exception, f"the fit is kept: ObjectDetection(fitted={str(self._unfinished / FITTED)!r}, ...)")
+            say_where(exception, f"the fit is kept: ObjectDetection(fitted={str(self._unfinished / FITTED)!r}, ...)")
         self._release()
 
     def _release(self) -> None:

@@ -104,6 +104,7 @@ def against(
             continue
         reason = run.mismatch(dataset, ood_class, metric)
         for name in owners[form]:
+            unlike = reason or run.other_settings(name, form, printed)
             ours, low, high = run.value(name, dataset, ood_class, metric)
             theirs, better = values.get(printed, math.nan), _better(metric)
             row: dict[str, object] = {
@@ -120,12 +121,12 @@ def against(
                 "rank": None,
                 "of": None,
                 "quantile": math.nan,
-                "reason": reason or (_missing(ours, theirs, printed)),
+                "reason": unlike or _missing(ours, theirs, printed),
                 "printed_as": form,
                 "rule": run.rule(metric),
                 "source": f"{table.source}, {table.url}",
             }
-            if not reason and not math.isnan(ours):
+            if not unlike and not math.isnan(ours):
                 row["difference"] = ours - theirs
                 others = [value for other, value in values.items() if other != printed]
                 if others and better:
@@ -156,8 +157,23 @@ def _model(results: RunResults, table: PublishedTable) -> str:
 
 def _kind(results: RunResults, detector: str) -> str:
     """Class of a detector; its name where the run does not say."""
-    config: Mapping[str, Any] = (results.run.get("detector_settings") or {}).get(detector) or {}
-    return str(config.get("class_path") or detector).partition("[")[0].rpartition(".")[2]
+    return str(_config(results, detector).get("class_path") or detector).partition("[")[0].rpartition(".")[2]
+
+
+def _config(results: RunResults, detector: str) -> Mapping[str, Any]:
+    """Class and settings of a detector, as far as the run says."""
+    return (results.run.get("detector_settings") or {}).get(detector) or {}
+
+
+def _agrees(own: object, stated: object, *, same_training: bool) -> bool:
+    """Whether a setting is the stated one; None, where it follows from the training images, if these are the same."""
+    equal = _equal(stated)
+    return own in equal and (own is not None or equal[0] is None or same_training)
+
+
+def _equal(stated: object) -> tuple[object, ...]:
+    """Values of a setting that mean the same, the printed one first."""
+    return stated if isinstance(stated, tuple) else (stated,)
 
 
 def _better(metric: str) -> str:
@@ -276,6 +292,35 @@ class _Run:
             )
         unlike = [name for name in there if there[name] not in (0, here[name])]
         return f"{there[unlike[0]]} images of {unlike[0]} there, {here[unlike[0]]} here" if unlike else ""
+
+    def other_settings(self, name: str, form: str, model: str) -> str:
+        """In what the settings of a detector of the run and those of the table differ; "" = in none that is stated.
+
+        Args:
+            name: Of the score column.
+            form: The detector as printed; "" = the network alone.
+            model: As printed.
+        """
+        stated, there, here = self.table.settings_of(form, model), self.protocol.train_images, self._train_images
+        if isinstance(stated, str):
+            return f"settings of {form} there: {stated}"
+        if there and here not in (0, there) and self._is_fitted(name):
+            return f"{form} is fitted on {there} images there, on {here} here"
+        own = _config(self.results, name).get("init_args")
+        if stated and own is None:
+            return f"settings of {name} are not recorded here"
+        known = {setting: (own or {}).get(setting) for setting in stated}
+        unlike = [name for name in stated if not _agrees(known[name], stated[name], same_training=here == there)]
+        texts = [f"{name}={_equal(stated[name])[0]!r}" for name in unlike], [f"{n}={known[n]!r}" for n in unlike]
+        return f"{form} has {', '.join(texts[0])} there, {', '.join(texts[1])} here" if unlike else ""
+
+    @property
+    def _train_images(self) -> int:
+        """Number of training images of the run; 0 = none, or not known."""
+        return int((self.results.run.get("data") or {}).get("train_images") or 0)
+
+    def _is_fitted(self, detector: str) -> bool:
+        return bool(((self.results.run.get("overview") or {}).get(detector) or {}).get("is_fitted"))
 
     def rule(self, metric: str) -> str:
         """How the published figure was formed, in short."""

@@ -292,10 +292,10 @@ class Results(RunResults):
         """The values of this run beside those of a published table.
 
         A difference is given where the network is one of the table's models and both values were formed by one rule:
-        the TPR, the mean over classes or over images, the sets, their classes and numbers of images. Elsewhere it is
-        NaN, with the reason. Where the network is none of the models, the value still has its place among theirs.
-        If the table's rule of the threshold is another one than that of this run, the FPR is found by it from the
-        scores, without an interval.
+        the TPR, the mean over classes or over images, the sets, their classes and numbers of images, the settings of
+        the detector. Elsewhere it is NaN, with the reason. Where the network is none of the models, the value still has
+        its place among theirs. If the table's rule of the threshold is another one than that of this run, the FPR is
+        found by it from the scores, without an interval.
 
         Args:
             table: Its name; `oodlit list published` shows all.

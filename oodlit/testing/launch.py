@@ -113,16 +113,18 @@ def _run(folder: Path) -> str:
         with (folder / f"{rank}.log").open("w") as log:
             started.append(subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=log))
     deadline = time.monotonic() + TIMEOUT_S
-    while any(p.poll() is None for p in started) and not any(p.poll() for p in started):
-        if time.monotonic() > deadline:
-            break
-        time.sleep(0.05)
-    problems = [f"rank {r} ended with code {p.poll()}" for r, p in enumerate(started) if p.poll()]
-    problems += [f"rank {r} was stopped" for r, p in enumerate(started) if p.poll() is None]
-    for process in started:
-        if process.poll() is None:
-            process.kill()
-        process.wait()
+    try:
+        while any(p.poll() is None for p in started) and not any(p.poll() for p in started):
+            if time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
+        problems = [f"rank {r} ended with code {p.poll()}" for r, p in enumerate(started) if p.poll()]
+        problems += [f"rank {r} was stopped" for r, p in enumerate(started) if p.poll() is None]
+    finally:
+        for process in started:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
     logs = ((folder / f"{r}.log").read_text().strip().splitlines()[-3:] for r in range(NUM_PROCESSES))
     return "; ".join([*problems, *(line for log in logs for line in log)]) if problems else ""
 

@@ -1,7 +1,6 @@
 """OODDetection inside real `trainer.predict` runs on one process."""
 
 import collections
-import re
 
 import numpy as np
 import pandas as pd
@@ -12,10 +11,8 @@ import torch
 from oodlit import OODModule, Results, Role
 from oodlit.backbones.fingerprint import SIZES
 from oodlit.callbacks import OODDetection
-from oodlit.callbacks.checks import check_packages
 from oodlit.callbacks.choice import PROBE_IMAGES
 from oodlit.datamodules.datamodule import OODDataModule
-from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.detectors import (
     IODIN,
@@ -28,12 +25,9 @@ from oodlit.detectors import (
     Mahalanobis,
     MaxLogit,
     RelativeMahalanobis,
-    TrainFreeDetector,
     ViM,
 )
-from oodlit.detectors.contract.reference import Reference
-from oodlit.errors import DataError, FingerprintError, InvalidArgumentError, NonFiniteScoreError, RequirementError
-from oodlit.outputs import Outputs
+from oodlit.errors import DataError, FingerprintError
 from oodlit.results import FindingWarning
 from tests.callbacks.support import CountingNet, make_module, make_streams, make_trainer, run
 
@@ -215,80 +209,6 @@ def test_detectors_that_ask_the_network_again_fit_and_score_in_a_run(caplog):
         assert expected[name][~tests].isna().all()
 
 
-class _BadNaN(TrainFreeDetector):
-    needs = frozenset({"logits"})
-    reference = Reference("t", "a", "v", 2024, "https://example.org")
-
-    def _score(self, outputs: Outputs) -> torch.Tensor:
-        scores = outputs.max_logits.clone()
-        scores[0] = torch.nan
-        return scores
-
-
-def test_nan_scores_name_detector_set_count_and_keys():
-    message = r"'bad'.* NaN for 1 of 16 .*'val', first keys: val/0000"
-    with pytest.raises(NonFiniteScoreError, match=message):
-        run({"bad": _BadNaN(), "msp": MSP()}, strict=True)
-    with pytest.raises(NonFiniteScoreError, match=message):
-        run({"bad": _BadNaN()})
-    results = run({"bad": _BadNaN(), "msp": MSP()}).results
-    assert results.detectors == ("msp",)
-    assert re.search(message, results.run["not_applicable"]["bad"])
-
-
-def test_a_bank_too_small_for_k_is_known_before_the_pass_over_the_training_images():
-    """Left out with the reason like whatever else does not apply; refused with `strict`, or if nothing is left."""
-    reason = "needs at least 1000 training images, the train stream has 150"
-    for detectors, options in ([KNN(k=1000)], {}), ([MSP(), KNN(k=1000)], {"strict": True}):
-        module = OODModule(CountingNet(6))
-        with pytest.raises(RequirementError, match=f"knn: {reason}"):
-            run(detectors, module=module, **options)
-        assert len(module.network.seen) == PROBE_IMAGES
-    with pytest.warns(UserWarning, match=f"'far' is left out: it {reason}"):
-        detection = run({"far": KNN(k=1000), "near": KNN(k=10), "msp": MSP()})
-    assert detection.results.run["not_applicable"] == {"far": reason}
-    assert set(detection.results.table["detector"]) == {"near", "msp", "model"}
-
-
-def test_unknown_backbone_names_the_nearest():
-    with pytest.raises(LookupError, match="resnet50"):
-        OODModule("resnet5O")
-
-
-def test_train_stream_without_labels_names_keys():
-    train = Stream("train", Role.TRAIN, MemorySource([Sample("7", torch.rand(3, 8, 8))]))
-    streams = [train, *make_streams(with_train=False)]
-    with pytest.raises(Exception, match="'train': key '7': no label"):
-        run([Mahalanobis()], streams=streams)
-
-
-@pytest.mark.filterwarnings("ignore:.*values are undefined")
-@pytest.mark.filterwarnings("ignore:.*the features are the")
-def test_a_detector_that_does_not_apply_is_left_out_with_the_reason():
-    from oodlit.testing.backbones import TinyHiddenHeadNet
-
-    module = OODModule(TinyHiddenHeadNet(), transform=torch.nn.Identity())
-    with (
-        pytest.warns(FindingWarning, match="by chance"),
-        pytest.warns(FindingWarning, match="1 of 1 detectors score 'far' higher than ID images"),
-        pytest.warns(UserWarning, match=r"'vim' is left out: it needs the linear head"),
-    ):
-        detection = run([MSP(), ViM()], module=module)
-    assert "head" in detection.results.run["not_applicable"]["vim"]
-    assert "vim" not in set(detection.results.table["detector"])
-    with pytest.raises(
-        RequirementError, match=r"1 of 2 detectors do not apply \(vim: needs the linear head.*without --strict\)"
-    ):
-        run([MSP(), ViM()], module=module, strict=True)
-
-
-def test_unfitted_detector_without_train_stream_is_refused_before_the_first_batch():
-    module = OODModule(CountingNet(6))
-    with pytest.raises(RequirementError, match="knn: needs a train stream"):
-        run([KNN(k=3)], streams=make_streams(with_train=False), module=module)
-    assert len(module.network.seen) == PROBE_IMAGES
-
-
 def test_saved_fits_are_used_again_and_refused_for_other_weights(tmp_path):
     """FAULTS: stored without what it belongs to."""
     first = run(seven(), output_dir=tmp_path, num_thumbnails=0)
@@ -329,22 +249,6 @@ def test_every_logger_gets_every_value(tmp_path):
     events = EventAccumulator(str(next((tmp_path / "tb").rglob("events*")).parent), size_guidance={"scalars": 0})
     events.Reload()
     assert set(expected) <= set(events.Tags()["scalars"])
-
-
-@pytest.mark.parametrize("part", [0, 1, 2])
-def test_parts_of_the_other_lightning_package_are_named(part):
-    """FAULTS: two packages with equal classes."""
-    parts = [make_trainer(), make_module(), OODDataModule(make_streams())]
-    kind = ("Trainer", "LightningModule", "LightningDataModule")[part]
-    parts[part] = type(kind, (), {"__module__": "lightning.pytorch.somewhere"})()
-    with pytest.raises(InvalidArgumentError, match=r"pytorch_lightning, but .* comes from the package 'lightning'"):
-        check_packages("OODDetection", *parts)
-
-
-def test_plain_loaders_are_refused_with_the_way_out():
-    loader = torch.utils.data.DataLoader(torch.rand(4, 3, 8, 8))
-    with pytest.raises(InvalidArgumentError, match="needs the roles of the data"):
-        make_trainer(OODDetection([MSP()])).predict(make_module(), loader)
 
 
 def test_degenerate_model_is_noticed():
@@ -389,29 +293,6 @@ def test_scores_survive_when_they_cannot_be_evaluated(tmp_path):
         run([MSP()], streams=streams, output_dir=tmp_path / "out")
     kept = pd.concat([pd.read_parquet(part) for part in (tmp_path / "out" / "unfinished" / "scores").iterdir()])
     assert len(kept) == 32
-
-
-@pytest.mark.parametrize("options", [{"tpr": 95}, {"rule": "nearest"}, {"unit_test_limit": -0.1}])
-def test_settings_are_checked_before_the_run(options):
-    with pytest.raises(InvalidArgumentError, match=next(iter(options))):
-        OODDetection([MSP()], **options)
-
-
-def test_a_folder_that_cannot_be_written_is_refused_before_the_first_batch(tmp_path):
-    (tmp_path / "file").write_text("in the way")
-    module = OODModule(CountingNet(6))
-    with pytest.raises(InvalidArgumentError, match="results cannot be written there"):
-        run([MSP()], module=module, output_dir=tmp_path / "file")
-    assert not module.network.seen
-
-
-def test_parts_of_results_without_a_record_are_refused_before_the_first_batch(tmp_path):
-    (tmp_path / "scores.parquet").write_text("mine")
-    module = OODModule(CountingNet(6))
-    with pytest.raises(InvalidArgumentError, match=r"holds scores\.parquet but no run\.json"):
-        run([MSP()], module=module, output_dir=tmp_path)
-    assert not module.network.seen
-    assert (tmp_path / "scores.parquet").read_text() == "mine"
 
 
 def test_what_a_run_leaves_on_disk(tmp_path):

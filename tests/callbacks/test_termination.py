@@ -6,8 +6,8 @@ import signal
 import pytest
 
 from oodlit import OODModule, Results
-from oodlit.callbacks.termination import TerminatedError
 from oodlit.detectors import MSP, Mahalanobis
+from oodlit.termination import TerminatedError
 from oodlit.testing.backbones import TinyConvNet
 from tests.callbacks.support import run
 
@@ -31,11 +31,12 @@ def module():
     signal.signal(signal.SIGTERM, before)
 
 
-def test_a_run_ends_and_goes_on_later(tmp_path, module):
+def test_a_run_ends_and_goes_on_later(tmp_path, module, caplog):
     options = {"output_dir": tmp_path, "resume": True, "keep_every_s": 0.0, "num_thumbnails": 0}
     with pytest.raises(TerminatedError, match="asked to end") as caught:
         run([MSP(), Mahalanobis()], module=module, **options)
     assert caught.value.code == 143
+    assert f"asked to end (SIGTERM); what was finished is kept in {tmp_path / 'unfinished'}" in caplog.text
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     again = run([MSP(), Mahalanobis()], module=module, **options).results
     assert again.run["resumed"].startswith("the fit")

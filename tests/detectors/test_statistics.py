@@ -1,7 +1,6 @@
 """Statistics against plain numpy, for any cut, order, merge and number of processes."""
 
 import os
-from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -12,107 +11,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 
-from oodlit.detectors import DDU, KNN, MSP, CoRP, LaRD, Mahalanobis, WeiPer
-from oodlit.detectors.contract.fitting import estimate_bytes, fit, make_statistics
 from oodlit.detectors.statistics import (
-    ClassCovariances,
     ClassMoments,
-    ClassProbabilities,
-    ClassVariances,
-    CorrectMeans,
-    FeatureBank,
     FeatureMean,
-    HiddenSample,
-    PredictedMeans,
     ScalarSample,
-    Statistic,
-    Statistics,
-    TrainSample,
-    UnitMoments,
-    fourier_moments,
     synchronize,
 )
 from oodlit.detectors.statistics.hashes import hash_contents, hash_rows
-from oodlit.detectors.statistics.smallest_rows import SmallestRows
-from oodlit.errors import InvalidArgumentError, RequirementError
-from oodlit.outputs import BackboneFacts, Outputs
+from oodlit.outputs import Outputs
 from tests.callbacks.processes import check_ended, run_function
 
+from .statistics_support import KINDS, assert_same, facts_of, first_logit, made, train
 from .support import cut, normal, permutation
-
-
-def first_logit(outputs: Outputs) -> torch.Tensor:
-    return outputs.require("logits")[:, 0]
-
-
-KINDS: dict[str, Callable[[], Statistic]] = {
-    "ClassMoments": ClassMoments,
-    "UnitMoments": UnitMoments,
-    "FourierMoments": fourier_moments(8, 1.0, 0),
-    "ClassProbabilities": ClassProbabilities,
-    "FeatureMean": FeatureMean,
-    "CorrectMeans": CorrectMeans,
-    "PredictedMeans": PredictedMeans,
-    "ClassCovariances": ClassCovariances,
-    "ClassVariances": ClassVariances,
-    "TrainSample": lambda: TrainSample(rows=40),
-    "FeatureBank": FeatureBank,
-    "ScalarSample": lambda: ScalarSample([first_logit], rows=40),
-    "HiddenSample": lambda: HiddenSample(["block"], rows=40),
-}
-
-
-def train(n: int = 150, *, width: int = 5, classes: int = 6, mean: float = 1000.0, sd: float = 0.01) -> Outputs:
-    """Labels have gaps: classes 0, 2 and 5 only."""
-    features = mean + sd * normal(n, width).double()
-    labels = torch.tensor([0, 2, 5])[torch.arange(n) % 3]
-    logits = 5 * normal(n, classes, seed=1).double()
-    hidden = {"block": normal(n, 3, 2, 2, seed=2)}
-    return Outputs(logits, features, labels, keys=[f"train/{i}" for i in range(n)], hidden=hidden)
-
-
-def facts_of(statistic: Statistic) -> dict[str, torch.Tensor]:
-    """What detectors read of a statistic."""
-    names = {
-        "ClassMoments": (
-            "counts",
-            "class_ids",
-            "class_means",
-            "mean",
-            "total_covariance",
-            "within_covariance",
-            "variances",
-        ),
-        "ClassProbabilities": ("counts", "means"),
-        "FeatureMean": ("mean",),
-        "PredictedMeans": ("counts", "means", "mean"),
-        "CorrectMeans": ("right_counts", "means", "class_means", "mean"),
-        "ClassCovariances": ("class_ids", "counts", "class_means", "covariances"),
-        "ClassVariances": ("class_ids", "counts", "class_means", "variances"),
-    }
-    names["UnitMoments"] = names["FourierMoments"] = names["ClassMoments"]
-    kind = type(statistic).__name__
-    if kind in names:
-        found = {n: getattr(statistic, n) for n in names[kind]}
-    else:
-        columns = {"TrainSample": ("hash", "logits", "features", "labels", "predictions"), "FeatureBank": ("features",)}
-        columns["ScalarSample"] = ("hash", "scalar 0")
-        found = {n: statistic.column(n) for n in columns.get(kind, ("hash", "block", "labels"))}
-    return found | {"num_samples": torch.tensor(statistic.num_samples)}
-
-
-def assert_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], variance: float = 1e-4) -> None:
-    for name, value in expected.items():
-        # Variances are 1e-4 around a mean of 1000: the error is measured by them.
-        atol = 1e-10 * variance if "varianc" in name or "covariance" in name else 0.0
-        np.testing.assert_allclose(found[name], value, rtol=1e-10, atol=atol, err_msg=name)
-
-
-def made(kind: str, outputs: Outputs, size: int, order: torch.Tensor | None = None) -> Statistic:
-    statistic = KINDS[kind]()
-    for batch in cut(outputs, size, order):
-        statistic.update(batch)
-    return statistic
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -198,11 +108,6 @@ def test_means_near_the_end_of_float32(value: float) -> None:
     np.testing.assert_allclose(statistic.mean, [features[0, 0], 0.0], rtol=1e-12)
 
 
-def test_sums_beyond_float64_say_so() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"features are finite, but their sum .* is beyond torch\.float64"):
-        FeatureMean().update(Outputs(features=torch.full((9, 2), 1e308, dtype=torch.float64)))
-
-
 @pytest.mark.parametrize("cut_into", [1, 7, 150])
 @pytest.mark.parametrize("outlier", [0.0, 1e6])
 def test_classes_far_apart_cost_no_digits(cut_into: int, outlier: float) -> None:
@@ -250,135 +155,6 @@ def test_correct_means_against_loops() -> None:
         assert int(statistic.right_counts[c]) == len(mine)
         if len(mine):
             np.testing.assert_allclose(statistic.means[c], mine.mean(axis=0), rtol=1e-12)
-
-
-@pytest.mark.parametrize("kind", ["ClassMoments", "CorrectMeans", "ClassVariances"])
-def test_missing_labels_name_the_first_keys(kind: str) -> None:
-    outputs = Outputs(normal(3, 2), normal(3, 2), torch.tensor([0, -1, -1]), keys=["t/a", "t/b", "t/c"])
-    with pytest.raises(InvalidArgumentError, match=r"2 of 3 training images have no label \(first: t/b, t/c\)"):
-        KINDS[kind]().update(outputs)
-    with pytest.raises(InvalidArgumentError, match=r"have no label \(first rows: 1, 2\)"):
-        KINDS[kind]().update(Outputs(outputs.logits, outputs.features, outputs.labels))
-
-
-@pytest.mark.parametrize("kind", ["ClassMoments", "FeatureMean", "FeatureBank"])
-def test_changed_width_is_an_error(kind: str) -> None:
-    statistic = made(kind, train(30), 30)
-    with pytest.raises(InvalidArgumentError, match="a batch has"):
-        statistic.update(train(30, width=7))
-
-
-@pytest.mark.parametrize("kind", ["ClassMoments", "FeatureMean", "FeatureBank", "CorrectMeans", "ClassVariances"])
-@pytest.mark.parametrize("width", [1, 7])
-def test_parts_of_another_width_are_not_merged(kind: str, width: int) -> None:
-    """A width of 1 would be broadcast in silence."""
-    statistic, before = made(kind, train(30), 30), facts_of(made(kind, train(30), 30))
-    with pytest.raises(InvalidArgumentError, match="what is merged differs in its shape"):
-        statistic.merge(made(kind, train(30, width=width), 30))
-    assert_same(facts_of(statistic), before)
-
-
-@pytest.mark.parametrize("ordered", [True, False])
-def test_banks_with_and_without_order_are_not_merged(ordered: bool) -> None:
-    """Rows without a hash would be sorted by whatever the memory held."""
-    bank, other = FeatureBank(ordered=ordered), FeatureBank(ordered=not ordered)
-    bank.update(train(9))
-    other.update(train(9))
-    with pytest.raises(InvalidArgumentError, match=r"FeatureBank\(\): what is merged differs in its shape, .*hash"):
-        bank.merge(other)
-    assert bank.num_samples == 9
-
-
-@pytest.mark.parametrize("fault", ["no label", "label 99", "NaN logit", "infinite feature"])
-@pytest.mark.parametrize("at", [3, 4999])
-def test_a_refused_batch_leaves_no_trace(fault: str, at: int) -> None:
-    """Also not in the statistics that could have taken it, or of the rows before the one that is refused."""
-
-    def statistics() -> Statistics:
-        return Statistics([KINDS[kind]() for kind in KINDS if kind != "HiddenSample"])
-
-    bad = train(5000, sd=1.0)
-    if fault.endswith(("label", "99")):
-        bad.require("labels")[at] = -1 if fault == "no label" else 99
-    else:
-        bad.require("logits" if fault == "NaN logit" else "features")[at, 1] = np.nan if "NaN" in fault else np.inf
-    found, expected = statistics(), statistics()
-    for part in (slice(0, 30), slice(30, 60)):
-        found.update(train(60).select(part))
-        expected.update(train(60).select(part))
-        with pytest.raises(
-            InvalidArgumentError, match=r"no label|has label 99|NaN in logits|infinite values in features"
-        ):
-            found.update(bad)
-    for kind, statistic in expected.items():
-        assert_same(facts_of(found[kind]), facts_of(statistic))
-
-
-def test_one_large_batch_stays_within_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A bank of few rows is cut while a batch comes in, not after it."""
-    longest, append = 0, SmallestRows.append
-
-    def watched(store: SmallestRows, columns: Mapping[str, torch.Tensor]) -> None:
-        nonlocal longest
-        append(store, columns)
-        longest = max(longest, len(store))
-
-    monkeypatch.setattr(SmallestRows, "append", watched)
-    bank, whole = FeatureBank(rows=600), train(9000)
-    bank.update(whole)
-    assert longest <= 2 * 600
-    small = FeatureBank(rows=600)
-    for batch in cut(whole, 100):
-        small.update(batch)
-    assert_same(facts_of(bank), facts_of(small))
-
-
-def test_full_covariances_refuse_with_the_number() -> None:
-    statistic = ClassCovariances(max_bytes=1000)
-    with pytest.raises(RequirementError, match=r"6 covariances of 5 features take 0\.0 GiB, above the limit"):
-        statistic.update(train())
-
-
-@pytest.mark.parametrize("kind", ["ClassMoments", "ClassCovariances", "ClassVariances"])
-def test_labels_that_are_no_indices(kind: str) -> None:
-    """WordNet offsets as labels would take 26 GB for every 768 features."""
-    statistic = KINDS[kind]()
-    with pytest.raises(InvalidArgumentError, match="label 1440764; labels are indices of classes"):
-        statistic.update(Outputs(features=torch.ones(2, 3), labels=torch.tensor([0, 1_440_764])))
-    assert statistic.num_samples == 0
-
-
-def test_features_whose_squares_leave_float64() -> None:
-    features = 1e200 * normal(50, 3).double()
-    with pytest.raises(InvalidArgumentError, match="so large that their squares leave float64"):
-        fit([Mahalanobis()], [Outputs(features=features, labels=torch.arange(50) % 2)])
-
-
-def test_memory_is_estimated() -> None:
-    facts = BackboneFacts(width=768, num_classes=1000, num_train=1_281_167)
-    megabytes = {
-        repr(d): estimate_bytes(make_statistics([d]), facts) / 1e6
-        for d in (Mahalanobis(), KNN(), KNN(bank_size=100_000), DDU("diagonal"), DDU("full"), LaRD("feature_map"))
-    }
-    assert megabytes["Mahalanobis()"] == pytest.approx(45.3, rel=0.01)
-    assert megabytes["KNN()"] == pytest.approx(4023, rel=0.01)
-    assert megabytes["KNN(bank_size=100000)"] == pytest.approx(347.4, rel=0.01)
-    assert megabytes["DDU(covariance='diagonal')"] == pytest.approx(12.3, rel=0.01)
-    assert megabytes["DDU(covariance='full')"] == pytest.approx(4718, rel=0.01)
-    assert megabytes["LaRD()"] == pytest.approx(173.7, rel=0.01)
-
-
-def test_memory_that_detectors_keep_is_estimated() -> None:
-    """Beside the statistics: perturbed weights where all of them are kept, axes of random features."""
-    facts = BackboneFacts(width=2048, num_classes=1000, num_train=1_281_167)
-    kept = {
-        repr(d): estimate_bytes(Statistics(), facts, [d]) / 1e6
-        for d in (MSP(), WeiPer(), WeiPer(copies=200), CoRP(size=4096))
-    }
-    assert kept == pytest.approx(
-        {"MSP()": 0, "WeiPer()": 1638.4, "WeiPer(copies=200)": 16.384, "CoRP(size=4096)": 201.3}, rel=0.001
-    )
-    assert estimate_bytes(make_statistics([CoRP()]), facts) > 8 * 4096**2
 
 
 def _work(folder: str) -> None:

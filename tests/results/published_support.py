@@ -6,10 +6,14 @@ import numpy as np
 import pandas as pd
 
 from oodlit.datamodules.sets.ninco import NINCO_CLASSES
+from oodlit.detectors import KNN, ReAct, ViM
+from oodlit.detectors.contract.saving import detector_to_config
 from oodlit.results import DatasetInfo, Results
 from oodlit.roles import Role
 
 RESNET50 = {"model": "resnet50.a1_in1k", "img_size": 224, "crop_pct": 0.95}
+SETTINGS = {detector.key(): detector_to_config(detector) for detector in (ViM(), KNN(k=1000), ReAct())}
+"""Those of the authors."""
 
 
 def ninco_run(
@@ -43,5 +47,8 @@ def ninco_run(
         DatasetInfo("ninco", Role.OOD, tuple(info.folder for info in NINCO_CLASSES)),
         *(DatasetInfo(name, Role.OOD) for name in ood or {}),
     ]
-    run = {"backbone": {"name": "resnet50", "published_as": dict(published_as) if published_as else None}}
+    run = {
+        "backbone": {"name": "resnet50", "published_as": dict(published_as) if published_as else None},
+        "detector_settings": {name: SETTINGS[name] for name in detectors if name in SETTINGS},
+    }
     return Results.from_scores(frame, datasets, detectors, run=run, **{"bootstrap": 0, **options})

@@ -31,9 +31,6 @@ def axes_by_share(
     Axes whose variance equals that of the last one belong to them as well: which of them came first would be left to
     rounding. One axis is always left over. Without any variance all are.
 
-    Raises:
-        InvalidArgumentError: `covariance` is not finite.
-
     Example:
         >>> first, rest = axes_by_share(torch.diag(torch.tensor([6.0, 3.0, 1.0]).double()), 0.8)
         >>> first.shape[1], rest.shape[1]
@@ -50,17 +47,11 @@ def axes_by_share(
 
 
 def first_axes(covariance: Float[Tensor, "width width"], size: int) -> Float[Tensor, "width axes"]:
-    """The `size` principal axes of largest variance.
-
-    Raises:
-        InvalidArgumentError: `covariance` is not finite.
-    """
+    """The `size` principal axes of largest variance."""
     return _axes(covariance)[1][:, :size].contiguous()
 
 
 def _axes(covariance: Tensor) -> tuple[Tensor, Tensor]:
     """Eigenvalues, not negative, and eigenvectors, from the largest down."""
-    if not bool(covariance.isfinite().all()):
-        raise InvalidArgumentError("the features are so large that their squares leave float64; scale them down")
     values, vectors = torch.linalg.eigh(covariance)
     return values.flip(0).clamp(min=0), vectors.flip(1)

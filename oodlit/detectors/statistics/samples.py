@@ -8,6 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from oodlit.checks import all_finite
 from oodlit.detectors.statistics.smallest_hashes import SmallestHashes
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
@@ -186,4 +187,9 @@ def channel_means(outputs: Outputs, layer: str) -> Tensor:
             " (batch, channels, tokens) or (batch, channels) is needed"
         )
     value = value.to(torch.promote_types(value.dtype, torch.float32))
-    return value.mean(dim=tuple(range(2, value.ndim))) if value.ndim > 2 else value
+    positions = tuple(range(2, value.ndim))
+    if not positions:
+        return value
+    means = value.mean(dim=positions)
+    # Values near the end of float32 overflow in a sum that float64 holds.
+    return means if all_finite(means) else value.mean(dim=positions, dtype=torch.float64)

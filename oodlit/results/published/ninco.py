@@ -1,7 +1,7 @@
 """NINCO's own figures: its tables, and the result file of its first release."""
 
 from oodlit.results.published.protocol import Protocol, weights
-from oodlit.results.published.table import PublishedTable
+from oodlit.results.published.table import PublishedTable, Stated
 
 _SOURCE = "J. Bitterwolf, M. Mueller and M. Hein, In or Out? Fixing ImageNet Out-of-Distribution Detection Evaluation"
 _RULE = (
@@ -15,7 +15,18 @@ _PROTOCOL = Protocol(
     # Of 100 images of a class and 50 000 ID images, an AUPR_E of 45 % would need an AUROC far above the printed one.
     unclear=("mean_aupr_s", "mean_aupr_e"),
     images={"imagenet_val": 50_000},
+    train_images=1_281_167,
 )
+_SETTINGS: dict[str, Stated] = {
+    "Energy": {"temperature": 1.0},
+    "KNN": {"k": (1000, None), "bank_size": None},
+    "ViM": {"dim": None},  # by the width, as the default here
+    "ReAct": {"percentile": 99.0, "threshold": None, "then": None},
+    "Cosine": {"concepts": "means"},
+    "RCos": {"concepts": "means", "temperature": 1.0},
+}
+"""From the authors' program, detection_methods.py."""
+_ZERO_SHOT: dict[str, Stated] = {"Cosine": {"concepts": "head"}, "RCos": {"concepts": "head", "temperature": 1.0}}
 _WEIGHTS = {
     "ViT-B-384-l2b-12k": weights("vit_base_patch16_clip_384.laion2b_ft_in12k_in1k", 384, 1),
     "ViT-B-384-oai-12k": weights("vit_base_patch16_clip_384.openai_ft_in12k_in1k", 384, 0.95),
@@ -57,6 +68,8 @@ NINCO = PublishedTable(
     file="ninco.csv",
     protocol=_PROTOCOL,
     detectors=_DETECTORS,
+    settings=_SETTINGS,
+    settings_of_models=dict.fromkeys(("clip-ViT-B-224", "clip-ViT-L-336"), _ZERO_SHOT),
     weights=_WEIGHTS,
     class_file="ninco_classes.csv.gz",
 )
@@ -73,6 +86,7 @@ NINCO_FIRST_RELEASE = PublishedTable(
     file="ninco_first_release.csv",
     protocol=_PROTOCOL,
     detectors=_DETECTORS,
+    settings={**_SETTINGS, "Residual": "the dimension of its space is not known here"},
     class_file="ninco_first_release_classes.csv.gz",
 )
 """Means over the 46 OOD classes of the first release; not those of `NINCO`."""

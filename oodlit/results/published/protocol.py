@@ -18,6 +18,7 @@ class Protocol:
         images: Number of images by set, as far as it is known. A value of all images of a set of which it is not known
             is never compared.
         inside: The ID set, for what is not an accuracy.
+        train_images: Number of training images that detectors are fitted on; 0 = not known.
     """
 
     mean: Literal["classes", "images", ""]
@@ -26,6 +27,7 @@ class Protocol:
     unclear: tuple[str, ...] = ()
     images: Mapping[str, int] = field(default_factory=dict)
     inside: str = "imagenet_val"
+    train_images: int = 0
 
     def sets_of(self, dataset: str) -> tuple[str, ...]:
         """The sets that a printed data set stands for.

@@ -7,10 +7,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from oodlit.errors import UnknownNameError
 from oodlit.results.published.protocol import Protocol
+
+Stated: TypeAlias = Mapping[str, object] | str
+"""Settings of a detector as a table states them, arguments of its class; a tuple holds values that mean the same there,
+the printed one first. A text = why they are not known."""
 
 
 class PublishedFigure(NamedTuple):
@@ -76,6 +80,8 @@ class PublishedTable:
             although the name is the same.
         weights: Printed model -> the weights of timm that it is, as `weights` names them. A model that is not here is
             never recognised in a run; it can be named.
+        settings: Printed detector -> its settings, as far as they are stated; others are not compared.
+        settings_of_models: By printed model, settings that are others than in `settings`.
         class_file: Name of the CSV file with the figures of OOD classes and unit tests; "" = none.
         read: Gives the figures of a file.
     """
@@ -89,6 +95,8 @@ class PublishedTable:
     protocol: Protocol
     detectors: Mapping[str, str] = field(default_factory=dict)
     weights: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, Stated] = field(default_factory=dict)
+    settings_of_models: Mapping[str, Mapping[str, Stated]] = field(default_factory=dict)
     class_file: str = ""
     read: Callable[[str], tuple[PublishedFigure, ...]] = read_figures
 
@@ -127,6 +135,16 @@ class PublishedTable:
         """
         printed = dict.fromkeys(figure.detector for figure in self.figures() if figure.detector)
         return [name for name in printed if _plain(detector) in self._plain_names(name)]
+
+    def settings_of(self, detector: str, model: str = "") -> Stated:
+        """Settings of a printed detector on a printed model, as far as they are stated.
+
+        Example:
+            >>> from oodlit.results.published import NINCO
+            >>> NINCO.settings_of("Cosine", "ResNet50"), NINCO.settings_of("Cosine", "clip-ViT-B-224")
+            ({'concepts': 'means'}, {'concepts': 'head'})
+        """
+        return self.settings_of_models.get(model, {}).get(detector, self.settings.get(detector, {}))
 
     def value(self, detector: str, dataset: str, metric: str, *, model: str | None = None) -> float | None:
         """A figure, or for `model=None` the mean over the models; None if it was not published.

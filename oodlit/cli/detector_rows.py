@@ -1,0 +1,68 @@
+"""What `oodlit list detectors` shows, made from the classes.
+
+The rows lie in `detectors.json`, so that the list needs no torch. `python docs/site/detector_pages.py` writes them down
+with the pages of the detectors, and tests/cli/test_detector_rows.py holds them against the classes.
+"""
+
+import inspect
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import oodlit.detectors
+from oodlit.detectors import Detector, detectors, overview
+from oodlit.detectors.contract.overview import READS
+
+FILE = Path(__file__).with_name("detectors.json")
+
+
+def detector_rows() -> Iterator[dict[str, str]]:
+    """A row for each: by what they read, then those without a fit, then by cost."""
+    known = [(kind, overview(kind())) for kind in detectors().values()]
+    known.sort(key=lambda pair: (READS.index(pair[1].reads), pair[1].is_fitted, pair[1].cost != "closed form"))
+    for kind, about in known:
+        paper = kind.reference
+        yield {
+            "group": about.group,
+            "key": kind.key(),
+            "class": kind.__name__,
+            "cost": about.cost,
+            "tuned on OOD data": "default" if about.tuned else "presets" if kind.tuned_presets else "",
+            "paper": f"{paper.authors}, {paper.venue} {paper.year}",
+            "needs": ", ".join(sorted(kind.needs)),
+            "training": ", ".join(s.__name__ for s in kind.statistics),
+            "settings": _settings(kind) + _whose(about.tuned, kind()),
+            **_presets(kind),
+            "url": paper.url,
+            "deviations": paper.deviations,
+        }
+
+
+def _settings(kind: type) -> str:
+    every = inspect.signature(kind).parameters.values()
+    parameters = [p for p in every if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    return ", ".join(str(p).split(":")[0] + (f"={p.default!r}" if p.default is not p.empty else "") for p in parameters)
+
+
+def _whose(preset: str, detector: Detector) -> str:
+    """Which tuned preset has these settings; what is None follows from the data, and is not the preset's."""
+    if not preset:
+        return ""
+    free = [name for name in detector.presets.get(preset, ()) if detector.settings[name] is None]
+    return f" (those of preset {preset}{', but for ' if free else ''}{' and '.join(free)})"
+
+
+def _presets(kind: type[Detector]) -> dict[str, str]:
+    """One line for each preset with what it sets, and a mark if it was chosen by search on OOD data."""
+    lines = {}
+    for name, given in kind.presets.items():
+        tuned = " (tuned on OOD data)" if name in kind.tuned_presets else ""
+        settings = kind.preset(name).settings
+        lines[f"preset {name}{tuned}"] = ", ".join(f"{n}={settings[n]!r}" for n in given)
+    return lines
+
+
+def text() -> str:
+    """Content of the file: the names that the package exports, and the rows."""
+    content = {"names": oodlit.detectors.__all__, "rows": [*detector_rows()]}
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"

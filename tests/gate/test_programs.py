@@ -1,0 +1,29 @@
+"""Exported programs refuse images that nobody can score, in every runtime, whatever a network makes of them."""
+
+import json
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_an_image_with_a_pixel_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    """One pixel of the first image, all of the second one; the others are as they were."""
+    command = [sys.executable, "-m", "tests.gate.pooled_script", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr[-3000:]
+    told = json.loads(done.stdout)
+    assert len(told) == 6
+    for program, of in told.items():
+        clean = of["clean"]
+        assert any(clean["accepted"][:2]), program
+        for value in ("nan", "inf", "-inf"):
+            broken = of[value]
+            assert broken["accepted"] == [False, False, *clean["accepted"][2:]], (program, value)
+            assert all(math.isnan(score) for score in broken["score"][:2]), (program, value)
+            assert broken["score"][2:] == pytest.approx(clean["score"][2:], rel=1e-5), (program, value)
+            assert "1 of 1 images have " in of[f"{value} in Python"], (program, value)
