@@ -174,18 +174,23 @@ class OutputFolder:
         return f"what was finished is kept in {self._unfinished}; Results.load reads it"
 
 
-def hold(folder: Path) -> contextlib.ExitStack:
+def hold(folder: Path, *, what: str = "output_dir", name: str = ".lock") -> contextlib.ExitStack:
     """Keep other runs away from a folder until the result is closed: what two of them finish would be mixed.
+
+    Args:
+        folder: The folder; it exists.
+        what: What messages call it.
+        name: Of the file that is locked.
 
     Raises:
         InvalidArgumentError: Another run holds it.
     """
-    held, lock_file = contextlib.ExitStack(), folder / ".lock"
+    held, lock_file = contextlib.ExitStack(), folder / name
     try:
         held.enter_context(lock(lock_file, wait=False))
     except BlockingIOError as error:
         raise InvalidArgumentError(
-            f"output_dir={str(folder)!r}: another run is writing there; wait for its end, or name another folder"
+            f"{what}={str(folder)!r}: another run is writing there; wait for its end, or name another folder"
         ) from error
     held.callback(lock_file.unlink, missing_ok=True)
     return held
