@@ -209,8 +209,12 @@ def _linked(source: Path, target: Path) -> bool:
     return True
 
 
-def check_writable(folder: Path) -> None:
-    """Make a folder for results.
+def check_writable(folder: Path, *, what: str = "output_dir") -> None:
+    """Make a folder to write to.
+
+    Args:
+        folder: The folder.
+        what: What messages call it.
 
     Raises:
         InvalidArgumentError: Nothing can be written there.
@@ -221,5 +225,5 @@ def check_writable(folder: Path) -> None:
             pass
     except OSError as error:
         raise InvalidArgumentError(
-            f"output_dir={str(folder)!r}: results cannot be written there ({error}); name a folder that can be written"
+            f"{what}={str(folder)!r}: results cannot be written there ({error}); name a folder that can be written"
         ) from error

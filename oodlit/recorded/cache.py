@@ -17,7 +17,7 @@ from oodlit.callbacks.checks import (
 from oodlit.callbacks.choice import Probe, probe, transform_of
 from oodlit.callbacks.clock import Clock
 from oodlit.callbacks.complete import check_complete
-from oodlit.callbacks.output import hold
+from oodlit.callbacks.output import check_writable, hold
 from oodlit.callbacks.rows import check_labels
 from oodlit.callbacks.span import OTHER
 from oodlit.callbacks.termination import end_on_sigterm, is_default
@@ -107,7 +107,7 @@ class FeatureCache(pl.Callback):
         }
         cut = {"processes": trainer.world_size, "num_workers": data.num_workers, "batch_size": data.batch_size}
         if trainer.is_global_zero:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            check_writable(self.folder, what="FeatureCache")
             self._held = hold(self.folder, what="FeatureCache", name=".recording")
         self._recording = recording = Recording(
             self.folder, how=how, cut=cut, process=trainer.global_rank, every_s=self.keep_every_s

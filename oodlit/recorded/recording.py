@@ -106,6 +106,7 @@ class Recording:
         self.shares: dict[str, Share] = {}
         """Those of this process, by stream."""
         self._writers: dict[str, PartWriter] = {}
+        self._order: dict[str, int] = {}
         self._rows, self._last = ROWS, time.monotonic()
         self._unwritten: Share | None = None
 
@@ -125,6 +126,7 @@ class Recording:
             FingerprintError: It is of another network, of other data under the same name, or recorded in another way.
             DataError: The manifest is damaged.
         """
+        self._order = {stream.name: place for place, stream in enumerate(streams)}
         found = self._look(streams, facts, head, goes_on=goes_on) if self.process == 0 else None
         told = gather_objects(group, found)[0]
         assert told is not None  # the first process has looked
@@ -204,14 +206,16 @@ class Recording:
         going_on: list[Share] = []
         if goes_on:
             named = {entry["name"] for entry in manifest["streams"]} if manifest else set()
+            named -= {stream.name for stream in lacking}  # those that are damaged
             by_stream = {name: group for name, group in _by_stream(shares).items() if name not in named}
             if whole := list(filter(None, map(self._whole, by_stream.values()))):
-                manifest = self._publish(manifest, whole, facts, head)
-                held, lacking, damaged = split_by_cache(self.folder, manifest, streams)
+                made = self._manifest(manifest, whole, facts)
+                held, lacking, damaged = split_by_cache(self.folder, made, streams)
+                write_manifest(self.folder, made, head if manifest is None else None)
             for stream in lacking:
                 going_on += self._sound(by_stream.get(stream.name, ()), stream)
-            left = {stream.name for stream in streams} | named | {entry["name"] for entry in whole}
-            self._forget(left, but=going_on)
+            over = {stream.name for stream in streams} | named | {entry["name"] for entry in whole}
+            self._forget(over, but=going_on)
         return {
             "held": [stream.name for stream in held],
             "damaged": damaged,
@@ -274,31 +278,39 @@ class Recording:
                 problem = problem or error
         manifest = read_manifest(self.folder)[0] if has_cache(self.folder) else None
         if entries:
-            manifest = self._publish(manifest, entries, facts, head, times)
+            made = self._manifest(manifest, entries, facts, times)
+            write_manifest(self.folder, made, head if manifest is None else None)
+            manifest = made
         self._forget({share.name for share in shares})  # nobody can go on behind what is not whole at its end
         if problem is not None:
             raise problem
         if manifest is not None:
             self._clean(manifest)
 
-    def _publish(
+    def _manifest(
         self,
-        manifest: Mapping[str, Any] | None,
+        before: Mapping[str, Any] | None,
         entries: Sequence[Mapping[str, Any]],
         facts: Mapping[str, Any],
-        head: Head | None,
         times: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Write the manifest with these streams added, or in the place of damaged ones."""
+        """The manifest with further streams, or with others in the place of damaged ones.
+
+        Args:
+            before: The manifest so far; None = there is none.
+            entries: The streams.
+            facts: See `begin`.
+            times: See `finish`.
+        """
         new = {"oodlit": __version__, **self.how, **facts, "rows": self._rows, "streams": []}
-        made = dict(new if manifest is None else manifest)
-        names = {entry["name"] for entry in entries}
+        made = dict(new if before is None else before)
+        in_order = sorted(entries, key=lambda entry: self._order.get(entry["name"], len(self._order)))
+        names = [entry["name"] for entry in in_order]
         losses = [made.get("loss", {}), *(entry.get("loss", {}) for entry in entries)]
-        made["streams"] = [entry for entry in made["streams"] if entry["name"] not in names] + list(entries)
+        made["streams"] = [entry for entry in made["streams"] if entry["name"] not in names] + in_order
         made["loss"] = {n: max(loss.get(n, 0.0) for loss in losses) for n in sorted(set().union(*losses))}
-        recording = {"streams": sorted(names), **({"time": times} if times else {})}
+        recording = {"streams": names, **({"time": times} if times else {})}
         made["recordings"] = [*made.get("recordings", []), recording]
-        write_manifest(self.folder, made, head if manifest is None else None)
         return made
 
     def _clean(self, manifest: Mapping[str, Any]) -> None:

@@ -216,21 +216,6 @@ def test_rows_are_kept_where_the_processes_do_not_meet_at_the_end(recorded, tmp_
     compare(run_from(tmp_path), recorded[1])
 
 
-def test_skipped_images_are_remembered(tmp_path):
-    streams = make_streams()
-    streams.append(
-        Stream(
-            "half",
-            Role.OOD,
-            MemorySource([Sample("bad", b"", error="unreadable"), Sample("good", torch.ones(3, 8, 8))]),
-        )
-    )
-    data = OODDataModule(streams, on_error="skip")
-    make_trainer(FeatureCache(tmp_path)).predict(make_module(), data, return_predictions=False)
-    made = run_from(tmp_path, [MSP()], data=data)
-    assert (made.scores["dataset"] == "half").sum() == 1
-
-
 def test_a_run_without_its_training_images_is_refused(tmp_path):
     with pytest.raises(InvalidArgumentError, match="train_thresholds=True"):
         make_trainer(OODDetection([MSP()]), FeatureCache(tmp_path)).predict(

@@ -168,6 +168,15 @@ def test_a_stream_that_is_damaged_is_recorded_anew(whole, tmp_path):
     assert not part.exists()
 
 
+def test_a_damaged_stream_that_is_recorded_anew_goes_on_as_well(whole, tmp_path):
+    folder = Path(shutil.copytree(whole, tmp_path / "copy"))
+    entry = next(e for e in json.loads((folder / "cache.json").read_text())["streams"] if e["name"] == "train")
+    (folder / "rows-0" / entry["parts"][0][0]).unlink()
+    seen = record(folder, kill_at=20)
+    assert seen + record(folder) == SIZES["train"]
+    assert rows_in(folder) == rows_in(whole)
+
+
 def test_a_part_that_is_damaged_before_the_end_costs_its_stream(whole, tmp_path):
     record(tmp_path, kill_at=49)
     _, share = share_of("far", tmp_path)
@@ -368,6 +377,6 @@ def test_one_pass_records_into_one_cache(tmp_path):
 def test_the_manifest_says_what_was_recorded_when_and_how_long_it_took(whole, tmp_path):
     manifest = json.loads((whole / "cache.json").read_text())
     (recording,) = manifest["recordings"]
-    assert recording["streams"] == sorted(SIZES)
+    assert recording["streams"] == list(SIZES)
     assert recording["time"]["mean"]["backbone"] > 0
     assert manifest["precision"] == "32-true"
