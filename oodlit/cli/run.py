@@ -23,7 +23,7 @@ from oodlit.detectors import Detector, load
 from oodlit.detectors.contract.fitting import name_detectors
 from oodlit.errors import InvalidArgumentError, LoggingError, RunIsCompleteError
 from oodlit.module import OODModule
-from oodlit.recorded.opened import open_cache
+from oodlit.recorded.opened import how_recorded, open_cache
 from oodlit.results import Results, Settings
 from oodlit.results.limits import Limit
 from oodlit.results.storage import UNFINISHED, is_complete
@@ -176,6 +176,7 @@ def run_evaluation(
             module, data, cache, dtype=cache_dtype, trainer=trainer, seed=seed, say=partial(_say, console)
         )
         module, data = open_cache(cache, module, data)
+        record["cache"] = {"folder": str(cache), **how_recorded(cache)}
         trainer = {**trainer, "precision": "32-true"}  # nothing is computed that half precision would speed up
     try:
         return predict_and_print(

@@ -25,11 +25,11 @@ from oodlit.callbacks.time_record import time_record
 from oodlit.callbacks.verification import Verification, leave_as_it_was
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream import Stream
-from oodlit.distributed import cpu_group, gather_objects
+from oodlit.distributed import Group, cpu_group, gather_objects
 from oodlit.errors import InvalidArgumentError
 from oodlit.module import OODModule
 from oodlit.outputs import Outputs
-from oodlit.plan import RunPlan
+from oodlit.plan import RunPlan, plan_of
 from oodlit.recorded.module import RecordedModule
 from oodlit.recorded.recording import Recording
 from oodlit.recorded.rows import Rows
@@ -136,7 +136,8 @@ class FeatureCache(pl.Callback):
                 " train_thresholds=True where it is the training images, leave the stream out of the data, or record"
                 " without OODDetection"
             )
-        begun = [s.name for s in self._streams if data._plan.done.get(s.name) and s.name not in self._recording.held]
+        plan = plan_of(data) or RunPlan()
+        begun = [s.name for s in self._streams if plan.done.get(s.name) and s.name not in self._recording.held]
         if begun:
             raise InvalidArgumentError(
                 f"FeatureCache: this run goes on in the middle of {begun[0]!r}, of which the cache lacks the beginning;"
@@ -193,9 +194,8 @@ class FeatureCache(pl.Callback):
         if self._pass is not None:  # else OODDetection proves it
             for stream in self._streams:
                 check_complete(stream, group)
-        times = {} if self._pass is None else time_record(gather_objects(group, self._pass.clock.state(wait=True)))
-        recording = self._recording
-        recording.finish(*_facts(module, trainer.datamodule), times, group)
+        notes = {} if self._pass is None else self._pass.notes(group)
+        self._recording.finish(*_facts(module, trainer.datamodule), notes, group)
         self._recording = self._pass = self.plan = None  # not earlier: it is told why a process fails until then
         peers.unwatch()
         self._release()
@@ -251,6 +251,12 @@ class _Pass:
         if len(outputs):
             self.verification.check_logits(outputs, batch)
             check_labels(outputs, stream)
+
+    def notes(self, group: Group) -> dict[str, Any]:
+        """Where the time went, and how far a faster way is from the plain network."""
+        times = time_record(gather_objects(group, self.clock.state(wait=True)))
+        record = self.verification.record
+        return {"time": times, **({"acceleration": record} if record else {})}
 
 
 def _facts(module: OODModule, data: OODDataModule) -> tuple[dict[str, Any], Any]:

@@ -74,6 +74,12 @@ def open_cache(
     return recorder, recorded
 
 
+def how_recorded(folder: str | Path) -> dict[str, Any]:
+    """How a cache was recorded, for the record of a run: dtype, precision, and what was recorded in which pass."""
+    manifest, _ = read_manifest(Path(folder).expanduser())
+    return {name: manifest[name] for name in ("dtype", "precision", "loss", "recordings") if name in manifest}
+
+
 def split_by_cache(
     folder: Path, manifest: Mapping[str, Any] | None, streams: Sequence[Stream]
 ) -> tuple[list[Stream], list[Stream], list[str]]:

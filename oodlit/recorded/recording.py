@@ -161,7 +161,7 @@ class Recording:
         if writer.is_full or time.monotonic() - self._last >= self.every_s:
             self._keep()
 
-    def finish(self, facts: Mapping[str, Any], head: Head | None, times: Mapping[str, Any], group: Group) -> None:
+    def finish(self, facts: Mapping[str, Any], head: Head | None, notes: Mapping[str, Any], group: Group) -> None:
         """Write what is waiting, and let the manifest name the streams. All processes call it.
 
         Nobody leaves before the manifest is written.
@@ -169,7 +169,7 @@ class Recording:
         Args:
             facts: See `begin`.
             head: See `begin`.
-            times: Where the time of the run went; empty = unknown.
+            notes: Further entries of the manifest about this recording, such as where its time went.
             group: The processes.
 
         Raises:
@@ -178,7 +178,7 @@ class Recording:
         self._keep()
         shares = gather_objects(group, [asdict(share) for share in self.shares.values()])
         if self.process == 0:
-            self._close([Share.of(share) for share in chain.from_iterable(shares)], facts, head, times)
+            self._close([Share.of(share) for share in chain.from_iterable(shares)], facts, head, notes)
         gather_objects(group, None)
 
     def _keep(self) -> None:
@@ -267,7 +267,7 @@ class Recording:
                 share.file_in(self.folder).unlink(missing_ok=True)
 
     def _close(
-        self, shares: Sequence[Share], facts: Mapping[str, Any], head: Head | None, times: Mapping[str, Any]
+        self, shares: Sequence[Share], facts: Mapping[str, Any], head: Head | None, notes: Mapping[str, Any]
     ) -> None:
         """Name the streams in the manifest, and remove what nobody names."""
         entries, problem = [], None
@@ -278,7 +278,7 @@ class Recording:
                 problem = problem or error
         manifest = read_manifest(self.folder)[0] if has_cache(self.folder) else None
         if entries:
-            made = self._manifest(manifest, entries, facts, times)
+            made = self._manifest(manifest, entries, facts, notes)
             write_manifest(self.folder, made, head if manifest is None else None)
             manifest = made
         self._forget({share.name for share in shares})  # nobody can go on behind what is not whole at its end
@@ -292,7 +292,7 @@ class Recording:
         before: Mapping[str, Any] | None,
         entries: Sequence[Mapping[str, Any]],
         facts: Mapping[str, Any],
-        times: Mapping[str, Any] | None = None,
+        notes: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
         """The manifest with further streams, or with others in the place of damaged ones.
 
@@ -300,7 +300,7 @@ class Recording:
             before: The manifest so far; None = there is none.
             entries: The streams.
             facts: See `begin`.
-            times: See `finish`.
+            notes: See `finish`.
         """
         new = {"oodlit": __version__, **self.how, **facts, "rows": self._rows, "streams": []}
         made = dict(new if before is None else before)
@@ -309,8 +309,7 @@ class Recording:
         losses = [made.get("loss", {}), *(entry.get("loss", {}) for entry in entries)]
         made["streams"] = [entry for entry in made["streams"] if entry["name"] not in names] + in_order
         made["loss"] = {n: max(loss.get(n, 0.0) for loss in losses) for n in sorted(set().union(*losses))}
-        recording = {"streams": names, **({"time": times} if times else {})}
-        made["recordings"] = [*made.get("recordings", []), recording]
+        made["recordings"] = [*made.get("recordings", []), {"streams": names, **(notes or {})}]
         return made
 
     def _clean(self, manifest: Mapping[str, Any]) -> None:

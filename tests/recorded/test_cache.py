@@ -324,6 +324,10 @@ def test_the_command_line_records_what_is_missing_and_then_reads(tmp_path, capsy
     for out in ("second", "direct"):
         table = results[out].table[results[out].table["detector"] != "odin"].reset_index(drop=True)
         pd.testing.assert_frame_equal(table, results["first"].table, rtol=0, atol=0)
+    assert [entry["streams"] for entry in results["third"].run["cache"]["recordings"]] == [
+        ["train", "val", "far", "tests", "shifted"],
+        ["tiny"],
+    ]
     reason = results["first"].run["not_applicable"]["odin"]
     assert "which tiny does not give; recorded features hold neither images" in reason
     assert reason.endswith("run it without the cache")

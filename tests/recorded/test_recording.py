@@ -11,7 +11,7 @@ import torch
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from oodlit import Role
+from oodlit import OODModule, Role
 from oodlit.atomic import lock
 from oodlit.callbacks import OODDetection
 from oodlit.datamodules import pipeline_stream
@@ -21,6 +21,7 @@ from oodlit.datamodules.stream import Sample, Stream
 from oodlit.detectors import MSP
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError
 from oodlit.recorded import FeatureCache, open_cache
+from oodlit.testing.backbones import TinyConvNet
 from tests.callbacks.processes import check_ended, run_together
 from tests.callbacks.support import make_module, make_streams, make_trainer
 from tests.recorded import full_disk_script, recording_script
@@ -239,6 +240,16 @@ def test_two_runs_do_not_write_into_one_cache(tmp_path):
     assert not list(tmp_path.glob("rows-*"))
 
 
+@pytest.mark.ddp
+def test_where_the_first_process_is_refused_all_end(tmp_path):
+    (tmp_path / "cache").mkdir()
+    how = (2, tmp_path / "cache", 0, 4, 0)
+    with lock(tmp_path / "cache" / ".recording"):
+        ended = run_together(recording_script.main, *how, folder=tmp_path / "logs", timeout=60)
+    assert all(one.code != 0 for one in ended)
+    assert all("another run is writing there" in one.stderr for one in ended)
+
+
 def test_no_image_is_recorded_twice(whole, tmp_path):
     """A part that is named in the place of another one: the count is right, the keys are not."""
     record(tmp_path, kill_at=49)
@@ -372,6 +383,13 @@ def test_one_pass_records_into_one_cache(tmp_path):
     detection = OODDetection([MSP()], train_thresholds=True)
     make_trainer(*caches, detection).predict(make_module(), data, return_predictions=False)
     assert rows_in(tmp_path / "a").keys() == rows_in(tmp_path / "b").keys() == SIZES.keys()
+
+
+def test_a_faster_way_is_verified_and_its_deviation_kept(tmp_path):
+    record(tmp_path, module=OODModule(TinyConvNet(6), name="tiny", channels_last=True))
+    (recording,) = json.loads((tmp_path / "cache.json").read_text())["recordings"]
+    assert recording["acceleration"]["channels_last"]
+    assert recording["acceleration"]["deviation_of_logits"] < 0.01
 
 
 def test_the_manifest_says_what_was_recorded_when_and_how_long_it_took(whole, tmp_path):
