@@ -249,16 +249,17 @@ class Recording:
         if isinstance(stream.source, PipelineSource):  # it cannot start in its middle
             return []
         facts = identity(stream)
-        sound = []
-        for share in shares:
-            if share.cut == self.cut and not other_fact(share.stream, facts):
-                try:
-                    StoredRows(self.folder / self._rows, share.parts)
-                    sound.append(share)
-                except DataError:
-                    continue
+        sound = [s for s in shares if s.cut == self.cut and not other_fact(s.stream, facts) and self._is_readable(s)]
         # All images and no whole stream: a key came twice.
         return [] if sum(share.images for share in sound) >= len(stream) else sound
+
+    def _is_readable(self, share: Share) -> bool:
+        """Whether all parts of a share are there."""
+        try:
+            StoredRows(self.folder / self._rows, share.parts)
+        except DataError:
+            return False
+        return True
 
     def _forget(self, names: Collection[str], *, but: Sequence[Share] = ()) -> None:
         """Remove what is written down of the shares of some streams."""
@@ -270,18 +271,21 @@ class Recording:
         self, shares: Sequence[Share], facts: Mapping[str, Any], head: Head | None, notes: Mapping[str, Any]
     ) -> None:
         """Name the streams in the manifest, and remove what nobody names."""
-        entries, problem = [], None
-        for group in _by_stream(shares).values():
+        entries, problem, over = [], None, set()
+        for name, group in _by_stream(shares).items():
             try:
                 entries.append(entry_of(group, self.folder / self._rows))
+                over.add(name)
             except DataError as error:
                 problem = problem or error
+                if all(map(self._is_readable, group)):  # else the next run goes on with those that are
+                    over.add(name)
         manifest = read_manifest(self.folder)[0] if has_cache(self.folder) else None
         if entries:
             made = self._manifest(manifest, entries, facts, notes)
             write_manifest(self.folder, made, head if manifest is None else None)
             manifest = made
-        self._forget({share.name for share in shares})  # nobody can go on behind what is not whole at its end
+        self._forget(over)
         if problem is not None:
             raise problem
         if manifest is not None:

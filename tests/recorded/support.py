@@ -1,5 +1,6 @@
 """The small run of the callbacks' tests, once with its network and once from what was recorded of it."""
 
+import json
 from pathlib import Path
 
 import torch
@@ -13,6 +14,9 @@ from oodlit.detectors import GEN, KNN, MSP, NCI, Energy, Mahalanobis, ReAct, Rel
 from oodlit.errors import DataError
 from oodlit.recorded import FeatureCache, open_cache
 from tests.callbacks.support import make_module, make_streams, make_trainer
+
+SIZES = {"train": 150, "val": 30, "far": 30, "tests": 8, "shifted": 12}
+IMAGES = sum(SIZES.values())
 
 
 def record(
@@ -121,3 +125,17 @@ def small_data() -> OODDataModule:
 
 def more_data() -> OODDataModule:
     return OODDataModule([*make_streams(), tiny_stream()])
+
+
+def files_in(folder: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
+
+
+def share_of(stream: str, folder: Path) -> tuple[Path, dict]:
+    """The file that says what is recorded of a stream, and what it says."""
+    shares = {file: json.loads(file.read_text()) for file in (folder / ".progress").glob("*.json")}
+    return next((file, share) for file, share in shares.items() if share["stream"]["name"] == stream)
+
+
+def broken_stream() -> Stream:
+    return Stream("broken", Role.OOD, MemorySource([Sample("bad", torch.zeros(3, 8, 8), error="killed")]))

@@ -344,6 +344,17 @@ def test_a_killed_recording_of_the_command_line_goes_on(tmp_path, capsys):
     assert sum(COUNTED) <= 230 - 64 + 12
 
 
+def test_a_run_from_a_cache_is_not_repeated_and_not_taken_for_one_from_another_cache(tmp_path, capsys):
+    (tmp_path / "run.yaml").write_text(CONFIG.replace("small_data", "more_data"))
+    words = ["evaluate", "--config", str(tmp_path / "run.yaml"), "--out", str(tmp_path / "out"), "--detectors", "[MSP]"]
+    told = []
+    for cache, dtype in (("a", "float32"), ("a", "float32"), ("b", "bfloat16")):
+        assert main([*words, "--cache", str(tmp_path / cache), "--cache_dtype", dtype]) == 0, capsys.readouterr().err
+        told.append("has come to its end before" in " ".join(capsys.readouterr().out.split()))
+    assert told == [False, True, False]
+    assert Results.load(tmp_path / "out").run["cache"]["dtype"] == "bfloat16"
+
+
 def test_what_cannot_be_read_from_a_cache_is_refused_before_it_is_recorded(tmp_path, capsys):
     (tmp_path / "run.yaml").write_text(CONFIG)
     words = ["evaluate", "--config", str(tmp_path / "run.yaml"), "--out", str(tmp_path / "out")]
