@@ -73,7 +73,9 @@ def check_recordable(detectors: Sequence[Detector] | Mapping[str, Detector] | No
     Raises:
         RequirementError: A detector needs images or the network and `strict` is set, or all of them do.
     """
-    chosen = name_detectors(detectors or [])
+    if detectors is None:  # those of an earlier fit: to look at them, all that they keep would have to be read
+        return
+    chosen = name_detectors(detectors)
     beyond = [name for name, d in chosen.items() if d.required_needs & {"images", "hidden", "model"}]
     if beyond and (strict or len(beyond) == len(chosen)):
         raise RequirementError(

@@ -17,6 +17,7 @@ from oodlit.callbacks.checks import (
 from oodlit.callbacks.choice import Probe, probe, transform_of
 from oodlit.callbacks.clock import Clock
 from oodlit.callbacks.complete import check_complete
+from oodlit.callbacks.detection import OODDetection
 from oodlit.callbacks.output import check_writable, hold
 from oodlit.callbacks.rows import check_labels
 from oodlit.callbacks.span import OTHER
@@ -91,7 +92,7 @@ class FeatureCache(pl.Callback):
                 " for a trial, give the data max_images"
             )
         others: list[Any] = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
-        is_beside = any(hasattr(other, "plan") and not isinstance(other, FeatureCache) for other in others)
+        is_beside = any(isinstance(other, OODDetection) for other in others)
         if not is_beside:
             if any(isinstance(other, FeatureCache) for other in others):
                 raise InvalidArgumentError(

@@ -29,9 +29,11 @@ from oodlit.errors import DataError, FingerprintError
 from oodlit.outputs import Head
 from oodlit.recorded.opened import OTHERWISE, check_network, has_cache, other_fact, split_by_cache
 from oodlit.recorded.rows import Rows
-from oodlit.recorded.store import DTYPES, PartWriter, StoredRows, read_manifest, write_manifest
+from oodlit.recorded.store import DTYPES, MANIFEST, PartWriter, StoredRows, read_manifest, write_manifest
 
 PROGRESS = ".progress"
+VISIBLE_S = 120.0
+"""How long a process waits until it sees what the first one has written."""
 ROWS = "rows-0"
 """Folder of the parts; caches of earlier versions name another one."""
 
@@ -164,7 +166,7 @@ class Recording:
     def finish(self, facts: Mapping[str, Any], head: Head | None, notes: Mapping[str, Any], group: Group) -> None:
         """Write what is waiting, and let the manifest name the streams. All processes call it.
 
-        Nobody leaves before the manifest is written.
+        Nobody leaves before all of them see the manifest.
 
         Args:
             facts: See `begin`.
@@ -173,12 +175,14 @@ class Recording:
             group: The processes.
 
         Raises:
-            DataError: Images of a stream are missing, or came twice; the others are named.
+            DataError: Images of a stream are missing, or came twice; the others are named. Or a process does not see
+                what the first one has written.
         """
         self._keep()
         shares = gather_objects(group, [asdict(share) for share in self.shares.values()])
         if self.process == 0:
             self._close([Share.of(share) for share in chain.from_iterable(shares)], facts, head, notes)
+        _wait_for(gather_objects(group, _digest_of(self.folder))[0], self.folder)
         gather_objects(group, None)
 
     def _keep(self) -> None:
@@ -374,6 +378,31 @@ def _read_shares(folder: Path) -> list[Share]:
         with suppress(OSError, ValueError, TypeError, KeyError):
             found.append(Share.of(json.loads(file.read_text(encoding="utf-8"))))
     return found
+
+
+def _digest_of(folder: Path) -> str:
+    """Tells one manifest from another; empty = there is none."""
+    try:
+        return hashlib.blake2b((folder / MANIFEST).read_bytes(), digest_size=16).hexdigest()
+    except FileNotFoundError:
+        return ""
+
+
+def _wait_for(digest: str, folder: Path) -> None:
+    """Wait until this process sees a manifest: file systems of a network show what was there before for a while.
+
+    Raises:
+        DataError: It does not come.
+    """
+    end = time.monotonic() + VISIBLE_S
+    while _digest_of(folder) != digest:
+        if time.monotonic() > end:
+            raise DataError(
+                f"{folder}: what process 0 has written is not seen here after {VISIBLE_S:g} s; all processes need the"
+                " same folder"
+            )
+        list(folder.iterdir())  # asks the server for its names
+        time.sleep(0.1)
 
 
 def _check_class_names(folder: Path, manifest: Mapping[str, Any], facts: Mapping[str, Any]) -> None:

@@ -16,7 +16,7 @@ from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.detectors import MSP
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError
-from oodlit.recorded import FeatureCache, open_cache
+from oodlit.recorded import FeatureCache, open_cache, recording
 from oodlit.testing.backbones import TinyConvNet
 from tests.callbacks.processes import run_together
 from tests.callbacks.support import make_module, make_streams, make_trainer
@@ -122,6 +122,13 @@ def test_where_the_first_process_is_refused_all_end(tmp_path):
         ended = run_together(recording_script.main, *how, folder=tmp_path / "logs", timeout=60)
     assert all(one.code != 0 for one in ended)
     assert all("another run is writing there" in one.stderr for one in ended)
+
+
+def test_who_does_not_see_the_manifest_says_so(tmp_path, monkeypatch):
+    """As another machine, of which the folder of that name is its own."""
+    monkeypatch.setattr(recording, "VISIBLE_S", 0.2)
+    with pytest.raises(DataError, match=r"is not seen here after 0\.2 s; all processes need the same folder"):
+        recording._wait_for("0123", tmp_path)
 
 
 def test_parts_of_streams_are_refused(tmp_path):
