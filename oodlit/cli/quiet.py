@@ -1,6 +1,7 @@
 """A run without the hints of the libraries below: one progress bar, and the warnings kept for the record."""
 
 import logging
+import math
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -42,7 +43,8 @@ class RunProgress(pl.Callback):
 
     def on_predict_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Start the bar of the streams: one step per batch."""
-        total = sum(int(count) for count in trainer.num_predict_batches)
+        counts = trainer.num_predict_batches  # a pipeline does not know how many it has
+        total = int(sum(counts)) if all(map(math.isfinite, counts)) else None
         self.task = self.bars.add_task(self.doing, total=total)
 
     def on_predict_batch_start(
