@@ -10,18 +10,14 @@ import json
 import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from oodlit._version import __version__
 from oodlit.atomic import remove, write_text
 from oodlit.datamodules.identity import identity
-from oodlit.datamodules.keys import key_digest
 from oodlit.datamodules.pipelines.source import PipelineSource
 from oodlit.datamodules.stream import Stream
 from oodlit.distributed import Group, gather_objects
@@ -29,59 +25,13 @@ from oodlit.errors import DataError, FingerprintError
 from oodlit.outputs import Head
 from oodlit.recorded.opened import OTHERWISE, check_network, has_cache, other_fact, split_by_cache
 from oodlit.recorded.rows import Rows
+from oodlit.recorded.share import PROGRESS, Share, entry_of, grouped, read_shares
 from oodlit.recorded.store import DTYPES, MANIFEST, PartWriter, StoredRows, read_manifest, write_manifest
 
-PROGRESS = ".progress"
 VISIBLE_S = 120.0
 """How long a process waits until it sees what the first one has written."""
 ROWS = "rows-0"
 """Folder of the parts; caches of earlier versions name another one."""
-
-
-@dataclass
-class Share:
-    """What one process has recorded of one stream.
-
-    Args:
-        stream: The stream as the manifest will name it.
-        how: What it is recorded of and in: "backbone", "fingerprint", "dtype", "precision".
-        cut: How streams are cut over processes and workers; who goes on must cut likewise.
-        process: Number of the process.
-        parts: Files and their rows.
-        batches: How many batches they are of.
-        skipped: Keys of samples among these that could not be used, and why.
-        loss: Largest difference by the dtype, by field.
-    """
-
-    stream: dict[str, Any]
-    how: dict[str, str]
-    cut: dict[str, int]
-    process: int
-    parts: list[tuple[str, int]] = field(default_factory=list)
-    batches: int = 0
-    skipped: list[tuple[str, str]] = field(default_factory=list)
-    loss: dict[str, float] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, plain: Mapping[str, Any]) -> "Share":
-        """What `asdict` gave, or a file of it."""
-        parts, skipped = ([(name, value) for name, value in plain[field]] for field in ("parts", "skipped"))
-        return cls(**{**plain, "parts": parts, "skipped": skipped})
-
-    @property
-    def name(self) -> str:
-        """Name of the stream."""
-        return str(self.stream["name"])
-
-    @property
-    def images(self) -> int:
-        """How many images it holds, skipped ones included."""
-        return sum(rows for _, rows in self.parts) + len(self.skipped)
-
-    def file_in(self, folder: Path) -> Path:
-        """Where it is kept within the folder of a cache."""
-        name = hashlib.blake2b(self.name.encode(errors="surrogatepass"), digest_size=8).hexdigest()
-        return folder / PROGRESS / f"{name}-{self.process:04d}.json"
 
 
 class Recording:
@@ -135,7 +85,7 @@ class Recording:
         self.held, self.damaged, self._rows = frozenset(told["held"]), told["damaged"], told["rows"]
         every = [Share.of(share) for share in told["shares"]]
         self.shares = {share.name: share for share in every if share.process == self.process}
-        self.before = {name: sum(share.images for share in group) for name, group in _by_stream(every).items()}
+        self.before = {name: sum(share.images for share in group) for name, group in grouped(every).items()}
 
     def take(self, stream: Stream, rows: Rows | None, skipped: Iterable[tuple[str, str]]) -> None:
         """One batch of a stream that is not held: its rows, if it has any, and what was skipped.
@@ -200,7 +150,7 @@ class Recording:
     ) -> dict[str, Any]:
         """What the first process finds, and tells the others."""
         manifest = read_manifest(self.folder)[0] if has_cache(self.folder) else None
-        shares = _read_shares(self.folder)
+        shares = read_shares(self.folder)
         for recorded in [*([manifest] if manifest else []), *(share.how for share in shares)]:
             self._check(recorded)
         if manifest is not None:
@@ -211,7 +161,7 @@ class Recording:
         if goes_on:
             named = {entry["name"] for entry in manifest["streams"]} if manifest else set()
             named -= {stream.name for stream in lacking}  # those that are damaged
-            by_stream = {name: group for name, group in _by_stream(shares).items() if name not in named}
+            by_stream = {name: group for name, group in grouped(shares).items() if name not in named}
             if whole := list(filter(None, map(self._whole, by_stream.values()))):
                 made = self._manifest(manifest, whole, facts)
                 held, lacking, damaged = split_by_cache(self.folder, made, streams)
@@ -267,7 +217,7 @@ class Recording:
 
     def _forget(self, names: Collection[str], *, but: Sequence[Share] = ()) -> None:
         """Remove what is written down of the shares of some streams."""
-        for share in _read_shares(self.folder):
+        for share in read_shares(self.folder):
             if share.name in names and share not in but:
                 share.file_in(self.folder).unlink(missing_ok=True)
 
@@ -276,7 +226,7 @@ class Recording:
     ) -> None:
         """Name the streams in the manifest, and remove what nobody names."""
         entries, problem, over = [], None, set()
-        for name, group in _by_stream(shares).items():
+        for name, group in grouped(shares).items():
             try:
                 entries.append(entry_of(group, self.folder / self._rows))
                 over.add(name)
@@ -323,7 +273,7 @@ class Recording:
     def _clean(self, manifest: Mapping[str, Any]) -> None:
         """Remove rows that nobody names any more."""
         named = {file for entry in manifest["streams"] for file, _ in entry["parts"]}
-        named |= {file for share in _read_shares(self.folder) for file, _ in share.parts}
+        named |= {file for share in read_shares(self.folder) for file, _ in share.parts}
         for path in (self.folder / manifest["rows"]).glob("*"):
             if path.name not in named:
                 remove(path)
@@ -332,52 +282,6 @@ class Recording:
                 remove(folder)
         if not any((self.folder / PROGRESS).glob("*.json")):
             remove(self.folder / PROGRESS)
-
-
-def entry_of(shares: Sequence[Share], rows: Path) -> dict[str, Any]:
-    """What the manifest says of a stream, if the shares of all processes hold every image once.
-
-    Args:
-        shares: Those of one stream.
-        rows: Folder of the parts.
-
-    Raises:
-        DataError: Images are missing, a key came twice, or a part is damaged.
-    """
-    stream, in_order = shares[0].stream, sorted(shares, key=lambda share: share.process)
-    parts = [part for share in in_order for part in share.parts]
-    skipped = sorted((key, reason) for share in shares for key, reason in share.skipped)
-    stored = StoredRows(rows, parts)
-    if (found := len(stored) + len(skipped)) != stream["images"]:
-        raise DataError(f"stream {stream['name']!r}: {found} of its {stream['images']} images were recorded")
-    keys = chain((f"{stream['name']}/{key}" for key in stored.keys()), (key for key, _ in skipped))  # noqa: SIM118
-    digests = np.fromiter(map(key_digest, keys), dtype=np.uint64, count=found)
-    values, counts = np.unique(digests, return_counts=True)
-    if len(values) < found:
-        repeated = set(values[counts > 1].tolist())
-        first = next(key for key in stored.keys() if key_digest(f"{stream['name']}/{key}") in repeated)  # noqa: SIM118
-        raise DataError(
-            f"stream {stream['name']!r}: key {first!r} was recorded more than once; a key identifies one image"
-        )
-    losses = [share.loss for share in shares]
-    loss = {name: max(one.get(name, 0.0) for one in losses) for name in sorted(set().union(*losses))}
-    return {**stream, "parts": parts, "skipped": skipped, **({"loss": loss} if loss else {})}
-
-
-def _by_stream(shares: Iterable[Share]) -> dict[str, list[Share]]:
-    groups: dict[str, list[Share]] = {}
-    for share in shares:
-        groups.setdefault(share.name, []).append(share)
-    return groups
-
-
-def _read_shares(folder: Path) -> list[Share]:
-    """All that is written down; what cannot be read is as if it were not there."""
-    found = []
-    for file in sorted((folder / PROGRESS).glob("*.json")):
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            found.append(Share.of(json.loads(file.read_text(encoding="utf-8"))))
-    return found
 
 
 def _digest_of(folder: Path) -> str:

@@ -162,7 +162,7 @@ def test_no_image_is_recorded_twice(whole, tmp_path):
     share = json.loads(file.read_text())
     share["parts"][1] = share["parts"][0]
     file.write_text(json.dumps(share))
-    with pytest.raises(DataError, match="stream 'far': key '0000' was recorded more than once"):
+    with pytest.raises(DataError, match="'far/0000' was recorded more than once"):
         record(tmp_path)
     assert record(tmp_path) == SIZES["far"]
     assert rows_in(tmp_path) == rows_in(whole)
