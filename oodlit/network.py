@@ -35,6 +35,7 @@ class BackboneFacts:
         available: Fields of `Outputs` that this backbone can give.
         channels: Number of channels of every hidden layer that was asked for and can be read, by name.
         layer_problems: Why the other layers that were asked for cannot be read, by name.
+        hint: What to do where a detector needs a field that is not available, for its reason; empty = nothing.
     """
 
     name: str = "backbone"
@@ -48,6 +49,7 @@ class BackboneFacts:
     available: frozenset[str] = NEEDS
     channels: Mapping[str, int] = field(default_factory=dict)
     layer_problems: Mapping[str, str] = field(default_factory=dict)
+    hint: str = ""
 
 
 @runtime_checkable

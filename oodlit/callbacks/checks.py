@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from oodlit._lightning import pl
 from oodlit.datamodules.datamodule import OODDataModule
@@ -10,9 +11,9 @@ from oodlit.detectors import Detector
 from oodlit.detectors.contract.fitting import estimate_bytes
 from oodlit.detectors.statistics import FeatureBank, Statistics
 from oodlit.detectors.statistics.feature_bank import Copies
-from oodlit.errors import InvalidArgumentError, RequirementError
+from oodlit.errors import DataError, InvalidArgumentError, RequirementError
 from oodlit.module import OODModule
-from oodlit.outputs import BackboneFacts
+from oodlit.outputs import BackboneFacts, Outputs
 
 SHARDED = (
     pl.strategies.DeepSpeedStrategy,
@@ -55,6 +56,41 @@ def check_packages(
             " call trainer.predict(module, datamodule) with an OODDataModule"
         )
     return trainer, module, datamodule
+
+
+def check_images(batch: Any, like: Any, stream: str) -> None:
+    """Refuse images of another kind than those of the ID stream, before they reach the network.
+
+    Args:
+        batch: What the loader gives.
+        like: Images of the ID stream, as a batch has them.
+        stream: Name of the stream of the batch.
+
+    Raises:
+        DataError: Number of axes or channels differs, or integers stand for floating-point values.
+    """
+    images = batch["image"]
+    kinds = [(i.ndim, tuple(i.shape[1:-2]), i.is_floating_point()) for i in (images, like)]
+    if len(images) and kinds[0] != kinds[1]:
+        raise DataError(
+            f"stream {stream!r}: the images from {batch['key'][0]!r} on have shape"
+            f" {tuple(images.shape[1:])} and dtype {images.dtype}, those of the ID stream {tuple(like.shape[1:])}"
+            f" and {like.dtype}; all streams must go through the same transform"
+        )
+
+
+def check_outputs(owner: str, module: object, outputs: object) -> Outputs:
+    """What `predict_step` gave, if it can be used.
+
+    Raises:
+        InvalidArgumentError: It is something else than `Outputs`.
+    """
+    if not isinstance(outputs, Outputs):
+        raise InvalidArgumentError(
+            f"predict_step of {type(module).__name__} gave a {type(outputs).__name__}; {owner} needs the"
+            " Outputs that OODModule.predict_step returns"
+        )
+    return outputs
 
 
 def check_train_size(detectors: Sequence[Detector], num_train: int) -> None:
@@ -151,7 +187,7 @@ def check_strategy(strategy: pl.strategies.Strategy, *, has_output: bool) -> Non
     """
     if isinstance(strategy, SHARDED):
         raise InvalidArgumentError(
-            f"strategy {type(strategy).__name__} shards the weights; OODDetection needs the whole network in every"
+            f"strategy {type(strategy).__name__} shards the weights; the whole network is needed in every"
             " process - use strategy='ddp', or 'auto' with one device"
         )
     if not has_output and "MultiProcessing" in type(strategy.launcher).__name__:

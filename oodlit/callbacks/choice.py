@@ -1,9 +1,9 @@
 """What a run is made of: a probe of the backbone, the detectors that apply to it, and what they ask for."""
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from oodlit._lightning import pl
 from oodlit.callbacks.earlier_fit import EarlierFit
@@ -66,6 +66,45 @@ class Choice:
         )
 
 
+class Probe(NamedTuple):
+    """What the first ID images tell of a backbone.
+
+    Args:
+        transform: From a decoded image to the network's input.
+        images: Those images, as a batch has them.
+        facts: What the backbone made of them.
+    """
+
+    transform: Transform | None
+    images: Any
+    facts: BackboneFacts
+
+
+def probe(trainer: pl.Trainer, module: OODModule, datamodule: OODDataModule, *, layers: Sequence[str] = ()) -> Probe:
+    """Pass the first ID images through the backbone: what it gives, and whether data, transform and network fit.
+
+    Args:
+        trainer: Of the run; its precision is that of the pass.
+        module: The backbone.
+        datamodule: The streams.
+        layers: Hidden layers that are asked for.
+
+    Raises:
+        DataError: No ID image can be used.
+        InvalidArgumentError: The network cannot take the images, or gives no logits, probabilities or NaN.
+    """
+    transform = transform_of(module, datamodule)
+    images = probe_images(datamodule, transform)
+    num_train = sum(_size(stream, trainer, datamodule) for stream in datamodule.streams if stream.role is Role.TRAIN)
+    facts = module.probe(images, num_train=num_train, layers=layers, precision=trainer.precision_plugin)
+    return Probe(transform, images, facts)
+
+
+def transform_of(module: OODModule, datamodule: OODDataModule) -> Transform | None:
+    """The transform of a run: that of the data, or the backbone's own where it has none."""
+    return module.transform if datamodule.transform is None else datamodule.transform
+
+
 def choose(
     trainer: pl.Trainer,
     module: OODModule,
@@ -77,24 +116,19 @@ def choose(
 ) -> Choice:
     """Probe the backbone with the first ID images, and decide which detectors run.
 
-    The transform is that of the data module, or the backbone's own where it has none.
-
     Raises:
         DataError: No ID image can be used.
         InvalidArgumentError: The network cannot take the images.
         RequirementError: A detector does not apply and `strict` is set, or none applies.
         FingerprintError: An earlier fit belongs to another backbone.
     """
-    transform = module.transform if datamodule.transform is None else datamodule.transform
-    images = probe_images(datamodule, transform)
-    num_train = sum(_size(stream, trainer, datamodule) for stream in datamodule.streams if stream.role is Role.TRAIN)
     layers = tuple(dict.fromkeys(layer for d in detectors.values() for layer in d.required_layers))
-    facts = module.probe(images, num_train=num_train, layers=layers, precision=trainer.precision_plugin)
+    transform, images, facts = probe(trainer, module, datamodule, layers=layers)
     reasons = reasons_against(detectors, facts, strict=strict)
     for name, reason in reasons.items():
         warnings.warn(f"detector {name!r} is left out: it {reason}", stacklevel=3)
     applicable = {name: detector for name, detector in detectors.items() if name not in reasons}
-    kept = earlier.kept(applicable, has_train=num_train > 0)
+    kept = earlier.kept(applicable, has_train=facts.num_train > 0)
     fingerprint = module.fingerprint_with(transform)
     earlier.check({n: applicable[n] for n in kept}, FitOrigin(fingerprint, facts.width, facts.num_classes))
     if cost := cost_text(applicable):

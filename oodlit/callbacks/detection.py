@@ -9,7 +9,14 @@ from typing import Any, get_args
 
 from oodlit import peers
 from oodlit._lightning import pl, warn_of_two
-from oodlit.callbacks.checks import check_alone, check_is_list, check_packages, check_strategy, warn_of_many_predictions
+from oodlit.callbacks.checks import (
+    check_alone,
+    check_is_list,
+    check_outputs,
+    check_packages,
+    check_strategy,
+    warn_of_many_predictions,
+)
 from oodlit.callbacks.choice import Choice, choose, cost_text
 from oodlit.callbacks.clock import Clock
 from oodlit.callbacks.earlier_fit import EarlierFit
@@ -28,7 +35,6 @@ from oodlit.detectors.contract.fitting import name_detectors
 from oodlit.detectors.statistics.feature_bank import Copies
 from oodlit.distributed import cpu_group
 from oodlit.errors import InvalidArgumentError, RunIsCompleteError
-from oodlit.outputs import Outputs
 from oodlit.plan import RunPlan
 from oodlit.results import FindingWarning, Results, Settings
 from oodlit.results.score_table import check_detector_names
@@ -240,11 +246,7 @@ class OODDetection(pl.Callback):
         """Feed the statistics, or score."""
         run = self._current()
         run.clock.enter(OTHER)
-        if not isinstance(outputs, Outputs):
-            raise InvalidArgumentError(
-                f"predict_step of {type(pl_module).__name__} gave a {type(outputs).__name__}; OODDetection needs the"
-                " Outputs that OODModule.predict_step returns"
-            )
+        outputs = check_outputs("OODDetection", pl_module, outputs)
         is_last = batch_idx + 1 == trainer.num_predict_batches[dataloader_idx]
         run.take(outputs, batch, dataloader_idx, is_last=is_last)
         if cost := run.costs.text():

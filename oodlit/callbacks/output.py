@@ -174,18 +174,23 @@ class OutputFolder:
         return f"what was finished is kept in {self._unfinished}; Results.load reads it"
 
 
-def hold(folder: Path) -> contextlib.ExitStack:
+def hold(folder: Path, *, what: str = "output_dir", name: str = ".lock") -> contextlib.ExitStack:
     """Keep other runs away from a folder until the result is closed: what two of them finish would be mixed.
+
+    Args:
+        folder: The folder; it exists.
+        what: What messages call it.
+        name: Of the file that is locked.
 
     Raises:
         InvalidArgumentError: Another run holds it.
     """
-    held, lock_file = contextlib.ExitStack(), folder / ".lock"
+    held, lock_file = contextlib.ExitStack(), folder / name
     try:
         held.enter_context(lock(lock_file, wait=False))
     except BlockingIOError as error:
         raise InvalidArgumentError(
-            f"output_dir={str(folder)!r}: another run is writing there; wait for its end, or name another folder"
+            f"{what}={str(folder)!r}: another run is writing there; wait for its end, or name another folder"
         ) from error
     held.callback(lock_file.unlink, missing_ok=True)
     return held
@@ -204,8 +209,12 @@ def _linked(source: Path, target: Path) -> bool:
     return True
 
 
-def check_writable(folder: Path) -> None:
-    """Make a folder for results.
+def check_writable(folder: Path, *, what: str = "output_dir") -> None:
+    """Make a folder to write to.
+
+    Args:
+        folder: The folder.
+        what: What messages call it.
 
     Raises:
         InvalidArgumentError: Nothing can be written there.
@@ -216,5 +225,5 @@ def check_writable(folder: Path) -> None:
             pass
     except OSError as error:
         raise InvalidArgumentError(
-            f"output_dir={str(folder)!r}: results cannot be written there ({error}); name a folder that can be written"
+            f"{what}={str(folder)!r}: results cannot be written there ({error}); name a folder that can be written"
         ) from error

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from oodlit._lightning import pl
-from oodlit.callbacks.checks import check_memory, check_train_size, place_bank
+from oodlit.callbacks.checks import check_images, check_memory, check_train_size, place_bank
 from oodlit.callbacks.choice import Choice
 from oodlit.callbacks.clock import Clock
 from oodlit.callbacks.complete import check_complete
@@ -156,19 +156,9 @@ class Run:
         return train_name(self.streams)
 
     def check(self, batch: Any, index: int) -> None:
-        """Refuse images of another kind than those of the ID stream, before they reach the network.
-
-        Raises:
-            DataError: Number of axes or channels differs, or integers stand for floating-point values.
-        """
+        """Refuse images of another kind than those of the ID stream, and note where their shape differs."""
         images, like = batch["image"], self.choice.images
-        kinds = [(i.ndim, tuple(i.shape[1:-2]), i.is_floating_point()) for i in (images, like)]
-        if len(images) and kinds[0] != kinds[1]:
-            raise DataError(
-                f"stream {self.reading[index].name!r}: the images from {batch['key'][0]!r} on have shape"
-                f" {tuple(images.shape[1:])} and dtype {images.dtype}, those of the ID stream {tuple(like.shape[1:])}"
-                f" and {like.dtype}; all streams must go through the same transform"
-            )
+        check_images(batch, like, self.reading[index].name)
         self.one_shape &= not len(images) or images.shape[1:] == like.shape[1:]
 
     def take(self, outputs: Outputs, batch: Any, index: int, *, is_last: bool) -> None:

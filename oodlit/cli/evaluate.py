@@ -63,7 +63,7 @@ def evaluate(
             images are read then
         features: a YAML file that names files of features and logits, in place of backbone and data; see
             docs/features.md
-        cache: a folder: features are recorded there, and later runs read them in place of the backbone
+        cache: a folder of features: what it lacks is recorded there, then all is read from there, in any run
         cache_dtype: how they are recorded
         out: folder for results and the page; those of another run there are replaced
         head: name of the final linear layer; found by itself for timm's networks

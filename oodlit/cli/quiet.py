@@ -1,6 +1,7 @@
 """A run without the hints of the libraries below: one progress bar, and the warnings kept for the record."""
 
 import logging
+import math
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,11 +22,15 @@ class RunProgress(pl.Callback):
 
     Args:
         bars: The display; it must be running.
+        doing: What a prediction does with a stream.
+        then: What comes after the last batch.
     """
 
-    def __init__(self, bars: Progress) -> None:
+    def __init__(
+        self, bars: Progress, *, doing: str = "streaming", then: str = "computing metrics and intervals"
+    ) -> None:
         """Nothing is shown before a loop starts."""
-        self.bars = bars
+        self.bars, self.doing, self.then = bars, doing, then
         self.task: Any = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -38,8 +43,9 @@ class RunProgress(pl.Callback):
 
     def on_predict_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Start the bar of the streams: one step per batch."""
-        total = sum(int(count) for count in trainer.num_predict_batches)
-        self.task = self.bars.add_task("streaming", total=total)
+        counts = trainer.num_predict_batches  # a pipeline does not know how many it has
+        total = int(sum(counts)) if all(map(math.isfinite, counts)) else None
+        self.task = self.bars.add_task(self.doing, total=total)
 
     def on_predict_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
@@ -48,18 +54,20 @@ class RunProgress(pl.Callback):
         if batch_idx == 0:
             data: Any = getattr(trainer, "datamodule", None)
             stream = data.active_streams[dataloader_idx]
-            self.bars.update(self.task, description=f"streaming {stream.name}")
+            self.bars.update(self.task, description=f"{self.doing} {stream.name}")
             if not self.bars.console.is_terminal:  # a file shows no bar before its end
-                self.bars.console.print(f"streaming {stream.name}: {len(stream)} images", highlight=False, markup=False)
+                self.bars.console.print(
+                    f"{self.doing} {stream.name}: {len(stream)} images", highlight=False, markup=False
+                )
 
     def on_predict_batch_end(self, *_: Any, **__: Any) -> None:
         """One batch done."""
         self.bars.advance(self.task)
 
     def on_predict_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """All batches are scored; what follows is the evaluation."""
-        self.bars.update(self.task, description="streaming")
-        self.task = self.bars.add_task("computing metrics and intervals", total=1)
+        """All batches are through; what follows is the evaluation, or whatever else."""
+        self.bars.update(self.task, description=self.doing)
+        self.task = self.bars.add_task(self.then, total=1)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """The last bar ends with the run."""

@@ -13,15 +13,17 @@ from torch import nn
 from oodlit._lightning import pl
 from oodlit.callbacks import OODDetection
 from oodlit.callbacks.loggers import RunLog, figures_of, log_to_all
+from oodlit.callbacks.record import joined
 from oodlit.cli.console import progress, status
 from oodlit.cli.outcome import check_folder, is_first_process, print_outcome
 from oodlit.cli.quiet import RunProgress, quiet
+from oodlit.cli.recording import check_recordable, record_missing
 from oodlit.datamodules import OODDataModule
 from oodlit.detectors import Detector, load
 from oodlit.detectors.contract.fitting import name_detectors
 from oodlit.errors import InvalidArgumentError, LoggingError, RunIsCompleteError
 from oodlit.module import OODModule
-from oodlit.recorded.cache import FeatureCache, has_cache, open_cache
+from oodlit.recorded.opened import how_recorded, open_cache
 from oodlit.results import Results, Settings
 from oodlit.results.limits import Limit
 from oodlit.results.storage import UNFINISHED, is_complete
@@ -67,7 +69,7 @@ def predict_and_print(
             detectors,
             output_dir=out,
             # what is left out has a heading of its own
-            record=lambda: {**(record or {}), "warnings": [text for text in warned() if "is left out" not in text]},
+            record=lambda: joined(record or {}, {"warnings": [t for t in warned() if "is left out" not in t]}),
             **evaluation,
         )
         with progress(shown=is_first_process()) as bars:
@@ -140,7 +142,7 @@ def run_evaluation(
         trainer: Arguments of Lightning's Trainer.
         loading: "batch_size" and "num_workers" in place of the data's own; None keeps those.
         max_batches: Of each stream, as many images as fill so many batches of every device, spread over it; None = all.
-        cache: Folder of features: recorded there by this run, or read from there in place of the network.
+        cache: Folder of features: what it lacks is recorded there first, then all are read from there.
         cache_dtype: How features are recorded.
         again: Start anew, also where the same run was killed or has come to its end in `out`.
         evaluation: Arguments of `OODDetection`.
@@ -156,8 +158,7 @@ def run_evaluation(
         LoggingError: A logger failed; the table is printed before.
     """
     replaced = check_folder(out, fitted=evaluation.get("fitted"))
-    begins_anew = again or (cache is not None and not has_cache(cache))  # a cache is of a whole run
-    started = None if begins_anew else extent(out / UNFINISHED)
+    started = None if again else extent(out / UNFINISHED)
     if started is not None:
         done = f"{started[0]} of {started[1]} sets are done"
         _say(console, f"{out}: an earlier start of a run lies there; if it is the same run, it goes on ({done})")
@@ -168,14 +169,15 @@ def run_evaluation(
         processes = int(trainer.get("devices", 1)) * int(trainer.get("num_nodes", 1))
         data = data.with_loading(max_images=max_batches * data.batch_size * processes)
     module, more = _module(backbone, head=head, weights=weights, seed=seed, faster=faster or {}), dict(evaluation)
-    callbacks: list[pl.Callback] = []
-    if cache is not None and has_cache(cache):
+    record: dict[str, Any] = {"config": config} if config else {}
+    if cache is not None:
+        check_recordable(detectors, strict=bool(evaluation.get("strict")))
+        record["warnings"] = record_missing(
+            module, data, cache, dtype=cache_dtype, trainer=trainer, seed=seed, say=partial(_say, console)
+        )
         module, data = open_cache(cache, module, data)
+        record["cache"] = {"folder": str(cache), **how_recorded(cache)}
         trainer = {**trainer, "precision": "32-true"}  # nothing is computed that half precision would speed up
-        _say(console, f"--cache {cache}: features are read from there, no image goes through the network")
-    elif cache is not None:
-        callbacks, more["train_thresholds"] = [FeatureCache(cache, dtype=cache_dtype)], True  # of all images
-        _say(console, f"--cache {cache}: features are recorded there; runs with the same option will read them")
     try:
         return predict_and_print(
             module,
@@ -184,10 +186,9 @@ def run_evaluation(
             out=out,
             trainer=trainer,
             seed=seed,
-            record={"config": config} if config else None,
+            record=record,
             console=console,
-            callbacks=callbacks,
-            resume=not begins_anew,
+            resume=not again,
             **more,
         )
     except RunIsCompleteError:

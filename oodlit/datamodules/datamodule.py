@@ -10,7 +10,7 @@ import torch.distributed
 from PIL import Image
 
 from oodlit._lightning import pl
-from oodlit.datamodules.batches import OnError, Transform
+from oodlit.datamodules.batches import Batch, OnError, Transform
 from oodlit.datamodules.classes import align_streams, as_class_names
 from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.device.decoder import check_settings
@@ -166,12 +166,13 @@ class OODDataModule(pl.LightningDataModule):
                 return stream
         raise InvalidArgumentError(f"no stream {name!r}; there are {', '.join(s.name for s in self.streams)}")
 
-    def predict_dataloader(self) -> list[StreamLoader]:
+    def predict_dataloader(self) -> Sequence[Iterable[Batch]]:
         """One loader per active stream, each with this process's share."""
         rank, world_size = 0, 1
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
-        return [self._loader(stream, rank, world_size) for stream in self.active_streams]
+        loaders = [self._loader(stream, rank, world_size) for stream in self.active_streams]
+        return loaders or [iter(())]  # Lightning warns of a list without loaders
 
     def _loader(self, stream: Stream, rank: int, world_size: int) -> StreamLoader:
         transform = self._plan.transform

@@ -18,7 +18,8 @@ def identity(stream: Stream) -> dict[str, str | int]:
     """Facts that tell a stream from another: role, number of images, names, and a digest of what its source says.
 
     Of shards that is their manifest, of files and of samples in memory their keys, labels and groups. The bytes of
-    images are not read; a source of somebody else's class is told by its class and length alone.
+    images are not read; a source of somebody else's class is told by its class, its length, and its attribute `content`
+    (text) where it has one.
 
     Example:
         >>> from oodlit.datamodules.stream import Sample
@@ -46,7 +47,8 @@ def _split(stream: Stream) -> str:
 
 @singledispatch
 def _content(source: object) -> str:
-    return f"{type(source).__module__}.{type(source).__qualname__}"
+    kind, content = f"{type(source).__module__}.{type(source).__qualname__}", getattr(source, "content", None)
+    return f"{kind} {content}" if isinstance(content, str) and content else kind
 
 
 @_content.register

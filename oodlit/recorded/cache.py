@@ -1,91 +1,158 @@
-"""A cache of features: recorded in one run, read by later ones in place of the backbone."""
+"""A cache of features: what a network makes of every image, recorded once, read by later runs in its place."""
 
-import uuid
-from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from oodlit import peers
 from oodlit._lightning import pl
-from oodlit._version import __version__
-from oodlit.atomic import remove
-from oodlit.callbacks.checks import check_packages
-from oodlit.callbacks.verification import leave_as_it_was
+from oodlit.callbacks.checks import (
+    check_images,
+    check_outputs,
+    check_packages,
+    check_strategy,
+    warn_of_many_predictions,
+)
+from oodlit.callbacks.choice import Probe, probe, transform_of
+from oodlit.callbacks.clock import Clock
+from oodlit.callbacks.complete import check_complete
+from oodlit.callbacks.detection import OODDetection
+from oodlit.callbacks.output import check_writable, hold
+from oodlit.callbacks.rows import check_labels
+from oodlit.callbacks.span import OTHER
+from oodlit.callbacks.time_record import time_record
+from oodlit.callbacks.verification import Verification, leave_as_it_was
 from oodlit.datamodules.datamodule import OODDataModule
-from oodlit.datamodules.identity import identity
 from oodlit.datamodules.stream import Stream
-from oodlit.distributed import cpu_group, gather_objects
-from oodlit.errors import DataError, FingerprintError, InvalidArgumentError
-from oodlit.fingerprint import difference
+from oodlit.distributed import Group, cpu_group, gather_objects
+from oodlit.errors import InvalidArgumentError
 from oodlit.module import OODModule
 from oodlit.outputs import Outputs
-from oodlit.recorded.data import RecordedData
+from oodlit.plan import RunPlan, plan_of
 from oodlit.recorded.module import RecordedModule
+from oodlit.recorded.recording import Recording
 from oodlit.recorded.rows import Rows
-from oodlit.recorded.store import DTYPES, MANIFEST, PartWriter, StoredRows, read_manifest, write_manifest
-from oodlit.roles import Role
-
-ROWS = "rows-"
-"""Begins the name of the folder of the parts."""
+from oodlit.recorded.store import DTYPES
+from oodlit.termination import end_on_sigterm, is_default
 
 
 class FeatureCache(pl.Callback):
     """Keep features, logits, labels, groups and keys of every image that a prediction sees.
 
-    The folder is a whole cache or none: until the end of the run the rows lie beside those of an earlier one, and the
-    manifest, which is written last, decides. Every process writes its own share; memory is bounded.
+    As the only callback of its kind it makes a pass of its own: streams that the cache holds are not read, a stream of
+    which it holds a part goes on from there, and what it lacks is added. Beside `OODDetection` it records what that run
+    reads. Every process writes its own share; memory is bounded, and what is on disk survives whatever happens later.
 
     Args:
         folder: Where to; made if need be.
         dtype: "float32" (default: scores from the cache are those of the network), "float16" or "bfloat16", which take
             half the space; the largest difference is in the manifest, as `loss`.
+        keep_every_s: Longest time until a batch is on disk, in seconds; default 60. 0 = every batch is a file.
+
+    Attributes:
+        plan: What a pass of its own asks of module and data module; None outside of one.
+        before: What was recorded before and is damaged or not whole, in words; empty = nothing.
 
     Raises:
-        InvalidArgumentError: There is no such dtype, the run leaves out a stream, or a value is too large for float16.
+        InvalidArgumentError: There is no such dtype, the run leaves out a stream or a part of one, another run writes
+            into the folder, or a value is too large for float16.
+        FingerprintError: The folder holds what was recorded of another network, with another dtype, precision or
+            decoder, or from other data; says what differs.
+        DataError: Images are missing at the end, or came twice.
 
     Example:
         >>> FeatureCache("cache", dtype="bfloat16")
         FeatureCache('cache', dtype='bfloat16')
     """
 
-    def __init__(self, folder: str | Path, *, dtype: str = "float32") -> None:
+    def __init__(self, folder: str | Path, *, dtype: str = "float32", keep_every_s: float = 60.0) -> None:
         super().__init__()
         if dtype not in DTYPES:
             raise InvalidArgumentError(f"FeatureCache: dtype={dtype!r}; one of {', '.join(DTYPES)} is needed")
-        self.folder, self.dtype = Path(folder).expanduser().absolute(), dtype
-        self._rows: Path | None = None
-        self._writers: dict[str, PartWriter] = {}
+        self.folder, self.dtype, self.keep_every_s = Path(folder).expanduser().absolute(), dtype, keep_every_s
+        self.plan: RunPlan | None = None
+        self.before = ""
+        self._pass: _Pass | None = None
+        self._recording: Recording | None = None
         self._streams: tuple[Stream, ...] = ()
-        self._skipped: list[tuple[str, str]] = []
-        self._fingerprint = ""
+        self._held: Any = None
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Take the fingerprint before the strategy converts the weights, and make room."""
+        """Check everything that can be wrong, before the first batch, and find what is recorded already."""
         if stage != "predict":
             return
         peers.watch()
-        _, module, data = check_packages("FeatureCache", trainer, pl_module, getattr(trainer, "datamodule", None))
+        trainer, module, data = check_packages("FeatureCache", trainer, pl_module, getattr(trainer, "datamodule", None))
         if isinstance(module, RecordedModule):
             raise InvalidArgumentError("FeatureCache: the run reads recorded outputs; record with the network itself")
-        self._fingerprint = module.fingerprint_with(_transform(module, data))
-        name = gather_objects(cpu_group(), f"{ROWS}{uuid.uuid4().hex[:12]}")[0]
-        self._rows = self.folder / name
-        self._rows.mkdir(parents=True, exist_ok=True)
-        self._writers, self._streams, self._skipped = {}, (), []
+        if trainer.limit_predict_batches != 1.0:
+            raise InvalidArgumentError(
+                f"FeatureCache: limit_predict_batches={trainer.limit_predict_batches}; a cache is of whole streams -"
+                " for a trial, give the data max_images"
+            )
+        others: list[Any] = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
+        is_beside = any(isinstance(other, OODDetection) for other in others)
+        if not is_beside:
+            if any(isinstance(other, FeatureCache) for other in others):
+                raise InvalidArgumentError(
+                    "FeatureCache: a pass of its own records into one cache; the Trainer has two"
+                )
+            check_strategy(trainer.strategy, has_output=True)
+            self._pass = _Pass(trainer, module, data)
+        how = {
+            "backbone": module.name,
+            "fingerprint": module.fingerprint_with(transform_of(module, data)),
+            "dtype": self.dtype,
+            "precision": str(trainer.precision),
+            "decoder": "device" if data.decode_on_device else "workers",
+        }
+        cut = {"processes": trainer.world_size, "num_workers": data.num_workers, "batch_size": data.batch_size}
+        if trainer.is_global_zero:
+            check_writable(self.folder, what="FeatureCache")
+            self._held = hold(self.folder, what="FeatureCache", name=".recording")
+        self._recording = recording = Recording(
+            self.folder, how=how, cut=cut, process=trainer.global_rank, every_s=self.keep_every_s
+        )
+        facts, head = _facts(module, data) if not is_beside else ({"class_names": list(data.class_names)}, None)
+        recording.begin(data.streams, facts, head, cpu_group(), goes_on=not is_beside)
+        self.before = _text(recording, data)
+        if self.before:
+            pl.utilities.rank_zero_info(f"oodlit: {self.folder}: {self.before}")
+        if self._pass is not None:
+            self.plan = self._pass.plan(recording)
+            self._streams = data.active_streams
 
     def on_predict_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """See that all streams are read: a cache without the training images would be of no use."""
+        """See that all streams are read, or held: a cache without the training images would be of no use."""
+        if self._pass is not None:
+            self._pass.start()
+            return
         data: Any = trainer.datamodule  # type: ignore[attr-defined]
+        assert self._recording is not None, "setup runs first"
         self._streams = data.active_streams
-        if len(self._streams) < len(data.streams):
+        known = self._recording.held | {stream.name for stream in self._streams}
+        if unread := [stream.name for stream in data.streams if stream.name not in known]:
             raise InvalidArgumentError(
-                "FeatureCache: no detector of this run needs the training images, so that they are not read; give"
-                " OODDetection train_thresholds=True, or leave the training stream out of the data"
+                f"FeatureCache: this run does not read {unread[0]!r}, and the cache does not hold it; give OODDetection"
+                " train_thresholds=True where it is the training images, leave the stream out of the data, or record"
+                " without OODDetection"
             )
+        plan = plan_of(data) or RunPlan()
+        begun = [s.name for s in self._streams if plan.done.get(s.name) and s.name not in self._recording.held]
+        if begun:
+            raise InvalidArgumentError(
+                f"FeatureCache: this run goes on in the middle of {begun[0]!r}, of which the cache lacks the beginning;"
+                " record without OODDetection, or give it resume=False"
+            )
+
+    def on_predict_batch_start(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int, dataloader_idx: int = 0
+    ) -> None:
+        """See that the images are of the kind that the probe was made with, and that no other process failed."""
+        if self._pass is not None:
+            peers.check()
+            self._pass.check(batch, self._streams[dataloader_idx])
 
     def on_predict_batch_end(
         self,
@@ -97,167 +164,117 @@ class FeatureCache(pl.Callback):
         dataloader_idx: int = 0,
     ) -> None:
         """Keep the rows of a batch."""
-        assert self._rows is not None, "setup runs first"
-        assert isinstance(outputs, Outputs), "OODModule gives them"
+        assert self._recording is not None, "setup runs first"
+        outputs = check_outputs("FeatureCache", pl_module, outputs)
         stream = self._streams[dataloader_idx]
-        self._skipped += batch.get("skipped", [])
-        if not len(outputs):
-            return
-        if stream.name not in self._writers:
-            prefix = f"{dataloader_idx:04d}-{trainer.global_rank:04d}"
-            self._writers[stream.name] = PartWriter(self._rows, prefix, DTYPES[self.dtype])
-        self._writers[stream.name].add(_rows_of(outputs, stream))
+        if self._pass is not None:
+            self._pass.verify(outputs, batch, stream)
+        if stream.name not in self._recording.held:
+            rows = _rows_of(outputs, stream) if len(outputs) else None
+            self._recording.take(stream, rows, batch.get("skipped", []))
 
     def on_predict_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Write what is waiting, and make the parts of all processes a cache."""
-        self._finish(pl_module)
+        """Write what is waiting, and make the parts of all processes whole streams of the cache."""
+        self._finish(trainer, pl_module)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Finish on a process that had no batch at all: Lightning skips the hooks of its loop."""
-        self._finish(pl_module)
+        self._finish(trainer, pl_module)
         peers.forget()
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Tell the other processes, and remove the rows of a run that broke off; those of an earlier one stay."""
+        """Tell the other processes; what is on disk stays, and the next run goes on from there."""
         peers.tell(exception)
         leave_as_it_was(pl_module)
-        rows, self._rows = self._rows, None
-        if rows is not None:
-            remove(rows)
+        self._recording = self._pass = self.plan = None
+        self._release()
 
-    def _finish(self, module: Any) -> None:
-        if self._rows is None:
+    def _finish(self, trainer: Any, module: Any) -> None:
+        if self._recording is None:
             return
-        for writer in self._writers.values():
-            writer.flush()
-        mine = {name: (writer.parts, writer.loss) for name, writer in self._writers.items()}
-        gathered = gather_objects(cpu_group(), (mine, self._skipped))
-        rows, self._rows = self._rows, None  # not earlier: they are removed where a process fails until then
+        group = cpu_group()
+        if self._pass is not None:  # else OODDetection proves it
+            for stream in self._streams:
+                check_complete(stream, group)
+        notes = {} if self._pass is None else self._pass.notes(group)
+        self._recording.finish(*_facts(module, trainer.datamodule), notes, group)
+        self._recording = self._pass = self.plan = None  # not earlier: it is told why a process fails until then
         peers.unwatch()
-        if not dist.is_initialized() or dist.get_rank() == 0:
-            self._publish(module, rows, [parts for parts, _ in gathered], [s for _, part in gathered for s in part])
-        self._writers = {}
+        self._release()
 
-    def _publish(self, module: OODModule, rows: Path, parts: list[dict[str, Any]], skipped: list[Any]) -> None:
-        data: Any = module.trainer.datamodule  # type: ignore[attr-defined]
-        streams = []
-        for stream in self._streams:
-            found = [process[stream.name] for process in parts if stream.name in process]
-            streams.append(
-                {
-                    "name": stream.name,
-                    "parts": [part for files, _ in found for part in files],
-                    "skipped": sorted(s for s in skipped if str(s[0]).startswith(f"{stream.name}/")),
-                    **identity(stream),
-                    "class_names": stream.class_names,
-                    "label_names": stream.label_names,
-                }
-            )
-        losses = [loss for process in parts for _, loss in process.values()]
-        manifest = {
-            "oodlit": __version__,
-            "backbone": module.name,
-            "fingerprint": self._fingerprint,
-            "head_problem": module.head_problem,
-            "dtype": self.dtype,
-            "loss": {n: max(loss.get(n, 0.0) for loss in losses) for n in ("features", "logits")} if losses else {},
-            "class_names": data.class_names,
-            "rows": rows.name,
-            "streams": streams,
-        }
-        write_manifest(self.folder, manifest, None if module.head_problem else module.head)
-        for old in self.folder.glob(f"{ROWS}*"):
-            if old.name != rows.name:
-                remove(old)
+    def _release(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            held.close()
 
     def __repr__(self) -> str:
-        """The cache as one would write it in code."""
+        """Name of the folder."""
         return f"FeatureCache({self.folder.name!r}, dtype={self.dtype!r})"
 
 
-def has_cache(folder: str | Path) -> bool:
-    """Whether a whole cache lies in a folder."""
-    return (Path(folder).expanduser() / MANIFEST).is_file()
-
-
-def open_cache(
-    folder: str | Path, module: OODModule | None = None, data: OODDataModule | None = None
-) -> tuple[RecordedModule, RecordedData]:
-    """Module and data that give what a cache holds, for `trainer.predict` in place of the network and the images.
-
-    No image is read, and none goes through the network; where a network is given, it is compared by its weights and by
-    what it makes of two fixed pictures.
+class _Pass:
+    """What a pass without `OODDetection` looks at in its place: data, network, and faster ways through it.
 
     Args:
-        folder: What `FeatureCache` wrote.
-        module: The network that the outputs must come from; None = whatever the cache says.
-        data: The streams that must be in the cache, the others are left out; thumbnails come from it, too. None = all.
-
-    Raises:
-        DataError: There is no whole cache, or a file is damaged.
-        FingerprintError: The cache belongs to other weights, another transform or other data; says what differs.
+        trainer: Of the pass.
+        module: The network.
+        data: The streams.
     """
-    folder = Path(folder).expanduser().absolute()
-    manifest, head = read_manifest(folder)
-    stored: dict[str, Any] = {entry["name"]: entry for entry in manifest["streams"]}
-    if module is not None:
-        _check_network(folder, manifest, module, data)
-    if data is not None:
-        stored = {stream.name: _checked(folder, stored, stream) for stream in data.streams}
-    elif pools := [name for name, entry in stored.items() if entry["role"] == Role.POOL]:
-        raise InvalidArgumentError(
-            f"{folder}: stream {pools[0]!r} is a pool, and its split belongs to the data; pass data=..."
-        )
-    parts = {name: StoredRows(folder / manifest["rows"], entry["parts"]) for name, entry in stored.items()}
-    streams = (
-        [_stream(entry, parts[name]) for name, entry in stored.items()]
-        if data is None
-        else [replace(stream, source=parts[stream.name]) for stream in data.streams]
-    )
-    if lost := [s.name for s in streams if len(s) + len(stored[s.name]["skipped"]) != stored[s.name]["images"]]:
-        raise DataError(f"{folder}: not all images of stream {lost[0]!r} are in the cache; record anew")
-    recorded = RecordedData(streams, pictures=data, class_names=manifest["class_names"] or None)
-    recorder = RecordedModule(
-        width=recorded.width,
-        num_classes=recorded.num_classes,
-        head=head,
-        name=manifest["backbone"],
-        fingerprint=manifest["fingerprint"],
-        head_problem=manifest["head_problem"],
-    )
-    return recorder, recorded
+
+    def __init__(self, trainer: pl.Trainer, module: OODModule, data: OODDataModule) -> None:
+        self.clock = Clock(trainer.strategy.root_device)
+        self.probe: Probe = probe(trainer, module, data)
+        self.verification = Verification(module, str(trainer.precision), decode_on_device=data.decode_on_device)
+        self._ends_on_sigterm = is_default()
+        if trainer.predict_loop.return_predictions:
+            images = sum(len(stream) for stream in data.streams)
+            warn_of_many_predictions(images, self.probe.facts, processes=trainer.world_size)
+
+    def plan(self, recording: Recording) -> RunPlan:
+        """All streams that are not held, each from where it was."""
+        done = {name: share.batches for name, share in recording.shares.items()}
+        asked = self.clock.wait_for_data
+        return RunPlan(self.probe.transform, finished=recording.held, done=done, asked=asked)
+
+    def start(self) -> None:
+        """From here on Lightning would take a signal to end, and let the pass go on."""
+        if self._ends_on_sigterm:
+            end_on_sigterm()
+
+    def check(self, batch: Any, stream: Stream) -> None:
+        """Look at a batch before the network does."""
+        check_images(batch, self.probe.images, stream.name)
+        self.clock.enter("backbone", images=len(batch["image"]))
+
+    def verify(self, outputs: Outputs, batch: Any, stream: Stream) -> None:
+        """Look at what the network made of it."""
+        self.clock.enter(OTHER)
+        self.clock.read(batch.get("seconds", {}))
+        if len(outputs):
+            self.verification.check_logits(outputs, batch)
+            check_labels(outputs, stream)
+
+    def notes(self, group: Group) -> dict[str, Any]:
+        """Where the time went, and how far a faster way is from the plain network."""
+        times = time_record(gather_objects(group, self.clock.state(wait=True)))
+        record = self.verification.record
+        return {"time": times, **({"acceleration": record} if record else {})}
 
 
-def _check_network(folder: Path, manifest: Mapping[str, Any], module: OODModule, data: OODDataModule | None) -> None:
-    transform = module.transform if data is None else _transform(module, data)
-    if what := difference(module.fingerprint_with(transform), manifest["fingerprint"]):
-        raise FingerprintError(
-            f"{folder}: this cache was recorded with another network ({manifest['backbone']}): {what} differs; name"
-            " another folder, or remove this one to record anew"
-        )
+def _facts(module: OODModule, data: OODDataModule) -> tuple[dict[str, Any], Any]:
+    """What a new manifest says of network and data, and the head."""
+    facts = {"head_problem": module.head_problem, "class_names": list(data.class_names)}
+    return facts, None if module.head_problem else module.head
 
 
-def _checked(folder: Path, stored: Mapping[str, Any], stream: Stream) -> dict[str, Any]:
-    if stream.name not in stored:
-        raise FingerprintError(
-            f"{folder}: stream {stream.name!r} is not in this cache, which holds {', '.join(stored)}; name another"
-            " folder, or remove this one to record anew"
-        )
-    entry: dict[str, Any] = stored[stream.name]
-    for fact, value in identity(stream).items():
-        if fact == "split":  # all images of a pool are in the cache, whatever they are for
-            continue
-        if entry[fact] != value:
-            raise FingerprintError(
-                f"{folder}: stream {stream.name!r} was recorded from other data, its {fact} differ"
-                f" ({entry[fact]} in the cache, {value} now); name another folder, or remove this one to record anew"
-            )
-    return entry
-
-
-def _stream(entry: Mapping[str, Any], source: StoredRows) -> Stream:
-    names, labels = tuple(entry["class_names"]), tuple(entry["label_names"])
-    return Stream(entry["name"], Role(entry["role"]), source, names, label_names=labels)
+def _text(recording: Recording, data: OODDataModule) -> str:
+    """What lies in the folder, in words."""
+    parts = [
+        f"going on with {name} behind {images} of its {len(data.stream(name))} images"
+        for name, images in recording.before.items()
+    ]
+    parts += [f"recorded anew: {problem}" for problem in recording.damaged]
+    return "; ".join(parts)
 
 
 def _rows_of(outputs: Outputs, stream: Stream) -> Rows:
@@ -265,8 +282,3 @@ def _rows_of(outputs: Outputs, stream: Stream) -> Rows:
     keys = [key.removeprefix(f"{stream.name}/") for key in outputs.keys or ()]
     labels, groups = (none if value is None else value for value in (outputs.labels, outputs.groups))
     return Rows(outputs.logits, outputs.features, labels, groups, keys)
-
-
-def _transform(module: OODModule, data: OODDataModule) -> Callable[..., Any] | None:
-    """The transform of a run: that of the data, or the network's own."""
-    return module.transform if data.transform is None else data.transform

@@ -6,7 +6,7 @@ from typing import Any
 
 from PIL import Image
 
-from oodlit.datamodules.batches import Batch, StreamBatches
+from oodlit.datamodules.batches import Batch, StreamBatches, reader_range
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.stream import Stream
@@ -99,6 +99,15 @@ class RowBatches(StreamBatches):
 
 class RowLoader(StreamLoader):
     """Batches of slices of rows, in this process's share."""
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Read the share of this process once; with the first row of all comes what was skipped in the recording."""
+        share = reader_range(len(self.stream), self.rank, self.world_size)
+        is_first = share.start == 0 and len(share) > 0 and self._batches.start == 0
+        skipped = list(getattr(self.stream.source, "skipped", ())) if is_first else []
+        for batch in super().__iter__():
+            batch["skipped"], skipped = skipped, []
+            yield batch
 
     def _kind(self) -> type[StreamBatches]:
         return RowBatches

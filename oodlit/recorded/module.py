@@ -26,6 +26,7 @@ class RecordedModule(OODModule):
         name: How results call the backbone.
         fingerprint: That of the backbone, where it is known.
         head_problem: Why there is no head, where that is known.
+        hint: What to do where a detector needs more than outputs, for its reason.
 
     Raises:
         InvalidArgumentError: The head does not fit the outputs.
@@ -45,6 +46,7 @@ class RecordedModule(OODModule):
         name: str = "recorded outputs",
         fingerprint: str = "",
         head_problem: str = NO_HEAD,
+        hint: str = "",
     ) -> None:
         """Check that head and outputs fit."""
         super(OODModule, self).__init__()  # not that of OODModule: there is no network to load or to look into
@@ -61,7 +63,7 @@ class RecordedModule(OODModule):
             self.network.register_buffer("bias", head.offset)
         elif head is not None:
             head_problem = "the features that the head is for were not recorded"
-        self._width, self._classes, self._fingerprint = width, num_classes, fingerprint
+        self._width, self._classes, self._fingerprint, self._hint = width, num_classes, fingerprint, hint
         self._problem = "" if head is not None and width else head_problem
 
     @property
@@ -130,6 +132,7 @@ class RecordedModule(OODModule):
             num_train=num_train,
             available=frozenset({"labels"} | given | (set() if self._problem else {"head"})),
             layer_problems=dict.fromkeys(layers, "recorded outputs have no hidden layers"),
+            hint=self._hint,
         )
 
 

@@ -7,7 +7,7 @@ UTF-8 text one after the other (`keys`, uint8) with the end of each (`key_ends`,
 
 import json
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
@@ -23,7 +23,7 @@ from oodlit.atomic import fsync, write_text
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.outputs import Head
 from oodlit.recorded.rows import Rows, RowSamples
-from oodlit.results.plain import to_json
+from oodlit.results.plain import to_plain
 
 MANIFEST, HEAD = "cache.json", "head.safetensors"
 FORMAT = 1
@@ -39,7 +39,7 @@ class PartWriter:
     """Writes the rows of one stream that one process sees, in parts.
 
     Args:
-        folder: Where to.
+        folder: Where to; made if need be.
         prefix: Begins the name of every file.
         dtype: Of features and logits.
     """
@@ -64,11 +64,18 @@ class PartWriter:
         labels, groups = rows.labels.cpu(), rows.groups.cpu()
         self._waiting.append(Rows(logits, features, labels, groups, list(rows.keys)))
         self._bytes += sum(0 if part is None else part.nbytes for part in (logits, features)) + 16 * len(rows)
-        if self._bytes >= PART_BYTES:
-            self.flush()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether what is waiting fills a file."""
+        return self._bytes >= PART_BYTES
 
     def flush(self) -> None:
-        """Write what is waiting."""
+        """Write what is waiting, and bring it to disk.
+
+        Raises:
+            OSError: It cannot be written, as on a disk that is full; nothing of it is left.
+        """
         waiting = [rows for rows in self._waiting if len(rows)]
         self._waiting, self._bytes = [], 0
         if not waiting:
@@ -82,8 +89,14 @@ class PartWriter:
         tensors["keys"] = torch.from_numpy(np.frombuffer(b"".join(keys) or b"\0", dtype=np.uint8).copy())
         tensors["key_ends"] = torch.tensor(list(accumulate(map(len, keys))), dtype=torch.int64)
         name = f"{self.prefix}-{len(self.parts):05d}.safetensors"
-        save_file(tensors, self.folder / name)
-        fsync(self.folder / name)
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            save_file(tensors, self.folder / name)
+            fsync(self.folder / name)
+            fsync(self.folder)
+        except (OSError, SafetensorError) as error:
+            (self.folder / name).unlink(missing_ok=True)
+            raise OSError(f"{self.folder / name}: it cannot be written ({error})") from error
         self.parts.append((name, len(keys)))
 
     def _converted(self, name: str, values: Tensor | None, keys: Sequence[str]) -> Tensor | None:
@@ -108,13 +121,23 @@ class StoredRows(RowSamples):
     Args:
         folder: Where the parts lie.
         parts: Files and their rows.
+        skipped: Keys, with the stream's name in front, of images that could not be used when it was recorded, and why.
+        content: What tells these rows from those of other images.
 
     Raises:
         DataError: A part is missing, damaged, or does not hold its rows.
     """
 
-    def __init__(self, folder: Path, parts: Sequence[Sequence[Any]]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        parts: Sequence[Sequence[Any]],
+        *,
+        skipped: Sequence[Sequence[str]] = (),
+        content: str = "",
+    ) -> None:
         self.folder, self.parts = folder, tuple((str(file), int(rows)) for file, rows in parts)
+        self.skipped, self.content = [(key, reason) for key, reason in skipped], content
         self._ends = list(accumulate(rows for _, rows in self.parts))
         self._open: dict[str, Any] = {}
         shapes = {self._check(file, rows) for file, rows in self.parts}
@@ -160,19 +183,28 @@ class StoredRows(RowSamples):
         labels, groups = (torch.cat([getattr(part, name) for part in found]) for name in ("labels", "groups"))
         return Rows(logits, features, labels, groups, [key for part in found for key in part.keys])
 
+    def keys(self) -> Iterator[str]:
+        """All keys; nothing else is read."""
+        for file, rows in self.parts:
+            yield from self._keys(file, 0, rows)
+
     def _slice(self, file: str, start: int, stop: int) -> Rows:
         part = self._part(file)
         names = set(part.keys())
         logits, features = (part.get_slice(n)[start:stop] if n in names else None for n in ("logits", "features"))
+        labels, groups = (part.get_slice(n)[start:stop] for n in ("labels", "groups"))
+        return Rows(logits, features, labels, groups, self._keys(file, start, stop))
+
+    def _keys(self, file: str, start: int, stop: int) -> list[str]:
+        part = self._part(file)
         ends = part.get_slice("key_ends")[max(start - 1, 0) : stop].tolist()
         begins = ends[:-1] if start else [0, *ends[:-1]]
         ends = ends[1:] if start else ends
         text = part.get_slice("keys")[begins[0] : ends[-1]].numpy().tobytes()
-        keys = [
+        return [
             text[a - begins[0] : b - begins[0]].decode(errors="surrogatepass")
             for a, b in zip(begins, ends, strict=True)
         ]
-        return Rows(logits, features, part.get_slice("labels")[start:stop], part.get_slice("groups")[start:stop], keys)
 
     def _part(self, file: str) -> Any:
         if file not in self._open:
@@ -185,11 +217,18 @@ class StoredRows(RowSamples):
 
 
 def write_manifest(folder: Path, manifest: Mapping[str, Any], head: Head | None) -> None:
-    """Write what makes the parts a whole; the last thing that is written."""
+    """Write what makes the parts a whole; the last thing that is written.
+
+    Args:
+        folder: The cache.
+        manifest: What to write.
+        head: The linear head; None = there is none, or it lies there already.
+    """
     if head is not None:
         save_file({"weight": head.weight.cpu().contiguous(), "bias": head.offset.cpu().contiguous()}, folder / HEAD)
         fsync(folder / HEAD)
-    write_text(folder / MANIFEST, to_json({"format": FORMAT, **manifest}))
+    # In ASCII: keys of images that were skipped may hold what no UTF-8 can.
+    write_text(folder / MANIFEST, json.dumps(to_plain({"format": FORMAT, **manifest}), indent=1, allow_nan=False))
 
 
 def read_manifest(folder: Path) -> tuple[dict[str, Any], Head | None]:

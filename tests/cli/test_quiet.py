@@ -6,6 +6,7 @@ import logging
 import pandas as pd
 import pytest
 import pytorch_lightning as pl
+import torch
 from rich.console import Console
 
 from oodlit import Results, Role
@@ -14,7 +15,7 @@ from oodlit.callbacks import OODDetection
 from oodlit.cli.console import progress
 from oodlit.cli.outcome import print_outcome
 from oodlit.cli.quiet import RunProgress
-from oodlit.datamodules import OODDataModule
+from oodlit.datamodules import OODDataModule, Sample, pipeline_stream
 from oodlit.detectors import MSP
 from oodlit.results import DatasetInfo
 from tests.callbacks.support import make_module, make_streams, make_trainer
@@ -53,6 +54,17 @@ def test_c5_a_file_of_standard_error_shows_which_stream_is_read(capfd: pytest.Ca
         "streaming tests: 8 images",
         "streaming shifted: 12 images",
     ]
+
+
+def test_a_pipeline_which_does_not_tell_its_batches_has_a_bar_without_an_end(capfd: pytest.CaptureFixture[str]) -> None:
+    items = [{"__key__": str(i)} for i in range(5)]
+    how = {"name": "piped", "role": Role.OOD, "count": 5, "class_names": ("x",)}
+    pipeline = pipeline_stream(items, to_sample=lambda item: Sample(item["__key__"], torch.ones(3, 8, 8), 0, 0), **how)
+    data = OODDataModule([*(s for s in make_streams() if s.name == "val"), pipeline], batch_size=16)
+    with progress() as bars:
+        make_trainer(OODDetection([MSP()]), RunProgress(bars)).predict(make_module(), data, return_predictions=False)
+        assert bars.tasks[0].completed == 3
+    assert "streaming piped: 5 images" in capfd.readouterr().err
 
 
 @pytest.mark.parametrize(("colours", "end"), [("standard", "; the best in green."), (None, "intervals.")])

@@ -21,13 +21,14 @@ from oodlit.datamodules.stream import Sample, Stream
 from oodlit.detectors import MSP, Energy
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError
 from oodlit.recorded import FeatureCache, open_cache
+from oodlit.recorded.opened import has_cache
 from oodlit.recorded.rows import Rows
 from oodlit.recorded.store import PartWriter, StoredRows
 from tests.callbacks.pool_script import make_pool
-from tests.callbacks.processes import check_ended, run_together
+from tests.callbacks.processes import by_hand, check_ended, python, run_commands, run_together
 from tests.callbacks.support import make_module, make_streams, make_trainer
 from tests.recorded import process_script
-from tests.recorded.support import COUNTED, recorded_run, some_detectors
+from tests.recorded.support import COUNTED, record, recorded_run, some_detectors
 
 
 @pytest.fixture(scope="module")
@@ -200,33 +201,19 @@ def test_a_run_that_breaks_off_leaves_the_earlier_cache(recorded, tmp_path):
     compare(run_from(folder), recorded[1])
 
 
-def test_rows_are_removed_where_the_processes_do_not_meet_at_the_end(tmp_path, monkeypatch):
+def test_rows_are_kept_where_the_processes_do_not_meet_at_the_end(recorded, tmp_path, monkeypatch):
     def gather(_group, value):
-        if isinstance(value, tuple):
+        if isinstance(value, list):  # the shares
             raise ConnectionError("gone")
         return [value]
 
-    monkeypatch.setattr("oodlit.recorded.cache.gather_objects", gather)
-    with pytest.raises(ConnectionError, match="gone"):
-        make_trainer(FeatureCache(tmp_path)).predict(
-            make_module(), OODDataModule(make_streams()), return_predictions=False
-        )
-    assert not list(tmp_path.rglob("*"))
-
-
-def test_skipped_images_are_remembered(tmp_path):
-    streams = make_streams()
-    streams.append(
-        Stream(
-            "half",
-            Role.OOD,
-            MemorySource([Sample("bad", b"", error="unreadable"), Sample("good", torch.ones(3, 8, 8))]),
-        )
-    )
-    data = OODDataModule(streams, on_error="skip")
-    make_trainer(FeatureCache(tmp_path)).predict(make_module(), data, return_predictions=False)
-    made = run_from(tmp_path, [MSP()], data=data)
-    assert (made.scores["dataset"] == "half").sum() == 1
+    with monkeypatch.context() as patch:
+        patch.setattr("oodlit.recorded.recording.gather_objects", gather)
+        with pytest.raises(ConnectionError, match="gone"):
+            record(tmp_path)
+    assert not has_cache(tmp_path)
+    assert record(tmp_path) == 0
+    compare(run_from(tmp_path), recorded[1])
 
 
 def test_a_run_without_its_training_images_is_refused(tmp_path):
@@ -283,6 +270,8 @@ def test_memory_is_bounded_by_parts(tmp_path, monkeypatch):
     writer = PartWriter(tmp_path, "a")
     for number in range(10):
         writer.add(some_rows(7, 10, 1000 * number))
+        if writer.is_full:
+            writer.flush()
     writer.flush()
     assert len(writer.parts) > 4
     assert sum(rows for _, rows in writer.parts) == 70
@@ -310,23 +299,85 @@ def test_processes_record_and_read_together(recorded, tmp_path, processes):
 CONFIG = """
 backbone: {class_path: tests.recorded.support.counting_module}
 data: {class_path: tests.recorded.support.small_data}
-detectors: [MSP, Mahalanobis, {class_path: KNN, init_args: {k: 5}}]
+detectors: [MSP, Mahalanobis, {class_path: KNN, init_args: {k: 5}}, ODIN]
 """
 
 
-def test_the_command_line_records_and_then_reads(tmp_path, capsys):
+def test_the_command_line_records_what_is_missing_and_then_reads(tmp_path, capsys):
     (tmp_path / "run.yaml").write_text(CONFIG)
-    words = ["evaluate", "--config", str(tmp_path / "run.yaml"), "--cache", str(tmp_path / "cache")]
-    forwards = []
-    for out in ("first", "second"):
+    (tmp_path / "more.yaml").write_text(CONFIG.replace("small_data", "more_data"))
+    results, told, forwards = {}, {}, {}
+    for out, config in (("first", "run"), ("second", "run"), ("third", "more"), ("direct", "run")):
         COUNTED.clear()
-        assert main([*words, "--out", str(tmp_path / out)]) == 0, capsys.readouterr().err
-        forwards.append(sum(COUNTED))
-    assert "features are recorded there" in (told := " ".join(capsys.readouterr().out.split()))
-    assert "no image goes through the network" in told
-    assert forwards[0] >= 230
-    assert forwards[1] <= 2
-    compare(Results.load(tmp_path / "second"), Results.load(tmp_path / "first"))
+        words = ["evaluate", "--config", str(tmp_path / f"{config}.yaml"), "--out", str(tmp_path / out)]
+        words += ["--cache", str(tmp_path / "cache")] if out != "direct" else []
+        assert main(words) == 0, capsys.readouterr().err
+        forwards[out], told[out] = sum(COUNTED), " ".join(capsys.readouterr().out.split())
+        results[out] = Results.load(tmp_path / out)
+    overhead = 4 + 2  # pictures of the fingerprint and the probe
+    assert "train, val, far, tests, shifted are recorded there first, 230 images" in told["first"]
+    assert 230 <= forwards["first"] <= 230 + 2 * overhead
+    assert "are read from there; no image goes through the network" in told["second"]
+    assert forwards["second"] <= overhead
+    assert "shifted are read from there; tiny is recorded there first, 1 images" in told["third"]
+    assert forwards["third"] <= 1 + 2 * overhead
+    for out in ("second", "direct"):
+        table = results[out].table[results[out].table["detector"] != "odin"].reset_index(drop=True)
+        pd.testing.assert_frame_equal(table, results["first"].table, rtol=0, atol=0)
+    assert [entry["streams"] for entry in results["third"].run["cache"]["recordings"]] == [
+        ["train", "val", "far", "tests", "shifted"],
+        ["tiny"],
+    ]
+    reason = results["first"].run["not_applicable"]["odin"]
+    assert "which tiny does not give; recorded features hold neither images" in reason
+    assert reason.endswith("run it without the cache")
+    assert results["third"].run["not_applicable"] == results["first"].run["not_applicable"]
+
+
+def test_a_killed_recording_of_the_command_line_goes_on(tmp_path, capsys):
+    record(tmp_path / "cache", kill_at=2, batch_size=64)
+    (tmp_path / "run.yaml").write_text(CONFIG)
+    COUNTED.clear()
+    words = ["evaluate", "--config", str(tmp_path / "run.yaml"), "--out", str(tmp_path / "out")]
+    assert main([*words, "--cache", str(tmp_path / "cache")]) == 0, capsys.readouterr().err
+    assert "going on with train behind 64 of its 150 images" in " ".join(capsys.readouterr().out.split())
+    assert sum(COUNTED) <= 230 - 64 + 12
+
+
+def test_a_run_from_a_cache_is_not_repeated_and_not_taken_for_one_from_another_cache(tmp_path, capsys):
+    (tmp_path / "run.yaml").write_text(CONFIG.replace("small_data", "more_data"))
+    words = ["evaluate", "--config", str(tmp_path / "run.yaml"), "--out", str(tmp_path / "out"), "--detectors", "[MSP]"]
+    told = []
+    for cache, dtype in (("a", "float32"), ("a", "float32"), ("b", "bfloat16")):
+        assert main([*words, "--cache", str(tmp_path / cache), "--cache_dtype", dtype]) == 0, capsys.readouterr().err
+        told.append("has come to its end before" in " ".join(capsys.readouterr().out.split()))
+    assert told == [False, True, False]
+    assert Results.load(tmp_path / "out").run["cache"]["dtype"] == "bfloat16"
+    words += ["--detectors", "null", "--fitted", str(tmp_path / "out" / "fitted"), "--out", str(tmp_path / "again")]
+    assert main([*words, "--cache", str(tmp_path / "b")]) == 0, capsys.readouterr().err
+    assert Results.load(tmp_path / "again").detectors == ("msp",)
+
+
+def test_what_cannot_be_read_from_a_cache_is_refused_before_it_is_recorded(tmp_path, capsys):
+    (tmp_path / "run.yaml").write_text(CONFIG)
+    words = ["evaluate", "--config", str(tmp_path / "run.yaml"), "--out", str(tmp_path / "out")]
+    words += ["--cache", str(tmp_path / "cache")]
+    for more in (["--strict"], ["--detectors", "[ODIN]"]):
+        assert main([*words, *more]) == 1
+        assert "--cache: odin need images or the network" in " ".join(capsys.readouterr().err.split())
+    assert not (tmp_path / "cache").exists()
+
+
+@pytest.mark.ddp
+@pytest.mark.parametrize("each", [[{}], by_hand(2)], ids=["started by Lightning", "started by hand"])
+def test_two_processes_of_the_command_line_record_and_read(tmp_path, each):
+    (tmp_path / "run.yaml").write_text(CONFIG)
+    words = ["evaluate", "--config", tmp_path / "run.yaml", "--cache", tmp_path / "cache", "--out", tmp_path / "out"]
+    command = python("oodlit", *words, "--devices", 2, "--accelerator", "cpu")
+    check_ended(run_commands([command] * len(each), tmp_path / "logs", each=each, timeout=300))
+    direct = ["evaluate", "--config", str(tmp_path / "run.yaml"), "--out", str(tmp_path / "direct")]
+    assert main([*direct, "--detectors", "[MSP, Mahalanobis, {class_path: KNN, init_args: {k: 5}}]"]) == 0
+    compare(Results.load(tmp_path / "out"), Results.load(tmp_path / "direct"))
 
 
 def test_a_pool_is_kept_whole_and_may_be_split_otherwise(tmp_path):

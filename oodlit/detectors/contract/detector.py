@@ -288,7 +288,7 @@ class Detector(nn.Module, ABC):
             return f"needs the linear head; {facts.head_problem}"
         absent = sorted(needs - facts.available - {"head"})
         if absent:
-            return f"needs {', '.join(absent)}, which {facts.name} does not give"
+            return f"needs {', '.join(absent)}, which {facts.name} does not give{facts.hint}"
         if self.required_statistics and facts.num_train == 0 and not self.is_fitted:
             return "needs a train stream to be fitted on; the data has none"
         if self.min_train > facts.num_train and not self.is_fitted:

@@ -96,7 +96,7 @@ def largest(values: Float[Tensor, "batch columns"], k: int) -> tuple[Float[Tenso
     groups = values.shape[1] // GROUP
     if is_traced() or groups < 2 * k:
         return values.topk(k, dim=1, sorted=False)
-    grouped = values[:, : GROUP * groups].unflatten(1, (GROUP, groups))
+    grouped = torch.unflatten(values[:, : GROUP * groups], 1, (GROUP, groups))
     chosen = grouped.amax(dim=1).topk(k, dim=1, sorted=False).indices[:, None].expand(-1, GROUP, -1)
     starts = torch.arange(0, GROUP * groups, groups, device=values.device)[None, :, None]
     rest = torch.arange(GROUP * groups, values.shape[1], device=values.device).expand(len(values), -1)

@@ -1,0 +1,114 @@
+"""A share: what one process has recorded of one stream; those of all processes are a whole stream, or not yet."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from oodlit.datamodules.keys import key_digest
+from oodlit.errors import DataError
+from oodlit.recorded.store import StoredRows
+
+PROGRESS = ".progress"
+"""Folder of what is written down of shares, within that of a cache."""
+
+
+@dataclass
+class Share:
+    """What one process has recorded of one stream.
+
+    Args:
+        stream: The stream as the manifest will name it.
+        how: What it is recorded of and in: "backbone", "fingerprint", "dtype", "precision", "decoder".
+        cut: How streams are cut over processes and workers; who goes on must cut likewise.
+        process: Number of the process.
+        parts: Files and their rows.
+        batches: How many batches they are of.
+        skipped: Keys of samples among these that could not be used, and why.
+        loss: Largest difference by the dtype, by field.
+    """
+
+    stream: dict[str, Any]
+    how: dict[str, str]
+    cut: dict[str, int]
+    process: int
+    parts: list[tuple[str, int]] = field(default_factory=list)
+    batches: int = 0
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    loss: dict[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> "Share":
+        """What `asdict` gave, or a file of it."""
+        parts, skipped = ([(name, value) for name, value in plain[field]] for field in ("parts", "skipped"))
+        return cls(**{**plain, "parts": parts, "skipped": skipped})
+
+    @property
+    def name(self) -> str:
+        """Name of the stream."""
+        return str(self.stream["name"])
+
+    @property
+    def images(self) -> int:
+        """How many images it holds, skipped ones included."""
+        return sum(rows for _, rows in self.parts) + len(self.skipped)
+
+    def file_in(self, folder: Path) -> Path:
+        """Where it is kept within the folder of a cache."""
+        name = hashlib.blake2b(self.name.encode(errors="surrogatepass"), digest_size=8).hexdigest()
+        return folder / PROGRESS / f"{name}-{self.process:04d}.json"
+
+
+def read_shares(folder: Path) -> list[Share]:
+    """All that is written down; what is damaged is as if it were not there."""
+    found = []
+    for file in sorted((folder / PROGRESS).glob("*.json")):
+        with suppress(ValueError, TypeError, KeyError):
+            found.append(Share.of(json.loads(file.read_text(encoding="utf-8"))))
+    return found
+
+
+def grouped(shares: Iterable[Share]) -> dict[str, list[Share]]:
+    """Shares by the stream that they are of."""
+    groups: dict[str, list[Share]] = {}
+    for share in shares:
+        groups.setdefault(share.name, []).append(share)
+    return groups
+
+
+def entry_of(shares: Sequence[Share], rows: Path) -> dict[str, Any]:
+    """What the manifest says of a stream, if the shares of all processes hold every image once.
+
+    Args:
+        shares: Those of one stream.
+        rows: Folder of the parts.
+
+    Raises:
+        DataError: Images are missing, a key came twice, or a part is damaged.
+    """
+    stream, in_order = shares[0].stream, sorted(shares, key=lambda share: share.process)
+    parts = [part for share in in_order for part in share.parts]
+    skipped = sorted((key, reason) for share in shares for key, reason in share.skipped)
+    stored = StoredRows(rows, parts)
+    if (found := len(stored) + len(skipped)) != stream["images"]:
+        raise DataError(f"stream {stream['name']!r}: {found} of its {stream['images']} images were recorded")
+    digests = np.fromiter(map(key_digest, _keys(stored, stream, skipped)), dtype=np.uint64, count=found)
+    values, counts = np.unique(digests, return_counts=True)
+    if len(values) < found:
+        repeated = set(values[counts > 1].tolist())
+        first = next(key for key in _keys(stored, stream, skipped) if key_digest(key) in repeated)
+        raise DataError(f"{first!r} was recorded more than once; a key identifies one image")
+    losses = [share.loss for share in shares]
+    loss = {name: max(one.get(name, 0.0) for one in losses) for name in sorted(set().union(*losses))}
+    return {**stream, "parts": parts, "skipped": skipped, **({"loss": loss} if loss else {})}
+
+
+def _keys(stored: StoredRows, stream: Mapping[str, Any], skipped: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """All keys of a stream, with its name in front."""
+    return chain((f"{stream['name']}/{key}" for key in stored.keys()), (key for key, _ in skipped))  # noqa: SIM118
