@@ -1,10 +1,5 @@
-"""Run by test_processes.py in one or several processes: the same runs, results on disk.
+"""Run by test_processes.py in one or several processes: the same runs, results on disk."""
 
-Usage: python process_script.py DEVICES OUT
-"""
-
-import sys
-import warnings
 from pathlib import Path
 
 from oodlit import Role
@@ -78,8 +73,3 @@ def main(devices: int, out: Path) -> None:
         data = OODDataModule(streams, transform=transform, batch_size=batch_size, num_workers=workers)
         trainer.predict(make_module(), data, return_predictions=False)
         assert detection.results is not None, f"rank {trainer.global_rank} has no results"
-
-
-if __name__ == "__main__":
-    warnings.simplefilter("ignore")
-    main(int(sys.argv[1]), Path(sys.argv[2]))
