@@ -4,6 +4,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,7 @@ ALLOWED = {
 """What each room may import, at the top of a file, inside a function, or for type checkers alone."""
 
 
-def _imports() -> Iterator[tuple[str, str, bool]]:
+def _found() -> Iterator[tuple[str, str, bool]]:
     """(module file, imported module, whether at the top level or for type checkers) of every import of the package."""
     for file in sorted(PACKAGE.rglob("*.py")):
         tree = ast.parse(file.read_text(encoding="utf-8"))
@@ -70,7 +71,9 @@ def _imports() -> Iterator[tuple[str, str, bool]]:
                 yield file.relative_to(PACKAGE).as_posix(), name, node not in lazy
 
 
-IMPORTS = list(_imports())
+@cache
+def _imports() -> list[tuple[str, str, bool]]:
+    return list(_found())
 
 
 def _room(file: str) -> str:
@@ -78,13 +81,13 @@ def _room(file: str) -> str:
 
 
 def test_the_walk_sees_the_package() -> None:
-    assert len(IMPORTS) > 500
-    assert {_room(file) for file, _, _ in IMPORTS} <= set(ALLOWED)
+    assert len(_imports()) > 500
+    assert {_room(file) for file, _, _ in _imports()} <= set(ALLOWED)
 
 
 def test_imports_point_one_way() -> None:
     wrong = []
-    for file, name, _ in IMPORTS:
+    for file, name, _ in _imports():
         if not name.startswith("oodlit."):
             continue
         room, target = _room(file), name.split(".")[1]
@@ -134,12 +137,12 @@ LIGHTNING = {"lightning", "lightning_fabric", "pytorch_lightning"}
 
 def test_one_lightning_only() -> None:
     """Classes of `lightning.pytorch` and `pytorch_lightning` are not each other's."""
-    users = {(file, name) for file, name, _ in IMPORTS if name.split(".")[0] in LIGHTNING}
+    users = {(file, name) for file, name, _ in _imports() if name.split(".")[0] in LIGHTNING}
     assert users == {("_lightning.py", "pytorch_lightning")}
 
 
 def test_lightning_stays_in_the_outer_rooms() -> None:
-    users = {_room(file) for file, name, _ in IMPORTS if name == "oodlit._lightning"}
+    users = {_room(file) for file, name, _ in _imports() if name == "oodlit._lightning"}
     assert users <= {"module", "callbacks", "datamodules", "objects", "recorded", "cli", "testing"}
 
 
