@@ -97,7 +97,7 @@ def test_fit_save_new_process_load(tmp_path):
 
 
 @pytest.mark.ddp
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", process_script.LOGGED)
 def test_one_run_on_disk_whatever_the_number_of_processes(single, several_processes, case):
     """FAULTS: one run per rank, steps that go backwards."""
     files = list((several_processes[1] / "logs" / case).rglob("metrics.csv"))
