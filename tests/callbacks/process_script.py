@@ -8,7 +8,6 @@ from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import KNN, MSP, Energy, Mahalanobis, RelativeMahalanobis, ViM
 from tests.callbacks.support import make_module, make_streams, make_trainer
 
-
 LOGGED = ("full-2", "train-free-0")
 """Runs with a logger, which draws figures: one with workers, and one in which a process may get no batch."""
 
