@@ -1,13 +1,12 @@
 """The house stands: who may import whom, and what stays out."""
 
 import ast
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-
-import pytest
 
 import oodlit
 
@@ -146,19 +145,23 @@ def test_lightning_stays_in_the_outer_rooms() -> None:
     assert users <= {"module", "callbacks", "datamodules", "objects", "recorded", "cli", "testing"}
 
 
-@pytest.mark.parametrize(
-    ("statement", "absent"),
-    [
-        ("import oodlit", ["torch", "numpy", "pandas", "pytorch_lightning", "hypothesis", "pytest"]),
-        ("import oodlit.detectors, oodlit.metrics", ["pytorch_lightning", "lightning", "hypothesis", "pytest"]),
-        ("import oodlit.cli.main", ["torch", "numpy", "pandas", "pytorch_lightning"]),  # `oodlit --help`
-        ("import oodlit.objects", ["torch", "numpy", "pandas", "pytorch_lightning", "faster_coco_eval"]),
-        ("import oodlit.results, oodlit.report", ["pytorch_lightning", "lightning", "hypothesis", "pytest"]),
-        ("from oodlit.objects import ObjectResults, evaluate_files", ["pytorch_lightning", "pytest"]),
-        ("import oodlit.callbacks, oodlit.module, oodlit.datamodules", ["lightning", "pytest", "wandb", "mlflow"]),
-    ],
-)
-def test_what_an_import_does_not_bring(statement: str, absent: list[str]) -> None:
-    code = f"{statement}\nimport sys\nprint([name for name in {absent} if name in sys.modules])"
+BROUGHT = {
+    "import oodlit": ["torch", "numpy", "pandas", "pytorch_lightning", "hypothesis", "pytest"],
+    "import oodlit.cli.main": ["torch", "numpy", "pandas", "pytorch_lightning"],  # `oodlit --help`
+    "import oodlit.objects": ["torch", "numpy", "pandas", "pytorch_lightning", "faster_coco_eval"],
+    "import oodlit.detectors, oodlit.metrics": ["pytorch_lightning", "lightning", "hypothesis", "pytest"],
+    "import oodlit.results, oodlit.report": ["pytorch_lightning", "lightning", "hypothesis", "pytest"],
+    "from oodlit.objects import ObjectResults, evaluate_files": ["pytorch_lightning", "pytest"],
+    "import oodlit.callbacks, oodlit.module, oodlit.datamodules": ["lightning", "pytest", "wandb", "mlflow"],
+}
+"""What is absent after a statement, and so after those before it."""
+
+
+def test_what_an_import_does_not_bring() -> None:
+    """In one new process, one statement after the other: what is absent at the end of one was brought by none."""
+    lines = ["import json, sys", "found = {}"]
+    for statement, absent in BROUGHT.items():
+        lines += [statement, f"found[{statement!r}] = [name for name in {absent} if name in sys.modules]"]
+    code = "\n".join([*lines, "print(json.dumps(found))"])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert json.loads(done.stdout) == {statement: [] for statement in BROUGHT}
