@@ -14,7 +14,15 @@ from typing import Any, get_args
 import jaxtyping
 from beartype import BeartypeConf, beartype
 
-check = beartype(conf=BeartypeConf(is_pep484_tower=True, violation_type=TypeError))
+
+class MismatchError(TypeError):
+    """Says what it is in the words of jaxtyping."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"Type-check error: {message}")
+
+
+check = beartype(conf=BeartypeConf(is_pep484_tower=True, violation_type=MismatchError))
 _thorough = jaxtyping.jaxtyped
 
 

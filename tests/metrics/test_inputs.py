@@ -98,7 +98,7 @@ def test_batches_may_be_any_container():
     ],
 )
 def test_groups_are_one_integer_per_score(groups, message):
-    with pytest.raises((InvalidArgumentError, TypeError), match=f"{message}|Type-check|violates type"):
+    with pytest.raises((InvalidArgumentError, TypeError), match=f"{message}|Type-check"):
         m.UnitTestFailures(2).update(SCORES, is_ood=IS_OOD, groups=groups)
 
 
@@ -128,7 +128,7 @@ def test_settings_of_a_wrong_kind_are_refused():
     for bad in (0, 1, 95, "x", None):
         with pytest.raises(InvalidArgumentError, match=r"confidence=.*a share in"):
             check_confidence(bad)
-    with pytest.raises((InvalidArgumentError, TypeError), match=r"such as FPRAtTPR|Type-check|violates type"):
+    with pytest.raises((InvalidArgumentError, TypeError), match=r"such as FPRAtTPR|Type-check"):
         m.MeanOverClasses(m.UnitTestFailures(2), 2)
     low, high = m.wilson_interval(3, 31, confidence=1 - 2**-53)
     assert 0 < low < 3 / 31 < high < 1
@@ -205,5 +205,5 @@ def test_c6_arguments_may_be_positional_as_in_torchmetrics():
 
 
 def test_c6_a_class_index_cannot_pass_for_a_flag():
-    with pytest.raises((InvalidArgumentError, TypeError), match=r"booleans are needed|Type-check|violates type"):
+    with pytest.raises((InvalidArgumentError, TypeError), match=r"booleans are needed|Type-check"):
         m.AUROC().update(SCORES, torch.tensor([0, 1, 1, 0]))

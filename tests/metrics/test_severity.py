@@ -242,9 +242,7 @@ def test_nan_is_never_ordered():
 
 def test_windows_need_one_entry_for_each_class():
     sizes = torch.tensor([1, 2, 3])
-    with pytest.raises(
-        (InvalidArgumentError, TypeError), match=r"2 totals, 3 sizes and 3 classes|Type-check|violates type"
-    ):
+    with pytest.raises((InvalidArgumentError, TypeError), match=r"2 totals, 3 sizes and 3 classes|Type-check"):
         window_values(sizes[:2], sizes, torch.arange(3), 1)
 
 

@@ -18,7 +18,7 @@ from tests.results.support import DATASETS, DETECTORS, run_scores
 
 # Tests check types as well as values: a value of a wrong type is refused by whichever check comes first.
 REFUSED = (InvalidArgumentError, TypeError)
-OR_TYPE = "|Type-check|violates type"
+OR_TYPE = "|Type-check error"
 
 
 @pytest.fixture(scope="module")
