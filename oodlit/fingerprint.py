@@ -20,6 +20,7 @@ TOLERANCES = {"pictures": 0.003, "network": 0.005}
 HALF_TOLERANCE = 0.15
 """The same for a network in half precision."""
 NUM_PROJECTIONS = 6
+_31_BITS = 2**31 - 1
 
 _WHAT = {
     "weights": "the state of the weights",
@@ -94,14 +95,17 @@ def _numbers(flat: Tensor) -> list[float]:
     size = float(flat.square().mean().sqrt()) if len(flat) else 0.0
     if not 0 < size < float("inf"):
         return [0.0] * (NUM_PROJECTIONS + 2)
-    index = torch.arange(len(flat), dtype=torch.int64)
-    sums = []
-    for k in range(NUM_PROJECTIONS):
-        mixed = (index * 1_103_515_245 + (k + 1) * 747_796_405) % 2**31
-        mixed = ((mixed ^ (mixed >> 15)) * 277_803_737) % 2**31
-        signs = ((mixed >> 16) % 2 * 2 - 1).double()
-        sums.append(float(signs @ flat) / size / len(flat) ** 0.5)
+    sums = [float(_signs(len(flat), k + 1) @ flat) / size / len(flat) ** 0.5 for k in range(NUM_PROJECTIONS)]
     return [float(torch.tensor(size).log()), float(flat.mean()) / size, *sums]
+
+
+def _signs(length: int, seed: int) -> Tensor:
+    """Fixed numbers -1 and 1, float64: arithmetic modulo 2^31, of which 32-bit integers keep all that matters."""
+    mixed = torch.arange(length, dtype=torch.int32).mul_(1_103_515_245).add_(seed * 747_796_405 & _31_BITS)
+    mixed &= _31_BITS
+    mixed ^= mixed >> 15
+    mixed *= 277_803_737
+    return ((mixed >> 16 & 1) * 2 - 1).double()
 
 
 def _difference(mine: str, theirs: str) -> tuple[str, str, str]:

@@ -1,12 +1,12 @@
 """The house stands: who may import whom, and what stays out."""
 
 import ast
+import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 import oodlit
 
@@ -49,7 +49,7 @@ ALLOWED = {
 """What each room may import, at the top of a file, inside a function, or for type checkers alone."""
 
 
-def _imports() -> Iterator[tuple[str, str, bool]]:
+def _found() -> Iterator[tuple[str, str, bool]]:
     """(module file, imported module, whether at the top level or for type checkers) of every import of the package."""
     for file in sorted(PACKAGE.rglob("*.py")):
         tree = ast.parse(file.read_text(encoding="utf-8"))
@@ -70,7 +70,9 @@ def _imports() -> Iterator[tuple[str, str, bool]]:
                 yield file.relative_to(PACKAGE).as_posix(), name, node not in lazy
 
 
-IMPORTS = list(_imports())
+@cache
+def _imports() -> list[tuple[str, str, bool]]:
+    return list(_found())
 
 
 def _room(file: str) -> str:
@@ -78,13 +80,13 @@ def _room(file: str) -> str:
 
 
 def test_the_walk_sees_the_package() -> None:
-    assert len(IMPORTS) > 500
-    assert {_room(file) for file, _, _ in IMPORTS} <= set(ALLOWED)
+    assert len(_imports()) > 500
+    assert {_room(file) for file, _, _ in _imports()} <= set(ALLOWED)
 
 
 def test_imports_point_one_way() -> None:
     wrong = []
-    for file, name, _ in IMPORTS:
+    for file, name, _ in _imports():
         if not name.startswith("oodlit."):
             continue
         room, target = _room(file), name.split(".")[1]
@@ -134,28 +136,32 @@ LIGHTNING = {"lightning", "lightning_fabric", "pytorch_lightning"}
 
 def test_one_lightning_only() -> None:
     """Classes of `lightning.pytorch` and `pytorch_lightning` are not each other's."""
-    users = {(file, name) for file, name, _ in IMPORTS if name.split(".")[0] in LIGHTNING}
+    users = {(file, name) for file, name, _ in _imports() if name.split(".")[0] in LIGHTNING}
     assert users == {("_lightning.py", "pytorch_lightning")}
 
 
 def test_lightning_stays_in_the_outer_rooms() -> None:
-    users = {_room(file) for file, name, _ in IMPORTS if name == "oodlit._lightning"}
+    users = {_room(file) for file, name, _ in _imports() if name == "oodlit._lightning"}
     assert users <= {"module", "callbacks", "datamodules", "objects", "recorded", "cli", "testing"}
 
 
-@pytest.mark.parametrize(
-    ("statement", "absent"),
-    [
-        ("import oodlit", ["torch", "numpy", "pandas", "pytorch_lightning", "hypothesis", "pytest"]),
-        ("import oodlit.detectors, oodlit.metrics", ["pytorch_lightning", "lightning", "hypothesis", "pytest"]),
-        ("import oodlit.cli.main", ["torch", "numpy", "pandas", "pytorch_lightning"]),  # `oodlit --help`
-        ("import oodlit.objects", ["torch", "numpy", "pandas", "pytorch_lightning", "faster_coco_eval"]),
-        ("import oodlit.results, oodlit.report", ["pytorch_lightning", "lightning", "hypothesis", "pytest"]),
-        ("from oodlit.objects import ObjectResults, evaluate_files", ["pytorch_lightning", "pytest"]),
-        ("import oodlit.callbacks, oodlit.module, oodlit.datamodules", ["lightning", "pytest", "wandb", "mlflow"]),
-    ],
-)
-def test_what_an_import_does_not_bring(statement: str, absent: list[str]) -> None:
-    code = f"{statement}\nimport sys\nprint([name for name in {absent} if name in sys.modules])"
+BROUGHT = {
+    "import oodlit": ["torch", "numpy", "pandas", "pytorch_lightning", "hypothesis", "pytest"],
+    "import oodlit.cli.main": ["torch", "numpy", "pandas", "pytorch_lightning"],  # `oodlit --help`
+    "import oodlit.objects": ["torch", "numpy", "pandas", "pytorch_lightning", "faster_coco_eval"],
+    "import oodlit.detectors, oodlit.metrics": ["pytorch_lightning", "lightning", "hypothesis", "pytest"],
+    "import oodlit.results, oodlit.report": ["pytorch_lightning", "lightning", "hypothesis", "pytest"],
+    "from oodlit.objects import ObjectResults, evaluate_files": ["pytorch_lightning", "pytest"],
+    "import oodlit.callbacks, oodlit.module, oodlit.datamodules": ["lightning", "pytest", "wandb", "mlflow"],
+}
+"""What is absent after a statement, and so after those before it."""
+
+
+def test_what_an_import_does_not_bring() -> None:
+    """In one new process, one statement after the other: what is absent at the end of one was brought by none."""
+    lines = ["import json, sys", "found = {}"]
+    for statement, absent in BROUGHT.items():
+        lines += [statement, f"found[{statement!r}] = [name for name in {absent} if name in sys.modules]"]
+    code = "\n".join([*lines, "print(json.dumps(found))"])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert json.loads(done.stdout) == {statement: [] for statement in BROUGHT}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import scale
+from tests.callbacks.processes import forks
 
 SIZES = scale.Sizes(images=4000, width=32, classes=8, batch=256)
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="resident memory is read from /proc")
@@ -22,6 +23,13 @@ def test_images_are_the_same_for_any_cut():
     assert all(bool((features == whole[images]).all()) for images, features in parts.items())
 
 
+@pytest.fixture
+def quick_starts(monkeypatch):
+    """Processes that need not import everything anew."""
+    monkeypatch.setattr(scale, "get_context", lambda method: forks())
+
+
+@pytest.mark.usefixtures("quick_starts")
 def test_memory():
     """In a process of its own, above what it has with torch imported: a few MB, and what the libraries take."""
     memory = scale._apart(scale.memory, SIZES)
@@ -54,6 +62,7 @@ def test_times_and_bank_as_they_are_written(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.ddp
+@pytest.mark.usefixtures("quick_starts")
 def test_processes():
     figures = scale.processes(SIZES, repeats=1)
     assert set(figures) == {f"{name} of {n}" for name in ("wall", "cpu") for n in (1, 2)} | {

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from oodlit._lazy import import_object, search_current_folder
-from oodlit.detectors import Detector
+from oodlit.detectors import BackboneFacts, Detector
 from oodlit.errors import InvalidArgumentError, RequirementError, UnknownNameError
 from oodlit.testing.clauses import Check, ConformanceError, Factory, clause_of, effort, root_of
 from oodlit.testing.contract import CHECKS
@@ -71,7 +71,7 @@ def check_detector(
         others = (check for name, check in wanted.items() if name != first.check)
         why = "only after the declarations are of the documented form"
         return Report(repr(detector), (first, *(Row(c.__name__, "not run", why, clause_of(c).id) for c in others)))
-    refuse_if_not_applicable(detector, problem)
+    refuse_if_not_applicable(detector, problem, problem().facts)
     reported: dict[str, str] = {}
     with effort(examples):
         rows = [
@@ -135,9 +135,9 @@ def make(factory: Factory) -> Detector:
     return detector
 
 
-def refuse_if_not_applicable(detector: Detector, problem: ProblemFactory) -> None:
-    """Raise a RequirementError where a detector does not apply to a problem."""
-    reason = detector.why_not(problem().facts)
+def refuse_if_not_applicable(detector: Detector, problem: ProblemFactory, facts: BackboneFacts) -> None:
+    """Raise a RequirementError where a detector does not apply to a problem, whose facts are given."""
+    reason = detector.why_not(facts)
     if reason:
         raise RequirementError(
             f"{detector!r} does not apply to {problem.__name__}: {reason}; pass a problem= that it applies to"

@@ -54,13 +54,14 @@ def parametrize_with_checks(
             if check_name not in checks():
                 raise UnknownNameError.of("check", check_name, checks())
     everyone = tuple(factories)
+    facts = problem().facts
     parameters = []
     for name, (factory, detector) in named.items():
         if malformed(detector):  # then no other check can be run, and this one is not excused
             bound = _bind(checks()["check_declarations"], problem, everyone, examples)
             parameters.append(pytest.param(factory, bound, id=f"{name}-check_declarations"))
             continue
-        refuse_if_not_applicable(detector, problem)
+        refuse_if_not_applicable(detector, problem, facts)
         for check_name, check in checks().items():
             excuse = excuses.get(name, {}).get(check_name, "")
             reason = clause_of(check).applies(detector)

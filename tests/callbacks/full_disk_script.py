@@ -1,12 +1,8 @@
-"""Run by test_unfinished.py: runs into one folder while files may grow to a limit, as on a disk that is full.
-
-Usage: python full_disk_script.py FOLDER. Prints, for each limit, what the folder holds afterwards.
-"""
+"""Run by test_unfinished.py: runs into one folder while files may grow to a limit, as on a disk that is full."""
 
 import json
 import resource
 import signal
-import sys
 import warnings
 from pathlib import Path
 
@@ -41,16 +37,16 @@ def attempt(folder: Path, limit: int) -> str:
     return "done"
 
 
-if __name__ == "__main__":
-    warnings.simplefilter("ignore")
+def main(root: Path) -> None:
+    """Write, for each limit, what the folder holds afterwards."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     told = []
     for limit in LIMITS:
-        folder = Path(sys.argv[1]) / str(limit)
+        folder = root / str(limit)
         run([MSP()], output_dir=folder)
         page = (folder / "report.html").read_bytes()
         ended = attempt(folder, limit)
         left = contents(folder)
         same_page = (folder / "report.html").is_file() and (folder / "report.html").read_bytes() == page
         told.append({"limit": limit, "ended": ended, "left": left, "old_page": same_page})
-    print(json.dumps(told))
+    (root / "told.json").write_text(json.dumps(told))

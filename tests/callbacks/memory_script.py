@@ -1,13 +1,7 @@
-"""Run by test_memory.py in a process of its own: peak memory of a run over many batches.
-
-Usage: python memory_script.py run|statistic|bank|training|announced BATCHES
-prints the peak of the resident memory in MB before and after, and what the part gives.
-"""
+"""Run by test_memory.py in a process of its own: peak memory of a run over many batches."""
 
 import gc
 import re
-import sys
-import warnings
 from pathlib import Path
 
 import torch
@@ -144,14 +138,21 @@ def fit_as_announced(batches: int) -> float:
     return estimate_bytes(make_statistics(detectors), facts, detectors) / 2**20
 
 
-if __name__ == "__main__":
-    warnings.simplefilter("ignore")
+PARTS = {
+    "run": stream_through_the_run,
+    "statistic": stream_through_a_statistic,
+    "bank": stream_into_a_bank,
+    "training": stream_through_training,
+    "announced": fit_as_announced,
+}
+
+
+def main(name: str, batches: int) -> None:
+    """Print the peak of the resident memory in MB before and after a part, and what the part gives."""
     torch.manual_seed(0)
-    parts = {"run": stream_through_the_run, "statistic": stream_through_a_statistic, "bank": stream_into_a_bank}
-    parts |= {"training": stream_through_training, "announced": fit_as_announced}
-    part = parts[sys.argv[1]]
+    part = PARTS[name]
     part(20)
     gc.collect()  # metrics are parts of cycles: the first one would be counted beside the second
     before = peak()
-    given = part(int(sys.argv[2]))
+    given = part(batches)
     print(before, peak(), *([] if given is None else [given]))

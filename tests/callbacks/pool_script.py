@@ -1,10 +1,5 @@
-"""Run by test_pools.py in one or several processes: runs with a pool, results on disk.
+"""Run by test_pools.py in one or several processes: runs with a pool, results on disk."""
 
-Usage: python pool_script.py DEVICES OUT
-"""
-
-import sys
-import warnings
 from pathlib import Path
 
 import torch
@@ -53,8 +48,3 @@ def main(devices: int, out: Path) -> None:
         data = OODDataModule(streams, batch_size=options.get("batch_size", 5))
         trainer.predict(make_module(), data, return_predictions=False)
         assert detection.results is not None, f"rank {trainer.global_rank} has no results"
-
-
-if __name__ == "__main__":
-    warnings.simplefilter("ignore")
-    main(int(sys.argv[1]), Path(sys.argv[2]))

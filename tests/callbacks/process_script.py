@@ -1,10 +1,5 @@
-"""Run by test_processes.py in one or several processes: the same runs, results on disk.
+"""Run by test_processes.py in one or several processes: the same runs, results on disk."""
 
-Usage: python process_script.py DEVICES OUT
-"""
-
-import sys
-import warnings
 from pathlib import Path
 
 from oodlit import Role
@@ -12,6 +7,9 @@ from oodlit.callbacks import OODDetection
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import KNN, MSP, Energy, Mahalanobis, RelativeMahalanobis, ViM
 from tests.callbacks.support import make_module, make_streams, make_trainer
+
+LOGGED = ("full-2", "train-free-0")
+"""Runs with a logger, which draws figures: one with workers, and one in which a process may get no batch."""
 
 
 def streams_of(case: str, out: Path):
@@ -71,15 +69,10 @@ def main(devices: int, out: Path) -> None:
             detection,
             devices=devices,
             strategy="ddp" if devices > 1 else "auto",
-            logger=CSVLogger(out, name="logs", version=f"{case}-{workers}"),
+            logger=CSVLogger(out, name="logs", version=folder.name) if folder.name in LOGGED else False,
         )
         streams, batch_size = streams_of(case, out), 2 if case in ("seven", "shards") else 4
         transform = to_tensor if case == "shards" else None
         data = OODDataModule(streams, transform=transform, batch_size=batch_size, num_workers=workers)
         trainer.predict(make_module(), data, return_predictions=False)
         assert detection.results is not None, f"rank {trainer.global_rank} has no results"
-
-
-if __name__ == "__main__":
-    warnings.simplefilter("ignore")
-    main(int(sys.argv[1]), Path(sys.argv[2]))

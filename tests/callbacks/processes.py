@@ -13,6 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from multiprocessing.context import ForkServerContext
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,12 +64,18 @@ def run_commands(
     return _wait([process.poll for process in started], [process.pid for process in started], folder, timeout)
 
 
+def forks() -> ForkServerContext:
+    """Makes processes as forks of one that has imported everything."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    return context
+
+
 def run_function(
     target: Callable[..., None], *arguments: Any, folder: Path, each: Sequence[Mapping[str, str]], timeout: float
 ) -> list[Ended]:
     """Call a function in several processes at once, each with environment variables of its own, and wait for all."""
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(PRELOADED)
+    context = forks()
     folder.mkdir(parents=True, exist_ok=True)
     before = dict(os.environ)
     os.environ.update({"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""})

@@ -1,49 +1,34 @@
 """A run that is killed leaves either no result or a complete one."""
 
-import os
+import itertools
 import signal
-import subprocess
-import sys
-import time
 import warnings
 from pathlib import Path
 
 import pytest
 
 from oodlit import Results
+from oodlit.detectors import MSP, Mahalanobis
 from oodlit.errors import DataError
 from oodlit.results import UnfinishedRunWarning
-
-ROOT = Path(__file__).parents[2]
-SCRIPT = """
-import itertools, sys, warnings
-warnings.simplefilter("ignore")
+from tests.callbacks.processes import run_function
 from tests.callbacks.support import run
-from oodlit.detectors import MSP, Mahalanobis
-print("ready", flush=True)
-for i in itertools.count():
-    run([MSP(), Mahalanobis()], output_dir=f"{sys.argv[1]}/run-{i}", num_thumbnails=0)
-"""
+
+
+def run_until_killed(out: Path, seconds: float) -> None:
+    """Runs without end, of which the system ends one after so much time of the processor, whatever it is doing."""
+    signal.setitimer(signal.ITIMER_PROF, seconds)
+    for number in itertools.count():
+        run([MSP(), Mahalanobis()], output_dir=out / f"run-{number}", num_thumbnails=0)
 
 
 @pytest.mark.ddp
 def test_killing_a_run_at_any_point_leaves_complete_results_or_none(tmp_path):
     complete = 0
-    for attempt, delay in enumerate((0.3, 0.8, 1.1, 1.7)):
-        out = tmp_path / str(attempt)
-        process = subprocess.Popen(
-            [sys.executable, "-c", SCRIPT, str(out)],
-            cwd=ROOT,
-            env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-        )
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        time.sleep(delay)  # some point within the endless runs: that is what is tested
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        process.stdout.close()
+    for attempt, seconds in enumerate((0.3, 0.8, 1.1, 1.7)):
+        out, logs = tmp_path / str(attempt), tmp_path / "logs"
+        (ended,) = run_function(run_until_killed, out, seconds, folder=logs, each=[{}], timeout=120)
+        assert ended.code == -signal.SIGPROF, ended.stderr
         for folder in out.glob("run-*"):
             # Made before the run, to see that it can be written; a run that was killed leaves hidden files.
             if all(path.name.startswith(".") for path in folder.iterdir()):

@@ -1,8 +1,5 @@
 """Two and three real processes (gloo) give what one process gives, also where one gets no batch."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,39 +10,17 @@ from oodlit import Results, Role
 from oodlit.detectors import KNN, Mahalanobis
 from oodlit.testing.shards import write_tiny_shards
 from tests.callbacks import process_script
-from tests.callbacks.processes import check_ended, run_together
-from tests.callbacks.support import run
+from tests.callbacks.processes import check_ended, python, run_commands, run_function, run_together
+from tests.callbacks.support import make_streams, run
 
-ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.xdist_group("processes")
 CASES = ("full-0", "full-2", "few-0", "train-free-0", "seven-0", "shards-0", "shards-2")
-
-AGAIN = """
-import sys
-from pathlib import Path
-from tests.callbacks.support import make_streams, run
-folder = Path(sys.argv[1])
-streams = make_streams(with_train=False)
-run(None, fitted=folder / "first" / "fitted", output_dir=folder / "again", streams=streams, num_thumbnails=0)
-"""
-
-
-def start(command: list[str], *, timeout: int) -> "subprocess.CompletedProcess[str]":
-    environment = {k: v for k, v in os.environ.items() if k not in ("LOCAL_RANK", "RANK", "WORLD_SIZE", "NODE_RANK")}
-    environment |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout, check=False
-    )
 
 
 def launch(devices: int, out: Path) -> None:
     for name, role in (("val", Role.ID), ("far", Role.OOD)):  # before the processes, which would all write at once
         write_tiny_shards(out / "shards" / name, (5, 1, 1), name=name, role=role)
-    if devices == 2:  # Lightning starts the other one
-        done = start([sys.executable, "-m", "tests.callbacks.process_script", str(devices), str(out)], timeout=300)
-        assert done.returncode == 0, done.stderr[-4000:]
-    else:
-        check_ended(run_together(process_script.main, devices, out, folder=out / "logs-of-processes"))
+    check_ended(run_together(process_script.main, devices, out, folder=out / "logs-of-processes"))
 
 
 @pytest.fixture(scope="module")
@@ -66,11 +41,14 @@ def several_processes(request, tmp_path_factory) -> tuple[int, Path]:
 @pytest.mark.parametrize("case", CASES)
 def test_several_processes_give_what_one_gives(single, several_processes, case):
     devices, out = several_processes
-    one, several = Results.load(single / case), Results.load(out / case)
+    check_same(Results.load(single / case), Results.load(out / case), devices)
+
+
+def check_same(one: Results, several: Results, devices: int) -> None:
     assert several.run["trainer"]["processes"] == devices
     keys = ["detector", "dataset", "ood_class", "metric"]
     pd.testing.assert_frame_equal(one.table[keys], several.table[keys])
-    np.testing.assert_allclose(several.table["value"], one.table["value"], atol=1e-12, err_msg=case)
+    np.testing.assert_allclose(several.table["value"], one.table["value"], atol=1e-12)
     np.testing.assert_array_equal(several.table["n_ood"], one.table["n_ood"])
     assert one.scores["key"].tolist() == several.scores["key"].tolist()
     for name in one.detectors:
@@ -79,7 +57,7 @@ def test_several_processes_give_what_one_gives(single, several_processes, case):
             one.scores[name].to_numpy(np.float64),
             rtol=1e-4,
             atol=1e-6,
-            err_msg=f"{case} {name}",
+            err_msg=name,
         )
 
 
@@ -94,18 +72,24 @@ def test_samples_duplicated_to_even_out_ranks(single, several_processes, case):
 
 @pytest.mark.ddp
 @pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.slow), 1])
-def test_an_error_in_one_process_ends_them_all(rank):
-    """No process waits for one that is gone; the error of that one is told."""
-    done = start([sys.executable, "-m", "tests.callbacks.broken_script", str(rank)], timeout=240)
-    assert done.returncode != 0
-    assert "DataError: stream 'far': key" in done.stderr
+def test_lightning_starts_the_other_process_and_an_error_in_one_ends_both(single, tmp_path, rank):
+    """A program: its first run gives what one process gives; of the second, the error of one process is told."""
+    command = python("tests.callbacks.broken_script", rank, tmp_path / "out")
+    (ended,) = run_commands([command], tmp_path / "logs", each=[{}], timeout=240)
+    check_same(Results.load(single / "full-0"), Results.load(tmp_path / "out"), 2)
+    assert ended.code != 0
+    assert "DataError: stream 'far': key" in ended.stderr
+
+
+def run_again(folder: Path) -> None:
+    streams = make_streams(with_train=False)
+    run(None, fitted=folder / "first" / "fitted", output_dir=folder / "again", streams=streams, num_thumbnails=0)
 
 
 def test_fit_save_new_process_load(tmp_path):
     """FAULTS: callback order and lifecycle: a fit is found again by a process that knows its folder alone."""
     first = run([Mahalanobis(), KNN(k=5)], output_dir=tmp_path / "first", num_thumbnails=0).results
-    done = start([sys.executable, "-c", AGAIN, str(tmp_path)], timeout=120)
-    assert done.returncode == 0, done.stderr[-4000:]
+    check_ended(run_function(run_again, tmp_path, folder=tmp_path / "logs", each=[{}], timeout=120))
     again = Results.load(tmp_path / "again")
     for name in ("mahalanobis", "knn"):
         expected = first.scores.query("dataset == 'far'")[name].to_numpy()
@@ -113,7 +97,7 @@ def test_fit_save_new_process_load(tmp_path):
 
 
 @pytest.mark.ddp
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", process_script.LOGGED)
 def test_one_run_on_disk_whatever_the_number_of_processes(single, several_processes, case):
     """FAULTS: one run per rank, steps that go backwards."""
     files = list((several_processes[1] / "logs" / case).rglob("metrics.csv"))

@@ -1,9 +1,6 @@
 """Nothing that was computed is lost: FAULTS2 B1 to B4, B11, C8, C9."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -16,6 +13,8 @@ from oodlit.datamodules.stream import Stream
 from oodlit.detectors import ASH, KNN, MSP, ODIN, PRO, Energy, Mahalanobis, Reference, TrainFreeDetector, load
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.results import UnfinishedRunWarning
+from tests.callbacks import full_disk_script
+from tests.callbacks.processes import check_ended, run_function
 from tests.callbacks.support import make_streams, run
 
 ROOT = Path(__file__).parents[2]
@@ -199,16 +198,9 @@ def test_b4_if_drawing_fails_there_is_no_old_page_beside_new_results(tmp_path, m
 
 @pytest.mark.ddp
 def test_b4_a_full_disk_leaves_the_old_results_or_the_new_ones(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.callbacks.full_disk_script", str(tmp_path)],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
-    told = json.loads(done.stdout.splitlines()[-1])
+    done = run_function(full_disk_script.main, tmp_path / "runs", folder=tmp_path / "logs", each=[{}], timeout=300)
+    check_ended(done)
+    told = json.loads((tmp_path / "runs" / "told.json").read_text())
     assert len(told) == 10
     for line in told:
         if line["ended"] == "done":

@@ -4,9 +4,6 @@ import gc
 import pickle
 import random
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +19,7 @@ from oodlit.datamodules.generated.unit_tests import UNIT_TESTS
 from oodlit.datamodules.keys import unescape_key
 from oodlit.errors import InvalidArgumentError
 from oodlit.roles import Role
+from tests.callbacks.processes import check_ended, run_function
 
 
 @pytest.fixture(scope="module")
@@ -120,21 +118,21 @@ def test_an_interrupted_write_leaves_nothing_that_is_read(tmp_path, monkeypatch)
     assert len(DigitsBenchmark(tmp_path, per_test=3).stream("digits_near")) == 533
 
 
+def make_digits(folder: Path, killed_after: float) -> None:
+    """Make the shards; the system ends the process after so many seconds of the processor, 0 = never."""
+    signal.setitimer(signal.ITIMER_PROF, killed_after)
+    DigitsBenchmark(folder, per_test=3)
+
+
 def test_a_kill_at_any_moment_leaves_nothing_that_is_read(tmp_path):
-    code = (
-        "from oodlit.datamodules.benchmarks.digits import DigitsBenchmark; print(1, flush=True);"
-        f"DigitsBenchmark({str(tmp_path)!r}, per_test=3)"
-    )
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as killed:
-        killed.stdout.readline()
-        time.sleep(random.uniform(0.3, 2.0))
-        killed.send_signal(signal.SIGKILL)
-    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as other:
-        other.stdout.readline()
-        again = DigitsBenchmark(tmp_path, per_test=3)  # at the same time
-    assert other.returncode == 0
+    data, logs = tmp_path / "data", tmp_path / "logs"
+    seconds = random.uniform(0.05, 1.0)
+    (killed,) = run_function(make_digits, data, seconds, folder=logs, each=[{}], timeout=120)
+    assert killed.code in (0, -signal.SIGPROF), killed.stderr
+    check_ended(run_function(make_digits, data, 0.0, folder=logs, each=[{}, {}], timeout=120))  # at the same time
+    again = DigitsBenchmark(data, per_test=3)
     assert [len(stream) for stream in again.streams] == [758, 506, 533, 3036, 51]
-    assert not list(tmp_path.rglob("*.tmp"))
+    assert not list(data.rglob("*.tmp"))
 
 
 def test_loaders_give_every_sample_once(data):

@@ -1,8 +1,8 @@
 """The photos for the ImageNet demo, found in an installed package that is never imported."""
 
 import importlib.metadata
-import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +11,7 @@ from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.generated.unit_tests import UNIT_TESTS
 from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError
 from oodlit.roles import Role
+from tests.callbacks.processes import check_ended, run_function
 
 
 @pytest.fixture(scope="module")
@@ -51,12 +52,14 @@ def test_unit_tests_have_imagenet_sizes(data):
     assert [decode_image(s.image).size for s in samples] == list(SIZES[:2])
 
 
-def test_foolbox_is_not_imported(data):
-    code = (
-        "import sys; from oodlit.datamodules.benchmarks.photos import PhotosBenchmark; PhotosBenchmark(per_test=1);"
-        "assert 'foolbox' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
+def make_without_foolbox(folder: Path) -> None:
+    PhotosBenchmark(folder, per_test=1)
+    assert "foolbox" not in sys.modules
+
+
+def test_foolbox_is_not_imported(data, tmp_path):
+    """In a process in which no other test has imported it."""
+    check_ended(run_function(make_without_foolbox, tmp_path / "new", folder=tmp_path / "logs", each=[{}], timeout=120))
 
 
 def test_missing_or_other_package(monkeypatch):

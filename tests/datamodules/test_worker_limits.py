@@ -1,70 +1,65 @@
 """FAULTS2 B9, B13: worker processes and the limits of the machine. Each limit is set in a process of its own."""
 
-import subprocess
-import sys
-import textwrap
+import resource
+from pathlib import Path
 from typing import Any
 
 import pytest
+import pytorch_lightning as pl
 import torch
 from PIL import Image
 
+from oodlit import OODModule
+from oodlit.datamodules import OODDataModule
 from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.processes import explained
 from oodlit.datamodules.sources import DatasetSource, MemorySource
 from oodlit.datamodules.stream import Sample, Stream
-from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.errors import DataError, InvalidArgumentError, OodlitError
 from oodlit.roles import Role
+from oodlit.testing.backbones import TinyConvNet
+from tests.callbacks.processes import check_ended, run_function
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*worker processes in total")
 
-PREAMBLE = """
-    import resource, warnings
-    import pytorch_lightning as pl, torch
-    from oodlit import OODModule
-    from oodlit.datamodules import MemorySource, OODDataModule, Sample, Stream
-    from oodlit.errors import OodlitError
-    from oodlit.roles import Role
-    from oodlit.testing.backbones import TinyConvNet
-    warnings.simplefilter("ignore")
 
-    def data(count, size, **options):
-        samples = [Sample(str(i), torch.full((3, size, size), i / count), label=i % 6) for i in range(count)]
-        return OODDataModule([Stream("val", Role.ID, MemorySource(samples))], **options)
+class Keeping(pl.LightningModule):
+    """Keeps what the data module gives it."""
 
-    def predict(module, data):
-        return pl.Trainer(accelerator="cpu", devices=1, logger=False, enable_progress_bar=False).predict(module, data)
-"""
+    def predict_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> Any:
+        return batch["label"], batch["group"], batch["key"]
 
 
-def run(code: str) -> "subprocess.CompletedProcess[str]":
-    program = textwrap.dedent(PREAMBLE) + textwrap.dedent(code)
-    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
+def predict(module: pl.LightningModule, count: int, size: int, **options: Any) -> Any:
+    samples = [Sample(str(i), torch.full((3, size, size), i / count), label=i % 6) for i in range(count)]
+    data = OODDataModule([Stream("val", Role.ID, MemorySource(samples))], **options)
+    return pl.Trainer(accelerator="cpu", devices=1, logger=False, enable_progress_bar=False).predict(module, data)
+
+
+def with_few_open_files(kept: str) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+    module = OODModule(TinyConvNet()) if kept == "outputs" else Keeping()
+    print(len(predict(module, 1200, 16, batch_size=2, num_workers=2)))
+
+
+def with_little_shared_memory() -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))  # no file, also none in /dev/shm, grows larger
+    try:
+        predict(OODModule(TinyConvNet()), 16, 64, batch_size=8, num_workers=1)
+    except OodlitError as error:
+        print(error)
 
 
 @pytest.mark.parametrize("kept", ["outputs", "batches"])
-def test_b9_a_run_that_keeps_its_predictions_needs_few_open_files(kept: str) -> None:
+def test_b9_a_run_that_keeps_its_predictions_needs_few_open_files(kept: str, tmp_path: Path) -> None:
     """600 batches with return_predictions at its default; also a module that keeps labels and groups itself."""
-    done = run(f"""
-        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
-        class Keeping(pl.LightningModule):
-            def predict_step(self, batch, batch_idx, dataloader_idx=0):
-                return batch["label"], batch["group"], batch["key"]
-        module = OODModule(TinyConvNet()) if {kept == "outputs"} else Keeping()
-        print(len(predict(module, data(1200, 16, batch_size=2, num_workers=2))))
-    """)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.split()[-1] == "600"
+    done = run_function(with_few_open_files, kept, folder=tmp_path, each=[{}], timeout=300)
+    check_ended(done)
+    assert done[0].stdout.split()[-1] == "600"
 
 
-def test_b13_shared_memory_that_is_too_small() -> None:
-    done = run("""
-        resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))  # no file, also none in /dev/shm, grows larger
-        try:
-            predict(OODModule(TinyConvNet()), data(16, 64, batch_size=8, num_workers=1))
-        except OodlitError as error:
-            print(error)
-    """)
+def test_b13_shared_memory_that_is_too_small(tmp_path: Path) -> None:
+    (done,) = run_function(with_little_shared_memory, folder=tmp_path, each=[{}], timeout=300)
     assert done.stdout.startswith("stream 'val': a worker process"), done.stderr[-2000:]
     assert "/dev/shm" in done.stdout
     assert len(done.stdout.splitlines()) == 1

@@ -84,7 +84,3 @@ def _refused(gate: Gate, file: Path) -> str:
     except RequirementError as error:
         return str(error)
     return ""
-
-
-if __name__ == "__main__":
-    main(*map(Path, sys.argv[1:5]), sys.argv[5:])

@@ -2,26 +2,29 @@
 
 import os
 import re
-import subprocess
-import sys
+import warnings
 from pathlib import Path
 
+from tests.callbacks.processes import check_ended, run_function
+
 PAGE = Path(__file__).parents[2] / "docs" / "gate.md"
+
+
+def run_page(code: str, folder: Path) -> None:
+    os.chdir(folder)
+    warnings.simplefilter("default")
+    exec(compile(code, "gate.md", "exec"), {"__name__": "__main__"})
 
 
 def test_code_of_the_page_runs(tmp_path: Path) -> None:
     """In a process of its own: the types that the suite checks are not those of a trace."""
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     assert len(blocks) == 7
-    (tmp_path / "page.py").write_text("\n".join(blocks))
-    environment = {**os.environ, "PYTHONPATH": str(PAGE.parents[1])}
-    done = subprocess.run(
-        [sys.executable, "page.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    done = run_function(run_page, "\n".join(blocks), tmp_path, folder=tmp_path / "logs", each=[{}], timeout=300)
+    check_ended(done)
     assert (tmp_path / "gate" / "weights.safetensors").is_file()
     assert (tmp_path / "gate.pt2").is_file()
     assert (tmp_path / "gate.onnx").is_file()
-    assert "refused: " in done.stdout
-    assert "refused 10 of 10 images: 100.0 %" in done.stdout
-    assert "RefusalWarning: refused 10 of 10" in done.stderr
+    assert "refused: " in done[0].stdout
+    assert "refused 10 of 10 images: 100.0 %" in done[0].stdout
+    assert "RefusalWarning: refused 10 of 10" in done[0].stderr

@@ -1,4 +1,4 @@
-"""Gates of every detector of the digits demo in a fresh process, and exported gates in one without oodlit."""
+"""Gates of every detector of the digits demo in another process, and exported gates in one without oodlit."""
 
 import json
 import subprocess
@@ -19,25 +19,14 @@ from oodlit.detectors import detectors
 from oodlit.detectors.contract.every import every_detector
 from oodlit.module import OODModule
 from oodlit.roles import Role
+from tests.callbacks.processes import check_ended, run_function
+from tests.gate import service_script
 
 HERE = Path(__file__).parent
 EXPORTED = ("cad_ref", "knn", "mahalanobis", "msp", "nn_guide", "react", "vim", "wei_per")
 AS_ONNX = ("knn", "mahalanobis")
 REFUSED = ("odin", "branching")
 Report = dict[str, dict[str, Any]]
-
-
-def _script(name: str, *words: object) -> Report:
-    done = subprocess.run(
-        [sys.executable, str(HERE / name), *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=HERE.parents[1],
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    report: Report = json.loads(done.stdout)
-    return report
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +54,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def report(folder: Path) -> Report:
     where = (folder / name for name in ("run", "shards", "weights.pt", "programs"))
-    return _script("service_script.py", *where, *EXPORTED, *REFUSED)
+    exported = [*EXPORTED, *REFUSED]
+    done = run_function(service_script.main, *where, exported, folder=folder / "logs", each=[{}], timeout=300)
+    check_ended(done)
+    found: Report = json.loads(done[0].stdout)
+    return found
 
 
 def test_every_image_gets_the_score_and_the_decision_of_the_run(report: Report) -> None:
@@ -84,7 +77,14 @@ def test_saved_gates_say_the_same(report: Report) -> None:
 
 
 def test_exported_gates_say_the_same_without_oodlit(report: Report, folder: Path) -> None:
-    found = _script("program_script.py", folder / "programs")
+    done = subprocess.run(
+        [sys.executable, str(HERE / "program_script.py"), str(folder / "programs")],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found: Report = json.loads(done.stdout)
     assert set(found) == {*EXPORTED, *(f"{name}.onnx" for name in AS_ONNX)}
     for name in EXPORTED:
         of = found[name]

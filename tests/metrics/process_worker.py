@@ -1,7 +1,7 @@
-"""One rank of the test in `test_processes.py`: python process_worker.py RANK WORLD_SIZE RENDEZVOUS OUT."""
+"""One rank of the test in `test_processes.py`."""
 
 import json
-import sys
+import os
 import warnings
 from datetime import timedelta
 from pathlib import Path
@@ -79,10 +79,9 @@ def collected(rows):
     return found
 
 
-def main(rank, world_size, rendezvous, out):
-    dist.init_process_group(
-        "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world_size, timeout=timedelta(seconds=60)
-    )
+def main(folder: Path) -> None:
+    rank, meet = int(os.environ["RANK"]), f"file://{folder}/rendezvous"
+    dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=2, timeout=timedelta(seconds=60))
     found = {}
     for name, cut in CUTS.items():
         with warnings.catch_warnings(record=True) as caught:
@@ -99,8 +98,4 @@ def main(rank, world_size, rendezvous, out):
     backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     dist.destroy_process_group()
     del backend  # last: torch < 2.8 would wait for gloo's threads with the interpreter's lock, for which they wait
-    Path(out).write_text(json.dumps(found))
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4])
+    (folder / f"{rank}.json").write_text(json.dumps(found))

@@ -1,37 +1,18 @@
 """Two real processes give what one gives: uneven ranks, an empty rank, no image at all."""
 
 import json
-import os
-import subprocess
-import sys
 import warnings
-from pathlib import Path
 
 import pytest
 
+from tests.callbacks.processes import check_ended, run_function
 from tests.metrics import process_worker
 
 
 @pytest.mark.ddp
 def test_uneven_and_empty_ranks_equal_one_process(tmp_path):
-    worker = Path(process_worker.__file__)
-    root = worker.parents[2]
-    environment = os.environ | {"PYTHONPATH": str(root), "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(worker), str(rank), "2", str(tmp_path / "rendezvous"), str(tmp_path / f"{rank}.json")],
-            env=environment,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        errors = [process.communicate(timeout=150)[1] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0, 0], "\n".join(errors)
+    each = [{"RANK": str(rank)} for rank in range(2)]
+    check_ended(run_function(process_worker.main, tmp_path, folder=tmp_path / "logs", each=each, timeout=150))
     found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     assert found[0] == found[1]
     alone = process_worker.values(list(range(12)))

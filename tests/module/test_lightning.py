@@ -2,9 +2,15 @@
 
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
-import pytest
+import torch
+
+from oodlit import OODModule
+from oodlit.callbacks import OODDetection
+from oodlit.detectors import MSP
+from tests.callbacks.processes import check_ended, run_function
 
 ROOT = Path(__file__).parents[2]
 RUN = """
@@ -28,38 +34,58 @@ print(type(detection).__mro__[1].__module__, len(detection.results.scores))
 """
 
 
+CHILD = """
+import os, subprocess
+child = "import oodlit.callbacks as c; print(c.OODDetection.__mro__[1].__module__)"
+print(subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, check=True).stdout)
+"""
+
+
 def in_a_new_process(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize(("name", "package"), [("lightning", "lightning.pytorch"), ("pytorch_lightning",) * 2])
-def test_c1_both_packages_work(name, package):
-    done = in_a_new_process(f"import {name} as LIGHTNING\n{RUN}")
-    assert done.returncode == 0, done.stderr[-1500:]
-    base, images = done.stdout.splitlines()[-1].split()
+def check_ran(lines: list[str], package: str) -> None:
+    base, images = lines[-1].split()
     assert base.startswith(package)
     assert int(images) == 12 + 9 + 12
 
 
-def test_c1_processes_that_are_started_inherit_the_choice():
-    code = """
-import lightning, os, subprocess, sys
-import oodlit.callbacks
-child = "import oodlit.callbacks as c; print(c.OODDetection.__mro__[1].__module__)"
-print(subprocess.run([sys.executable, "-c", child], capture_output=True, text=True, check=True).stdout)
-"""
-    assert in_a_new_process(code).stdout.startswith("lightning.pytorch")
+def test_c1_lightning_works_and_processes_that_are_started_inherit_the_choice():
+    done = in_a_new_process(f"import lightning as LIGHTNING, sys\n{RUN}\n{CHILD}")
+    assert done.returncode == 0, done.stderr[-1500:]
+    *lines, chosen = done.stdout.split("\n")[:-2]
+    check_ran(lines, "lightning.pytorch")
+    assert chosen.startswith("lightning.pytorch")
 
 
-@pytest.mark.parametrize("made", ["OODDetection([MSP()])", "OODModule(torch.nn.Linear(2, 2))"])
-def test_c1_the_second_package_beside_the_first_is_warned_of(made):
-    code = f"""
+def with_pytorch_lightning() -> None:
+    assert "lightning" not in sys.modules
+    exec(f"import pytorch_lightning as LIGHTNING\n{RUN}", {})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        OODDetection([MSP()])
+        OODModule(torch.nn.Linear(2, 2))
+
+
+def test_c1_pytorch_lightning_works_and_alone_is_not_warned_of(tmp_path):
+    done = run_function(with_pytorch_lightning, folder=tmp_path, each=[{}], timeout=120)
+    check_ended(done)
+    check_ran(done[0].stdout.splitlines(), "pytorch_lightning")
+
+
+def test_c1_the_second_package_beside_the_first_is_warned_of():
+    done = in_a_new_process("""
+import warnings
 import torch
 from oodlit import OODModule
 from oodlit.callbacks import OODDetection
 from oodlit.detectors import MSP
 import lightning
-{made}
-"""
-    assert "or import lightning before oodlit" in in_a_new_process(code).stderr
-    assert "before oodlit" not in in_a_new_process(code.replace("import lightning\n", "")).stderr
+for make in (lambda: OODDetection([MSP()]), lambda: OODModule(torch.nn.Linear(2, 2))):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        make()
+    print(sum("or import lightning before oodlit" in str(warning.message) for warning in caught))
+""")
+    assert done.stdout.split() == ["1", "1"], done.stderr[-1500:]

@@ -1,7 +1,7 @@
-"""One rank of `test_metrics.py`: python process_worker.py RANK WORLD_SIZE RENDEZVOUS OUT."""
+"""One rank of `test_metrics.py`."""
 
 import json
-import sys
+import os
 from datetime import timedelta
 from pathlib import Path
 
@@ -58,14 +58,9 @@ def values(images, *, tau=None):
     return {name: metric.compute().item() for name, metric in made.items()} | {"wi": wilderness.compute().item()}
 
 
-def main(rank, world_size, rendezvous, out):
-    dist.init_process_group(
-        "gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world_size, timeout=timedelta(seconds=60)
-    )
+def main(folder: Path) -> None:
+    rank, meet = int(os.environ["RANK"]), f"file://{folder}/meet"
+    dist.init_process_group("gloo", init_method=meet, rank=rank, world_size=2, timeout=timedelta(seconds=60))
     found = {name: values(cut[rank]) for name, cut in CUTS.items()}
-    Path(out).write_text(json.dumps(found))
+    (folder / f"{rank}.json").write_text(json.dumps(found))
     dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4])

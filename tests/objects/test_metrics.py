@@ -1,9 +1,6 @@
 """The torchmetrics classes give what the functions give, in any cut and from several processes."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +12,7 @@ from hypothesis import strategies as st
 from oodlit import objects
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics import UndefinedMetricWarning
+from tests.callbacks.processes import check_ended, run_function
 
 from . import process_worker
 from .support import SCORES, Plain, matched, scenes
@@ -52,23 +50,8 @@ def test_batches_of_single_images_give_the_value_of_all(scene: Plain, tau: float
 
 @pytest.mark.ddp
 def test_two_processes_give_what_one_gives(tmp_path: Path) -> None:
-    worker = Path(process_worker.__file__)
-    environment = os.environ | {"PYTHONPATH": str(worker.parents[2]), "OMP_NUM_THREADS": "1"}
-    processes = [
-        subprocess.Popen(
-            [sys.executable, str(worker), str(rank), "2", str(tmp_path / "meet"), str(tmp_path / f"{rank}.json")],
-            env=environment,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        errors = [process.communicate(timeout=150)[1] for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    assert [process.returncode for process in processes] == [0, 0], "\n".join(errors)
+    each = [{"RANK": str(rank)} for rank in range(2)]
+    check_ended(run_function(process_worker.main, tmp_path, folder=tmp_path / "logs", each=each, timeout=150))
     found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
     assert found[0] == found[1]
     alone = process_worker.values(range(6))

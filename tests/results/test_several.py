@@ -1,5 +1,7 @@
 """Several runs: what can be compared, values, ranks, and paired differences between runs."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pandas as pd
 import pytest
@@ -60,37 +62,47 @@ def renamed(frame: pd.DataFrame, dataset: str) -> pd.DataFrame:
     return frame
 
 
-def other_runs() -> dict[str, tuple[Results, set[str], str]]:
-    """A run that is unlike the first, the sets and metrics that it spoils, and what is said of it."""
+def of(frame: pd.DataFrame, datasets: list[DatasetInfo] = DATASETS) -> Results:
+    return Results.from_scores(frame, datasets, DETECTORS, bootstrap=0)
+
+
+def without_far() -> Results:
     scores = run_scores(1)
-    fewer = [info for info in DATASETS if info.name != "far"]
-    moved = scores.copy()
-    moved.loc[moved["dataset"] == "near", "group"] = (moved.loc[moved["dataset"] == "near", "group"] + 1) % 3
-    every = {"val", "near", "far", "tests"}
-
-    def of(frame: pd.DataFrame, datasets: list[DatasetInfo] = DATASETS) -> Results:
-        return Results.from_scores(frame, datasets, DETECTORS, bootstrap=0)
-
-    return {
-        "tpr": (run(1, tpr=0.9), {"fpr"}, "the thresholds keep 95 % of ID in A and 90 % in B"),
-        "rule": (
-            run(1, rule="interpolated"),
-            {"fpr"},
-            "the rule of the threshold or the limit of unit tests is another",
-        ),
-        "classes": (run(1, classes={"near": ["sky"]}), {"near"}, "near has 3 classes in A and 1 others in B"),
-        "no set": (of(scores[scores["dataset"] != "far"], fewer), {"far"}, "B has no far"),
-        "number": (of(without_first(scores, "far")), {"far"}, "far has 40 images in A and 39 in B"),
-        "other image": (of(renamed(scores, "far")), {"far"}, "far has other images in B than in A"),
-        "other classes of images": (of(moved), {"near"}, "near has other images in B than in A"),
-        "other ID image": (of(renamed(scores, "val")), every, "val has other images in B than in A"),
-    }
+    return of(scores[scores["dataset"] != "far"], [info for info in DATASETS if info.name != "far"])
 
 
-@pytest.mark.parametrize("kind", other_runs())
-def test_what_is_unlike_is_named_and_nothing_else_is_left_out(kind: str) -> None:
-    other, spoiled, reason = other_runs()[kind]
-    runs = {"A": run(0), "B": other}
+def with_other_groups() -> Results:
+    scores = run_scores(1)
+    near = scores["dataset"] == "near"
+    scores.loc[near, "group"] = (scores.loc[near, "group"] + 1) % 3
+    return of(scores)
+
+
+OTHERS: dict[str, tuple[Callable[[], Results], set[str], str]] = {
+    "tpr": (lambda: run(1, tpr=0.9), {"fpr"}, "the thresholds keep 95 % of ID in A and 90 % in B"),
+    "rule": (
+        lambda: run(1, rule="interpolated"),
+        {"fpr"},
+        "the rule of the threshold or the limit of unit tests is another",
+    ),
+    "classes": (lambda: run(1, classes={"near": ["sky"]}), {"near"}, "near has 3 classes in A and 1 others in B"),
+    "no set": (without_far, {"far"}, "B has no far"),
+    "number": (lambda: of(without_first(run_scores(1), "far")), {"far"}, "far has 40 images in A and 39 in B"),
+    "other image": (lambda: of(renamed(run_scores(1), "far")), {"far"}, "far has other images in B than in A"),
+    "other classes of images": (with_other_groups, {"near"}, "near has other images in B than in A"),
+    "other ID image": (
+        lambda: of(renamed(run_scores(1), "val")),
+        {"val", "near", "far", "tests"},
+        "val has other images in B than in A",
+    ),
+}
+"""A run that is unlike the first, the sets and metrics that it spoils, and what is said of it."""
+
+
+@pytest.mark.parametrize("kind", OTHERS)
+def test_what_is_unlike_is_named_and_nothing_else_is_left_out(kind: str, runs: dict[str, Results]) -> None:
+    make, spoiled, reason = OTHERS[kind]
+    runs = {"A": runs["small"], "B": make()}
     for column in run_columns(runs):
         is_threshold = column.metric in ("mean_fpr95", "fpr95", "unit_test_failures")
         expected = column.dataset in spoiled or ("fpr" in spoiled and is_threshold)
@@ -200,7 +212,8 @@ def test_a_clear_difference_is_found_and_equal_runs_are_not_told_apart(runs: dic
 
 
 def test_what_cannot_be_compared_is_left_out_with_its_reason(runs: dict[str, Results]) -> None:
-    other, _, reason = other_runs()["number"]
+    make, _, reason = OTHERS["number"]
+    other = make()
     table = compare_runs({"A": runs["small"], "B": other})
     assert set(table["dataset"]) == {"near"}
     assert table.attrs["left_out"] == {"far": reason}

@@ -48,14 +48,18 @@ def test_detector_has_about_twenty_lines():
 
 
 def test_page_and_shell_command_run(folder):
-    """One process for both: the checks then start their own processes once."""
+    """One process for both: the checks of both detectors then start their own processes once."""
     code = "\n".join(code for title, code in BLOCKS if not title)
     (folder / "page.py").write_text(
+        "from oodlit.testing.clauses import peers\n"
+        "from near_sample import NearSample\n"
+        "from nearest_mean import NearestMean\n"
+        "together = peers((NearestMean, NearSample))\n"
+        "together.__enter__()\n"
         f"{code}\n"
         "assert report.passed\n"
         "assert {'msp', 'nearest_mean'} <= set(table['detector'])\n"
         "from oodlit.cli.main import main\n"
-        "from near_sample import NearSample\n"
         "assert repr(NearSample.preset('nearest')) == 'NearSample(k=1)'\n"
         "assert NearSample.preset('paper', k=20).min_train == 20\n"
         "raise SystemExit(main(['check', 'nearest_mean.NearestMean', 'near_sample.NearSample']))\n"

@@ -185,25 +185,17 @@ def run_python(code):
     return done.stdout
 
 
-def test_package_imports_neither_pytest_nor_hypothesis():
+def test_package_imports_neither_pytest_nor_hypothesis_and_says_in_one_line_where_they_are_missing():
     run_python(
         """
         import sys
         import oodlit, oodlit.detectors, oodlit.testing
         from oodlit.testing import check_detector, checks, separated_problem
         assert not {"pytest", "hypothesis", "pytorch_lightning"} & sys.modules.keys()
-        """
-    )
-
-
-def test_missing_extra_is_said_in_one_line():
-    run_python(
-        """
-        import sys
         sys.modules["hypothesis"] = sys.modules["pytest"] = None
         from oodlit.detectors import MSP
         from oodlit.errors import MissingExtraError
-        from oodlit.testing import check_detector, checks, parametrize_with_checks
+        from oodlit.testing import parametrize_with_checks
         checks()["check_higher_is_id"](MSP)
         for action in (lambda: parametrize_with_checks([MSP]), lambda: check_detector(MSP, only="batches")):
             try:

@@ -13,6 +13,7 @@ from oodlit.detectors.statistics import ClassMoments
 from oodlit.errors import InvalidArgumentError
 from oodlit.testing import ConformanceError, check_detector, checks, parametrize_with_checks, separated_problem
 from oodlit.testing.backbones import TinyConvNet
+from oodlit.testing.clauses import peers
 from oodlit.testing.shorten import shorten
 
 PAPER = Reference("A first detector", "A. Nonymous", "example", 2024, "https://example.org")
@@ -80,8 +81,14 @@ def failed(report):
     return {row.check: row.message for row in report.rows if row.status == "failed"}
 
 
+def whole_report(kind):
+    """All checks; the two detectors whose reports are looked at share one start of processes."""
+    with peers((OtherName, UsesHead)):
+        return check_detector(kind, examples=2)
+
+
 def test_argument_under_another_name_is_told_and_the_other_checks_run():
-    report = check_detector(OtherName, examples=2)
+    report = whole_report(OtherName)
     assert report.detector == "OtherName(temp=?)"
     assert set(failed(report)) == {"check_declarations", "check_saved"}
     message = "the argument 'temp' of the constructor is not stored under its own name; write self.temp = temp"
@@ -163,7 +170,7 @@ def test_nested_detector_is_looked_at():
 
 
 def test_error_of_most_checks_is_told_once_with_a_hint():
-    found = failed(check_detector(UsesHead, examples=2))
+    found = failed(whole_report(UsesHead))
     assert len(found) > 11
     first, *others = found.values()
     assert "found: AttributeError: 'NoneType' object has no attribute 'weight'" in first
