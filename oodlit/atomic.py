@@ -19,6 +19,9 @@ from filelock import FileLock, Timeout
 
 ABANDONED_S = 86_400.0
 """Age of a leftover where the file system has no locks: one day."""
+ORPHANS_S = 10.0
+"""How long a lock may be held on after its holder was killed: processes that it forked share the lock, and those that
+load data look every five seconds whether it is still there."""
 
 
 def write_bytes(path: str | os.PathLike[str], data: bytes) -> None:
@@ -68,10 +71,10 @@ def lock(path: Path, *, wait: bool = True) -> Iterator[None]:
     """Hold the lock of the file at `path`, which exists for this alone and is made if it is not there.
 
     Raises:
-        BlockingIOError: Another process or thread holds it, and `wait` is False.
+        BlockingIOError: Another process or thread holds it, `wait` is False, and `ORPHANS_S` have passed.
         OSError: The file cannot be made.
     """
-    held = FileLock(path, timeout=-1 if wait else 0)
+    held = FileLock(path, timeout=-1 if wait else ORPHANS_S)
     try:
         held.acquire()
     except Timeout:

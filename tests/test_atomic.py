@@ -179,14 +179,34 @@ def test_files_are_brought_to_disk_by_handles_that_can_write(tmp_path: Path, mon
     assert len(opened) == 2
 
 
-def test_a_lock_is_held_by_one_at_a_time(tmp_path: Path) -> None:
+def test_a_lock_is_held_by_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     held = pytest.raises(BlockingIOError, match="is held by another process")
+    monkeypatch.setattr(atomic, "ORPHANS_S", 0.0)
     with lock(tmp_path / "lock"), held, lock(tmp_path / "lock", wait=False):
         pass
     with lock(tmp_path / "lock", wait=False):
         pass
     with pytest.raises(OSError), lock(tmp_path):  # noqa: PT011 - whatever the system says
         pass
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processes are forked")
+def test_who_was_killed_is_waited_for_until_what_it_forked_has_ended(tmp_path: Path) -> None:
+    """As workers of data do that see within seconds that nobody wants their batches any more."""
+    pid = os.fork()
+    if pid == 0:  # the run: it forks a worker that lives for a second longer
+        with lock(tmp_path / "lock"):
+            if os.fork() == 0:
+                (tmp_path / "ready").touch()
+                time.sleep(1)
+                os._exit(0)
+            time.sleep(600)
+    while not (tmp_path / "ready").exists():
+        time.sleep(0.01)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    with lock(tmp_path / "lock", wait=False):
+        assert os.listdir(tmp_path)  # noqa: PTH208 - it is had
 
 
 def test_b8_nothing_else_brings_files_to_disk() -> None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 from pytorch_lightning.loggers import CSVLogger
 
+from oodlit import atomic
 from oodlit.detectors import KNN, MSP, ODIN, Energy, LaRD, Mahalanobis, fit, load
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError, RequirementError
 from oodlit.module import OODModule
@@ -261,6 +262,7 @@ def test_a_run_that_breaks_off_keeps_its_fit(data, tmp_path, monkeypatch) -> Non
 
 def test_a_folder_in_use_is_refused(data, tmp_path, monkeypatch) -> None:
     out, told, score = tmp_path / "out", [], MSP._score
+    monkeypatch.setattr(atomic, "ORPHANS_S", 0.0)
 
     def score_meanwhile(self, outputs):
         if not told:  # another run begins while this one goes on

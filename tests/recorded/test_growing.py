@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from oodlit import OODModule, Role
+from oodlit import OODModule, Role, atomic
 from oodlit.atomic import lock
 from oodlit.callbacks import OODDetection
 from oodlit.datamodules.datamodule import OODDataModule
@@ -109,7 +109,8 @@ def test_other_names_of_the_classes_are_refused(tmp_path):
         record(tmp_path, [*streams, tiny_stream()], class_names=list("abcdeg"))
 
 
-def test_two_runs_do_not_write_into_one_cache(tmp_path):
+def test_two_runs_do_not_write_into_one_cache(tmp_path, monkeypatch):
+    monkeypatch.setattr(atomic, "ORPHANS_S", 0.0)
     with lock(tmp_path / ".recording"), pytest.raises(InvalidArgumentError, match="another run is writing there"):
         record(tmp_path)
     assert not list(tmp_path.glob("rows-*"))

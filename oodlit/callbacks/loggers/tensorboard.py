@@ -11,7 +11,7 @@ from oodlit.callbacks.loggers.run_log import RunLog
 @log_settings.register
 def _(logger: pl.loggers.TensorBoardLogger, run: RunLog) -> None:
     # Without a value beside them TensorBoard shows no settings; None lets Lightning write its own.
-    logger.log_hyperparams(dict(run.settings), metrics=dict(run.headline) or None, step=0)
+    logger.log_hyperparams(dict(run.settings), metrics=dict(run.headline) or None)
 
 
 @log_summary.register
