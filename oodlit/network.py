@@ -35,7 +35,7 @@ class BackboneFacts:
         available: Fields of `Outputs` that this backbone can give.
         channels: Number of channels of every hidden layer that was asked for and can be read, by name.
         layer_problems: Why the other layers that were asked for cannot be read, by name.
-        hint: What to do where a detector needs a field that is not available, for its reason; empty = nothing.
+        hint: Why images and the network itself are not at hand, for the reason of a detector that needs them.
     """
 
     name: str = "backbone"

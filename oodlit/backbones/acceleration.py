@@ -51,6 +51,10 @@ class Acceleration:
             **({"compile": self._mode} if self._mode else {}),
         }
 
+    def with_options(self, **options: Any) -> "Acceleration":
+        """The same for the same network, with some options set otherwise."""
+        return Acceleration(self._network, self._reader, **{**self.options, **options})
+
     def start(self) -> None:
         """Switch on what was asked for."""
         if self._is_on or not self.options:

@@ -244,9 +244,7 @@ def _module(
             raise InvalidArgumentError(f"head={head!r}: give it to the OODModule that is the backbone")
         if weights != "hub":
             raise InvalidArgumentError(f"weights={weights!r}: give them to the OODModule that is the backbone")
-        if faster:
-            first, value = next(iter(faster.items()))
-            raise InvalidArgumentError(f"{first}={value!r}: give it to the OODModule that is the backbone")
+        backbone.acceleration = backbone.acceleration.with_options(**faster)
         return backbone
     task = f"loading {backbone}" if isinstance(backbone, str) else "preparing the network"
     with torch.random.fork_rng(), status(task):

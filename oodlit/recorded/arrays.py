@@ -101,8 +101,8 @@ def _rows(arrays: Arrays) -> tuple[Rows, tuple[str, ...]]:
     labels = _integers("labels", arrays.get("labels"), count)
     groups, names = _groups(arrays, count)
     keys = _keys(arrays.get("keys"), count)
-    sizes = {name: len(value) for name, value in (*values.items(), ("labels", labels), ("groups", groups))}
-    sizes["keys"] = len(keys)
+    all_fields = {**values, "labels": labels, "groups": groups, "keys": keys}
+    sizes = {name: len(value) for name, value in all_fields.items() if arrays.get(name) is not None}
     if len(set(sizes.values())) > 1:
         raise InvalidArgumentError(f"the arrays differ in their number of images: {sizes}")
     return Rows(values.get("logits"), values.get("features"), labels, groups, keys), names

@@ -26,7 +26,7 @@ class RecordedModule(OODModule):
         name: How results call the backbone.
         fingerprint: That of the backbone, where it is known.
         head_problem: Why there is no head, where that is known.
-        hint: What to do where a detector needs more than outputs, for its reason.
+        hint: What is said of a detector that needs more than outputs.
 
     Raises:
         InvalidArgumentError: The head does not fit the outputs.
@@ -46,7 +46,7 @@ class RecordedModule(OODModule):
         name: str = "recorded outputs",
         fingerprint: str = "",
         head_problem: str = NO_HEAD,
-        hint: str = "",
+        hint: str = "; recorded outputs hold neither images nor the network",
     ) -> None:
         """Check that head and outputs fit."""
         super(OODModule, self).__init__()  # not that of OODModule: there is no network to load or to look into

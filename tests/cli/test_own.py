@@ -115,6 +115,11 @@ def test_transforms_from_a_file(transform: object, run: Any, tmp_path: Path) -> 
     assert results.dataset("my_ood").class_names == ("ant", "bee")
 
 
+def test_a_network_of_a_file_is_made_faster_by_the_options(run: Any, tmp_path: Path) -> None:
+    assert run(None, "--channels_last") == 0
+    assert Results.load(tmp_path / "out").run["acceleration"]["channels_last"] is True
+
+
 def test_missing_transform_is_told_in_the_words_of_the_file(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(lambda config: config["backbone"]["init_args"].pop("transform")) == 2
     assert "`transform: {class_path: ...}` below init_args of OODModule" in capsys.readouterr().err

@@ -182,7 +182,7 @@ LOGITS = torch.zeros(4, 3) + torch.arange(3.0)
     [
         ({"id": {"logit": LOGITS}}, "'logit' is there|'logit'; is 'logits' meant"),
         ({"id": {"labels": [1]}}, "neither logits nor features"),
-        ({"id": {"logits": LOGITS, "labels": [1, 2]}}, "differ in their number of images"),
+        ({"id": {"logits": LOGITS, "labels": [1, 2]}}, r"number of images: \{'logits': 4, 'labels': 2\}"),
         ({"id": {"logits": LOGITS, "labels": [0.5] * 4}}, "integers"),
         ({"id": {"logits": LOGITS[0]}}, r"shape \(3,\)"),
         ({"id": {"logits": LOGITS.long()}}, "floating point"),

@@ -288,7 +288,8 @@ class Detector(nn.Module, ABC):
             return f"needs the linear head; {facts.head_problem}"
         absent = sorted(needs - facts.available - {"head"})
         if absent:
-            return f"needs {', '.join(absent)}, which {facts.name} does not give{facts.hint}"
+            is_beyond = facts.hint and not {"images", "hidden", "model"}.isdisjoint(absent)
+            return f"needs {', '.join(absent)}" + (facts.hint if is_beyond else f", which {facts.name} does not give")
         if self.required_statistics and facts.num_train == 0 and not self.is_fitted:
             return "needs a train stream to be fitted on; the data has none"
         if self.min_train > facts.num_train and not self.is_fitted:
