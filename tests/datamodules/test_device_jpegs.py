@@ -305,6 +305,49 @@ def test_a_batch_of_which_nothing_is_left_has_its_shape(monkeypatch):
     assert [key for batch in batches for key, _ in batch["skipped"]] == ["none/0", "none/1"]
 
 
+def test_a_batch_of_which_nothing_is_left_is_on_the_device(monkeypatch):
+    """Whose queue is told of it: images of the CPU know no queues."""
+    monkeypatch.setattr(decoder, "check_device", lambda device: None)
+    batches = StreamLoader(mixed(), RESIZED)._batches
+    meta = torch.device("meta")
+    assert decoder.DeviceDecoder(batches, RESIZED, meta)._joined([]).device == meta
+
+
+def test_before_a_gpu_decodes_its_current_queue_is_waited_for(monkeypatch):
+    """Torchvision takes memory that kernels of that queue may still read, and writes to it from a queue of its own."""
+    events = []
+    queue = type("Queue", (), {"synchronize": lambda self: events.append("queue")})()
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: queue)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: events.append("all"))
+
+    def decode_jpeg(files, **_):
+        events.append(len(files))
+        if len(files) > 1 or len(files[0]) == 1:
+            raise RuntimeError("nvjpegDecodeBatched failed: 5")
+        return [torch.zeros(3, 1, 1, dtype=torch.uint8)]
+
+    monkeypatch.setattr("torchvision.io.decode_jpeg", decode_jpeg)
+    files = [torch.zeros(size, dtype=torch.uint8) for size in (2, 1)]
+    good, bad = decode_jpegs(files, torch.device("cuda:0"))
+    assert good is not None
+    assert bad is None
+    assert events == ["queue", 2, "all", "queue", 1, "queue", 1, "all"]
+
+
+NARROW = v1.Compose([v1.Resize(8, max_size=16), v1.CenterCrop(8), v1.ToTensor()])
+"""An image of 655 x 1 would get 16 x 0 pixels."""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_images_that_a_step_fails_on_are_named(workers):
+    samples = [Sample("wide", encoded("RGB")), Sample("narrow", encoded("RGB", size=(655, 1)), origin="shard a.tar")]
+    stream = Stream("far", Role.OOD, MemorySource(samples))
+    how = {"num_workers": workers, "multiprocessing_context": "fork" if workers else None}
+    found = [outcome(StreamLoader(stream, NARROW, decode_on=where, **how)) for where in ("cpu", None)]
+    assert "'far/narrow' (shard a.tar): the transform failed: ValueError: height and width must be > 0" in found[1][1]
+    check_same(*found)
+
+
 def test_large_images_are_decoded_in_parts(monkeypatch):
     sizes = [(10, 10), (20, 10), (100, 100), (5, 5), (5, 5), (5, 5)]
     made = Jpegs.of([Jpeg(bytes([i]), *size) for i, size in enumerate(sizes)])

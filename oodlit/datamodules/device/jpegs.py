@@ -134,12 +134,21 @@ def decode_jpegs(files: list[Tensor], device: torch.device) -> list[Tensor | Non
     except torch.OutOfMemoryError:
         raise
     except RuntimeError:  # of one file, and nothing is left of the others
+        if device.type == "cuda":  # it may still be written to the memory of the file that failed
+            torch.cuda.synchronize(device)
         return [None] if len(files) == 1 else [image for file in files for image in decode_jpegs([file], device)]
 
 
 def _decoded(files: list[Tensor], device: torch.device) -> list[Tensor]:
+    """As torchvision decodes, on a CUDA device once the current queue is empty.
+
+    There it decodes in a queue of its own, into memory that PyTorch takes from the current one without waiting for it:
+    a kernel that is still to read from that memory would find other pixels.
+    """
     from torchvision.io import ImageReadMode, decode_jpeg  # noqa: PLC0415 - workers need none of it
 
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
     with warnings.catch_warnings():
         # torchvision 0.29 announces that it will hand its decoders over to torchcodec
         warnings.filterwarnings("ignore", "The image decoding and encoding capabilities", DeprecationWarning)
