@@ -326,6 +326,7 @@ class Run:
         if not self.scoring.active:
             raise self.scoring.first_error or DataError("every detector failed on some process; see its messages")
         scores, skipped = join_scores(self.rows.values(), self.scoring, self.skipped, self.group)
+        self.verification.join(self.group)
         pools, active = self._pools(), self.scoring.active
         severities = join_estimates(pools, self._datasets(), active, self._confidences(), self.group)
         run = self.record()

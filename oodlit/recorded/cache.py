@@ -257,6 +257,7 @@ class _Pass:
     def notes(self, group: Group) -> dict[str, Any]:
         """Where the time went, and how far a faster way is from the plain network."""
         times = time_record(gather_objects(group, self.clock.state(wait=True)))
+        self.verification.join(group)
         record = self.verification.record
         return {"time": times, **({"acceleration": record} if record else {})}
 

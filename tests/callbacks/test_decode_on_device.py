@@ -131,6 +131,16 @@ def test_a_decoder_that_is_wrong_is_refused(monkeypatch):
         run(make_data(broken=False, decode_on_device=True))
 
 
+def test_batches_of_one_image_are_compared_as_well(monkeypatch):
+    record = run(make_data(decode_on_device=True).with_loading(batch_size=1)).run["acceleration"]
+    assert record["deviation_of_logits"] < 1e-5
+    assert set(record["deviation_of_scores"]) == {"msp", "energy", "mahalanobis"}
+    original = jpegs._decoded
+    monkeypatch.setattr(jpegs, "_decoded", lambda files, device: [255 - i for i in original(files, device)])
+    with pytest.raises(RequirementError, match="the logits of the first images deviate"):
+        run(make_data(broken=False, decode_on_device=True).with_loading(batch_size=1))
+
+
 def test_it_goes_with_other_ways_to_be_faster():
     data = make_data(broken=False, decode_on_device=True)
     found = run(data, trainer={"precision": "bf16-mixed"}).run["acceleration"]
