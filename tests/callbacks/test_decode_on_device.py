@@ -1,6 +1,7 @@
 """Runs whose device decodes JPEGs: the same results, stated deviations, and refusals before anything counts."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,7 @@ from PIL import Image
 from torch import Tensor
 from torchvision import transforms as v1
 
-from oodlit import Results
+from oodlit import OODModule, Results
 from oodlit.callbacks import OODDetection
 from oodlit.cli.configuration import make, plan
 from oodlit.datamodules import MemorySource, OODDataModule, Sample, Stream
@@ -210,3 +211,22 @@ def test_configurations_name_it(tmp_path):
     ]
     written = {"class_path": "OODDataModule", "init_args": {"streams": streams, "decode_on_device": True}}
     assert make(plan(written, OODDataModule, "--data")).decode_on_device is True
+
+
+@pytest.mark.parametrize("other_pixels", [False, True])
+def test_other_ways_to_be_faster_have_their_own_limits_where_pixels_are_the_same(monkeypatch, request, other_pixels):
+    if other_pixels:
+        request.getfixturevalue("like_a_gpu")
+    original = OODModule.exact_outputs
+
+    def off_by_a_little(self, batch):  # more than float32 may be, less than 16 bits
+        outputs = original(self, batch)
+        return replace(outputs, logits=outputs.logits + 0.03 * outputs.logits.std() * torch.randn(outputs.logits.shape))
+
+    monkeypatch.setattr(OODModule, "exact_outputs", off_by_a_little)
+    data = make_data(broken=False, decode_on_device=True)
+    if other_pixels:
+        assert run(data, [MSP()]).run["acceleration"]["deviation_of_logits"] > 0.01
+        return
+    with pytest.raises(RequirementError, match=r"at most 0\.01 is allowed|differ from pass to pass"):
+        run(data, [MSP()])
