@@ -3,6 +3,7 @@
 import io
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ from torchvision import transforms as v1
 
 from oodlit import OODModule, Results
 from oodlit.callbacks import OODDetection
+from oodlit.callbacks.progress import _acceleration_of
 from oodlit.cli.configuration import make, plan
 from oodlit.datamodules import MemorySource, OODDataModule, Sample, Stream
 from oodlit.datamodules.decode import decode_image
@@ -199,6 +201,17 @@ def test_a_run_that_was_killed_goes_on_as_the_same_run_alone(tmp_path):
     whole = run(make_data(), [MSP(), Mahalanobis()])
     np.testing.assert_allclose(results.scores["msp"], whole.scores["msp"], rtol=1e-5)
     assert start(tmp_path / "other", on_device=False, kill=False)[1] == 18
+
+
+def test_no_run_goes_on_with_the_decoder_of_another_device():
+    def key(device: str, **options) -> dict:
+        strategy = SimpleNamespace(root_device=torch.device(device))
+        trainer = SimpleNamespace(lightning_module=make_module(), strategy=strategy)
+        return _acceleration_of(trainer, make_data(**options))
+
+    assert key("cpu", decode_on_device=True) != key("cuda:0", decode_on_device=True)
+    assert key("cuda:1", decode_on_device=True) == key("cuda:0", decode_on_device=True)
+    assert key("cpu") == key("cuda:0") == {}
 
 
 def test_configurations_name_it(tmp_path):
