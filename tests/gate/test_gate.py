@@ -309,3 +309,13 @@ def test_a_gate_of_a_run_that_saw_other_pixels_says_so(folder: Path, tmp_path: P
     assert all(
         "pixels differ by up to 26 of 255, and scores of 'msp' by 0.01 of their spread" in text for text in found
     )
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_images_that_are_no_numbers_are_refused_where_the_network_reads_other_pixels(gate: Gate, value: float) -> None:
+    """As exported programs refuse them; the last row and column of 8 x 8 are in no window of the convolution."""
+    images = torch.zeros(3, 3, 8, 8)
+    images[1, 2, 7, 7] = value
+    with pytest.raises(InvalidArgumentError, match=r"^Gate: image 1 after the transform: NaN or infinite values;"):
+        gate(images)
+    assert len(gate(images[[0, 2]])) == 2
