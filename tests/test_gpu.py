@@ -260,7 +260,7 @@ def test_batches_in_a_row_do_not_write_over_each_other_on_the_gpu():
 
 
 def test_parts_of_a_batch_do_not_write_over_each_other_on_the_gpu(monkeypatch):
-    """The kernels that resize a part read from memory that the next part is decoded into, unless they are waited for."""
+    """Kernels that resize a part read from memory that the next part is decoded into, unless they are waited for."""
     stream = Stream("many", Role.OOD, MemorySource([replace(s, key=f"{n}{s.key}") for n in range(8) for s in files()]))
 
     def images() -> torch.Tensor:
