@@ -104,9 +104,17 @@ class Verification:
         if not self.options:
             return
         for found in gather_objects(group, self._found):
-            for what, value in found.items():
-                for of, number in value.items() if isinstance(value, dict) else [(None, value)]:
-                    self._note(what, number, of=of)
+            self.restore(found)
+
+    def state(self) -> dict[str, Any]:
+        """What was found so far, for a run that goes on after a kill."""
+        return self._found
+
+    def restore(self, found: Mapping[str, Any]) -> None:
+        """Take over what another process, or an earlier start of the run, found."""
+        for what, value in found.items():
+            for of, number in value.items() if isinstance(value, dict) else [(None, value)]:
+                self._note(what, number, of=of)
 
     def _is_due(self, what: str, batch: Any) -> bool:
         """Whether no images were compared yet, or no such with images that a device decoded as this batch has."""

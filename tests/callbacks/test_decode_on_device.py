@@ -172,35 +172,49 @@ def test_an_unknown_step_is_refused_before_the_run(tmp_path):
     assert not (tmp_path / "out" / "run.json").exists()
 
 
+def start(out: Path, *, on_device: bool, kill: int) -> tuple[Results | None, int]:
+    module, passes = make_module(), [0]
+    original = module.predict_step
+
+    def predict_step(*arguments, **named):
+        passes[0] += 1
+        if passes[0] == kill:
+            raise DataError("killed")
+        return original(*arguments, **named)
+
+    module.predict_step = predict_step
+    detection = OODDetection([MSP(), Mahalanobis()], output_dir=out, resume=True, keep_every_s=0)
+    try:
+        make_trainer(detection).predict(module, make_data(decode_on_device=on_device), return_predictions=False)
+    except DataError as error:
+        assert str(error) == "killed"  # noqa: PT017 - of a start that is killed
+    return detection.results, passes[0]
+
+
 def test_a_run_that_was_killed_goes_on_as_the_same_run_alone(tmp_path):
-    def start(out: Path, *, on_device: bool, kill: bool) -> tuple[Results | None, int]:
-        module, passes = make_module(), [0]
-        original = module.predict_step
-
-        def predict_step(*arguments, **named):
-            passes[0] += 1
-            if kill and passes[0] == 15:
-                raise DataError("killed")
-            return original(*arguments, **named)
-
-        module.predict_step = predict_step
-        detection = OODDetection([MSP(), Mahalanobis()], output_dir=out, resume=True, keep_every_s=0)
-        try:
-            make_trainer(detection).predict(module, make_data(decode_on_device=on_device), return_predictions=False)
-        except DataError as error:
-            assert str(error) == "killed"  # noqa: PT017 - of a start that is killed
-        return detection.results, passes[0]
-
     for out in (tmp_path / "one", tmp_path / "other"):
-        assert start(out, on_device=True, kill=True)[0] is None
-    results, passes = start(tmp_path / "one", on_device=True, kill=False)
+        assert start(out, on_device=True, kill=15)[0] is None
+    results, passes = start(tmp_path / "one", on_device=True, kill=0)
     assert passes == 18 - 14
     assert results is not None
     assert results.run["resumed"]
     assert results.run["acceleration"]["deviation_of_pixels"]["largest"] == 0.0
     whole = run(make_data(), [MSP(), Mahalanobis()])
     np.testing.assert_allclose(results.scores["msp"], whole.scores["msp"], rtol=1e-5)
-    assert start(tmp_path / "other", on_device=False, kill=False)[1] == 18
+    assert start(tmp_path / "other", on_device=False, kill=0)[1] == 18
+
+
+@pytest.mark.parametrize("passes", [3, 15])
+def test_a_run_that_goes_on_has_what_its_earlier_start_found(monkeypatch, tmp_path, passes):
+    """Here the decoder has become an exact one in between."""
+    with monkeypatch.context() as patched:
+        like = lambda files, device: [without_chroma_interpolation(f) for f in files]  # noqa: E731
+        patched.setattr(jpegs, "_decoded", like)
+        assert start(tmp_path, on_device=True, kill=passes)[0] is None
+    results, _ = start(tmp_path, on_device=True, kill=0)
+    assert results is not None
+    assert results.run["resumed"]
+    assert results.run["acceleration"]["deviation_of_pixels"]["largest"] > 5
 
 
 def test_no_run_goes_on_with_the_decoder_of_another_device():
