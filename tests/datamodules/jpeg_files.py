@@ -53,6 +53,13 @@ def adobe(transform: int) -> bytes:
     return data[:jfif] + marker + data[jfif + 2 + length :]
 
 
+def with_comment_between_scans() -> bytes:
+    """A progressive JPEG whose comment behind the first scan holds an end mark."""
+    data = encoded("RGB", progressive=True)
+    behind = data.index(b"\xff\xc4", data.index(b"\xff\xda"))
+    return data[:behind] + b"\xff\xfe\x00\x06a\xff\xd9b" + data[behind:]
+
+
 def is_for_device(data: bytes) -> bool:
     return jpeg_for_device(data, MAX_PIXELS) is not None
 
@@ -67,6 +74,7 @@ FOR_DEVICE = {
     "adobe": adobe(1),
     "turned": turned(),
     "with a preview": with_preview(),
+    "with a comment": with_comment_between_scans(),
     "with bytes behind": encoded("RGB") + b"more",
 }
 FOR_WORKERS = {
@@ -79,6 +87,8 @@ FOR_WORKERS = {
     "noise": bytes(range(200)),
     "half": encoded("RGB")[:-60],
     "half with a preview": with_preview()[:-40],
+    "half with a comment": with_comment_between_scans()[:-40],
+    "half before a whole": encoded("RGB")[:-60] + encoded("RGB"),
     "without its end": encoded("RGB")[:-2],
     "a header alone": encoded("RGB")[:40],
     "too large": encoded("L", size=(300, 300)),
@@ -113,7 +123,7 @@ def check_same(one: tuple[list[dict[str, Any]], str], other: tuple[list[dict[str
 
 def mixed(count: int = 26) -> Stream:
     kinds = [*FOR_DEVICE.values(), *FOR_WORKERS.values()]
-    samples = [Sample(f"{i:02d}", kinds[i * 5 % len(kinds)], label=i, group=i % 2) for i in range(count)]
+    samples = [Sample(f"{i:02d}", kinds[i * 7 % len(kinds)], label=i, group=i % 2) for i in range(count)]
     return Stream("mixed", Role.OOD, MemorySource(samples), ("a", "b"))
 
 
