@@ -12,6 +12,7 @@ from torchvision import transforms
 from oodlit.checks import looking_later
 from oodlit.datamodules import MemorySource, Sample, Stream, StreamLoader
 from oodlit.datamodules.decode import MAX_PIXELS
+from oodlit.datamodules.device import jpegs
 from oodlit.datamodules.device.jpegs import jpeg_for_device
 from oodlit.datamodules.device.resize import FILTERS, resize
 from oodlit.detectors import Detector, detectors, fit
@@ -256,6 +257,28 @@ def test_batches_in_a_row_do_not_write_over_each_other_on_the_gpu():
             busy = busy @ weights / 2048
         sums.append(batch["image"].double().sum((1, 2, 3)) + 0 * busy[0, 0])
     assert all(torch.equal(one, sums[0]) for one in sums)
+
+
+def test_parts_of_a_batch_do_not_write_over_each_other_on_the_gpu(monkeypatch):
+    """Kernels that resize a part read from memory that the next part is decoded into, unless they are waited for."""
+    stream = Stream("many", Role.OOD, MemorySource([replace(s, key=f"{n}{s.key}") for n in range(8) for s in files()]))
+
+    def images() -> torch.Tensor:
+        (batch,) = StreamLoader(stream, TRANSFORM, batch_size=len(stream), decode_on="cuda:0")
+        return batch["image"].cpu()
+
+    whole = images()
+    for most in (1, 10**6):
+        monkeypatch.setattr(jpegs, "_MOST_BYTES", most)
+        assert torch.equal(images(), whole)
+
+
+def test_a_batch_of_which_no_file_can_be_used_is_on_the_gpu(monkeypatch):
+    monkeypatch.setattr("oodlit.datamodules.batches.jpeg_for_device", lambda data, _: jpegs.Jpeg(data, 8, 8))
+    stream = Stream("none", Role.OOD, MemorySource([Sample("0", b"?"), Sample("1", b"?")]))
+    for batch in StreamLoader(stream, TRANSFORM, batch_size=1, decode_on="cuda:0", on_error="skip"):
+        assert batch["image"].shape == (0, 3, 32, 32)
+        assert batch["image"].device.type == "cuda"
 
 
 def files() -> list[Sample]:

@@ -108,6 +108,7 @@ class Run:
             self.rows[name].restore(kept.state["rows"])
             self.skipped += map(tuple, kept.state["skipped"])
             self.one_shape &= kept.state.get("one_shape", False)
+            self.verification.restore(kept.state.get("deviations", {}))
         if self.resumed.has_fit:
             return
         if any(s.role is Role.TRAIN for s in self.streams):
@@ -123,6 +124,7 @@ class Run:
                 to_statistics(self.resumed.training.state, self.statistics)
                 self.skipped += map(tuple, self.resumed.training.state["skipped"])
                 self.one_shape &= self.resumed.training.state.get("one_shape", False)
+                self.verification.restore(self.resumed.training.state.get("deviations", {}))
 
     @property
     def num_images(self) -> int:
@@ -190,7 +192,7 @@ class Run:
         elif can_be_kept(self.statistics):
             batches = {s.name: self.resumed.done.get(s.name, 0) for s in self.streams if s.role is Role.TRAIN}
             state = {**of_statistics(self.statistics), "batches": batches, "skipped": self.skipped}
-            state["one_shape"] = self.one_shape
+            state |= {"one_shape": self.one_shape, "deviations": self.verification.state()}
             state["time"] = self.clock.state()
             self.output.progress.keep(TRAINING, Kept(done, is_last, state))
 
@@ -199,6 +201,7 @@ class Run:
             "rows": self.rows[dataset].state(),
             "skipped": [(key, reason) for key, reason in self.skipped if key.startswith(f"{dataset}/")],
             "one_shape": self.one_shape,
+            "deviations": self.verification.state(),
             "failed": self.scoring.failed,
             "float64": sorted(self.scoring.float64),
             "time": self.clock.state(),
@@ -326,6 +329,7 @@ class Run:
         if not self.scoring.active:
             raise self.scoring.first_error or DataError("every detector failed on some process; see its messages")
         scores, skipped = join_scores(self.rows.values(), self.scoring, self.skipped, self.group)
+        self.verification.join(self.group)
         pools, active = self._pools(), self.scoring.active
         severities = join_estimates(pools, self._datasets(), active, self._confidences(), self.group)
         run = self.record()

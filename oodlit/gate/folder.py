@@ -1,7 +1,8 @@
 """Folders that a gate is loaded from: that of a run, and its own, which needs no other file."""
 
 import json
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,22 @@ def load_run(
     origin.check(FitOrigin(backbone["fingerprint"]), source=f"the fit in {folder}")
     threshold = threshold_of(results, name, tpr=tpr, fpr=fpr, dataset=dataset)
     classes = _class_names(results, backbone["num_classes"])
+    _warn_of_other_pixels(results.run.get("acceleration", {}), name, folder)
     return None, fitted[name], GateRecord(name, threshold, classes, backbone, results.run["trainer"]["precision"])
+
+
+def _warn_of_other_pixels(acceleration: Mapping[str, Any], detector: str, folder: Path) -> None:
+    """A gate reads pictures on the CPU: the threshold may be that of images that a device decoded to other pixels."""
+    if (pixels := acceleration.get("deviation_of_pixels", {}).get("largest", 0.0)) == 0.0:
+        return
+    scores = acceleration.get("deviation_of_scores", {}).get(detector)
+    by = "" if scores is None else f", and scores of {detector!r} by {scores:.2g} of their spread"
+    warnings.warn(
+        f"{folder}: the JPEGs of this run were decoded on its device, a gate decodes on the CPU; in the run's first"
+        f" images pixels differ by up to {pixels:.2g} of 255{by}; for the threshold of the gate's own reading, evaluate"
+        " without decode_on_device",
+        stacklevel=4,
+    )
 
 
 def load_gate(folder: Path, detector: str | None, *, asked: Sequence[object]) -> Loaded | None:

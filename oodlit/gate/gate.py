@@ -117,7 +117,7 @@ class Gate:
                 `dataset/key`, and from the pixels where there is none.
 
         Raises:
-            InvalidArgumentError: An image is of another kind.
+            InvalidArgumentError: An image is of another kind, or has NaN or infinite values.
             DataError: An image cannot be read.
             NonFiniteScoreError: A score is NaN: nothing can be decided.
         """

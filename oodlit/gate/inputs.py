@@ -36,7 +36,8 @@ def batches_of(
         one_shape: Whether all of them had it; images of other heights and widths are refused then.
 
     Raises:
-        InvalidArgumentError: An image is of another kind or shape, or the number of keys is not that of the images.
+        InvalidArgumentError: An image is of another kind or shape or has NaN or infinite values, or the number of keys
+            is not that of the images.
         DataError: A file or a picture cannot be read.
     """
     if isinstance(images, Mapping):
@@ -53,7 +54,9 @@ def batches_of(
         if len({image.shape for image in made}) > 1:
             sizes = sorted({tuple(image.shape) for image in made})
             raise InvalidArgumentError(f"Gate: transformed images differ in shape: {sizes}; a batch needs one")
-        yield torch.stack(made), None if keys is None else [keys[place] for place in chunk]
+        batch = torch.stack(made)
+        _check_finite(batch, start)
+        yield batch, None if keys is None else [keys[place] for place in chunk]
 
 
 _NEEDED = "a PIL image, the bytes of an image file, a transformed tensor, or a list of these is needed"
@@ -87,6 +90,16 @@ def _checked(image: Tensor, place: int, shape: Sequence[int], one_shape: bool) -
             f" {tuple(shape)} and floating point after the transform - give pictures as PIL images, which go through it"
         )
     return image
+
+
+def _check_finite(batch: Tensor, start: int) -> None:
+    """Nothing is said of an image with NaN or infinite values, also where the network reads other pixels alone."""
+    is_finite = batch.flatten(1).isfinite().all(dim=1)
+    if bad := (~is_finite).nonzero().flatten().tolist():
+        places = ", ".join(str(start + place) for place in bad[:5])
+        raise InvalidArgumentError(
+            f"Gate: image {places} after the transform: NaN or infinite values; nothing can be decided of them"
+        )
 
 
 def _kind(value: object) -> str:

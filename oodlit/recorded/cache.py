@@ -105,7 +105,7 @@ class FeatureCache(pl.Callback):
             "fingerprint": module.fingerprint_with(transform_of(module, data)),
             "dtype": self.dtype,
             "precision": str(trainer.precision),
-            "decoder": "device" if data.decode_on_device else "workers",
+            "decoder": trainer.strategy.root_device.type if data.decode_on_device else "workers",
         }
         cut = {"processes": trainer.world_size, "num_workers": data.num_workers, "batch_size": data.batch_size}
         if trainer.is_global_zero:
@@ -257,6 +257,7 @@ class _Pass:
     def notes(self, group: Group) -> dict[str, Any]:
         """Where the time went, and how far a faster way is from the plain network."""
         times = time_record(gather_objects(group, self.clock.state(wait=True)))
+        self.verification.join(group)
         record = self.verification.record
         return {"time": times, **({"acceleration": record} if record else {})}
 

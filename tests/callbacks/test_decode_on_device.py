@@ -1,7 +1,9 @@
 """Runs whose device decodes JPEGs: the same results, stated deviations, and refusals before anything counts."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,8 +12,9 @@ from PIL import Image
 from torch import Tensor
 from torchvision import transforms as v1
 
-from oodlit import Results
+from oodlit import OODModule, Results
 from oodlit.callbacks import OODDetection
+from oodlit.callbacks.progress import _acceleration_of
 from oodlit.cli.configuration import make, plan
 from oodlit.datamodules import MemorySource, OODDataModule, Sample, Stream
 from oodlit.datamodules.decode import decode_image
@@ -131,6 +134,16 @@ def test_a_decoder_that_is_wrong_is_refused(monkeypatch):
         run(make_data(broken=False, decode_on_device=True))
 
 
+def test_batches_of_one_image_are_compared_as_well(monkeypatch):
+    record = run(make_data(decode_on_device=True).with_loading(batch_size=1)).run["acceleration"]
+    assert record["deviation_of_logits"] < 1e-5
+    assert set(record["deviation_of_scores"]) == {"msp", "energy", "mahalanobis"}
+    original = jpegs._decoded
+    monkeypatch.setattr(jpegs, "_decoded", lambda files, device: [255 - i for i in original(files, device)])
+    with pytest.raises(RequirementError, match="the logits of the first images deviate"):
+        run(make_data(broken=False, decode_on_device=True).with_loading(batch_size=1))
+
+
 def test_it_goes_with_other_ways_to_be_faster():
     data = make_data(broken=False, decode_on_device=True)
     found = run(data, trainer={"precision": "bf16-mixed"}).run["acceleration"]
@@ -159,35 +172,60 @@ def test_an_unknown_step_is_refused_before_the_run(tmp_path):
     assert not (tmp_path / "out" / "run.json").exists()
 
 
+def start(out: Path, *, on_device: bool, kill: int) -> tuple[Results | None, int]:
+    module, passes = make_module(), [0]
+    original = module.predict_step
+
+    def predict_step(*arguments, **named):
+        passes[0] += 1
+        if passes[0] == kill:
+            raise DataError("killed")
+        return original(*arguments, **named)
+
+    module.predict_step = predict_step
+    detection = OODDetection([MSP(), Mahalanobis()], output_dir=out, resume=True, keep_every_s=0)
+    try:
+        make_trainer(detection).predict(module, make_data(decode_on_device=on_device), return_predictions=False)
+    except DataError as error:
+        assert str(error) == "killed"  # noqa: PT017 - of a start that is killed
+    return detection.results, passes[0]
+
+
 def test_a_run_that_was_killed_goes_on_as_the_same_run_alone(tmp_path):
-    def start(out: Path, *, on_device: bool, kill: bool) -> tuple[Results | None, int]:
-        module, passes = make_module(), [0]
-        original = module.predict_step
-
-        def predict_step(*arguments, **named):
-            passes[0] += 1
-            if kill and passes[0] == 15:
-                raise DataError("killed")
-            return original(*arguments, **named)
-
-        module.predict_step = predict_step
-        detection = OODDetection([MSP(), Mahalanobis()], output_dir=out, resume=True, keep_every_s=0)
-        try:
-            make_trainer(detection).predict(module, make_data(decode_on_device=on_device), return_predictions=False)
-        except DataError as error:
-            assert str(error) == "killed"  # noqa: PT017 - of a start that is killed
-        return detection.results, passes[0]
-
     for out in (tmp_path / "one", tmp_path / "other"):
-        assert start(out, on_device=True, kill=True)[0] is None
-    results, passes = start(tmp_path / "one", on_device=True, kill=False)
+        assert start(out, on_device=True, kill=15)[0] is None
+    results, passes = start(tmp_path / "one", on_device=True, kill=0)
     assert passes == 18 - 14
     assert results is not None
     assert results.run["resumed"]
     assert results.run["acceleration"]["deviation_of_pixels"]["largest"] == 0.0
     whole = run(make_data(), [MSP(), Mahalanobis()])
     np.testing.assert_allclose(results.scores["msp"], whole.scores["msp"], rtol=1e-5)
-    assert start(tmp_path / "other", on_device=False, kill=False)[1] == 18
+    assert start(tmp_path / "other", on_device=False, kill=0)[1] == 18
+
+
+@pytest.mark.parametrize("passes", [3, 15])
+def test_a_run_that_goes_on_has_what_its_earlier_start_found(monkeypatch, tmp_path, passes):
+    """Here the decoder has become an exact one in between."""
+    with monkeypatch.context() as patched:
+        like = lambda files, device: [without_chroma_interpolation(f) for f in files]  # noqa: E731
+        patched.setattr(jpegs, "_decoded", like)
+        assert start(tmp_path, on_device=True, kill=passes)[0] is None
+    results, _ = start(tmp_path, on_device=True, kill=0)
+    assert results is not None
+    assert results.run["resumed"]
+    assert results.run["acceleration"]["deviation_of_pixels"]["largest"] > 5
+
+
+def test_no_run_goes_on_with_the_decoder_of_another_device():
+    def key(device: str, **options) -> dict:
+        strategy = SimpleNamespace(root_device=torch.device(device))
+        trainer = SimpleNamespace(lightning_module=make_module(), strategy=strategy)
+        return _acceleration_of(trainer, make_data(**options))
+
+    assert key("cpu", decode_on_device=True) != key("cuda:0", decode_on_device=True)
+    assert key("cuda:1", decode_on_device=True) == key("cuda:0", decode_on_device=True)
+    assert key("cpu") == key("cuda:0") == {}
 
 
 def test_configurations_name_it(tmp_path):
@@ -200,3 +238,22 @@ def test_configurations_name_it(tmp_path):
     ]
     written = {"class_path": "OODDataModule", "init_args": {"streams": streams, "decode_on_device": True}}
     assert make(plan(written, OODDataModule, "--data")).decode_on_device is True
+
+
+@pytest.mark.parametrize("other_pixels", [False, True])
+def test_other_ways_to_be_faster_have_their_own_limits_where_pixels_are_the_same(monkeypatch, request, other_pixels):
+    if other_pixels:
+        request.getfixturevalue("like_a_gpu")
+    original = OODModule.exact_outputs
+
+    def off_by_a_little(self, batch):  # more than float32 may be, less than 16 bits
+        outputs = original(self, batch)
+        return replace(outputs, logits=outputs.logits + 0.03 * outputs.logits.std() * torch.randn(outputs.logits.shape))
+
+    monkeypatch.setattr(OODModule, "exact_outputs", off_by_a_little)
+    data = make_data(broken=False, decode_on_device=True)
+    if other_pixels:
+        assert run(data, [MSP()]).run["acceleration"]["deviation_of_logits"] > 0.01
+        return
+    with pytest.raises(RequirementError, match=r"at most 0\.01 is allowed|differ from pass to pass"):
+        run(data, [MSP()])

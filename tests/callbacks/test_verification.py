@@ -10,7 +10,7 @@ from torch import nn
 
 from oodlit import OODModule
 from oodlit.backbones.acceleration import Acceleration
-from oodlit.callbacks.verification import MOST_OF_LOGITS, relative_deviation
+from oodlit.callbacks.verification import MOST_OF_LOGITS, Verification, relative_deviation
 from oodlit.detectors import MSP, Energy, Mahalanobis
 from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.testing.backbones import TinyConvNet
@@ -194,3 +194,19 @@ def test_an_error_of_the_network_itself_stays_what_it_is():
     fast.acceleration.stop()
     with pytest.raises(KeyError, match="fast"), fast.acceleration.blamed("tiny", list):
         raise KeyError("fast")
+
+
+def test_the_record_has_the_largest_deviations_of_all_processes(monkeypatch):
+    """One of them may have seen no image that a device decoded."""
+    others = [{"deviation_of_logits": 0.02, "deviation_of_scores": {"msp": 0.1}}, {"deviation_of_pixels": {"mean": 2}}]
+    monkeypatch.setattr("oodlit.callbacks.verification.gather_objects", lambda group, mine: [mine, *others])
+    verification = Verification(make_module(), "32-true", decode_on_device=True)
+    verification._note("deviation_of_logits", 0.03)
+    verification._note("deviation_of_scores", 0.05, of="msp")
+    verification.join(None)
+    assert verification.record == {
+        "decode_on_device": True,
+        "deviation_of_logits": 0.03,
+        "deviation_of_scores": {"msp": 0.1},
+        "deviation_of_pixels": {"mean": 2},
+    }

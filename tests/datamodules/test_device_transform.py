@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from PIL import Image
 from timm.data import create_transform
 from torchvision import transforms as v1
+from torchvision import tv_tensors
 from torchvision.transforms import v2
 
 from oodlit.datamodules.device.steps import KNOWN, DeviceTransform
@@ -147,3 +148,34 @@ def test_no_warning_comes_of_a_size_without_memory():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         on_device(TRANSFORMS["torchvision"], [image_of(30, 40, 0)])
+
+
+@pytest.mark.parametrize(
+    ("steps", "message"),
+    [
+        (
+            [
+                v2.Resize(8),
+                v2.CenterCrop(8),
+                v2.ToImage(),
+                v2.ToDtype({tv_tensors.Image: torch.float32, "others": None}),
+            ],
+            r"on tensors, the steps .* give \(3, 8, 8\) of torch.uint8 where .* gives \(3, 8, 8\) of torch.float32;",
+        ),
+        ([v1.PILToTensor(), v1.ToTensor()], "transform: it fails on an image of 48 x 40: TypeError: pic should be"),
+        ([v1.ToTensor(), v1.Normalize(0.5, 0.0)], "transform: it fails on an image of 48 x 40: ValueError: std"),
+    ],
+)
+def test_transforms_that_are_not_their_steps_on_tensors_are_refused(steps, message):
+    transform = v2.Compose(steps)
+    with pytest.raises(InvalidArgumentError, match=f"(?s){message}"):
+        DeviceTransform(transform).check(transform)
+
+
+def test_steps_that_give_other_values_are_refused(monkeypatch):
+    transform = TRANSFORMS["torchvision"]
+    on_device = DeviceTransform(transform)
+    on_device.check(transform)
+    monkeypatch.setattr(on_device, "_shaping", [lambda images: images[..., :16, :16]])
+    with pytest.raises(InvalidArgumentError, match=r"give (other values|\(3, 16, 16\)) .*leave decode_on_device out"):
+        on_device.check(transform)

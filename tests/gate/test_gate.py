@@ -3,7 +3,9 @@
 import io
 import json
 import math
+import shutil
 import threading
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -290,3 +292,30 @@ def test_precisions_of_a_run() -> None:
         assert torch.nn.Linear(2, 2)(torch.ones(1, 2)).dtype == torch.float32
     with pytest.raises(InvalidArgumentError, match="made in precision '16-true'; a gate computes in 32-true"):
         precision_context("16-true")
+
+
+@pytest.mark.parametrize("pixels", [0.0, 26.0])
+def test_a_gate_of_a_run_that_saw_other_pixels_says_so(folder: Path, tmp_path: Path, pixels: float) -> None:
+    shutil.copytree(folder, tmp_path / "run")
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    deviations = {"deviation_of_pixels": {"largest": pixels}, "deviation_of_scores": {"msp": 0.01}}
+    record["acceleration"] = {"decode_on_device": True, **deviations}
+    (tmp_path / "run" / "run.json").write_text(json.dumps(record))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        Gate.load(tmp_path / "run", detector="msp", model=TinyNetwork())
+    found = [str(warning.message) for warning in caught if "decode" in str(warning.message)]
+    assert len(found) == (pixels > 0)
+    assert all(
+        "pixels differ by up to 26 of 255, and scores of 'msp' by 0.01 of their spread" in text for text in found
+    )
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_images_that_are_no_numbers_are_refused_where_the_network_reads_other_pixels(gate: Gate, value: float) -> None:
+    """As exported programs refuse them; the last row and column of 8 x 8 are in no window of the convolution."""
+    images = torch.zeros(3, 3, 8, 8)
+    images[1, 2, 7, 7] = value
+    with pytest.raises(InvalidArgumentError, match=r"^Gate: image 1 after the transform: NaN or infinite values;"):
+        gate(images)
+    assert len(gate(images[[0, 2]])) == 2

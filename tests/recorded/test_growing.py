@@ -80,7 +80,7 @@ def changed_weight():
         ({"module": changed_weight}, "recorded with another network .*the state of the weights differs"),
         ({"dtype": "float16"}, "with dtype float32, and float16 is asked for"),
         ({"trainer": {"precision": "bf16-mixed"}}, "with precision 32-true, and bf16-mixed is asked for"),
-        ({"decode_on_device": True}, "with decoder workers, and device is asked for"),
+        ({"decode_on_device": True}, "with decoder workers, and cpu is asked for"),
     ],
     ids=["network", "dtype", "precision", "decoder"],
 )

@@ -38,7 +38,7 @@ class Reading(Protocol):
 class DeviceDecoder:
     """Decodes the JPEGs of batches on a device, and applies the transform there.
 
-    A file that the device cannot decode is read exactly; that decides whether it can be used, and why not.
+    A file that the device cannot decode or transform is read exactly; that decides whether it can be used, and why not.
 
     Args:
         reading: The exact reading, with its policy for bad samples.
@@ -46,13 +46,14 @@ class DeviceDecoder:
         device: Where to decode.
 
     Raises:
-        InvalidArgumentError: A step of the transform is not known on a device.
+        InvalidArgumentError: A step of the transform is not known on a device, or does something else there.
         RequirementError: JPEGs are not decoded on this device.
     """
 
     def __init__(self, reading: Reading, transform: Transform, device: torch.device) -> None:
         self._transform = DeviceTransform(transform)
         self._level = self._transform.level()
+        self._transform.check(transform)
         check_device(device)
         self._reading, self._device = reading, device
         self._empty: Tensor | None = None
@@ -115,7 +116,7 @@ class DeviceDecoder:
             decoded = decode_jpegs([files.file(number) for number in part], self._device)
             decoding += time.perf_counter() - start
             for numbers, images in _by_size(zip(part, decoded, strict=True)):  # a few kernels for all of a size
-                for number, image in zip(numbers, self._transform.shaped(images), strict=True):
+                for number, image in zip(numbers, self._shaped(images), strict=True):
                     shaped[number] = image
         good = [image for image in shaped if image is not None]
         alike = len({image.shape for image in good}) == 1
@@ -123,13 +124,22 @@ class DeviceDecoder:
         made = iter(scaled)
         return [None if image is None else next(made) for image in shaped], decoding
 
+    def _shaped(self, images: Tensor) -> Iterable[Tensor | None]:
+        """Images of one size, resized and cropped; None each where that fails: the exact reading names the image."""
+        try:
+            return self._transform.shaped(images)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception:  # steps fail with types of their own
+            return [None] * len(images)
+
     def _joined(self, images: list[Tensor]) -> Tensor:
         if images:
             joined = torch.stack([image.to(self._device, non_blocking=True) for image in images])
             self._empty = joined[:0].clone()  # without the memory of the others
         elif self._empty is None:
             blank = self._reading.blank()
-            self._empty = blank.new_empty((0, *blank.shape))
+            self._empty = blank.new_empty((0, *blank.shape), device=self._device)
         return joined if images else self._empty
 
     def _exact(self, sample: Sample) -> Tensor:
@@ -188,15 +198,13 @@ def _leave_out(batch: Batch, waiting: Waiting, lost: dict[int, tuple[str, str]])
 def _own_queue(device: torch.device) -> Iterator[None]:
     """Work in a queue of its own on a CUDA device; the usual one goes on when it is done.
 
-    Torchvision decodes in a third queue, into memory that PyTorch takes from the current one without waiting for it: a
-    kernel that is still to read from that memory would find other pixels. Here such kernels are those of the batch
-    before alone, so that waiting for them does not wait for the network.
+    `decode_jpegs` waits for the current queue. Here that holds what was done with the files before alone, so that
+    waiting for it does not wait for the network.
     """
     if device.type != "cuda":
         yield
         return
     own, usual = _queue(device), torch.cuda.current_stream(device)
-    own.synchronize()
     with torch.cuda.stream(own):
         yield
     usual.wait_stream(own)

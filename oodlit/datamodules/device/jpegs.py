@@ -1,6 +1,7 @@
 """JPEG files on their way to a device: which of them it decodes, in one tensor for all, and how."""
 
 import io
+import re
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,8 +18,10 @@ from torch.utils.data import get_worker_info
 from oodlit.datamodules.decode import opened
 from oodlit.errors import DataError, RequirementError
 
-_END = b"\xff\xd9"
-"""Marks the end of a JPEG."""
+_MARK = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])", re.DOTALL)
+"""What ends the data of a scan: neither a byte of it nor a restart."""
+_START, _END = 0xD8, 0xD9
+"""Marks without a length, of the start and the end of a JPEG."""
 _MOST_BYTES = 2**28
 """Pixels that are decoded at a time: 256 MiB."""
 
@@ -69,9 +72,19 @@ def jpeg_for_device(data: bytes, max_pixels: int) -> Jpeg | None:
         return None
     is_grey = image.layers == 1
     is_usual = [component[0] for component in image.layer] == [1, 2, 3] and image.info.get("adobe_transform", 1) == 1
-    read = 0 if image.fp is None else image.fp.tell()  # up to the first scan
-    has_end = data.rfind(_END, read) >= 0
-    return Jpeg(data, image.height, image.width) if (is_grey or is_usual) and has_end else None
+    read = 0 if image.fp is None else image.fp.tell()  # up to the data of the first scan
+    is_whole = _has_end(data, read)
+    return Jpeg(data, image.height, image.width) if (is_grey or is_usual) and is_whole else None
+
+
+def _has_end(data: bytes, place: int) -> bool:
+    """Whether an end mark comes behind the scans: one within a comment, or of a JPEG that follows, is not theirs."""
+    while found := _MARK.search(data, place):
+        mark, place = found[1][0], found.end()
+        if mark in (_START, _END):
+            return mark == _END
+        place += int.from_bytes(data[place : place + 2], "big")
+    return False
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,12 +147,21 @@ def decode_jpegs(files: list[Tensor], device: torch.device) -> list[Tensor | Non
     except torch.OutOfMemoryError:
         raise
     except RuntimeError:  # of one file, and nothing is left of the others
+        if device.type == "cuda":  # it may still be written to the memory of the file that failed
+            torch.cuda.synchronize(device)
         return [None] if len(files) == 1 else [image for file in files for image in decode_jpegs([file], device)]
 
 
 def _decoded(files: list[Tensor], device: torch.device) -> list[Tensor]:
+    """As torchvision decodes, on a CUDA device once the current queue is empty.
+
+    There it decodes in a queue of its own, into memory that PyTorch takes from the current one without waiting for it:
+    a kernel that is still to read from that memory would find other pixels.
+    """
     from torchvision.io import ImageReadMode, decode_jpeg  # noqa: PLC0415 - workers need none of it
 
+    if device.type == "cuda":
+        torch.cuda.current_stream(device).synchronize()
     with warnings.catch_warnings():
         # torchvision 0.29 announces that it will hand its decoders over to torchcodec
         warnings.filterwarnings("ignore", "The image decoding and encoding capabilities", DeprecationWarning)

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Any
 
 import torch
+from PIL import Image
 from torch import Tensor
 
 from oodlit.datamodules.device.resize import FILTERS, resize
@@ -64,6 +65,37 @@ class DeviceTransform:
         except (TypeError, ValueError, RuntimeError) as error:
             raise InvalidArgumentError(f"transform: its steps fail on an image of one pixel: {error}") from error
         return (white.double() - black.double()) / 255
+
+    def check(self, transform: Callable[..., Any]) -> None:
+        """Compare the steps on tensors with the transform itself, for a small image.
+
+        Steps can go by the type of what they are given (`ToDtype` with a type for each), and be in an order that is not
+        possible for Pillow images.
+
+        Raises:
+            InvalidArgumentError: They give something else.
+        """
+        pixels = (torch.arange(40 * 48 * 3) * 97 % 251).to(torch.uint8).view(40, 48, 3)
+        try:
+            exact, made = transform(Image.fromarray(pixels.numpy())), self.scaled(self.shaped(pixels.permute(2, 0, 1)))
+        except Exception as error:
+            raise InvalidArgumentError(
+                f"transform: it fails on an image of 48 x 40: {type(error).__name__}: {error}"
+            ) from error
+        if _kind(exact) != _kind(made):
+            difference = f"{_kind(made)} where the transform itself gives {_kind(exact)}"
+        elif torch.allclose(exact.double(), made.double(), rtol=1e-4, atol=1e-3 * float(self.level().abs().max())):
+            return
+        else:
+            difference = "other values than the transform itself"
+        raise InvalidArgumentError(
+            f"decode_on_device: on tensors, the steps of the transform {transform!r} give {difference}; leave"
+            " decode_on_device out, and the workers apply it"
+        )
+
+
+def _kind(made: Any) -> str:
+    return f"{tuple(made.shape)} of {made.dtype}" if isinstance(made, Tensor) else type(made).__name__
 
 
 def _parts(transform: Callable[..., Any]) -> tuple[list[Step], list[Step]]:
