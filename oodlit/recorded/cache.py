@@ -112,7 +112,12 @@ class FeatureCache(pl.Callback):
             check_writable(self.folder, what="FeatureCache")
             self._held = hold(self.folder, what="FeatureCache", name=".recording")
         self._recording = recording = Recording(
-            self.folder, how=how, cut=cut, process=trainer.global_rank, every_s=self.keep_every_s
+            self.folder,
+            how=how,
+            cut=cut,
+            process=trainer.global_rank,
+            every_s=self.keep_every_s,
+            on_error=data.on_error,
         )
         facts, head = _facts(module, data) if not is_beside else ({"class_names": list(data.class_names)}, None)
         recording.begin(data.streams, facts, head, cpu_group(), goes_on=not is_beside)

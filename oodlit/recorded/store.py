@@ -123,6 +123,7 @@ class StoredRows(RowSamples):
         parts: Files and their rows.
         skipped: Keys, with the stream's name in front, of images that could not be used when it was recorded, and why.
         content: What tells these rows from those of other images.
+        whole_size: Number of images of the set that these are of; None = these and the skipped ones are all.
 
     Raises:
         DataError: A part is missing, damaged, or does not hold its rows.
@@ -135,10 +136,12 @@ class StoredRows(RowSamples):
         *,
         skipped: Sequence[Sequence[str]] = (),
         content: str = "",
+        whole_size: int | None = None,
     ) -> None:
         self.folder, self.parts = folder, tuple((str(file), int(rows)) for file, rows in parts)
         self.skipped, self.content = [(key, reason) for key, reason in skipped], content
         self._ends = list(accumulate(rows for _, rows in self.parts))
+        self.whole_size = len(self) + len(self.skipped) if whole_size is None else whole_size
         self._open: dict[str, Any] = {}
         shapes = {self._check(file, rows) for file, rows in self.parts}
         if len(shapes) > 1:

@@ -87,10 +87,10 @@ def test_cut_otherwise_whole_streams_stay_and_half_ones_are_recorded_anew(whole,
 
 def test_rows_that_nobody_names_are_removed_by_the_next_run_that_ends(whole, tmp_path):
     record(tmp_path, kill_at=49)
-    (tmp_path / "rows-ffff").mkdir()
-    (tmp_path / "rows-ffff" / "old.safetensors").write_bytes(b"")
+    (tmp_path / "rows-0123456789ab").mkdir()
+    (tmp_path / "rows-0123456789ab" / "old.safetensors").write_bytes(b"")
     record(tmp_path, kill_at=2, batch_size=7)
-    assert (tmp_path / "rows-ffff").exists()
+    assert (tmp_path / "rows-0123456789ab").exists()
     record(tmp_path, batch_size=7)
     named = {
         file for entry in json.loads((tmp_path / "cache.json").read_text())["streams"] for file, _ in entry["parts"]
