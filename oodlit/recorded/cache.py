@@ -140,8 +140,8 @@ class FeatureCache(pl.Callback):
         if unread := [stream.name for stream in data.streams if stream.name not in known]:
             raise InvalidArgumentError(
                 f"FeatureCache: this run does not read {unread[0]!r}, and the cache does not hold it; give OODDetection"
-                " train_thresholds=True where it is the training images, leave the stream out of the data, or record"
-                " without OODDetection"
+                " train_thresholds=True where it is the training images, or resume=False where an earlier start has"
+                " read it; or leave the stream out of the data, or record without OODDetection"
             )
         plan = plan_of(data) or RunPlan()
         begun = [s.name for s in self._streams if plan.done.get(s.name) and s.name not in self._recording.held]

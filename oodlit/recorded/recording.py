@@ -180,10 +180,12 @@ class Recording:
                 made = self._manifest(manifest, whole, facts)
                 held, lacking, damaged = split_by_cache(self.folder, made, streams, self.on_error)
                 write_manifest(self.folder, made, head if manifest is None else None)
+                manifest = made
             for stream in lacking:
                 going_on += self._sound(by_stream.get(stream.name, ()), stream)
             over = {stream.name for stream in streams} | named | {entry["name"] for entry in whole}
             self._forget(over, but=going_on)
+            self._clean(manifest)  # runs that are killed again and again must not fill the disk
         return {
             "held": [stream.name for stream in held],
             "damaged": damaged,
@@ -264,8 +266,7 @@ class Recording:
         self._forget(over)
         if problem is not None:
             raise problem
-        if manifest is not None:
-            self._clean(manifest)
+        self._clean(manifest)
 
     def _manifest(
         self,
@@ -292,13 +293,13 @@ class Recording:
         made["recordings"] = [*made.get("recordings", []), {"streams": names, **(notes or {})}]
         return made
 
-    def _clean(self, manifest: Mapping[str, Any]) -> None:
+    def _clean(self, manifest: Mapping[str, Any] | None) -> None:
         """Remove rows that nobody names any more."""
-        named = {file for entry in manifest["streams"] for file, _ in entry["parts"]}
+        named = {file for entry in (manifest or {"streams": []})["streams"] for file, _ in entry["parts"]}
         named |= {file for share in read_shares(self.folder) for file, _ in share.parts}
         for folder in filter(_is_of_rows, self.folder.glob("rows-*")):  # others are somebody's own
             for path in folder.glob("*.safetensors"):
-                if folder.name != manifest["rows"] or path.name not in named:
+                if folder.name != self._rows or path.name not in named:
                     remove(path)
             if not any(folder.iterdir()):
                 folder.rmdir()
