@@ -189,6 +189,16 @@ def test_skipped_images_are_told_by_every_run_that_reads_the_cache(tmp_path):
     assert detection.results.run["counts"]["half"] == 5
 
 
+def test_reading_a_cache_is_not_called_a_pass_of_the_backbone(whole):
+    """The page would say that a detector takes so many times what the backbone takes."""
+    data, made = OODDataModule([s for s in make_streams(with_train=False) if s.name in ("val", "far")]), []
+    for module, read in ((make_module(), data), open_cache(whole, data=data)):
+        detection = OODDetection([MSP()])
+        make_trainer(detection).predict(module, read, return_predictions=False)
+        made.append(detection.results.run["time"])
+    assert ["backbone_ms" in time for time in made] == [True, False]
+
+
 def half_stream(first: bytes = b"broken") -> Stream:
     bad = [Sample("bad", first), *(Sample(f"{i}", torch.full((3, 8, 8), i / 9)) for i in range(5))]
     return Stream("half", Role.OOD, MemorySource(bad))
