@@ -1,6 +1,5 @@
 """A cache takes in what it lacks, and nothing that does not belong to it."""
 
-import io
 import json
 import shutil
 from pathlib import Path
@@ -8,8 +7,6 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import torch
-from PIL import Image
-from torchvision.transforms import ToTensor
 
 from oodlit import OODModule, Role
 from oodlit.atomic import lock
@@ -20,7 +17,6 @@ from oodlit.datamodules.stream import Sample, Stream
 from oodlit.detectors import MSP
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError
 from oodlit.recorded import FeatureCache, open_cache, recording
-from oodlit.report.headline import partial_text
 from oodlit.testing.backbones import TinyConvNet
 from tests.callbacks.processes import run_together
 from tests.callbacks.support import make_module, make_streams, make_trainer
@@ -197,53 +193,6 @@ def test_reading_a_cache_is_not_called_a_pass_of_the_backbone(whole):
         make_trainer(detection).predict(module, read, return_predictions=False)
         made.append(detection.results.run["time"])
     assert ["backbone_ms" in time for time in made] == [True, False]
-
-
-def half_stream(first: bytes = b"broken") -> Stream:
-    bad = [Sample("bad", first), *(Sample(f"{i}", torch.full((3, 8, 8), i / 9)) for i in range(5))]
-    return Stream("half", Role.OOD, MemorySource(bad))
-
-
-@pytest.mark.filterwarnings("ignore:.*values are undefined")
-@pytest.mark.parametrize("how", [{}, {"max_images": 3}], ids=["all", "trial"])
-def test_numbers_of_a_part_of_the_images_say_so_from_a_cache_as_well(tmp_path, how):
-    """A trial would be compared with published numbers, and skipped images would be in the record alone."""
-    streams = [*(s for s in make_streams() if s.name == "val"), half_stream()]
-    record(tmp_path, streams, on_error="skip", **how)
-    data = OODDataModule(streams, on_error="skip", **how)
-    told = []
-    for module, read in ((make_module(), data), open_cache(tmp_path, data=data), open_cache(tmp_path)):
-        detection = OODDetection([MSP()])
-        with pytest.warns(UserWarning, match="1 images were skipped"):
-            make_trainer(detection).predict(module, read, return_predictions=False)
-        told.append((partial_text(detection.results), detection.results.run["data"]["streams"]))
-        assert [info.num_samples for info in detection.results.datasets] == [30, 6]
-    assert told[0] == told[1] == told[2]
-    assert "half" in told[0][0]
-
-
-def test_images_that_were_skipped_are_missing_where_none_may_be(tmp_path):
-    """They may have been mended since; the rest is not recorded again."""
-    inside = [s for s in make_streams() if s.name == "val"]
-    how = {"batch_size": 2, "transform": ToTensor()}
-    record(tmp_path, [*inside, half_stream()], on_error="skip", **how)
-    with pytest.raises(DataError, match=r"'half' was recorded without 1 of its 6 images, first 'half/bad' \(undecod"):
-        open_cache(tmp_path, data=OODDataModule([*inside, half_stream()], transform=ToTensor()))
-    with pytest.raises(DataError, match="key 'bad': undecodable image"):
-        record(tmp_path, [*inside, half_stream()], **how)
-    assert record(tmp_path, [*inside, half_stream()], on_error="skip", **how) == 0
-    picture = io.BytesIO()
-    Image.new("RGB", (8, 8), "red").save(picture, "PNG")
-    assert record(tmp_path, [*inside, half_stream(picture.getvalue())], **how) == 6
-    assert len(rows_in(tmp_path)["half"]) == 6
-
-
-def test_a_half_recording_with_skipped_images_begins_anew_where_none_may_be(tmp_path):
-    inside = [s for s in make_streams() if s.name == "val"]
-    how = {"batch_size": 2, "transform": ToTensor()}
-    record(tmp_path, [*inside, half_stream()], on_error="skip", kill_at=17, **how)
-    with pytest.raises(DataError, match="key 'bad': undecodable image"):
-        record(tmp_path, [*inside, half_stream()], **how)
 
 
 def test_beside_a_run_what_is_held_is_kept_and_the_rest_is_added(whole, tmp_path):
