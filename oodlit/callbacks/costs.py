@@ -18,10 +18,11 @@ class Costs:
 
     Args:
         clock: The clock of the run.
+        than: What they are compared with.
     """
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+    def __init__(self, clock: Clock, than: str = "the backbone") -> None:
+        self._clock, self._than = clock, than
         self._batches = 0
         self._before: Sequence[Span] = ()
         self._is_over = False
@@ -47,7 +48,7 @@ class Costs:
         if not any(span.part == "scores" and span.images for span in spans):
             return ""
         self._is_over = True
-        return longer_than_backbone(spans, self._to_come)
+        return longer_than_backbone(spans, self._to_come, self._than)
 
 
 def since(before: Sequence[Span], now: Sequence[Span]) -> list[Span]:
@@ -58,12 +59,13 @@ def since(before: Sequence[Span], now: Sequence[Span]) -> list[Span]:
     return [Span(s.part, s.detector, s.seconds - e.seconds, s.images - e.images) for s, e in pairs]
 
 
-def longer_than_backbone(spans: Sequence[Span], to_come: int) -> str:
+def longer_than_backbone(spans: Sequence[Span], to_come: int, than: str = "the backbone") -> str:
     """The detectors that take longer than the pass of the backbone, and what they add to the run.
 
     Args:
         spans: Times of some batches.
         to_come: Images that are still to be scored.
+        than: What they are compared with.
 
     Returns:
         One line; empty if there are none, or if they add less than `LEAST_SECONDS`.
@@ -80,7 +82,7 @@ def longer_than_backbone(spans: Sequence[Span], to_come: int) -> str:
     if added < LEAST_SECONDS:
         return ""
     return (
-        f"longer than the backbone ({backbone:.3g} ms an image) take: {_listed(longer)};"
+        f"longer than {than} ({backbone:.3g} ms an image) take: {_listed(longer)};"
         f" {duration(added)} more for {to_come} images to come"
     )
 

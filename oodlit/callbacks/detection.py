@@ -205,7 +205,7 @@ class OODDetection(pl.Callback):
             process=trainer.global_rank,
             every_s=self.keep_every_s,
         )
-        if self.resume and is_complete(output.path) and Results.load(output.path).run.get("key") == progress.digest:
+        if self.resume and is_complete(output.path) and self._is_of(Results.load(output.path), progress.digest):
             raise RunIsCompleteError(
                 f"{output.path}: this run has come to its end there; load it by Results.load, or repeat it without"
                 " resume=True"
@@ -219,6 +219,11 @@ class OODDetection(pl.Callback):
         if found.text:
             pl.utilities.rank_zero_info(f"oodlit: going on after {found.text}")
         return found, chosen, plan
+
+    def _is_of(self, results: Results, key: str) -> bool:
+        """Whether results are those of this run: of the same scores, and of the same settings of the metrics."""
+        classes = results.settings.classes  # known at the end alone
+        return results.run.get("key") == key and results.settings == replace(self.evaluation, classes=classes)
 
     def on_predict_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """From here on Lightning would take a signal to end, and let the run go on."""

@@ -64,7 +64,10 @@ def common_record(trainer: pl.Trainer, datamodule: OODDataModule, choice: Choice
             "batch_size": datamodule.batch_size,
             "num_workers": datamodule.num_workers,
             "on_error": datamodule.on_error,
-            "streams": [{"name": s.name, "role": str(s.role), "images": len(s)} for s in datamodule.planned_streams],
+            "streams": [
+                {"name": s.name, "role": str(s.role), "images": len(s) + len(getattr(s.source, "skipped", ()))}
+                for s in datamodule.planned_streams
+            ],
         },
         "trainer": {
             "accelerator": type(trainer.accelerator).__name__,

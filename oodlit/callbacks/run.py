@@ -65,7 +65,8 @@ class Run:
         self.facts, self.detectors, self.to_fit = choice.facts, choice.detectors, choice.to_fit
         self.clock = clock or Clock(trainer.strategy.root_device)
         self.scoring = Scoring(choice.detectors, strict=strict, clock=self.clock)
-        self.costs = Costs(self.clock)
+        self.is_recorded = "model" not in self.facts.available
+        self.costs = Costs(self.clock, "reading recorded outputs" if self.is_recorded else "the backbone")
         self.verification = Verification(module, str(trainer.precision), decode_on_device=datamodule.decode_on_device)
         self.output = output
         self.resumed = resumed or Resumed()
@@ -345,7 +346,10 @@ class Run:
         )
         self.clock.enter(OTHER)
         times = gather_objects(self.group, self.clock.state(wait=True))
-        known = results.run | {"ms_per_image": ms_per_image(times), "time": time_record(times)}
+        time = time_record(times)
+        if self.is_recorded:  # no network made a pass
+            time.pop("backbone_ms", None)
+        known = results.run | {"ms_per_image": ms_per_image(times), "time": time}
         if skipped:
             warnings.warn(
                 f"{len(skipped)} images were skipped, first {skipped[0][0]}: {skipped[0][1]};"

@@ -48,11 +48,15 @@ def record_missing(
         Warnings, for the record of the run.
     """
     folder = cache.expanduser().absolute()
-    held, lacking, _ = split_by_cache(folder, read_manifest(folder)[0] if has_cache(folder) else None, data.streams)
+    manifest = read_manifest(folder)[0] if has_cache(folder) else None
+    held, lacking, _ = split_by_cache(folder, manifest, data.streams, data.on_error)
     read = f"{_names(held)} read from there" if held else ""
     recorded = f"{_names(lacking)} recorded there first, {sum(map(len, lacking))} images" if lacking else ""
     say(f"--cache {cache}: {'; '.join(filter(None, (read, recorded or 'no image goes through the network')))}")
     if not lacking:
+        precision = str(trainer.get("precision", "32-true"))
+        if other := _otherwise(manifest or {}, dtype=dtype, precision=precision, data=data):
+            say(f"--cache {cache}: it was recorded with {other}; that counts, since nothing is recorded now")
         return []
     with quiet() as warned, torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -82,6 +86,13 @@ def check_recordable(detectors: Sequence[Detector] | Mapping[str, Detector] | No
             f"--cache: {', '.join(beyond)} need images or the network, and a cache holds neither; leave them out, or"
             " run them without --cache"
         )
+
+
+def _otherwise(manifest: Mapping[str, Any], *, dtype: str, precision: str, data: OODDataModule) -> str:
+    """In what a cache was recorded in another way than is asked for, in words; empty = in nothing."""
+    asked = {"dtype": dtype, "precision": precision, "decoder": "device" if data.decode_on_device else "workers"}
+    differing = {name: value for name, value in asked.items() if manifest.get(name, value) != value}
+    return ", ".join(f"{name} {manifest[name]}, not {value}" for name, value in differing.items())
 
 
 class _Announcement(pl.Callback):

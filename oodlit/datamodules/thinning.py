@@ -39,6 +39,7 @@ class ThinnedSource:
     def __init__(self, source: Source, count: int) -> None:
         self.source = source
         self.positions = spread(len(source), count)
+        self.whole_size = len(source)
 
     def __len__(self) -> int:
         """Number of samples that are kept."""
@@ -58,9 +59,8 @@ class ThinnedSource:
 
 
 def whole_size(stream: Stream) -> int:
-    """Number of images of a stream before it was thinned."""
-    source = stream.source
-    return len(source.source) if isinstance(source, ThinnedSource) else len(source)
+    """Number of images of a stream before it was thinned, and before any was skipped that is missing in a recording."""
+    return int(getattr(stream.source, "whole_size", len(stream)))
 
 
 def thinned(stream: Stream, count: int | None) -> Stream:

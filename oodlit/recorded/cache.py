@@ -112,7 +112,12 @@ class FeatureCache(pl.Callback):
             check_writable(self.folder, what="FeatureCache")
             self._held = hold(self.folder, what="FeatureCache", name=".recording")
         self._recording = recording = Recording(
-            self.folder, how=how, cut=cut, process=trainer.global_rank, every_s=self.keep_every_s
+            self.folder,
+            how=how,
+            cut=cut,
+            process=trainer.global_rank,
+            every_s=self.keep_every_s,
+            on_error=data.on_error,
         )
         facts, head = _facts(module, data) if not is_beside else ({"class_names": list(data.class_names)}, None)
         recording.begin(data.streams, facts, head, cpu_group(), goes_on=not is_beside)
@@ -135,8 +140,8 @@ class FeatureCache(pl.Callback):
         if unread := [stream.name for stream in data.streams if stream.name not in known]:
             raise InvalidArgumentError(
                 f"FeatureCache: this run does not read {unread[0]!r}, and the cache does not hold it; give OODDetection"
-                " train_thresholds=True where it is the training images, leave the stream out of the data, or record"
-                " without OODDetection"
+                " train_thresholds=True where it is the training images, or resume=False where an earlier start has"
+                " read it; or leave the stream out of the data, or record without OODDetection"
             )
         plan = plan_of(data) or RunPlan()
         begun = [s.name for s in self._streams if plan.done.get(s.name) and s.name not in self._recording.held]

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from oodlit.callbacks.choice import transform_of
+from oodlit.datamodules.batches import OnError
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.identity import identity
 from oodlit.datamodules.stream import Stream
@@ -40,7 +41,7 @@ def open_cache(
         data: The streams that must be in the cache, the others are left out; thumbnails come from it, too. None = all.
 
     Raises:
-        DataError: There is no cache, or a file is damaged.
+        DataError: There is no cache, a file is damaged, or images were skipped and `data` does not skip any.
         FingerprintError: The cache belongs to other weights, another transform or other data; says what differs.
     """
     folder = Path(folder).expanduser().absolute()
@@ -51,6 +52,8 @@ def open_cache(
         check_network(folder, manifest, module.fingerprint_with(transform))
     if data is not None:
         stored = {stream.name: _entry_of(folder, stored, stream) for stream in data.streams}
+        for entry in stored.values():
+            _check_skipped(folder, entry, data.on_error)
     elif pools := [name for name, entry in stored.items() if entry["role"] == Role.POOL]:
         raise InvalidArgumentError(
             f"{folder}: stream {pools[0]!r} is a pool, and its split belongs to the data; pass data=..."
@@ -61,7 +64,12 @@ def open_cache(
         if data is None
         else [replace(stream, source=rows[stream.name]) for stream in data.streams]
     )
-    recorded = RecordedData(streams, pictures=data, class_names=manifest["class_names"] or None)
+    recorded = RecordedData(
+        streams,
+        pictures=data,
+        class_names=manifest["class_names"] or None,
+        on_error="skip" if data is None else data.on_error,
+    )
     recorder = RecordedModule(
         width=recorded.width,
         num_classes=recorded.num_classes,
@@ -83,9 +91,15 @@ def how_recorded(folder: str | Path) -> dict[str, Any]:
 
 
 def split_by_cache(
-    folder: Path, manifest: Mapping[str, Any] | None, streams: Sequence[Stream]
+    folder: Path, manifest: Mapping[str, Any] | None, streams: Sequence[Stream], on_error: OnError
 ) -> tuple[list[Stream], list[Stream], list[str]]:
     """Which streams a cache holds, which it lacks, and what is wrong with those of the latter that it names.
+
+    Args:
+        folder: The cache.
+        manifest: What it says; None = there is none yet.
+        streams: Those of the run.
+        on_error: "raise": a stream of which images were skipped is none that it holds.
 
     Raises:
         FingerprintError: It holds other data of the same name.
@@ -99,7 +113,8 @@ def split_by_cache(
             lacking.append(stream)
             continue
         try:
-            stored_rows(folder, manifest, _entry_of(folder, entries, stream))
+            stored_rows(folder, manifest, entry := _entry_of(folder, entries, stream))
+            _check_skipped(folder, entry, on_error)
             held.append(stream)
         except DataError as error:
             problems.append(str(error))
@@ -114,7 +129,13 @@ def stored_rows(folder: Path, manifest: Mapping[str, Any], entry: Mapping[str, A
         DataError: A part is missing or damaged, or images are missing.
     """
     content = f"{entry['content']} {manifest.get('dtype', '')}"
-    rows = StoredRows(folder / manifest["rows"], entry["parts"], skipped=entry["skipped"], content=content)
+    rows = StoredRows(
+        folder / manifest["rows"],
+        entry["parts"],
+        skipped=entry["skipped"],
+        content=content,
+        whole_size=entry.get("whole"),
+    )
     if len(rows) + len(rows.skipped) != entry["images"]:
         raise DataError(f"{folder}: not all images of stream {entry['name']!r} are in the cache; record anew")
     return rows
@@ -158,6 +179,16 @@ def _entry_of(folder: Path, stored: Mapping[str, Any], stream: Stream) -> dict[s
             f" ({entry[fact]} in the cache, {facts[fact]} now); {OTHERWISE}"
         )
     return entry
+
+
+def _check_skipped(folder: Path, entry: Mapping[str, Any], on_error: OnError) -> None:
+    """Refuse a stream of which images were skipped where none may be: they may have been mended meanwhile."""
+    if on_error == "raise" and entry["skipped"]:
+        key, reason = entry["skipped"][0]
+        raise DataError(
+            f"{folder}: stream {entry['name']!r} was recorded without {len(entry['skipped'])} of its {entry['images']}"
+            f" images, first {key!r} ({reason}), and on_error='raise' skips none"
+        )
 
 
 def _stream(entry: Mapping[str, Any], source: StoredRows) -> Stream:

@@ -7,6 +7,7 @@ skipped. A stream is whole when the shares of all processes together hold every 
 
 import hashlib
 import json
+import re
 import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -17,16 +18,18 @@ from typing import Any
 
 from oodlit._version import __version__
 from oodlit.atomic import remove, write_text
+from oodlit.datamodules.batches import OnError
 from oodlit.datamodules.identity import identity
 from oodlit.datamodules.pipelines.source import PipelineSource
 from oodlit.datamodules.stream import Stream
+from oodlit.datamodules.thinning import whole_size
 from oodlit.distributed import Group, gather_objects
-from oodlit.errors import DataError, FingerprintError
+from oodlit.errors import DataError, FingerprintError, InvalidArgumentError
 from oodlit.outputs import Head
 from oodlit.recorded.opened import OTHERWISE, check_network, has_cache, other_fact, split_by_cache
 from oodlit.recorded.rows import Rows
 from oodlit.recorded.share import PROGRESS, Share, entry_of, grouped, read_shares
-from oodlit.recorded.store import DTYPES, MANIFEST, PartWriter, StoredRows, read_manifest, write_manifest
+from oodlit.recorded.store import DTYPES, HEAD, MANIFEST, PartWriter, StoredRows, read_manifest, write_manifest
 
 VISIBLE_S = 120.0
 """How long a process waits until it sees what the first one has written."""
@@ -43,12 +46,21 @@ class Recording:
         cut: See `Share`.
         process: Number of this process.
         every_s: Longest time until a batch is on disk, in seconds; 0 = after every batch.
+        on_error: See `OODDataModule`: where it is "raise", what was recorded without skipped images is recorded anew.
     """
 
     def __init__(
-        self, folder: Path, *, how: Mapping[str, str], cut: Mapping[str, int], process: int, every_s: float
+        self,
+        folder: Path,
+        *,
+        how: Mapping[str, str],
+        cut: Mapping[str, int],
+        process: int,
+        every_s: float,
+        on_error: OnError = "skip",
     ) -> None:
         self.folder, self.how, self.cut, self.process, self.every_s = folder, dict(how), dict(cut), process, every_s
+        self.on_error: OnError = on_error
         self.held: frozenset[str] = frozenset()
         """Streams of the run that the cache holds already."""
         self.damaged: list[str] = []
@@ -99,6 +111,7 @@ class Recording:
         if stream.name not in self.shares:
             facts = {"name": stream.name, **identity(stream)}
             names = {"class_names": list(stream.class_names), "label_names": list(stream.label_names)}
+            facts |= {"whole": whole_size(stream)}  # of a trial, `images` are some of them
             self.shares[stream.name] = Share({**facts, **names}, self.how, self.cut, self.process)
         share = self._unwritten = self.shares[stream.name]
         if stream.name not in self._writers:
@@ -151,12 +164,13 @@ class Recording:
         """What the first process finds, and tells the others."""
         manifest = read_manifest(self.folder)[0] if has_cache(self.folder) else None
         shares = read_shares(self.folder)
+        self._check_empty(manifest is None and not shares)
         for recorded in [*([manifest] if manifest else []), *(share.how for share in shares)]:
             self._check(recorded)
         if manifest is not None:
             _check_class_names(self.folder, manifest, facts)
             self._rows = manifest["rows"]
-        held, lacking, damaged = split_by_cache(self.folder, manifest, streams)
+        held, lacking, damaged = split_by_cache(self.folder, manifest, streams, self.on_error)
         going_on: list[Share] = []
         if goes_on:
             named = {entry["name"] for entry in manifest["streams"]} if manifest else set()
@@ -164,18 +178,27 @@ class Recording:
             by_stream = {name: group for name, group in grouped(shares).items() if name not in named}
             if whole := list(filter(None, map(self._whole, by_stream.values()))):
                 made = self._manifest(manifest, whole, facts)
-                held, lacking, damaged = split_by_cache(self.folder, made, streams)
+                held, lacking, damaged = split_by_cache(self.folder, made, streams, self.on_error)
                 write_manifest(self.folder, made, head if manifest is None else None)
+                manifest = made
             for stream in lacking:
                 going_on += self._sound(by_stream.get(stream.name, ()), stream)
             over = {stream.name for stream in streams} | named | {entry["name"] for entry in whole}
             self._forget(over, but=going_on)
+            self._clean(manifest)  # runs that are killed again and again must not fill the disk
         return {
             "held": [stream.name for stream in held],
             "damaged": damaged,
             "rows": self._rows,
             "shares": [asdict(share) for share in going_on],
         }
+
+    def _check_empty(self, is_new: bool) -> None:
+        """Refuse to write over a head that belongs to no cache."""
+        if is_new and (self.folder / HEAD).exists() and not any(map(_is_of_rows, self.folder.glob("rows-*"))):
+            raise InvalidArgumentError(
+                f"{self.folder}: {HEAD} lies there, and no cache that it is of; name another folder for the cache"
+            )
 
     def _check(self, recorded: Mapping[str, Any]) -> None:
         """Refuse what was recorded of another network, or in another way."""
@@ -204,6 +227,7 @@ class Recording:
             return []
         facts = identity(stream)
         sound = [s for s in shares if s.cut == self.cut and not other_fact(s.stream, facts) and self._is_readable(s)]
+        sound = [s for s in sound if self.on_error == "skip" or not s.skipped]
         # All images and no whole stream: a key came twice.
         return [] if sum(share.images for share in sound) >= len(stream) else sound
 
@@ -242,8 +266,7 @@ class Recording:
         self._forget(over)
         if problem is not None:
             raise problem
-        if manifest is not None:
-            self._clean(manifest)
+        self._clean(manifest)
 
     def _manifest(
         self,
@@ -270,18 +293,23 @@ class Recording:
         made["recordings"] = [*made.get("recordings", []), {"streams": names, **(notes or {})}]
         return made
 
-    def _clean(self, manifest: Mapping[str, Any]) -> None:
+    def _clean(self, manifest: Mapping[str, Any] | None) -> None:
         """Remove rows that nobody names any more."""
-        named = {file for entry in manifest["streams"] for file, _ in entry["parts"]}
+        named = {file for entry in (manifest or {"streams": []})["streams"] for file, _ in entry["parts"]}
         named |= {file for share in read_shares(self.folder) for file, _ in share.parts}
-        for path in (self.folder / manifest["rows"]).glob("*"):
-            if path.name not in named:
-                remove(path)
-        for folder in self.folder.glob("rows-*"):
-            if folder.name != manifest["rows"]:
-                remove(folder)
+        for folder in filter(_is_of_rows, self.folder.glob("rows-*")):  # others are somebody's own
+            for path in folder.glob("*.safetensors"):
+                if folder.name != self._rows or path.name not in named:
+                    remove(path)
+            if not any(folder.iterdir()):
+                folder.rmdir()
         if not any((self.folder / PROGRESS).glob("*.json")):
             remove(self.folder / PROGRESS)
+
+
+def _is_of_rows(folder: Path) -> bool:
+    """Whether a folder has a name that a recording gives: that of now, or one of earlier versions."""
+    return folder.is_dir() and (folder.name == ROWS or bool(re.fullmatch("rows-[0-9a-f]{12}", folder.name)))
 
 
 def _digest_of(folder: Path) -> str:

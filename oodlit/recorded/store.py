@@ -30,6 +30,8 @@ FORMAT = 1
 """Version of the format; a new number means that older caches can no longer be read."""
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 _ENTRIES = {"backbone", "class_names", "fingerprint", "head_problem", "rows", "streams"}
+_OF_STREAM = {"name", "role", "images", "classes", "labels", "prepared", "content", "class_names", "label_names"}
+_OF_STREAM |= {"parts", "skipped"}
 PART_BYTES = 64_000_000
 """Rows are kept in memory until they fill a file of about this size."""
 
@@ -123,6 +125,7 @@ class StoredRows(RowSamples):
         parts: Files and their rows.
         skipped: Keys, with the stream's name in front, of images that could not be used when it was recorded, and why.
         content: What tells these rows from those of other images.
+        whole_size: Number of images of the set that these are of; None = these and the skipped ones are all.
 
     Raises:
         DataError: A part is missing, damaged, or does not hold its rows.
@@ -135,10 +138,12 @@ class StoredRows(RowSamples):
         *,
         skipped: Sequence[Sequence[str]] = (),
         content: str = "",
+        whole_size: int | None = None,
     ) -> None:
         self.folder, self.parts = folder, tuple((str(file), int(rows)) for file, rows in parts)
         self.skipped, self.content = [(key, reason) for key, reason in skipped], content
         self._ends = list(accumulate(rows for _, rows in self.parts))
+        self.whole_size = len(self) + len(self.skipped) if whole_size is None else whole_size
         self._open: dict[str, Any] = {}
         shapes = {self._check(file, rows) for file, rows in self.parts}
         if len(shapes) > 1:
@@ -241,16 +246,20 @@ def read_manifest(folder: Path) -> tuple[dict[str, Any], Head | None]:
         manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
         found = manifest.pop("format")
         lacking = sorted(_ENTRIES - manifest.keys()) if found == FORMAT else []
+        if found == FORMAT and not lacking:
+            lacking = sorted(set().union(*(_OF_STREAM - entry.keys() for entry in manifest["streams"])))
     except FileNotFoundError:
         raise DataError(f"{folder}: no {MANIFEST}, so no whole cache; record it first") from None
-    except (OSError, ValueError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
         raise DataError(f"{folder / MANIFEST}: damaged ({error}); record anew") from error
     if found != FORMAT:
         raise DataError(f"{folder}: format {found} of the cache, this version of oodlit reads {FORMAT}; record anew")
     if lacking:
         raise DataError(f"{folder / MANIFEST}: damaged, it has no {', '.join(lacking)}; record anew")
+    if manifest["head_problem"]:  # why there is none
+        return manifest, None
     try:
-        head = load_file(folder / HEAD) if (folder / HEAD).exists() else None
-    except (OSError, SafetensorError) as error:
-        raise DataError(f"{folder / HEAD}: damaged ({error}); record anew") from error
-    return manifest, None if head is None else Head(head["weight"], head["bias"])
+        head = load_file(folder / HEAD)
+        return manifest, Head(head["weight"], head["bias"])
+    except (OSError, SafetensorError, KeyError) as error:
+        raise DataError(f"{folder / HEAD}: missing or damaged ({error}); record anew") from error

@@ -156,6 +156,19 @@ def test_a_finished_run_is_not_repeated(whole, tmp_path):
     assert seen
 
 
+@pytest.mark.parametrize("change", [{"tpr": 0.9}, {"rule": "interpolated"}, {"unit_test_limit": 0.2}])
+def test_a_finished_run_is_no_other_one_where_its_metrics_are_computed_otherwise(tmp_path, change):
+    """Its table would be printed as that of the settings that are asked for."""
+    data = OODDataModule(make_streams(with_train=False))
+    for how in ({}, change):
+        detection = OODDetection([MSP()], output_dir=tmp_path, resume=True, num_thumbnails=0, **how)
+        make_trainer(detection).predict(make_module(), data, return_predictions=False)
+    assert {name: Results.load(tmp_path).run["settings"][name] for name in change} == change
+    detection = OODDetection([MSP()], output_dir=tmp_path, resume=True, num_thumbnails=0, **change)
+    with pytest.raises(RunIsCompleteError):
+        make_trainer(detection).predict(make_module(), data, return_predictions=False)
+
+
 def test_a_detector_that_failed_before_stays_out(tmp_path):
     def broken() -> list:
         return [MSP(), FailsOnce()]

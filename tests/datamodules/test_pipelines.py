@@ -18,6 +18,7 @@ from oodlit.callbacks import OODDetection
 from oodlit.callbacks.complete import check_complete
 from oodlit.datamodules import PipelineSource, Sample, pipeline_stream, shard_pipeline, shard_stream
 from oodlit.datamodules.datamodule import OODDataModule
+from oodlit.datamodules.identity import identity
 from oodlit.datamodules.pipelines.loader import PipelineLoader
 from oodlit.datamodules.pipelines.source import sample_of
 from oodlit.detectors import MSP, Mahalanobis
@@ -243,6 +244,21 @@ def test_a_shuffled_pipeline_gives_the_same_samples_in_another_order(tmp_path, w
     shuffled = [image.sum().item() for image, _ in loader]
     assert sorted(shuffled) == pytest.approx(sorted(plain))
     assert shuffled != plain
+
+
+def test_pipelines_of_other_shards_are_other_data():
+    """What was recorded of one set would be read for another one of the same name and size."""
+
+    def identity_of(urls, **attributes):
+        pipeline = wds.WebDataset(urls, shardshuffle=False).decode("pil")
+        for name, value in attributes.items():
+            setattr(pipeline, name, value)
+        return identity(pipeline_stream(pipeline, name="set", role=Role.OOD, count=4))
+
+    assert identity_of("a/mine-{00..03}.tar") == identity_of("b/mine-{00..03}.tar")
+    assert identity_of("mine-{00..03}.tar") != identity_of("other-{00..03}.tar")
+    assert identity_of("mine-{00..03}.tar") != identity_of("mine-{00..04}.tar")
+    assert identity_of("mine-{00..03}.tar", content="v1") != identity_of("mine-{00..03}.tar", content="v2")
 
 
 def test_a_folder_without_shards_is_refused(tmp_path):

@@ -1,6 +1,7 @@
 """Features kept in one run and read by later ones: the same scores, no image through the network."""
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -184,8 +185,6 @@ def test_no_cache_no_half_cache_no_damaged_cache(recorded, tmp_path):
 
 
 def recorded_copy(folder: Path, to: Path) -> Path:
-    import shutil
-
     return Path(shutil.copytree(folder, to))
 
 
@@ -356,6 +355,7 @@ def test_a_run_from_a_cache_is_not_repeated_and_not_taken_for_one_from_another_c
     words += ["--detectors", "null", "--fitted", str(tmp_path / "out" / "fitted"), "--out", str(tmp_path / "again")]
     assert main([*words, "--cache", str(tmp_path / "b")]) == 0, capsys.readouterr().err
     assert Results.load(tmp_path / "again").detectors == ("msp",)
+    assert "it was recorded with dtype bfloat16, not float32" in " ".join(capsys.readouterr().out.split())
 
 
 def test_what_cannot_be_read_from_a_cache_is_refused_before_it_is_recorded(tmp_path, capsys):

@@ -52,6 +52,24 @@ def test_a_new_set_is_added_and_nothing_else_is_read(whole, tmp_path):
     assert rows == rows_in(whole)
 
 
+def test_what_somebody_else_put_there_is_left_alone(whole, tmp_path):
+    own = {"rows-of-corn/notes.txt": "mine", "rows-0/notes.txt": "mine", "val.npz": "mine"}
+    for name, text in own.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    record(tmp_path)
+    assert {name: (tmp_path / name).read_text() for name in own} == own
+    assert rows_in(tmp_path) == rows_in(whole)
+
+
+def test_a_head_that_belongs_to_no_cache_is_not_written_over(tmp_path):
+    """As beside the features of other tools."""
+    (tmp_path / "head.safetensors").write_text("mine")
+    with pytest.raises(InvalidArgumentError, match=r"head\.safetensors lies there, and no cache that it is of"):
+        record(tmp_path)
+    assert (tmp_path / "head.safetensors").read_text() == "mine"
+
+
 def test_a_cache_of_an_earlier_version_is_extended(whole, tmp_path):
     folder = Path(shutil.copytree(whole, tmp_path / "copy"))
     manifest = json.loads((folder / "cache.json").read_text())
@@ -166,6 +184,16 @@ def test_skipped_images_are_told_by_every_run_that_reads_the_cache(tmp_path):
         make_trainer(detection).predict(module, data, return_predictions=False)
     assert detection.results.run["skipped"] == [{"key": "half/bad", "reason": "unreadable"}]
     assert detection.results.run["counts"]["half"] == 5
+
+
+def test_reading_a_cache_is_not_called_a_pass_of_the_backbone(whole):
+    """The page would say that a detector takes so many times what the backbone takes."""
+    data, made = OODDataModule([s for s in make_streams(with_train=False) if s.name in ("val", "far")]), []
+    for module, read in ((make_module(), data), open_cache(whole, data=data)):
+        detection = OODDetection([MSP()])
+        make_trainer(detection).predict(module, read, return_predictions=False)
+        made.append(detection.results.run["time"])
+    assert ["backbone_ms" in time for time in made] == [True, False]
 
 
 def test_beside_a_run_what_is_held_is_kept_and_the_rest_is_added(whole, tmp_path):

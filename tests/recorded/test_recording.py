@@ -85,17 +85,20 @@ def test_cut_otherwise_whole_streams_stay_and_half_ones_are_recorded_anew(whole,
     assert sum(len(json.loads(f.read_text())["parts"]) for f in tmp_path.glob(".progress/*")) == 0
 
 
-def test_rows_that_nobody_names_are_removed_by_the_next_run_that_ends(whole, tmp_path):
+def test_rows_that_nobody_names_are_removed_by_the_next_run(whole, tmp_path):
+    """Those of runs that are killed again and again would fill the disk."""
     record(tmp_path, kill_at=49)
-    (tmp_path / "rows-ffff").mkdir()
-    (tmp_path / "rows-ffff" / "old.safetensors").write_bytes(b"")
-    record(tmp_path, kill_at=2, batch_size=7)
-    assert (tmp_path / "rows-ffff").exists()
-    record(tmp_path, batch_size=7)
-    named = {
-        file for entry in json.loads((tmp_path / "cache.json").read_text())["streams"] for file, _ in entry["parts"]
-    }
-    assert {path.name for path in tmp_path.glob("rows-*/*")} == named
+    (tmp_path / "rows-0123456789ab").mkdir()
+    (tmp_path / "rows-0123456789ab" / "old.safetensors").write_bytes(b"")
+    (tmp_path / "rows-0" / "0123456789ab-0000-00000.safetensors").write_bytes(b"killed between a part and its share")
+    for batch_size in (7, 5):  # each begins the stream anew
+        record(tmp_path, kill_at=2, batch_size=batch_size)
+        said = [json.loads(file.read_text()) for file in (tmp_path / ".progress").glob("*.json")]
+        said += json.loads((tmp_path / "cache.json").read_text())["streams"]
+        named = {file for one in said for file, _ in one["parts"]}
+        assert {path.name for path in tmp_path.glob("rows-*/*")} == named
+    record(tmp_path)
+    assert rows_in(tmp_path) == rows_in(whole)
 
 
 def test_a_part_of_a_stream_that_this_run_does_not_read_is_kept(whole, tmp_path):

@@ -1,5 +1,6 @@
 """A pipeline, such as a `webdataset.WebDataset`, as a source of samples."""
 
+import hashlib
 import os
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
@@ -59,6 +60,20 @@ class PipelineSource:
     def __len__(self) -> int:
         """The number of samples that was announced."""
         return self.count
+
+    @property
+    def content(self) -> str:
+        """What tells this pipeline from another: its own `content`, or a digest of the names of webdataset's shards.
+
+        Empty where neither is known. The folder of the shards does not count: data are copied to the machine of a job.
+        """
+        if isinstance(own := getattr(self.pipeline, "content", None), str):
+            return own
+        stages = [stage.urls for stage in getattr(self.pipeline, "pipeline", ()) if hasattr(stage, "urls")]
+        names = [str(url).rsplit("/", 1)[-1] for urls in stages for url in ([urls] if isinstance(urls, str) else urls)]
+        if not names:
+            return ""
+        return hashlib.blake2b("\n".join(names).encode(errors="surrogatepass"), digest_size=12).hexdigest()
 
     def share(self) -> Iterator[Sample]:
         """The samples that the pipeline gives to this process and worker."""

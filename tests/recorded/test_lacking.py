@@ -1,0 +1,93 @@
+"""What a cache lacks is said: images that were skipped or left out of a trial, and parts of the cache itself."""
+
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import torch
+from PIL import Image
+from torchvision.transforms import ToTensor
+
+from oodlit import Role
+from oodlit.callbacks import OODDetection
+from oodlit.datamodules.datamodule import OODDataModule
+from oodlit.datamodules.sources import MemorySource
+from oodlit.datamodules.stream import Sample, Stream
+from oodlit.detectors import MSP
+from oodlit.errors import DataError
+from oodlit.recorded import open_cache
+from oodlit.report.headline import partial_text
+from tests.callbacks.support import make_module, make_streams, make_trainer
+from tests.recorded.support import record, rows_in
+
+
+def half_stream(first: bytes = b"broken") -> Stream:
+    bad = [Sample("bad", first), *(Sample(f"{i}", torch.full((3, 8, 8), i / 9)) for i in range(5))]
+    return Stream("half", Role.OOD, MemorySource(bad))
+
+
+@pytest.mark.filterwarnings("ignore:.*values are undefined")
+@pytest.mark.parametrize("how", [{}, {"max_images": 3}], ids=["all", "trial"])
+def test_numbers_of_a_part_of_the_images_say_so_from_a_cache_as_well(tmp_path, how):
+    """A trial would be compared with published numbers, and skipped images would be in the record alone."""
+    streams = [*(s for s in make_streams() if s.name == "val"), half_stream()]
+    record(tmp_path, streams, on_error="skip", **how)
+    data = OODDataModule(streams, on_error="skip", **how)
+    told = []
+    for module, read in ((make_module(), data), open_cache(tmp_path, data=data), open_cache(tmp_path)):
+        detection = OODDetection([MSP()])
+        with pytest.warns(UserWarning, match="1 images were skipped"):
+            make_trainer(detection).predict(module, read, return_predictions=False)
+        told.append((partial_text(detection.results), detection.results.run["data"]["streams"]))
+        assert [info.num_samples for info in detection.results.datasets] == [30, 6]
+    assert told[0] == told[1] == told[2]
+    assert "half" in told[0][0]
+
+
+def test_images_that_were_skipped_are_missing_where_none_may_be(tmp_path):
+    """They may have been mended since; the rest is not recorded again."""
+    inside = [s for s in make_streams() if s.name == "val"]
+    how = {"batch_size": 2, "transform": ToTensor()}
+    record(tmp_path, [*inside, half_stream()], on_error="skip", **how)
+    with pytest.raises(DataError, match=r"'half' was recorded without 1 of its 6 images, first 'half/bad' \(undecod"):
+        open_cache(tmp_path, data=OODDataModule([*inside, half_stream()], transform=ToTensor()))
+    with pytest.raises(DataError, match="key 'bad': undecodable image"):
+        record(tmp_path, [*inside, half_stream()], **how)
+    assert record(tmp_path, [*inside, half_stream()], on_error="skip", **how) == 0
+    picture = io.BytesIO()
+    Image.new("RGB", (8, 8), "red").save(picture, "PNG")
+    assert record(tmp_path, [*inside, half_stream(picture.getvalue())], **how) == 6
+    assert len(rows_in(tmp_path)["half"]) == 6
+
+
+def test_a_half_recording_with_skipped_images_begins_anew_where_none_may_be(tmp_path):
+    inside = [s for s in make_streams() if s.name == "val"]
+    how = {"batch_size": 2, "transform": ToTensor()}
+    record(tmp_path, [*inside, half_stream()], on_error="skip", kill_at=17, **how)
+    with pytest.raises(DataError, match="key 'bad': undecodable image"):
+        record(tmp_path, [*inside, half_stream()], **how)
+
+
+@pytest.mark.parametrize("name", ["parts", "skipped", "content", "images", "class_names"])
+def test_a_manifest_that_lacks_something_is_damaged(whole, tmp_path, name):
+    folder = Path(shutil.copytree(whole, tmp_path / "copy"))
+    manifest = json.loads((folder / "cache.json").read_text())
+    del manifest["streams"][1][name]
+    (folder / "cache.json").write_text(json.dumps(manifest))
+    with pytest.raises(DataError, match=rf"cache\.json: damaged, it has no {name}"):
+        open_cache(folder)
+
+
+@pytest.mark.parametrize("damage", ["missing", "cut", "other"])
+def test_a_head_that_should_be_there_is_not_taken_for_none(whole, tmp_path, damage):
+    """Detectors that need it would be left out, or fail at the end of the run."""
+    folder = Path(shutil.copytree(whole, tmp_path / "copy"))
+    head = folder / "head.safetensors"
+    content = head.read_bytes()
+    head.unlink()
+    if damage != "missing":
+        head.write_bytes(content[:-8] if damage == "cut" else content.replace(b"weight", b"height"))
+    with pytest.raises(DataError, match=r"head\.safetensors: missing or damaged"):
+        open_cache(folder)
