@@ -1,12 +1,14 @@
 """The first half of `oodlit evaluate --cache`: what the cache lacks is recorded, so that the run can read all of it."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from oodlit._lightning import pl
+from oodlit.callbacks.choice import transform_of
 from oodlit.cli.console import progress
 from oodlit.cli.outcome import is_first_process
 from oodlit.cli.quiet import RunProgress, quiet
@@ -17,7 +19,7 @@ from oodlit.detectors.contract.fitting import name_detectors
 from oodlit.errors import RequirementError
 from oodlit.module import OODModule
 from oodlit.recorded.cache import FeatureCache
-from oodlit.recorded.opened import has_cache, split_by_cache
+from oodlit.recorded.opened import check_network, has_cache, split_by_cache
 from oodlit.recorded.store import read_manifest
 
 
@@ -50,12 +52,12 @@ def record_missing(
     folder = cache.expanduser().absolute()
     manifest = read_manifest(folder)[0] if has_cache(folder) else None
     held, lacking, _ = split_by_cache(folder, manifest, data.streams, data.on_error)
-    read = f"{_names(held)} read from there" if held else ""
-    recorded = f"{_names(lacking)} recorded there first, {sum(map(len, lacking))} images" if lacking else ""
-    say(f"--cache {cache}: {'; '.join(filter(None, (read, recorded or 'no image goes through the network')))}")
     if not lacking:
+        assert manifest is not None  # there is no set without it
+        check_network(folder, manifest, module.fingerprint_with(transform_of(module, data)))
+        say(f"--cache {cache}: {_names(held)} there; no image goes through the network")
         precision = str(trainer.get("precision", "32-true"))
-        if other := _otherwise(manifest or {}, dtype=dtype, precision=precision, data=data):
+        if other := _otherwise(manifest, dtype=dtype, precision=precision, data=data):
             say(f"--cache {cache}: it was recorded with {other}; that counts, since nothing is recorded now")
         return []
     with quiet() as warned, torch.random.fork_rng():
@@ -64,7 +66,7 @@ def record_missing(
         with progress(shown=is_first_process()) as bars:
             shown = RunProgress(bars, doing="recording", then="closing the cache")
             runner = pl.Trainer(
-                callbacks=[recorder, _Announcement(recorder, say), shown],
+                callbacks=[recorder, _Announcement(recorder, partial(_say_of, say, cache)), shown],
                 **{**trainer, "enable_progress_bar": False, "logger": False},
             )
             runner.predict(module, data, return_predictions=False)
@@ -90,20 +92,26 @@ def check_recordable(detectors: Sequence[Detector] | Mapping[str, Detector] | No
 
 def _otherwise(manifest: Mapping[str, Any], *, dtype: str, precision: str, data: OODDataModule) -> str:
     """In what a cache was recorded in another way than is asked for, in words; empty = in nothing."""
-    asked = {"dtype": dtype, "precision": precision, "decoder": "device" if data.decode_on_device else "workers"}
+    asked = {"dtype": dtype, "precision": precision}
+    if (manifest.get("decoder", "workers") != "workers") != data.decode_on_device:
+        asked["decoder"] = "that of the run's device" if data.decode_on_device else "workers"
     differing = {name: value for name, value in asked.items() if manifest.get(name, value) != value}
-    return ", ".join(f"{name} {manifest[name]}, not {value}" for name, value in differing.items())
+    recorded = {"decoder": "workers", **manifest}
+    return ", ".join(f"{name} {recorded[name]}, not {value}" for name, value in differing.items())
 
 
 class _Announcement(pl.Callback):
-    """Says what an earlier recording has left."""
+    """Says what is there and what is recorded, once it is known that the cache is of this network."""
 
     def __init__(self, recorder: FeatureCache, say: Callable[[str], None]) -> None:
         self.recorder, self.say = recorder, say
 
     def on_predict_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        if self.recorder.before:
-            self.say(self.recorder.before)
+        self.say(self.recorder.found)
+
+
+def _say_of(say: Callable[[str], None], cache: Path, text: str) -> None:
+    say(f"--cache {cache}: {text}")
 
 
 def _names(streams: Sequence[Stream]) -> str:

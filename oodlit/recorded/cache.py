@@ -34,7 +34,7 @@ from oodlit.recorded.module import RecordedModule
 from oodlit.recorded.recording import Recording
 from oodlit.recorded.rows import Rows
 from oodlit.recorded.store import DTYPES
-from oodlit.termination import end_on_sigterm, is_default
+from oodlit.termination import end_on_sigterm, is_default, say_where
 
 
 class FeatureCache(pl.Callback):
@@ -52,7 +52,7 @@ class FeatureCache(pl.Callback):
 
     Attributes:
         plan: What a pass of its own asks of module and data module; None outside of one.
-        before: What was recorded before and is damaged or not whole, in words; empty = nothing.
+        found: What the folder holds of the run's streams and what is to be recorded, in words; known from `setup` on.
 
     Raises:
         InvalidArgumentError: There is no such dtype, the run leaves out a stream or a part of one, another run writes
@@ -72,7 +72,7 @@ class FeatureCache(pl.Callback):
             raise InvalidArgumentError(f"FeatureCache: dtype={dtype!r}; one of {', '.join(DTYPES)} is needed")
         self.folder, self.dtype, self.keep_every_s = Path(folder).expanduser().absolute(), dtype, keep_every_s
         self.plan: RunPlan | None = None
-        self.before = ""
+        self.found = ""
         self._pass: _Pass | None = None
         self._recording: Recording | None = None
         self._streams: tuple[Stream, ...] = ()
@@ -109,8 +109,8 @@ class FeatureCache(pl.Callback):
         }
         cut = {"processes": trainer.world_size, "num_workers": data.num_workers, "batch_size": data.batch_size}
         if trainer.is_global_zero:
-            check_writable(self.folder, what="FeatureCache")
-            self._held = hold(self.folder, what="FeatureCache", name=".recording")
+            check_writable(self.folder, what="cache")
+            self._held = hold(self.folder, what="cache", name=".recording")
         self._recording = recording = Recording(
             self.folder,
             how=how,
@@ -121,9 +121,8 @@ class FeatureCache(pl.Callback):
         )
         facts, head = _facts(module, data) if not is_beside else ({"class_names": list(data.class_names)}, None)
         recording.begin(data.streams, facts, head, cpu_group(), goes_on=not is_beside)
-        self.before = _text(recording, data)
-        if self.before:
-            pl.utilities.rank_zero_info(f"oodlit: {self.folder}: {self.before}")
+        self.found = _text(recording, data)
+        pl.utilities.rank_zero_info(f"oodlit: {self.folder}: {self.found}")
         if self._pass is not None:
             self.plan = self._pass.plan(recording)
             self._streams = data.active_streams
@@ -191,7 +190,10 @@ class FeatureCache(pl.Callback):
         """Tell the other processes; what is on disk stays, and the next run goes on from there."""
         peers.tell(exception)
         leave_as_it_was(pl_module)
-        self._recording = self._pass = self.plan = None
+        recording, self._recording = self._recording, None
+        is_alone, self._pass, self.plan = self._pass is not None, None, None
+        if recording is not None and is_alone and not isinstance(exception, Exception) and (kept := recording.end()):
+            say_where(exception, f"{kept}, and the next recording goes on from there")
         self._release()
 
     def _finish(self, trainer: Any, module: Any) -> None:
@@ -275,12 +277,14 @@ def _facts(module: OODModule, data: OODDataModule) -> tuple[dict[str, Any], Any]
 
 def _text(recording: Recording, data: OODDataModule) -> str:
     """What lies in the folder, in words."""
-    parts = [
-        f"going on with {name} behind {images} of its {len(data.stream(name))} images"
-        for name, images in recording.before.items()
-    ]
+    names = [stream.name for stream in data.streams if stream.name in recording.held]
+    parts = [f"{', '.join(names)} {'are' if len(names) > 1 else 'is'} there"] if names else []
+    lacking = [stream for stream in data.streams if stream.name not in recording.held]
+    sizes = {stream.name: f"{len(stream)} images" for stream in lacking}
+    sizes |= {name: f"{sizes[name]}, going on behind {images}" for name, images in recording.before.items()}
+    parts += ["to record: " + ", ".join(f"{name} ({text})" for name, text in sizes.items())] if sizes else []
     parts += [f"recorded anew: {problem}" for problem in recording.damaged]
-    return "; ".join(parts)
+    return "; ".join(parts + recording.anew)
 
 
 def _rows_of(outputs: Outputs, stream: Stream) -> Rows:

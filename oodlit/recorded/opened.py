@@ -154,8 +154,7 @@ def check_network(folder: Path, recorded: Mapping[str, Any], fingerprint: str) -
     """
     if what := difference(fingerprint, recorded["fingerprint"]):
         raise FingerprintError(
-            f"{folder}: this cache was recorded with another network ({recorded['backbone']}): {what} differs;"
-            f" {OTHERWISE}"
+            f"{folder}: this cache was recorded otherwise, with {recorded['backbone']}: {what} differs; {OTHERWISE}"
         )
 
 

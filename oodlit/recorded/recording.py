@@ -67,6 +67,8 @@ class Recording:
         """What is wrong with streams that it names and that are recorded anew."""
         self.before: dict[str, int] = {}
         """Images of other streams that all processes together have recorded before."""
+        self.anew: list[str] = []
+        """Parts of streams that are recorded anew, as they are cut otherwise now, in words."""
         self.shares: dict[str, Share] = {}
         """Those of this process, by stream."""
         self._writers: dict[str, PartWriter] = {}
@@ -95,6 +97,7 @@ class Recording:
         told = gather_objects(group, found)[0]
         assert told is not None  # the first process has looked
         self.held, self.damaged, self._rows = frozenset(told["held"]), told["damaged"], told["rows"]
+        self.anew = told["anew"]
         every = [Share.of(share) for share in told["shares"]]
         self.shares = {share.name: share for share in every if share.process == self.process}
         self.before = {name: sum(share.images for share in group) for name, group in grouped(every).items()}
@@ -113,7 +116,7 @@ class Recording:
             names = {"class_names": list(stream.class_names), "label_names": list(stream.label_names)}
             facts |= {"whole": whole_size(stream)}  # of a trial, `images` are some of them
             self.shares[stream.name] = Share({**facts, **names}, self.how, self.cut, self.process)
-        share = self._unwritten = self.shares[stream.name]
+        share, self._unwritten = self.shares[stream.name], None  # not half of a batch, where somebody ends the run now
         if stream.name not in self._writers:
             own = f"{uuid.uuid4().hex[:12]}-{self.process:04d}"  # no other run has files of this name
             dtype = DTYPES[self.how["dtype"]]
@@ -123,6 +126,7 @@ class Recording:
             writer.add(rows)
         share.skipped += skipped
         share.batches += 1
+        self._unwritten = share
         if writer.is_full or time.monotonic() - self._last >= self.every_s:
             self._keep()
 
@@ -148,6 +152,12 @@ class Recording:
         _wait_for(gather_objects(group, _digest_of(self.folder))[0], self.folder)
         gather_objects(group, None)
 
+    def end(self) -> str:
+        """Bring what is waiting to disk where somebody ends the run; what is kept, in words, empty if nothing is."""
+        self._keep()
+        images = sum(share.images for share in self.shares.values())
+        return f"{images} images of {', '.join(self.shares)} are kept in {self.folder}" if images else ""
+
     def _keep(self) -> None:
         """Bring what is waiting to disk, and then say so."""
         share, self._unwritten = self._unwritten, None
@@ -172,6 +182,7 @@ class Recording:
             self._rows = manifest["rows"]
         held, lacking, damaged = split_by_cache(self.folder, manifest, streams, self.on_error)
         going_on: list[Share] = []
+        anew: list[str] = []
         if goes_on:
             named = {entry["name"] for entry in manifest["streams"]} if manifest else set()
             named -= {stream.name for stream in lacking}  # those that are damaged
@@ -182,13 +193,16 @@ class Recording:
                 write_manifest(self.folder, made, head if manifest is None else None)
                 manifest = made
             for stream in lacking:
-                going_on += self._sound(by_stream.get(stream.name, ()), stream)
+                found = by_stream.get(stream.name, [])
+                going_on += self._sound(found, stream)
+                anew += _cut_otherwise(found, self.cut)
             over = {stream.name for stream in streams} | named | {entry["name"] for entry in whole}
             self._forget(over, but=going_on)
             self._clean(manifest)  # runs that are killed again and again must not fill the disk
         return {
             "held": [stream.name for stream in held],
             "damaged": damaged,
+            "anew": anew,
             "rows": self._rows,
             "shares": [asdict(share) for share in going_on],
         }
@@ -345,3 +359,13 @@ def _check_class_names(folder: Path, manifest: Mapping[str, Any], facts: Mapping
             f"{folder}: the names of the classes differ from those of this cache ({len(before)} there, {len(now)} now);"
             f" {OTHERWISE}"
         )
+
+
+def _cut_otherwise(shares: Sequence[Share], cut: Mapping[str, int]) -> list[str]:
+    """What is given up of a stream, in words, as its batches are others now; empty if nothing is."""
+    lost = [share for share in shares if share.cut != cut]
+    if not lost:
+        return []
+    then = {name: value for name, value in lost[0].cut.items() if cut.get(name) != value}
+    changes = ", ".join(f"{name} {value}, now {cut.get(name)}" for name, value in then.items())
+    return [f"{sum(share.images for share in lost)} images of {lost[0].name} are recorded anew (before: {changes})"]

@@ -314,11 +314,11 @@ def test_the_command_line_records_what_is_missing_and_then_reads(tmp_path, capsy
         forwards[out], told[out] = sum(COUNTED), " ".join(capsys.readouterr().out.split())
         results[out] = Results.load(tmp_path / out)
     overhead = 4 + 2  # pictures of the fingerprint and the probe
-    assert "train, val, far, tests, shifted are recorded there first, 230 images" in told["first"]
+    assert "to record: train (150 images), val (" in told["first"]
     assert 230 <= forwards["first"] <= 230 + 2 * overhead
-    assert "are read from there; no image goes through the network" in told["second"]
+    assert "are there; no image goes through the network" in told["second"]
     assert forwards["second"] <= overhead
-    assert "shifted are read from there; tiny is recorded there first, 1 images" in told["third"]
+    assert "shifted are there; to record: tiny (1 images)" in told["third"]
     assert forwards["third"] <= 1 + 2 * overhead
     for out in ("second", "direct"):
         table = results[out].table[results[out].table["detector"] != "odin"].reset_index(drop=True)
@@ -339,7 +339,7 @@ def test_a_killed_recording_of_the_command_line_goes_on(tmp_path, capsys):
     COUNTED.clear()
     words = ["evaluate", "--config", str(tmp_path / "run.yaml"), "--out", str(tmp_path / "out")]
     assert main([*words, "--cache", str(tmp_path / "cache")]) == 0, capsys.readouterr().err
-    assert "going on with train behind 64 of its 150 images" in " ".join(capsys.readouterr().out.split())
+    assert "to record: train (150 images, going on behind 64), val" in " ".join(capsys.readouterr().out.split())
     assert sum(COUNTED) <= 230 - 64 + 12
 
 

@@ -17,11 +17,13 @@ from oodlit.datamodules.stream import Sample, Stream
 from oodlit.detectors import MSP
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError
 from oodlit.recorded import FeatureCache, open_cache, recording
+from oodlit.termination import TerminatedError
 from oodlit.testing.backbones import TinyConvNet
 from tests.callbacks.processes import run_together
 from tests.callbacks.support import make_module, make_streams, make_trainer
 from tests.recorded import recording_script
 from tests.recorded.support import (
+    IMAGES,
     SIZES,
     broken_stream,
     files_in,
@@ -95,7 +97,7 @@ def changed_weight():
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"module": changed_weight}, "recorded with another network .*the state of the weights differs"),
+        ({"module": changed_weight}, "recorded otherwise, with .*: the state of the weights differs"),
         ({"dtype": "float16"}, "with dtype float32, and float16 is asked for"),
         ({"trainer": {"precision": "bf16-mixed"}}, "with precision 32-true, and bf16-mixed is asked for"),
         ({"decode_on_device": True}, "with decoder workers, and cpu is asked for"),
@@ -125,6 +127,31 @@ def test_other_names_of_the_classes_are_refused(tmp_path):
     record(tmp_path, streams, class_names=list("abcdef"))
     with pytest.raises(FingerprintError, match="the names of the classes differ"):
         record(tmp_path, [*streams, tiny_stream()], class_names=list("abcdeg"))
+
+
+def test_what_is_cut_otherwise_is_recorded_anew_and_the_run_says_what_that_costs(tmp_path, caplog):
+    record(tmp_path, kill_at=20)
+    with caplog.at_level("INFO"):
+        record(tmp_path, batch_size=5)
+    assert "76 images of train are recorded anew (before: batch_size 4, now 5)" in caplog.text
+
+
+def test_a_recording_that_somebody_ends_keeps_all_batches_and_says_so(tmp_path, caplog):
+    module, seen = make_module(), []
+    original = module.predict_step
+
+    def predict_step(batch, *others):
+        if len(seen) == 10:
+            raise TerminatedError
+        seen.append(batch["key"])
+        return original(batch, *others)
+
+    module.predict_step = predict_step
+    data = OODDataModule(make_streams(), batch_size=4)
+    with pytest.raises(TerminatedError), caplog.at_level("WARNING"):
+        make_trainer(FeatureCache(tmp_path)).predict(module, data, return_predictions=False)
+    assert f"40 images of train are kept in {tmp_path}, and the next recording goes on from there" in caplog.text
+    assert record(tmp_path) == IMAGES - 40
 
 
 def test_two_runs_do_not_write_into_one_cache(tmp_path, monkeypatch):
