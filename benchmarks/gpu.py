@@ -251,25 +251,15 @@ def part_fit(sizes: Sizes) -> dict[str, Any]:
 
 def part_jpeg(sizes: Sizes) -> dict[str, Any]:
     """Runs from shards of JPEGs of 500 x 375, decoded by the workers and on the device."""
-    from streaming import photo  # the folder of this file is on the path
+    from gpu_jpeg import jpeg_streams, run_from  # the folder of this file is on the path
 
-    from oodlit.datamodules.shards import Entry, build_shards, shard_stream
-    from oodlit.roles import Role
-
-    photos = [photo(number) for number in range(32)]
+    found: dict[str, Any] = {"images": sizes.images, "workers": sizes.workers}
+    how = {"batch_size": sizes.batch, "num_workers": sizes.workers}
     with tempfile.TemporaryDirectory() as root:
-        streams = []
-        for name, role in (("val", Role.ID), ("far", Role.OOD)):
-            kind = {"label": 0} if role is Role.ID else {"group": 0}
-            entries = [
-                Entry(f"{i:06d}.jpg", lambda data=photos[i % 32]: data, **kind) for i in range(sizes.images // 2)
-            ]
-            build_shards(entries, Path(root, name), name=name, role=role, shard_size=256)
-            streams.append(shard_stream(Path(root, name)))
-        found: dict[str, Any] = {"images": sizes.images, "workers": sizes.workers}
-        found |= run_from(streams, sizes, decode_on_device=False)
+        streams = jpeg_streams(Path(root), sizes.images)
+        found |= run_from(streams, make_module(sizes), **how)
         try:
-            made = run_from(streams, sizes, decode_on_device=True)
+            made = run_from(streams, make_module(sizes), **how, decode_on_device=True)
         except Exception as error:  # loses nothing of what the workers did
             return found | {"on_device": f"{type(error).__name__}: {error}"}
     told = made["acceleration"]
@@ -279,41 +269,6 @@ def part_jpeg(sizes: Sizes) -> dict[str, Any]:
         "pixels_largest_on_device": told["deviation_of_pixels"]["largest"],
         "logits_on_device": told["deviation_of_logits"],
         "on_device": made,
-    }
-
-
-def run_from(streams: list[Any], sizes: Sizes, *, decode_on_device: bool) -> dict[str, Any]:
-    """A run: images a second, where the time went, and what it says of the JPEGs that the device decoded."""
-    import pytorch_lightning as pl
-
-    from oodlit.callbacks import OODDetection
-    from oodlit.datamodules import OODDataModule
-    from oodlit.detectors import MSP, Energy, MaxLogit
-
-    module = make_module(sizes)
-    data = OODDataModule(streams, batch_size=sizes.batch, num_workers=sizes.workers, decode_on_device=decode_on_device)
-    detection = OODDetection([MSP(), MaxLogit(), Energy()])
-    trainer = pl.Trainer(
-        accelerator="gpu" if torch.cuda.is_available() else "cpu",
-        devices=1,
-        precision="bf16-mixed",
-        callbacks=[detection],
-        logger=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-    )
-    start = time.perf_counter()
-    trainer.predict(module, data, return_predictions=False)
-    spent = time.perf_counter() - start
-    assert detection.results is not None
-    record = detection.results.run["time"]
-    return {
-        "run_s": round(spent, 2),
-        "images_per_s": round(
-            sizes.images / sum(record["mean"][n] for n in ("waiting for data", "backbone", "scores"))
-        ),
-        "time": record,
-        "acceleration": detection.results.run["acceleration"],
     }
 
 
