@@ -77,8 +77,8 @@ def _of_labels(info: DatasetInfo, labels: np.ndarray, predictions: np.ndarray) -
     if len(np.unique(predictions)) == 1 and others >= FEW_IMAGES:
         yield Finding(
             "classes",
-            f"all {n} images of {dataset!r} are predicted as class {_class_name(info, predictions[0])}; weights or"
-            " transform are not those of this network",
+            f"all {n} images of {dataset!r} are predicted as class {_class_name(info, predictions[0])}; the network"
+            " is untrained, or weights or transform are not its own",
         )
         return
     mostly_wrong = wilson_interval(correct, n, confidence=CONFIDENCE)[1] < 0.5
