@@ -53,9 +53,9 @@ class Calls(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def calls(detectors: list[Detector], field: str) -> Calls:
+def calls(detectors: list[Detector], field: str, dtype: torch.dtype = torch.float64) -> Calls:
     """Operations while one batch is scored by all detectors."""
-    train, head = small_problem()
+    train, head = small_problem(dtype=dtype)
     fit(detectors, [train], head)
     outputs = Outputs(train.logits, train.features)
     with Calls(outputs.require(field)) as counted:
@@ -74,10 +74,11 @@ def test_softmax_and_the_largest_logits_once() -> None:
     assert counted.everywhere["exp"] <= 2  # of logarithms in GEN
 
 
-def test_looks_for_values_that_are_not_finite_once() -> None:
-    many = calls([Residual(), Residual(dim=2), ViM(), ViM(dim=2)], "features")
-    one = calls([Residual()], "features")
-    assert many.on_watched["sum"] == one.on_watched["sum"] == 1
+@pytest.mark.parametrize(("dtype", "look"), [(torch.float32, "sum"), (torch.float64, "aminmax")])
+def test_looks_for_values_that_cannot_be_scored_once(dtype: torch.dtype, look: str) -> None:
+    many = calls([Residual(), Residual(dim=2), ViM(), ViM(dim=2)], "features", dtype)
+    one = calls([Residual()], "features", dtype)
+    assert many.on_watched[look] == one.on_watched[look] == 1
 
 
 @pytest.mark.parametrize(
