@@ -2,7 +2,6 @@
 
 import errno
 import os
-import time
 from pathlib import Path
 
 import numpy as np
@@ -152,5 +151,4 @@ def is_running(number: int) -> bool:
         os.kill(number, 0)
     except ProcessLookupError:
         return False
-    time.sleep(0.1)
     return True

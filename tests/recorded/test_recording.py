@@ -159,10 +159,7 @@ def test_a_part_that_is_damaged_before_the_end_costs_its_stream(whole, tmp_path)
 def test_no_image_is_recorded_twice(whole, tmp_path):
     """A part that is named in the place of another one: the count is right, the keys are not."""
     record(tmp_path, kill_at=49)
-    file = next(
-        f for f in (tmp_path / ".progress").glob("*.json") if json.loads(f.read_text())["stream"]["name"] == "far"
-    )
-    share = json.loads(file.read_text())
+    file, share = share_of("far", tmp_path)
     share["parts"][1] = share["parts"][0]
     file.write_text(json.dumps(share))
     with pytest.raises(DataError, match="'far/0000' was recorded more than once"):
@@ -173,10 +170,7 @@ def test_no_image_is_recorded_twice(whole, tmp_path):
 
 def test_no_image_is_missing(whole, tmp_path):
     record(tmp_path, kill_at=49)
-    file = next(
-        f for f in (tmp_path / ".progress").glob("*.json") if json.loads(f.read_text())["stream"]["name"] == "far"
-    )
-    share = json.loads(file.read_text())
+    file, share = share_of("far", tmp_path)
     file.write_text(json.dumps(share | {"batches": share["batches"] + 1}))
     with pytest.raises(DataError, match="stream 'far': 26 of its 30 images were recorded"):
         record(tmp_path)

@@ -130,7 +130,7 @@ class DeviceDecoder:
             return self._transform.shaped(images)
         except torch.OutOfMemoryError:
             raise
-        except Exception:  # steps fail with types of their own
+        except Exception:  # steps raise what they like; the exact reading, which is next, says what is at fault
             return [None] * len(images)
 
     def _joined(self, images: list[Tensor]) -> Tensor:
