@@ -133,8 +133,8 @@ def training(sizes: Sizes, head: Any, *, rows: int, batch: int = 8192) -> Iterat
 
 def fitted(detectors: dict[str, Any], sizes: Sizes, head: Any, *, rows: int, clock: Any) -> Any:
     """The detectors, fitted, as a run scores them; those that cannot be fitted are left out."""
-    from oodlit.callbacks.scoring import Scoring
     from oodlit.detectors.contract.fitting import make_statistics
+    from oodlit.scoring.scoring import Scoring
 
     scoring = Scoring(detectors, strict=False, clock=clock)
     statistics = make_statistics([*detectors.values()])
@@ -149,8 +149,8 @@ def fitted(detectors: dict[str, Any], sizes: Sizes, head: Any, *, rows: int, clo
 
 def part_closed(sizes: Sizes) -> dict[str, Any]:
     """The bare network, the same with all closed-form detectors, and each of them alone."""
-    from oodlit.callbacks.clock import Clock
-    from oodlit.callbacks.rows import ImageRows
+    from oodlit.runs.images.rows import ImageRows
+    from oodlit.scoring.clock import Clock
 
     module, rows = make_module(sizes), min(sizes.train, 50_000)
     images = torch.randn(sizes.batch, 3, 224, 224, device=device_of())
@@ -230,8 +230,8 @@ def part_knn(sizes: Sizes) -> dict[str, Any]:
 
 def part_fit(sizes: Sizes) -> dict[str, Any]:
     """Statistics and fits of the closed-form detectors from features that lie on the device."""
-    from oodlit.callbacks.clock import Clock
-    from oodlit.callbacks.time_record import time_record
+    from oodlit.scoring.clock import Clock
+    from oodlit.scoring.time_record import time_record
 
     head, clock = make_module(sizes).head, Clock(device_of())
     with torch.inference_mode():

@@ -17,7 +17,7 @@ from sklearn.metrics import average_precision_score, roc_auc_score, roc_curve
 from oodlit.metrics.aupr import aupr_error_of, aupr_success_of
 from oodlit.metrics.auroc import auroc_of
 from oodlit.metrics.fpr import fpr_of
-from oodlit.metrics.ranking import as_sorted, rank
+from oodlit.metrics.numerics.ranking import as_sorted, rank
 from oodlit.results import DatasetInfo, Results
 from oodlit.roles import Role
 

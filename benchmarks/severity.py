@@ -19,10 +19,11 @@ import numpy as np
 import pandas as pd
 import torch
 
-from oodlit.metrics import auroc, severity_levels
-from oodlit.metrics.severity_intervals import level_intervals
+from oodlit.metrics import auroc
+from oodlit.metrics.severity.curves import levels as severity_levels
+from oodlit.metrics.severity.intervals import level_intervals
 from oodlit.results import DatasetInfo, Results
-from oodlit.results.class_sums import ClassSums, estimates
+from oodlit.results.files.class_sums import ClassSums, estimates
 from oodlit.roles import Role
 
 N_ID, ID_CLASSES, ESTIMATION, TEST = 50_000, 1000, 150, 50

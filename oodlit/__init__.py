@@ -5,16 +5,16 @@ The names below are loaded on first use, so that `import oodlit` costs next to n
 
 from typing import TYPE_CHECKING
 
-from oodlit import _lazy
 from oodlit._version import __version__ as __version__
+from oodlit.base import lazy
 
 if TYPE_CHECKING:
     from oodlit.gate.gate import Gate as Gate
     from oodlit.module import OODModule as OODModule
     from oodlit.outputs import Head as Head
     from oodlit.outputs import Outputs as Outputs
-    from oodlit.recorded.evaluate import evaluate_arrays as evaluate_arrays
+    from oodlit.recorded.evaluate_arrays import evaluate_arrays as evaluate_arrays
     from oodlit.results import Results as Results
     from oodlit.roles import Role as Role
 
-__getattr__, __dir__, __all__ = _lazy.lazy_exports(__name__)
+__getattr__, __dir__, __all__ = lazy.lazy_exports(__name__)

@@ -17,10 +17,10 @@ from oodlit.backbones.fingerprint import WeightsHash, examine, pattern
 from oodlit.backbones.layout import FEATURE_MAP
 from oodlit.backbones.loading import class_name, default_transform, load_network, normalisation_std, unwrapped
 from oodlit.backbones.reader import Reader
+from oodlit.base.fingerprint import join, sketch
+from oodlit.base.plan import RunPlan, plan_of
 from oodlit.errors import InvalidArgumentError, OodlitError, RequirementError
-from oodlit.fingerprint import join, sketch
 from oodlit.outputs import BackboneFacts, Head, Outputs
-from oodlit.plan import RunPlan, plan_of
 
 __all__ = ["FEATURE_MAP", "OODModule"]
 
@@ -132,7 +132,7 @@ class OODModule(pl.LightningModule):
 
     @property
     def fingerprint(self) -> str:
-        """What fitted detectors belong to: weights, head and transform, see `oodlit.fingerprint`."""
+        """What fitted detectors belong to: weights, head and transform, see `oodlit.base.fingerprint`."""
         return self.fingerprint_with(self.transform)
 
     def fingerprint_with(self, transform: Callable[..., Any] | None) -> str:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from oodlit import atomic
-from oodlit.atomic import fsync, lock, temporary_file, temporary_folder, write_bytes, write_text
+from oodlit.base import atomic
+from oodlit.base.atomic import fsync, lock, temporary_file, temporary_folder, write_bytes, write_text
 
 ROOT = Path(__file__).parents[1]
 WRITER = """
 import pathlib, sys, time
-from oodlit.atomic import temporary_folder, temporary_file
+from oodlit.base.atomic import temporary_folder, temporary_file
 target = pathlib.Path(sys.argv[2])
 with {"file": temporary_file, "folder": temporary_folder}[sys.argv[1]](target) as path:
     print(path, flush=True)

@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torchvision import transforms
 
-from oodlit.checks import looking_later
+from oodlit.base.checks import looking_later
 from oodlit.datamodules import MemorySource, Sample, Stream, StreamLoader
 from oodlit.datamodules.decode import MAX_PIXELS
 from oodlit.datamodules.device import jpegs

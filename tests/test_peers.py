@@ -12,9 +12,9 @@ import torch.distributed as dist
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from oodlit import peers
+from oodlit.base import peers
+from oodlit.base.peers import Peers, describe
 from oodlit.errors import ProcessFailedError
-from oodlit.peers import Peers, describe
 
 PATIENTLY = settings(deadline=None, max_examples=5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from oodlit import retry
-from oodlit.retry import retried
+from oodlit.base import retry
+from oodlit.base.retry import retried
 
 
 class Failing:

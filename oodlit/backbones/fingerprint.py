@@ -15,7 +15,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from oodlit.backbones.description import Description, changed, describe, hash_of, shown
-from oodlit.fingerprint import sketch
+from oodlit.base.fingerprint import sketch
 
 SIZES = ((97, 131), (300, 200))
 """Width and height of the pictures that transform and network are tried with."""

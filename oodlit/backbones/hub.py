@@ -6,8 +6,8 @@ and only where something has to be fetched, gives the answer at once. What is on
 
 from collections.abc import Sequence
 
+from oodlit.base.retry import retried
 from oodlit.errors import InvalidArgumentError
-from oodlit.retry import retried
 
 ATTEMPTS = 2
 PAUSE_S = 1.0

@@ -13,8 +13,8 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from oodlit._lazy import import_object
 from oodlit.backbones.hub import check_hub
+from oodlit.base.lazy import import_object
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 
 _log = logging.getLogger(__name__)

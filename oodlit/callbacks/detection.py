@@ -7,9 +7,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any, get_args
 
-from oodlit import peers
 from oodlit._lightning import pl, warn_of_two
-from oodlit.callbacks.checks import (
+from oodlit.base import peers
+from oodlit.base.checks import check_choice, check_int
+from oodlit.base.distributed import cpu_group
+from oodlit.base.plan import RunPlan
+from oodlit.base.termination import end_on_sigterm, is_default, say_where
+from oodlit.callbacks.loggers import RunLog, check_figures, figures_of, log_to_all
+from oodlit.datamodules.datamodule import OODDataModule
+from oodlit.detectors import Detector, load
+from oodlit.detectors.contract.fitting import name_detectors
+from oodlit.detectors.statistics.feature_bank import Copies
+from oodlit.errors import InvalidArgumentError, RunIsCompleteError
+from oodlit.results import FindingWarning, Results, Settings
+from oodlit.results.files.score_table import check_detector_names
+from oodlit.results.files.storage import is_complete
+from oodlit.runs.checks import (
     check_alone,
     check_is_list,
     check_outputs,
@@ -17,29 +30,16 @@ from oodlit.callbacks.checks import (
     check_strategy,
     warn_of_many_predictions,
 )
-from oodlit.callbacks.choice import Choice, choose, cost_text
-from oodlit.callbacks.clock import Clock
-from oodlit.callbacks.earlier_fit import EarlierFit
-from oodlit.callbacks.loggers import RunLog, check_figures, figures_of, log_to_all
-from oodlit.callbacks.output import OutputFolder
-from oodlit.callbacks.progress import Progress, run_key
-from oodlit.callbacks.record import Record
-from oodlit.callbacks.resumed import Resumed, resume
-from oodlit.callbacks.run import Run
-from oodlit.callbacks.span import OTHER
-from oodlit.callbacks.verification import leave_as_it_was
-from oodlit.checks import check_choice, check_int
-from oodlit.datamodules.datamodule import OODDataModule
-from oodlit.detectors import Detector, load
-from oodlit.detectors.contract.fitting import name_detectors
-from oodlit.detectors.statistics.feature_bank import Copies
-from oodlit.distributed import cpu_group
-from oodlit.errors import InvalidArgumentError, RunIsCompleteError
-from oodlit.plan import RunPlan
-from oodlit.results import FindingWarning, Results, Settings
-from oodlit.results.score_table import check_detector_names
-from oodlit.results.storage import is_complete
-from oodlit.termination import end_on_sigterm, is_default, say_where
+from oodlit.runs.choice import Choice, choose, cost_text
+from oodlit.runs.earlier_fit import EarlierFit
+from oodlit.runs.folder import OutputFolder
+from oodlit.runs.images.state import Run
+from oodlit.runs.journal import Progress, run_key
+from oodlit.runs.record import Record
+from oodlit.runs.resumed import Resumed, resume
+from oodlit.runs.verification import leave_as_it_was
+from oodlit.scoring.clock import Clock
+from oodlit.scoring.span import OTHER
 
 
 class OODDetection(pl.Callback):

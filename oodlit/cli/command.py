@@ -17,8 +17,8 @@ import yaml  # type: ignore[import-untyped]
 from docstring_parser import DocstringStyle
 from docstring_parser import parse as parse_docstring
 
-from oodlit._lazy import search_current_folder
-from oodlit.cli.configuration import CLASS_KEYS, make, plan, spell_out
+from oodlit.base.lazy import search_current_folder
+from oodlit.configuration import CLASS_KEYS, make, plan, spell_out
 from oodlit.errors import UnknownNameError, UsageError
 
 _Function = Callable[..., int | None]

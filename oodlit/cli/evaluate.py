@@ -108,7 +108,7 @@ def evaluate(
         raise UsageError("either detectors or --fitted is needed" + (both if fitted is not None else ""))
     from oodlit.cli.console import console, say
     from oodlit.cli.guard import hold
-    from oodlit.cli.run import check_limits, run_evaluation
+    from oodlit.cli.running.prediction import check_limits, run_evaluation
     from oodlit.detectors.contract.every import every_detector
     from oodlit.recorded.description import read_description
     from oodlit.results import Results

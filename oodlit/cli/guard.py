@@ -29,8 +29,8 @@ def guard(
     """
     if fail_if is None and limits is None:
         raise UsageError("--fail_if or --limits is needed")
+    from oodlit.results.finished import load_whole
     from oodlit.results.limits import Limit, read_limits
-    from oodlit.results.whole import load_whole
 
     every = [*map(Limit.of, fail_if or ()), *(read_limits(limits) if limits is not None else ())]
     return hold(load_whole(results, allow_unfinished=allow_unfinished), every)
@@ -43,8 +43,8 @@ def hold(results: "Results", limits: "Sequence[Limit]") -> int:
         The exit code: 1 if one is crossed.
     """
     from oodlit.cli.console import say
+    from oodlit.results.files.unfinished import broke_off
     from oodlit.results.limits import crossings, held_text
-    from oodlit.results.unfinished import broke_off
 
     found = crossings(results, limits)
     for limit in limits:

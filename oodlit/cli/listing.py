@@ -84,9 +84,9 @@ def _datasets() -> Iterator[dict[str, str]]:
 
 
 def _metrics() -> Iterator[dict[str, str]]:
-    from oodlit.objects.evaluation import HIGHER_IS_BETTER, METRICS
-    from oodlit.objects.settings import ObjectSettings
-    from oodlit.objects.summary import meaning
+    from oodlit.objects.metrics.evaluation import HIGHER_IS_BETTER, METRICS
+    from oodlit.objects.metrics.settings import ObjectSettings
+    from oodlit.objects.results.summary import meaning
     from oodlit.results.glossary import PREFIXES, glossary
 
     def row(group: str, *cells: str) -> dict[str, str]:

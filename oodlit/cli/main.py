@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from oodlit._version import __version__
+from oodlit.base.termination import TERMINATED, TerminatedError, ended_by_sigterm
 from oodlit.cli.command import arguments_of, print_help
 from oodlit.errors import InvalidArgumentError, OodlitError, UnknownNameError, UsageError
-from oodlit.termination import TERMINATED, TerminatedError, ended_by_sigterm
 
 USAGE, FAILED, INTERRUPTED = 2, 1, 130
 FULL = (errno.ENOSPC, errno.EDQUOT)

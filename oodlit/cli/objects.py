@@ -74,9 +74,9 @@ def evaluate(
             "--detectors or --scores is needed; the first score logits and features, the others are columns"
         )
     from oodlit.cli.console import console, say, status
-    from oodlit.cli.outcome import check_folder, not_applicable_lines
+    from oodlit.cli.running.outcome import check_folder, not_applicable_lines
     from oodlit.objects import BoxFiles, evaluate_files, read_head, write_object_report
-    from oodlit.objects.summary import summary_tables
+    from oodlit.objects.results.summary import summary_tables
 
     check_folder(out)
     with status("reading and matching boxes"):

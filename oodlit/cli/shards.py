@@ -65,8 +65,8 @@ def build(
     """
     from oodlit.cli.console import say, status
     from oodlit.datamodules import build_set, descriptions
-    from oodlit.datamodules.imagenet21k_listing import PoolListing, list_imagenet21k
     from oodlit.datamodules.published import AnyListing, list_set, read_file_list
+    from oodlit.datamodules.severity.imagenet21k_listing import PoolListing, list_imagenet21k
     from oodlit.datamodules.shards import build_shards, progress_bar
     from oodlit.errors import UnknownNameError
     from oodlit.roles import Role

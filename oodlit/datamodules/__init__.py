@@ -5,7 +5,7 @@ The names below are loaded on first use: worker processes that decode images nee
 
 from typing import TYPE_CHECKING
 
-from oodlit import _lazy
+from oodlit.base import lazy
 
 if TYPE_CHECKING:
     from oodlit.datamodules.benchmarks.digit_pool import DigitPoolBenchmark as DigitPoolBenchmark
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from oodlit.datamodules.sets import describe as describe
     from oodlit.datamodules.sets import descriptions as descriptions
     from oodlit.datamodules.sets.description import DatasetDescription as DatasetDescription
-    from oodlit.datamodules.severity_stream import PoolSplit as PoolSplit
-    from oodlit.datamodules.severity_stream import severity_pool as severity_pool
+    from oodlit.datamodules.severity.stream import PoolSplit as PoolSplit
+    from oodlit.datamodules.severity.stream import severity_pool as severity_pool
     from oodlit.datamodules.shards.reader import ShardSource as ShardSource
     from oodlit.datamodules.shards.reader import shard_stream as shard_stream
     from oodlit.datamodules.sources import DatasetSource as DatasetSource
@@ -43,4 +43,4 @@ if TYPE_CHECKING:
     from oodlit.datamodules.stream import Source as Source
     from oodlit.datamodules.stream import Stream as Stream
 
-__getattr__, __dir__, __all__ = _lazy.lazy_exports(__name__)
+__getattr__, __dir__, __all__ = lazy.lazy_exports(__name__)

@@ -10,6 +10,7 @@ import torch.distributed
 from PIL import Image
 
 from oodlit._lightning import pl
+from oodlit.base.plan import RunPlan, plan_of
 from oodlit.datamodules.batches import Batch, OnError, Transform
 from oodlit.datamodules.classes import align_streams, as_class_names
 from oodlit.datamodules.decode import Decode, decode_image
@@ -23,7 +24,6 @@ from oodlit.datamodules.stream import Stream, find_samples
 from oodlit.datamodules.thinning import thinned
 from oodlit.datamodules.transforms import without_resize
 from oodlit.errors import DataError, InvalidArgumentError
-from oodlit.plan import RunPlan, plan_of
 from oodlit.roles import Role
 
 _ORDER = {Role.TRAIN: 0, Role.ID: 1}

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from oodlit import _lazy
+from oodlit.base import lazy
 
 if TYPE_CHECKING:
     from oodlit.gate.gate import Gate as Gate
@@ -11,4 +11,4 @@ if TYPE_CHECKING:
     from oodlit.gate.threshold import Threshold as Threshold
     from oodlit.gate.verdict import Verdict as Verdict
 
-__getattr__, __dir__, __all__ = _lazy.lazy_exports(__name__)
+__getattr__, __dir__, __all__ = lazy.lazy_exports(__name__)

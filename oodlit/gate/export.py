@@ -13,13 +13,13 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from oodlit.atomic import fsync, temporary_file
+from oodlit.base.atomic import fsync, temporary_file
+from oodlit.base.plan import RunPlan
 from oodlit.detectors import Detector
 from oodlit.errors import InvalidArgumentError, MissingExtraError, RequirementError
 from oodlit.gate.folder import GateRecord
 from oodlit.gate.threshold import Threshold
 from oodlit.module import OODModule
-from oodlit.plan import RunPlan
 
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
 

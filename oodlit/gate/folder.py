@@ -11,14 +11,14 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from oodlit._version import __version__
-from oodlit.atomic import fsync, temporary_folder, write_bytes, write_text
+from oodlit.base.atomic import fsync, temporary_folder, write_bytes, write_text
+from oodlit.base.fractions import ShareLike
 from oodlit.detectors import Detector, FitOrigin, load, save
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.gate.threshold import Threshold, threshold_of
 from oodlit.results import Results
-from oodlit.results.storage import UNFINISHED
+from oodlit.results.files.storage import UNFINISHED
 from oodlit.roles import NAMES_OF_LABELS
-from oodlit.shares import ShareLike
 
 FORMAT = 1
 GATE, WEIGHTS, FITTED = "gate.json", "weights.safetensors", "fitted"

@@ -10,20 +10,20 @@ import torch
 from torch import Tensor, nn
 
 from oodlit.backbones.facts import place_of
+from oodlit.base.fractions import ShareLike
+from oodlit.base.plan import RunPlan
 from oodlit.detectors import Detector, FitOrigin
 from oodlit.detectors.contract.placement import place_large
 from oodlit.errors import NonFiniteScoreError
+from oodlit.gate.backbone import load_module, lock_of, precision_context
 from oodlit.gate.export import export_program
 from oodlit.gate.folder import GateRecord, load_gate, load_run, save_gate
 from oodlit.gate.inputs import ImageLike, batches_of
 from oodlit.gate.monitor import Monitor
-from oodlit.gate.network import load_module, lock_of, precision_context
 from oodlit.gate.threshold import Threshold
 from oodlit.gate.verdict import Verdict
 from oodlit.module import OODModule
 from oodlit.outputs import Outputs
-from oodlit.plan import RunPlan
-from oodlit.shares import ShareLike
 
 
 class Gate:

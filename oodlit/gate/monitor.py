@@ -11,7 +11,7 @@ from scipy.special import betaln, xlog1py, xlogy
 from oodlit.errors import InvalidArgumentError
 from oodlit.gate.threshold import Threshold
 from oodlit.gate.verdict import Verdict
-from oodlit.metrics.intervals import check_confidence, wilson_interval
+from oodlit.metrics.uncertainty.intervals import check_confidence, wilson_interval
 
 
 class RefusalWarning(UserWarning):

@@ -8,13 +8,13 @@ import numpy as np
 from jaxtyping import Float64
 from scipy.stats import binom
 
+from oodlit.base.fractions import ShareLike
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
-from oodlit.metrics.ranking import exact_share
-from oodlit.metrics.threshold import acceptance_threshold
+from oodlit.metrics.numerics.ranking import exact_share
+from oodlit.metrics.numerics.threshold import acceptance_threshold
 from oodlit.results import RunResults
 from oodlit.results.info import id_dataset
 from oodlit.roles import UNKNOWN_CLASSES
-from oodlit.shares import ShareLike
 
 BAND = 0.01
 """Largest width of what counts as equal to a threshold, in units of its distance to the median of the ID scores."""

@@ -9,8 +9,8 @@ from torch import Tensor
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.base import StreamMetric
 from oodlit.metrics.entry import Entry, share
-from oodlit.metrics.ranking import ArrayConvertible, as_integers
-from oodlit.metrics.undefined import undefined
+from oodlit.metrics.numerics.ranking import ArrayConvertible, as_integers
+from oodlit.metrics.numerics.undefined import undefined
 from oodlit.roles import Role
 
 

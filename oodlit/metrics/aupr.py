@@ -6,13 +6,13 @@ from typing import Any
 
 import torch
 
+from oodlit.base.fractions import ShareLike
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.base import RankingMetric
 from oodlit.metrics.entry import Entry, ranked
-from oodlit.metrics.ranking import Ranking, ScoreLike, exact_share, rank
-from oodlit.metrics.undefined import undefined
+from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, exact_share, rank
+from oodlit.metrics.numerics.undefined import undefined
 from oodlit.roles import Role
-from oodlit.shares import ShareLike
 
 
 def aupr_success(id_scores: ScoreLike, ood_scores: ScoreLike, *, prior: ShareLike | None = None) -> float:

@@ -7,9 +7,9 @@ from torch import Tensor
 
 from oodlit.metrics.base import SelectiveMetric
 from oodlit.metrics.entry import Entry, Images, Value
-from oodlit.metrics.intervals import augrc_interval_of
-from oodlit.metrics.ranking import FlagLike, Ranking, ScoreLike, as_flags, as_scores, rank
-from oodlit.metrics.undefined import undefined
+from oodlit.metrics.numerics.ranking import FlagLike, Ranking, ScoreLike, as_flags, as_scores, rank
+from oodlit.metrics.numerics.undefined import undefined
+from oodlit.metrics.uncertainty.intervals import augrc_interval_of
 from oodlit.roles import Role
 
 

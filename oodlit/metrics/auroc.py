@@ -2,9 +2,9 @@
 
 from oodlit.metrics.base import RankingMetric
 from oodlit.metrics.entry import Entry, full_spectrum, ranked
-from oodlit.metrics.intervals import auroc_interval_of
-from oodlit.metrics.ranking import Ranking, ScoreLike, rank
-from oodlit.metrics.undefined import undefined
+from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, rank
+from oodlit.metrics.numerics.undefined import undefined
+from oodlit.metrics.uncertainty.intervals import auroc_interval_of
 from oodlit.roles import Role
 
 

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.errors import InvalidArgumentError, OodlitError
-from oodlit.metrics.ranking import ArrayConvertible, Ranking, ScoreLike, as_flags, as_numbers, rank
+from oodlit.metrics.numerics.ranking import ArrayConvertible, Ranking, ScoreLike, as_flags, as_numbers, rank
 
 
 class StreamMetric(torchmetrics.Metric):

@@ -11,8 +11,8 @@ from torch import Tensor
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.base import RankingMetric, StreamMetric, check_batch
 from oodlit.metrics.fpr import fpr_at_tpr
-from oodlit.metrics.ranking import Ranking, ScoreLike, SortedScores, as_integers, as_scores, as_sorted, rank
-from oodlit.metrics.undefined import undefined
+from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, SortedScores, as_integers, as_scores, as_sorted, rank
+from oodlit.metrics.numerics.undefined import undefined
 
 
 def mean_over_classes(

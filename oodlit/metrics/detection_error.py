@@ -4,8 +4,8 @@ import torch
 
 from oodlit.metrics.base import RankingMetric
 from oodlit.metrics.entry import Entry, ranked
-from oodlit.metrics.ranking import Ranking, ScoreLike, rank
-from oodlit.metrics.undefined import undefined
+from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, rank
+from oodlit.metrics.numerics.undefined import undefined
 from oodlit.roles import Role
 
 

@@ -9,8 +9,8 @@ from torch import Tensor
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.base import SelectiveMetric
 from oodlit.metrics.entry import Entry, Images, Value, share
-from oodlit.metrics.ranking import FlagLike, ScoreLike, as_flags, as_scores
-from oodlit.metrics.undefined import undefined
+from oodlit.metrics.numerics.ranking import FlagLike, ScoreLike, as_flags, as_scores
+from oodlit.metrics.numerics.undefined import undefined
 from oodlit.roles import Role
 
 

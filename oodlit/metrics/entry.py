@@ -12,9 +12,9 @@ from typing import Any, Literal, NamedTuple
 
 from torch import Tensor
 
-from oodlit.metrics.intervals import wilson_interval
-from oodlit.metrics.ranking import Ranking, SortedScores, rank
+from oodlit.metrics.numerics.ranking import Ranking, SortedScores, rank
 from oodlit.metrics.settings import Settings
+from oodlit.metrics.uncertainty.intervals import wilson_interval
 from oodlit.roles import Role
 
 

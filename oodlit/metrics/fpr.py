@@ -4,13 +4,13 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from oodlit.base.fractions import ShareLike
 from oodlit.metrics.base import RankingMetric
 from oodlit.metrics.entry import Entry, Images, Value, full_spectrum, share
-from oodlit.metrics.ranking import Ranking, ScoreLike, exact_share, rank, smallest_count
-from oodlit.metrics.threshold import acceptance_threshold, check_rule
-from oodlit.metrics.undefined import undefined
+from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, exact_share, rank, smallest_count
+from oodlit.metrics.numerics.threshold import acceptance_threshold, check_rule
+from oodlit.metrics.numerics.undefined import undefined
 from oodlit.roles import Role
-from oodlit.shares import ShareLike
 
 
 def fpr_at_tpr(id_scores: ScoreLike, ood_scores: ScoreLike, *, tpr: ShareLike = 0.95, rule: str = "attained") -> float:

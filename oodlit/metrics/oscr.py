@@ -8,8 +8,8 @@ from torch import Tensor
 
 from oodlit.metrics.base import StreamMetric, check_batch
 from oodlit.metrics.entry import Entry, Images, Value
-from oodlit.metrics.ranking import FlagLike, ScoreLike, as_flags, as_scores, rank
-from oodlit.metrics.undefined import undefined
+from oodlit.metrics.numerics.ranking import FlagLike, ScoreLike, as_flags, as_scores, rank
+from oodlit.metrics.numerics.undefined import undefined
 from oodlit.roles import Role
 
 

@@ -6,9 +6,9 @@ from operator import index
 from typing import Any
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.metrics.intervals import check_confidence
-from oodlit.metrics.ranking import exact_share
-from oodlit.metrics.threshold import check_rule
+from oodlit.metrics.numerics.ranking import exact_share
+from oodlit.metrics.numerics.threshold import check_rule
+from oodlit.metrics.uncertainty.intervals import check_confidence
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ from typing import Any
 
 from torch import Tensor
 
+from oodlit.base.fractions import ShareLike
 from oodlit.metrics.classwise import GroupedMetric, check_count
 from oodlit.metrics.entry import Entry, Images, Value
 from oodlit.metrics.fpr import accepted_count
-from oodlit.metrics.ranking import Ranking, ScoreLike, as_sorted, exact_share, rank
-from oodlit.metrics.threshold import check_rule
-from oodlit.metrics.undefined import undefined
+from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, as_sorted, exact_share, rank
+from oodlit.metrics.numerics.threshold import check_rule
+from oodlit.metrics.numerics.undefined import undefined
 from oodlit.roles import Role
-from oodlit.shares import ShareLike
 
 
 def unit_test_failures(

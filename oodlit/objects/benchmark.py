@@ -10,8 +10,8 @@ from oodlit.datamodules.batches import OnError
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream import Stream
 from oodlit.errors import InvalidArgumentError
-from oodlit.objects.annotations import Annotations, read_annotations
-from oodlit.objects.picture_source import PictureSource, find_folder
+from oodlit.objects.files.annotations import Annotations, read_annotations
+from oodlit.objects.files.picture_source import PictureSource, find_folder
 from oodlit.results import Finding
 from oodlit.roles import Role
 

@@ -11,14 +11,14 @@ from oodlit._lightning import pl, warn_of_two
 from oodlit.backbones.facts import place_of
 from oodlit.backbones.fingerprint import WeightsHash
 from oodlit.backbones.loading import class_name
-from oodlit.checks import check_int
+from oodlit.base.checks import check_int
+from oodlit.base.fingerprint import join
+from oodlit.base.plan import plan_of
 from oodlit.errors import InvalidArgumentError, OodlitError
-from oodlit.fingerprint import join
 from oodlit.objects.adapters import BoxReader, ImageBoxes, reader_of
 from oodlit.objects.detections import Detections
-from oodlit.objects.places import are_outside, are_relative
+from oodlit.objects.files.box_bounds import are_outside, are_relative
 from oodlit.outputs import BackboneFacts, Head, Outputs
-from oodlit.plan import plan_of
 
 __all__ = ["ObjectModule"]
 

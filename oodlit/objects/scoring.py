@@ -15,7 +15,7 @@ from oodlit.objects.detections import Detections
 from oodlit.outputs import BackboneFacts, Head, Outputs
 
 if TYPE_CHECKING:
-    from oodlit.callbacks.scoring import Scoring
+    from oodlit.scoring.scoring import Scoring
 
 __all__ = ["applicable", "check_alike", "check_head", "facts_of", "fit_detectors", "score_boxes"]
 

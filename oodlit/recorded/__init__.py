@@ -2,13 +2,13 @@
 
 from typing import TYPE_CHECKING
 
-from oodlit import _lazy
+from oodlit.base import lazy
 
 if TYPE_CHECKING:
-    from oodlit.recorded.cache import FeatureCache as FeatureCache
+    from oodlit.callbacks.feature_cache import FeatureCache as FeatureCache
+    from oodlit.recorded.cache_data import open_cache as open_cache
     from oodlit.recorded.data import RecordedData as RecordedData
-    from oodlit.recorded.evaluate import evaluate_arrays as evaluate_arrays
+    from oodlit.recorded.evaluate_arrays import evaluate_arrays as evaluate_arrays
     from oodlit.recorded.module import RecordedModule as RecordedModule
-    from oodlit.recorded.opened import open_cache as open_cache
 
-__getattr__, __dir__, __all__ = _lazy.lazy_exports(__name__)
+__getattr__, __dir__, __all__ = lazy.lazy_exports(__name__)

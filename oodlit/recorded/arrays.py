@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from oodlit.datamodules.stream import Stream
 from oodlit.errors import InvalidArgumentError, OodlitError
 from oodlit.outputs import Head, Outputs
-from oodlit.recorded.files import Arrays, as_tensor, read_arrays
+from oodlit.recorded.array_files import Arrays, as_tensor, read_arrays
 from oodlit.recorded.rows import MemoryRows, Rows
 from oodlit.roles import UNKNOWN_CLASSES, Role
 

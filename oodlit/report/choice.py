@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from oodlit.report.headline import percent_text, two_digits
 from oodlit.report.record import own_kind
 from oodlit.report.section import Shown
-from oodlit.results.same_order import SameOrder
+from oodlit.results.comparing.same_order import SameOrder
 from oodlit.roles import Role
 
 MANY = 8

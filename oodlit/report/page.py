@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from oodlit.atomic import write_files
+from oodlit.base.atomic import write_files
 from oodlit.errors import InvalidArgumentError
 from oodlit.report.sections import OF_ALL_RUNS, SEVERAL
 from oodlit.report.several import Several, titles

@@ -10,14 +10,14 @@ from oodlit.errors import InvalidArgumentError
 from oodlit.report.headline import Cell, percent_text
 from oodlit.report.svg import level_curves
 from oodlit.results import DatasetInfo, Results
-from oodlit.results.correlation import level_correlation
+from oodlit.results.comparing.correlation import level_correlation
 from oodlit.results.info import id_dataset
 from oodlit.results.plots import severity_curve
 from oodlit.results.plots.charts import Line
 from oodlit.results.plots.severity_curve import comparable, detector_kappa
-from oodlit.results.pools import severities
 from oodlit.results.published.cood import LEVELS, standing
 from oodlit.results.run_results import RunResults
+from oodlit.results.views.pools import severities
 from oodlit.roles import Role
 
 MAX_LINES = 6

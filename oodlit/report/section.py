@@ -9,13 +9,13 @@ from typing import Any
 import pandas as pd
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.metrics.ranking import SortedScores, as_sorted
+from oodlit.metrics.numerics.ranking import SortedScores, as_sorted
 from oodlit.report.headline import Column, Lookup, headline_columns, ranked_detectors, share_text
 from oodlit.report.thumbnails import ThumbnailStyles
 from oodlit.results import DatasetInfo, Results
+from oodlit.results.comparing.same_order import SameOrder, same_order
 from oodlit.results.glossary import MEAN
 from oodlit.results.info import id_dataset
-from oodlit.results.same_order import SameOrder, same_order
 from oodlit.roles import Role
 
 

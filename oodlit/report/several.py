@@ -11,10 +11,10 @@ import pandas as pd
 
 from oodlit.report.headline import share_text
 from oodlit.results import Results, RunColumn, run_columns
+from oodlit.results.comparing.several import values_of_column
 from oodlit.results.glossary import MEAN
 from oodlit.results.names import distinct
 from oodlit.results.plots.select import model_name
-from oodlit.results.several import values_of_column
 
 
 def titles(results: Mapping[str, Results]) -> dict[str, str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from oodlit.atomic import write_bytes
+from oodlit.base.atomic import write_bytes
 from oodlit.errors import DataError
 from oodlit.report.pools import hardest_classes
 from oodlit.results import Results

@@ -5,29 +5,29 @@ The names below are loaded on first use: what the metrics are can be told withou
 
 from typing import TYPE_CHECKING
 
-from oodlit import _lazy
+from oodlit.base import lazy
 
 if TYPE_CHECKING:
     from oodlit.metrics.settings import Settings as Settings
-    from oodlit.results.best import group_of_best as group_of_best
-    from oodlit.results.between_runs import compare_runs as compare_runs
-    from oodlit.results.comparison import compare as compare
-    from oodlit.results.correlation import level_correlation as level_correlation
-    from oodlit.results.correlation import rank_correlation as rank_correlation
+    from oodlit.results.comparing.best import group_of_best as group_of_best
+    from oodlit.results.comparing.between_runs import compare_runs as compare_runs
+    from oodlit.results.comparing.correlation import level_correlation as level_correlation
+    from oodlit.results.comparing.correlation import rank_correlation as rank_correlation
+    from oodlit.results.comparing.detectors import compare as compare
+    from oodlit.results.comparing.several import RunColumn as RunColumn
+    from oodlit.results.comparing.several import mean_ranks as mean_ranks
+    from oodlit.results.comparing.several import run_columns as run_columns
+    from oodlit.results.comparing.several import values_of_runs as values_of_runs
     from oodlit.results.finding import Finding as Finding
     from oodlit.results.finding import FindingWarning as FindingWarning
     from oodlit.results.info import DatasetInfo as DatasetInfo
     from oodlit.results.limits import Crossing as Crossing
     from oodlit.results.limits import Limit as Limit
     from oodlit.results.limits import crossings as crossings
-    from oodlit.results.pools import check_same_pool as check_same_pool
-    from oodlit.results.pools import levels_of_runs as levels_of_runs
     from oodlit.results.results import Results as Results
     from oodlit.results.results import UnfinishedRunWarning as UnfinishedRunWarning
     from oodlit.results.run_results import RunResults as RunResults
-    from oodlit.results.several import RunColumn as RunColumn
-    from oodlit.results.several import mean_ranks as mean_ranks
-    from oodlit.results.several import run_columns as run_columns
-    from oodlit.results.several import values_of_runs as values_of_runs
+    from oodlit.results.views.pools import check_same_pool as check_same_pool
+    from oodlit.results.views.pools import levels_of_runs as levels_of_runs
 
-__getattr__, __dir__, __all__ = _lazy.lazy_exports(__name__)
+__getattr__, __dir__, __all__ = lazy.lazy_exports(__name__)

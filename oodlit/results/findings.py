@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from oodlit.metrics.intervals import wilson_interval
+from oodlit.metrics.uncertainty.intervals import wilson_interval
+from oodlit.results.files.unfinished import broke_off
 from oodlit.results.finding import Finding
 from oodlit.results.info import DatasetInfo
 from oodlit.results.published.cood import of_imagenet21k
 from oodlit.results.published.timm import published_accuracy
 from oodlit.results.run_results import RunResults
-from oodlit.results.unfinished import broke_off
 from oodlit.roles import NAMES_OF_LABELS, Role
 
 LOW_KAPPA = 0.1

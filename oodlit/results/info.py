@@ -6,7 +6,7 @@ from typing import Any
 
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics.settings import Settings
-from oodlit.metrics.severity_levels import level_starts
+from oodlit.metrics.severity.levels import level_starts
 from oodlit.results.names import check_name
 from oodlit.roles import NAMES_OF_LABELS, Role
 

@@ -11,22 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from oodlit.atomic import write_bytes
+from oodlit.base.atomic import write_bytes
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.metrics.settings import Settings
-from oodlit.results import export, pools, storage, unfinished, views
-from oodlit.results.against import against
-from oodlit.results.best import group_of_best
-from oodlit.results.comparison import compare
-from oodlit.results.evaluation.evaluate import evaluate
+from oodlit.results.comparing.against import against
+from oodlit.results.comparing.best import group_of_best
+from oodlit.results.comparing.detectors import compare
+from oodlit.results.evaluation.metric_table import evaluate
+from oodlit.results.files import storage, unfinished
+from oodlit.results.files.score_table import checked, checked_estimates, count_notes
+from oodlit.results.files.storage import UNFINISHED
+from oodlit.results.files.unfinished import FinishedStreams
 from oodlit.results.findings import find
 from oodlit.results.info import DatasetInfo, check_classes, id_dataset
-from oodlit.results.pooling import pool
 from oodlit.results.published import published_table
 from oodlit.results.run_results import RunResults
-from oodlit.results.score_table import checked, checked_estimates, count_notes
-from oodlit.results.storage import UNFINISHED
-from oodlit.results.unfinished import FinishedStreams
+from oodlit.results.views import export, pools, tables
+from oodlit.results.views.pooling import pool
 from oodlit.roles import Role
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ class Results(RunResults):
         Raises:
             UnknownNameError: No data set has a metric of that name.
         """
-        return views.summary(self, metrics)
+        return tables.summary(self, metrics)
 
     def per_class(self, dataset: str, metric: str | None = None) -> pd.DataFrame:
         """One metric of every OOD class (unit test, kind of shift) of a data set.
@@ -243,11 +244,11 @@ class Results(RunResults):
         Raises:
             UnknownNameError: The data set or metric is not in the table.
         """
-        return views.per_class(self, dataset, metric)
+        return tables.per_class(self, dataset, metric)
 
     def unit_tests(self) -> pd.DataFrame:
         """FPR of every unit test of all unit-test sets: rows (data set, test), one column per detector."""
-        return views.unit_tests(self)
+        return tables.unit_tests(self)
 
     def severities(self, dataset: str, detector: str | None = None) -> pd.DataFrame:
         """The classes of a pool from the easiest to the hardest, by detector.

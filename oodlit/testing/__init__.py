@@ -13,7 +13,7 @@ Names are loaded on first use. What needs hypothesis or pytest says so where the
 
 from typing import TYPE_CHECKING
 
-from oodlit import _lazy
+from oodlit.base import lazy
 
 if TYPE_CHECKING:
     from oodlit.testing.clauses import ConformanceError as ConformanceError
@@ -28,4 +28,4 @@ if TYPE_CHECKING:
     from oodlit.testing.report import Report as Report
     from oodlit.testing.report import Row as Row
 
-__getattr__, __dir__, __all__ = _lazy.lazy_exports(__name__)
+__getattr__, __dir__, __all__ = lazy.lazy_exports(__name__)

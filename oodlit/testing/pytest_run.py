@@ -17,8 +17,8 @@ from oodlit.detectors import Detector
 from oodlit.errors import OodlitError
 from oodlit.module import OODModule
 from oodlit.results import Results
+from oodlit.results.finished import load_whole
 from oodlit.results.limits import Limit, crossings, held_text, read_limits
-from oodlit.results.whole import load_whole
 from oodlit.roles import Role
 
 

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from oodlit import Results
-from oodlit.callbacks import run as run_of_callbacks
 from oodlit.detectors import KNN, MSP, Detector, NNGuide
 from oodlit.detectors.contract import placement
+from oodlit.runs.images import state as run_of_callbacks
 from tests.callbacks.support import make_streams, run
 
 

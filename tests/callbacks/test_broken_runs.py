@@ -6,7 +6,7 @@ import pytorch_lightning as pl
 import torch
 
 from oodlit import OODModule, Results, Role
-from oodlit.callbacks import OODDetection, checks
+from oodlit.callbacks import OODDetection
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Stream
@@ -26,6 +26,7 @@ from oodlit.detectors import (
 from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.statistics import FeatureBank, Statistics
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError, RequirementError
+from oodlit.runs import checks
 from oodlit.testing.backbones import TinyConvNet
 from oodlit.testing.problems import separated_problem
 from tests.callbacks.support import Recorder, make_module, make_streams, make_trainer, predict, run, stream

@@ -14,14 +14,14 @@ from torchvision import transforms as v1
 
 from oodlit import OODModule, Results
 from oodlit.callbacks import OODDetection
-from oodlit.callbacks.progress import _acceleration_of
-from oodlit.cli.configuration import make, plan
+from oodlit.configuration import make, plan
 from oodlit.datamodules import MemorySource, OODDataModule, Sample, Stream
 from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.device import jpegs
 from oodlit.detectors import MSP, ODIN, Energy, Mahalanobis
 from oodlit.errors import DataError, InvalidArgumentError, RequirementError
 from oodlit.roles import Role
+from oodlit.runs.journal import _acceleration_of
 from tests.callbacks.support import make_module, make_trainer
 
 pytestmark = [

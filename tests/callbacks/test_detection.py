@@ -11,7 +11,6 @@ import torch
 from oodlit import OODModule, Results, Role
 from oodlit.backbones.fingerprint import SIZES
 from oodlit.callbacks import OODDetection
-from oodlit.callbacks.choice import PROBE_IMAGES
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.detectors import (
@@ -29,6 +28,7 @@ from oodlit.detectors import (
 )
 from oodlit.errors import DataError, FingerprintError
 from oodlit.results import FindingWarning
+from oodlit.runs.choice import PROBE_IMAGES
 from tests.callbacks.support import CountingNet, make_module, make_streams, make_trainer, run
 
 BEFORE = PROBE_IMAGES + len(SIZES)

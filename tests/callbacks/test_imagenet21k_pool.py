@@ -12,7 +12,7 @@ from torchvision.transforms import ToTensor
 from oodlit import OODModule, Role
 from oodlit.callbacks import OODDetection
 from oodlit.datamodules import MemorySource, OODDataModule, Sample, Stream, build_set, describe, set_stream
-from oodlit.datamodules.imagenet21k_listing import list_imagenet21k
+from oodlit.datamodules.severity.imagenet21k_listing import list_imagenet21k
 from oodlit.detectors import MSP
 from oodlit.results import FindingWarning, Results
 from tests.callbacks.support import make_trainer

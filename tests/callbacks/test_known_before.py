@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from oodlit import OODModule
-from oodlit.callbacks.choice import PROBE_IMAGES
 from oodlit.detectors import DDU, KNN, MSP, LaRD, NNGuide, Residual, ViM
 from oodlit.errors import RequirementError
+from oodlit.runs.choice import PROBE_IMAGES
 from tests.callbacks.support import CountingNet, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*values are undefined")

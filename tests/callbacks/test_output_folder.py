@@ -7,7 +7,7 @@ import pytest
 import pytorch_lightning as pl
 
 from oodlit import Results
-from oodlit.callbacks import OODDetection, output
+from oodlit.callbacks import OODDetection
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import (
     KNN,
@@ -16,7 +16,8 @@ from oodlit.detectors import (
     TrainFreeDetector,
 )
 from oodlit.detectors.contract.reference import Reference
-from oodlit.results import storage
+from oodlit.results.files import storage
+from oodlit.runs import folder as output
 from tests.callbacks.support import make_module, make_streams, make_trainer, run
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*values are undefined")

@@ -6,7 +6,7 @@ import pytest
 
 from oodlit import Role
 from oodlit.datamodules import severity_pool
-from oodlit.datamodules.severity_split import Part, part_of
+from oodlit.datamodules.severity.split import Part, part_of
 from oodlit.datamodules.stream import Stream
 from oodlit.detectors import MSP
 from oodlit.errors import DataError, InvalidArgumentError

@@ -14,7 +14,7 @@ from PIL import Image
 
 from oodlit import Results, Role
 from oodlit.datamodules import OODDataModule, ShardSource, severity_pool
-from oodlit.datamodules.severity_split import Part, part_of
+from oodlit.datamodules.severity.split import Part, part_of
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.detectors import MSP, Energy, Reference, TrainFreeDetector

@@ -7,8 +7,6 @@ import torch
 
 from oodlit import OODModule, Role
 from oodlit.callbacks import OODDetection
-from oodlit.callbacks.checks import check_packages
-from oodlit.callbacks.choice import PROBE_IMAGES
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
@@ -23,6 +21,8 @@ from oodlit.detectors.contract.reference import Reference
 from oodlit.errors import InvalidArgumentError, NonFiniteScoreError, RequirementError
 from oodlit.outputs import Outputs
 from oodlit.results import FindingWarning
+from oodlit.runs.checks import check_packages
+from oodlit.runs.choice import PROBE_IMAGES
 from tests.callbacks.support import CountingNet, make_module, make_streams, make_trainer, run
 
 

@@ -6,8 +6,8 @@ import signal
 import pytest
 
 from oodlit import OODModule, Results
+from oodlit.base.termination import TerminatedError
 from oodlit.detectors import MSP, Mahalanobis
-from oodlit.termination import TerminatedError
 from oodlit.testing.backbones import TinyConvNet
 from tests.callbacks.support import run
 

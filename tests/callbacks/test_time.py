@@ -11,10 +11,6 @@ from PIL import Image
 from torchvision.transforms import Compose, Normalize, ToTensor
 
 from oodlit import Role
-from oodlit.callbacks.clock import Clock, latest
-from oodlit.callbacks.costs import Costs, longer_than_backbone, since
-from oodlit.callbacks.span import OTHER, PARTS, WAITING, Span
-from oodlit.callbacks.time_record import ms_per_image, time_record
 from oodlit.datamodules.batches import StreamBatches
 from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.loader import StreamLoader
@@ -22,6 +18,10 @@ from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.detectors import KNN, MSP, Detector, Mahalanobis, Reference
 from oodlit.report.sections.time import time_view
+from oodlit.scoring.clock import Clock, latest
+from oodlit.scoring.costs import Costs, longer_than_backbone, since
+from oodlit.scoring.span import OTHER, PARTS, WAITING, Span
+from oodlit.scoring.time_record import ms_per_image, time_record
 from tests.callbacks.support import make_module, make_streams, run
 
 PAUSE = 0.03
@@ -160,7 +160,7 @@ def test_what_adds_little_is_not_announced():
 
 
 def test_a_run_says_what_it_measured(monkeypatch):
-    monkeypatch.setattr("oodlit.callbacks.costs.LEAST_SECONDS", 0.01)
+    monkeypatch.setattr("oodlit.scoring.costs.LEAST_SECONDS", 0.01)
     detection = run([MSP(), Slow()], streams=make_streams(with_train=False), module=make_module(), batch_size=4)
     assert "slow" in detection.cost
     assert "images to come" in detection.cost

@@ -10,9 +10,9 @@ from torch import nn
 
 from oodlit import OODModule
 from oodlit.backbones.acceleration import Acceleration
-from oodlit.callbacks.verification import MOST_OF_LOGITS, Verification, relative_deviation
 from oodlit.detectors import MSP, Energy, Mahalanobis
 from oodlit.errors import InvalidArgumentError, RequirementError
+from oodlit.runs.verification import MOST_OF_LOGITS, Verification, relative_deviation
 from oodlit.testing.backbones import TinyConvNet
 from tests.callbacks.support import make_module, make_streams, run
 
@@ -93,7 +93,7 @@ def test_half_precision_is_compared_with_float32():
 
 
 def test_scores_that_deviate_name_the_detector(monkeypatch):
-    monkeypatch.setattr("oodlit.callbacks.verification.MOST_OF_SCORES", {False: 0.05, True: 1e-9})
+    monkeypatch.setattr("oodlit.runs.verification.MOST_OF_SCORES", {False: 0.05, True: 1e-9})
     with pytest.raises(RequirementError, match="the scores of 'energy' of the first images deviate"):
         run([Energy()], streams=make_streams(with_train=False), trainer={"precision": "bf16-mixed"})
 
@@ -199,7 +199,7 @@ def test_an_error_of_the_network_itself_stays_what_it_is():
 def test_the_record_has_the_largest_deviations_of_all_processes(monkeypatch):
     """One of them may have seen no image that a device decoded."""
     others = [{"deviation_of_logits": 0.02, "deviation_of_scores": {"msp": 0.1}}, {"deviation_of_pixels": {"mean": 2}}]
-    monkeypatch.setattr("oodlit.callbacks.verification.gather_objects", lambda group, mine: [mine, *others])
+    monkeypatch.setattr("oodlit.runs.verification.gather_objects", lambda group, mine: [mine, *others])
     verification = Verification(make_module(), "32-true", decode_on_device=True)
     verification._note("deviation_of_logits", 0.03)
     verification._note("deviation_of_scores", 0.05, of="msp")

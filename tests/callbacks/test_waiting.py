@@ -7,10 +7,10 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from oodlit.callbacks.scoring import MOST_UNUSUAL, Scoring
-from oodlit.checks import holds, looking_later
+from oodlit.base.checks import holds, looking_later
 from oodlit.detectors import MSP, SCALE, Detector, LaRD, Mahalanobis, detectors, fit
 from oodlit.outputs import Outputs
+from oodlit.scoring.scoring import MOST_UNUSUAL, Scoring
 from oodlit.testing.problems import separated_problem
 
 SMALL = {"knn": {"k": 5}, "nn_guide": {"k": 5}}

@@ -9,11 +9,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from oodlit import atomic
-from oodlit.callbacks.scoring import Scoring
+from oodlit.base import atomic
 from oodlit.cli import main as command_line
 from oodlit.datamodules.shards import build as shard_build
-from oodlit.results import whole
+from oodlit.results import finished as whole
+from oodlit.scoring.scoring import Scoring
 from oodlit.testing import launch
 
 

@@ -12,7 +12,7 @@ from PIL import Image
 from oodlit.cli.main import COMMANDS, main
 from oodlit.datamodules.sets import descriptions
 from oodlit.detectors import detectors, overview
-from oodlit.objects.evaluation import METRICS as BOX_METRICS
+from oodlit.objects.metrics.evaluation import METRICS as BOX_METRICS
 from oodlit.results import Results
 
 RUN = """

@@ -9,8 +9,8 @@ import pytest
 import yaml
 from PIL import Image
 
-from oodlit.cli.configuration import make, plan, spell_out
 from oodlit.cli.main import COMMANDS, main
+from oodlit.configuration import make, plan, spell_out
 
 
 def greet(names: list[str], *, loud: bool = False, times: int = 1, mood: Literal["glad", "sad"] = "glad") -> int:

@@ -97,7 +97,7 @@ def test_a_full_disk_leaves_the_old_page(tmp_path, results, capsys, monkeypatch)
     def full(_: Path) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", str(page))
 
-    monkeypatch.setattr("oodlit.atomic.fsync", full)
+    monkeypatch.setattr("oodlit.base.atomic.fsync", full)
     assert main(["report", str(results), "--out", str(page)]) == 1
     line = capsys.readouterr().err
     assert line.count("\n") == 1

@@ -8,7 +8,8 @@ import pytest
 
 from oodlit import Results, Role
 from oodlit.cli.main import main
-from oodlit.results import DatasetInfo, unfinished
+from oodlit.results import DatasetInfo
+from oodlit.results.files import unfinished
 
 CONFIG = """
 backbone: tests.gate.support.TinyNetwork

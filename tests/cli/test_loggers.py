@@ -6,8 +6,8 @@ import pytest
 import yaml
 from pytorch_lightning.loggers import CSVLogger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
-from oodlit.cli import loggers
 from oodlit.cli.main import main
+from oodlit.cli.running import loggers
 from oodlit.errors import MissingExtraError
 
 RUN = """
@@ -45,8 +45,8 @@ def test_words_and_classes_together(config: str, tmp_path: Path, capsys: pytest.
     assert yaml.safe_load(settings.read_text())["backbone/name"] == "test_resnet.r160_in1k"
     resolved = yaml.safe_load((tmp_path / "oodlit-results" / "run.json").read_text())["config"]
     assert [entry["class_path"] for entry in yaml.safe_load(resolved)["logger"]] == [
-        "oodlit.cli.loggers.csv",
-        "oodlit.cli.loggers.tensorboard",
+        "oodlit.cli.running.loggers.csv",
+        "oodlit.cli.running.loggers.tensorboard",
         "pytorch_lightning.loggers.CSVLogger",
     ]
 
@@ -78,7 +78,7 @@ def test_a_word_in_the_file(config: str, capsys: pytest.CaptureFixture[str]) -> 
         file.write("logger: mlflow\n")
     assert main(["evaluate", "--config", config, "--logger.experiment", "ninco", "--print_config"]) == 0
     entry = yaml.safe_load(capsys.readouterr().out)["logger"]
-    assert entry["class_path"] == "oodlit.cli.loggers.mlflow"
+    assert entry["class_path"] == "oodlit.cli.running.loggers.mlflow"
     assert entry["init_args"]["experiment"] == "ninco"
 
 
@@ -86,7 +86,10 @@ def test_a_word_in_the_file(config: str, capsys: pytest.CaptureFixture[str]) -> 
     ("words", "message"),
     [
         (["--logger", "tensorbord"], "unknown logger 'tensorbord'; did you mean 'tensorboard'?"),
-        (["--logger", "wandb", "--logger.projekt", "x"], "unknown argument of oodlit.cli.loggers.wandb 'projekt'"),
+        (
+            ["--logger", "wandb", "--logger.projekt", "x"],
+            "unknown argument of oodlit.cli.running.loggers.wandb 'projekt'",
+        ),
         (["--logger", "MSP"], "MSP is no Logger"),
     ],
 )

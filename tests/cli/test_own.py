@@ -14,7 +14,8 @@ from PIL import Image
 
 from oodlit.cli.main import main
 from oodlit.datamodules import ShardSource, Stream
-from oodlit.results import Results, storage
+from oodlit.results import Results
+from oodlit.results.files import storage
 from oodlit.roles import Role
 
 MODULE = """

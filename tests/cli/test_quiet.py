@@ -13,8 +13,8 @@ from oodlit import Results, Role
 from oodlit.backbones.loading import quiet_hub
 from oodlit.callbacks import OODDetection
 from oodlit.cli.console import progress
-from oodlit.cli.outcome import print_outcome
-from oodlit.cli.quiet import RunProgress
+from oodlit.cli.running.outcome import print_outcome
+from oodlit.cli.running.quiet import RunProgress
 from oodlit.datamodules import OODDataModule, Sample, pipeline_stream
 from oodlit.detectors import MSP
 from oodlit.results import DatasetInfo

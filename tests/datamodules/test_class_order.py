@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from oodlit.cli.configuration import make, plan
+from oodlit.configuration import make, plan
 from oodlit.datamodules import MemorySource, OODDataModule, Sample, Stream, folder_stream, shard_stream
 from oodlit.datamodules.classes import as_class_names
 from oodlit.datamodules.sets.imagenet_classes import class_names as imagenet_names

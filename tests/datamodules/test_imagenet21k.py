@@ -9,7 +9,6 @@ import pytest
 
 from oodlit.cli.main import main
 from oodlit.datamodules import set_stream, severity_pool
-from oodlit.datamodules.imagenet21k_listing import list_imagenet21k
 from oodlit.datamodules.published import build_set
 from oodlit.datamodules.sets import IMAGENET21K
 from oodlit.datamodules.sets.imagenet21k.classes import (
@@ -21,7 +20,8 @@ from oodlit.datamodules.sets.imagenet21k.classes import (
 )
 from oodlit.datamodules.sets.imagenet21k.wordnet import ancestors, hypernyms, relatives
 from oodlit.datamodules.sets.imagenet_classes import wnids
-from oodlit.datamodules.severity_split import Part
+from oodlit.datamodules.severity.imagenet21k_listing import list_imagenet21k
+from oodlit.datamodules.severity.split import Part
 from oodlit.datamodules.shards import ShardSource, read_info
 from oodlit.datamodules.shards.class_files import class_files
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError

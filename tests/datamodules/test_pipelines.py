@@ -15,7 +15,6 @@ from torchvision.transforms.functional import to_tensor
 
 from oodlit import Results, Role
 from oodlit.callbacks import OODDetection
-from oodlit.callbacks.complete import check_complete
 from oodlit.datamodules import PipelineSource, Sample, pipeline_stream, shard_pipeline, shard_stream
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.identity import identity
@@ -23,6 +22,7 @@ from oodlit.datamodules.pipelines.loader import PipelineLoader
 from oodlit.datamodules.pipelines.source import sample_of
 from oodlit.detectors import MSP, Mahalanobis
 from oodlit.errors import DataError, InvalidArgumentError, OodlitError, PreprocessingError
+from oodlit.runs.complete import check_complete
 from oodlit.testing.shards import write_tiny_shards
 from tests.callbacks.processes import check_ended, run_together
 from tests.callbacks.support import make_module, make_trainer

@@ -16,13 +16,13 @@ import torch
 import torch.distributed as dist
 from PIL import Image
 
+from oodlit.base.plan import RunPlan
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.shards import ShardSource, shard_stream
 from oodlit.datamodules.sources import DatasetSource, FileSource, MemorySource
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError, InvalidArgumentError
-from oodlit.plan import RunPlan
 from oodlit.roles import Role
 from oodlit.testing.shards import tiny_image, write_tiny_shards
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oodlit.datamodules.severity_split import FolderSplit, Part, draw, part_of, read_split
+from oodlit.datamodules.severity.split import FolderSplit, Part, draw, part_of, read_split
 from oodlit.errors import DataError, InvalidArgumentError
 
 KEYS = st.sets(st.text(min_size=1, max_size=8), max_size=40)

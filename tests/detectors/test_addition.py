@@ -64,7 +64,7 @@ def test_one_file_and_one_line(tmp_path: Path) -> None:
     shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
     (package / "detectors" / "logit_gap.py").write_text(FILE)
     exports = package / "detectors" / "__init__.py"
-    last = "    from oodlit.detectors.max_logit"
+    last = "    from oodlit.detectors.logits.max_logit"
     assert exports.read_text().count(last) == 1
     exports.write_text(exports.read_text().replace(last, LINE + last))
     done = subprocess.run(

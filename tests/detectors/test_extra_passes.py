@@ -10,7 +10,7 @@ from oodlit.detectors import (
     ODIN,
     MCDropout,
 )
-from oodlit.detectors.mc_dropout import _uniform
+from oodlit.detectors.passes.mc_dropout import _uniform
 from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.outputs import Outputs
 

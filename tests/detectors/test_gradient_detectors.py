@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from oodlit.detectors import GEN, IODIN, PRO, AdaSCALE, Detector, fit
-from oodlit.detectors.pro import entropy_slope, gen_slope, msp_slope
+from oodlit.detectors.passes.pro import entropy_slope, gen_slope, msp_slope
 from oodlit.detectors.statistics import shares_below
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs

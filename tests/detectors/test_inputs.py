@@ -13,7 +13,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from oodlit.checks import check_int
+from oodlit.base.checks import check_int
 from oodlit.detectors import (
     ASH,
     DDU,

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from oodlit.checks import LARGEST
+from oodlit.base.checks import LARGEST
 from oodlit.detectors import Detector, detectors, fit
 from oodlit.detectors.contract.every import every_detector
 from oodlit.errors import InvalidArgumentError

@@ -59,7 +59,7 @@ from oodlit.detectors import (
     detectors,
     fit,
 )
-from oodlit.detectors.rank_feat import without_first_component
+from oodlit.detectors.shaping.rank_feat import without_first_component
 from oodlit.outputs import Outputs
 
 from .formulas import (

@@ -20,11 +20,11 @@ from oodlit.detectors import (
     TemperatureScaledMSP,
     WeiPer,
     fit,
-    wei_per,
 )
+from oodlit.detectors.densities import wei_per
 from oodlit.detectors.formulas.principal_axes import axes_by_share
-from oodlit.detectors.open_max import weibull_fit
-from oodlit.detectors.rank_feat import without_first_component
+from oodlit.detectors.logits.open_max import weibull_fit
+from oodlit.detectors.shaping.rank_feat import without_first_component
 from oodlit.detectors.statistics import TrainSample, fourier_features, fourier_map
 from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.outputs import Head, Outputs

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from oodlit import checks
-from oodlit.checks import where_float64_is
+from oodlit.base import checks
+from oodlit.base.checks import where_float64_is
 from oodlit.detectors import ODIN, AdaSCALE, Mahalanobis, MCDropout, RankFeat, ViM, fit
 from oodlit.testing.problems import separated_problem
 

@@ -25,7 +25,7 @@ from oodlit.errors import (
     NonFiniteScoreError,
     UnknownNameError,
 )
-from oodlit.gate.network import precision_context
+from oodlit.gate.backbone import precision_context
 from tests.gate.support import TinyNetwork, digits, run
 
 NAMES = ("msp", "mahalanobis", "mc_dropout")

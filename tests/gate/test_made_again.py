@@ -14,7 +14,7 @@ from oodlit.cli.main import main
 from oodlit.datamodules import OODDataModule
 from oodlit.detectors import KNN, MSP
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError, RequirementError
-from oodlit.gate.network import precision_context
+from oodlit.gate.backbone import precision_context
 from tests.gate.support import TinyNetwork, digits, run
 
 CONFIG = """

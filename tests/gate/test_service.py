@@ -11,7 +11,7 @@ import torch
 from torchvision.transforms import Compose, Resize
 
 from oodlit.cli.demos.digits import SETTINGS, trained_network
-from oodlit.cli.run import predict_and_print
+from oodlit.cli.running.prediction import predict_and_print
 from oodlit.datamodules import DigitsBenchmark, OODDataModule
 from oodlit.datamodules.benchmarks.digits import digits_transform
 from oodlit.datamodules.thinning import thinned

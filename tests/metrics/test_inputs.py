@@ -16,8 +16,8 @@ from oodlit.metrics.aupr import exact_prior
 from oodlit.metrics.base import StreamMetric
 from oodlit.metrics.classwise import check_count
 from oodlit.metrics.detection_error_rate import _check_threshold
-from oodlit.metrics.intervals import check_confidence
-from oodlit.metrics.ranking import as_flags, as_integers, as_numbers, as_scores, exact_share
+from oodlit.metrics.numerics.ranking import as_flags, as_integers, as_numbers, as_scores, exact_share
+from oodlit.metrics.uncertainty.intervals import check_confidence
 
 IS_OOD = torch.tensor([False, False, True, True])
 SCORES = torch.tensor([3.0, 4.0, 1.0, 2.0])

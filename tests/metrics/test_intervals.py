@@ -10,7 +10,7 @@ from scipy.stats import binom, binomtest, norm
 
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics import augrc, augrc_interval, auroc, auroc_interval, fpr_at_tpr, wilson_interval
-from oodlit.metrics.bootstrap import percentile_interval, stratified_bootstrap
+from oodlit.metrics.uncertainty.bootstrap import percentile_interval, stratified_bootstrap
 from tests.metrics import support as ref
 
 RATES, SIZES = (0.02, 0.1, 0.5), (31, 100, 400)

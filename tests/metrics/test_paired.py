@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oodlit.metrics import acceptance_threshold, auroc, fpr_at_tpr
-from oodlit.metrics.paired import ImageParts, auroc_parts, below_the_best, fpr_parts, in_group_of_best
+from oodlit.metrics.uncertainty.paired import ImageParts, auroc_parts, below_the_best, fpr_parts, in_group_of_best
 
 FEW = st.lists(st.integers(-4, 4), min_size=2, max_size=12)
 

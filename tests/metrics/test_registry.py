@@ -46,7 +46,7 @@ def fed(metric):
 def test_the_registry_is_complete_and_sorted():
     assert len(m.__all__) == len(set(m.__all__))
     assert (len(CLASSES), len(FUNCTIONS)) == (14, 25)
-    files = {p.stem for p in Path(m.__file__).parent.glob("*.py")} - {"__init__"}
+    files = {p.stem for p in Path(m.__file__).parent.rglob("*.py")} - {"__init__"}
     assert {getattr(m, name).__module__.rpartition(".")[2] for name in m.__all__} <= files
 
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import oodlit.metrics as m
 from oodlit.errors import InvalidArgumentError, NonFiniteScoreError
-from oodlit.metrics.exact_sums import ExactSums
-from oodlit.metrics.severity_intervals import level_intervals
-from oodlit.metrics.severity_levels import window_values
+from oodlit.metrics.numerics.exact_sums import ExactSums
+from oodlit.metrics.severity.intervals import level_intervals
+from oodlit.metrics.severity.levels import window_values
 
 
 @st.composite

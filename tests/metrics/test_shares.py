@@ -10,15 +10,15 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import oodlit.metrics as m
+from oodlit.base.fractions import exact_number
 from oodlit.detectors import ASH, DICE, SCALE, VRA, ReAct
 from oodlit.detectors.formulas.percentile import percentile
 from oodlit.detectors.formulas.shaping import num_kept
 from oodlit.errors import InvalidArgumentError
-from oodlit.metrics.bootstrap import percentile_interval, stratified_bootstrap
-from oodlit.metrics.intervals import wilson_interval
-from oodlit.metrics.ranking import exact_share, smallest_count
+from oodlit.metrics.numerics.ranking import exact_share, smallest_count
 from oodlit.metrics.settings import Settings, percent
-from oodlit.shares import exact_number
+from oodlit.metrics.uncertainty.bootstrap import percentile_interval, stratified_bootstrap
+from oodlit.metrics.uncertainty.intervals import wilson_interval
 
 NINETY_FIVE = [
     0.95,

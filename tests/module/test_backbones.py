@@ -12,9 +12,9 @@ from torch import nn
 
 from oodlit import OODModule
 from oodlit.backbones.loading import load_network
+from oodlit.base.plan import RunPlan
 from oodlit.detectors import Energy, ViM
 from oodlit.errors import InvalidArgumentError, RequirementError, UnknownNameError
-from oodlit.plan import RunPlan
 from oodlit.testing.backbones import (
     TinyConvNet,
     TinyConvolutionalClassifier,

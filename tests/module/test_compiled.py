@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from oodlit import OODModule
+from oodlit.base.fingerprint import difference
 from oodlit.detectors import KNN, MSP, Energy, ViM
 from oodlit.errors import InvalidArgumentError, RequirementError
-from oodlit.fingerprint import difference
 from oodlit.testing.backbones import arithmetic, fill_arithmetic_
 
 IMAGES = arithmetic(2, 3, 8, 8).float()

@@ -14,7 +14,7 @@ from torchvision.transforms import v2
 from oodlit import OODModule
 from oodlit.backbones.description import describe
 from oodlit.backbones.fingerprint import examine
-from oodlit.fingerprint import difference
+from oodlit.base.fingerprint import difference
 from oodlit.testing.backbones import TinyConvNet
 
 

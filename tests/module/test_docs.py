@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-import oodlit.fingerprint
+import oodlit.base.fingerprint
 
 PAGE = Path(__file__).parents[2] / "docs" / "backbones.md"
 
@@ -17,5 +17,5 @@ def test_the_code_runs():
 
 def test_the_tolerances_are_those_of_the_code():
     text = PAGE.read_text(encoding="utf-8")
-    for number in (*oodlit.fingerprint.TOLERANCES.values(), oodlit.fingerprint.HALF_TOLERANCE):
+    for number in (*oodlit.base.fingerprint.TOLERANCES.values(), oodlit.base.fingerprint.HALF_TOLERANCE):
         assert str(number) in text

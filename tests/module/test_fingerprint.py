@@ -14,9 +14,9 @@ from torch import nn
 from torchvision.transforms import v2
 
 from oodlit import OODModule
+from oodlit.base.fingerprint import NUM_PROJECTIONS, _signs, difference
 from oodlit.detectors import KNN, MSP, FitOrigin, Mahalanobis, fit, load, save
 from oodlit.errors import FingerprintError
-from oodlit.fingerprint import NUM_PROJECTIONS, _signs, difference
 from oodlit.outputs import Outputs
 from oodlit.testing.backbones import TinyConvNet, arithmetic, fill_arithmetic_
 

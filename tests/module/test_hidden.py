@@ -8,10 +8,10 @@ from torch import nn
 
 from oodlit import OODModule
 from oodlit.backbones.layout import FEATURE_MAP
+from oodlit.base.plan import RunPlan
 from oodlit.detectors import LaRD, RankFeat
 from oodlit.detectors.statistics import channel_means
 from oodlit.errors import InvalidArgumentError, RequirementError
-from oodlit.plan import RunPlan
 from oodlit.testing.backbones import TinyConvNet, arithmetic, fill_arithmetic_
 from tests.module.test_backbones import images_for, random_module
 

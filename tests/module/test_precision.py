@@ -6,8 +6,8 @@ from pytorch_lightning.plugins import DoublePrecision, HalfPrecision, MixedPreci
 from torch import nn
 
 from oodlit import OODModule
+from oodlit.base.fingerprint import difference
 from oodlit.errors import InvalidArgumentError
-from oodlit.fingerprint import difference
 from oodlit.testing.backbones import TinyConvNet, arithmetic, fill_arithmetic_
 
 IMAGES = arithmetic(2, 3, 8, 8).float()

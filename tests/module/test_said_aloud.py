@@ -8,7 +8,7 @@ import torch.nn.functional as f
 from torch import nn
 
 from oodlit import OODModule
-from oodlit.fingerprint import difference
+from oodlit.base.fingerprint import difference
 from oodlit.testing.backbones import TinyConvNet, arithmetic, fill_arithmetic_
 
 IMAGES = arithmetic(12, 3, 8, 8).float()

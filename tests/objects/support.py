@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import strategies as st
 
 from oodlit.objects import Annotations, MatchedBoxes, Objects, best_overlaps
-from oodlit.objects.annotations import parse_annotations
+from oodlit.objects.files.annotations import parse_annotations
 
 
 @dataclass

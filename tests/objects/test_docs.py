@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from oodlit.objects.evaluation import METRICS
+from oodlit.objects.metrics.evaluation import METRICS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "objects.md").read_text("utf-8")
 

@@ -19,9 +19,9 @@ from oodlit.detectors import KNN, MSP, Energy, Mahalanobis, ViM
 from oodlit.detectors.contract import registry
 from oodlit.errors import DataError, InvalidArgumentError, RequirementError
 from oodlit.objects import BoxFiles, ObjectResults, evaluate_files, read_head, save_pictures
-from oodlit.objects.storage import PARTS
+from oodlit.objects.results.storage import PARTS
 from oodlit.outputs import Head
-from oodlit.results.storage import FILES
+from oodlit.results.files.storage import FILES
 
 CENTRES = np.random.default_rng(1).normal(size=(4, 8)) * 3
 IDS = [1, 7, 8, 90]

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.objects import Objects, best_overlaps, matching
+from oodlit.objects import Objects, best_overlaps
+from oodlit.objects.metrics import matching
 
 from .support import Plain, arrays, reference_best, reference_iou, scenes
 

@@ -8,13 +8,13 @@ import pytest
 import torch
 from pytorch_lightning.loggers import CSVLogger
 
-from oodlit import atomic
+from oodlit.base import atomic
 from oodlit.detectors import KNN, MSP, ODIN, Energy, LaRD, Mahalanobis, fit, load
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError, RequirementError
 from oodlit.module import OODModule
 from oodlit.objects import Detections, ObjectDetection, ObjectModule, ObjectResults
-from oodlit.objects.fit_rows import ImageObjects, fit_rows
 from oodlit.outputs import Outputs
+from oodlit.runs.boxes.fit_rows import ImageObjects, fit_rows
 from tests.objects.networks import fcos, hugging_face
 from tests.objects.runs import SETTINGS, benchmark, make_module, make_trainer, many_detectors, predict, write
 
@@ -235,7 +235,7 @@ def test_a_page_that_cannot_be_drawn_loses_no_number(data, tmp_path, monkeypatch
     def broken(*_args: object) -> None:
         raise OSError("no room for pictures")
 
-    monkeypatch.setattr("oodlit.objects.callback.save_pictures", broken)
+    monkeypatch.setattr("oodlit.callbacks.object_detection.save_pictures", broken)
     with pytest.raises(OSError, match="no room for pictures"):
         predict([MSP()], data, output_dir=tmp_path / "out")
     assert len(ObjectResults.load(tmp_path / "out").boxes) > 0

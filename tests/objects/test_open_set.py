@@ -12,7 +12,7 @@ from oodlit import objects
 from oodlit.errors import InvalidArgumentError, NonFiniteScoreError
 from oodlit.metrics import UndefinedMetricWarning
 from oodlit.objects import MatchedBoxes, OpenSet
-from oodlit.objects.open_set import average_precision
+from oodlit.objects.metrics.open_set import average_precision
 
 from .support import SCORES, Box, Plain, matched, reference_open_set, scenes
 

@@ -12,7 +12,7 @@ from torch import nn
 from oodlit.errors import InvalidArgumentError
 from oodlit.objects import ObjectModule
 from oodlit.objects.adapters import FunctionReader, ImageBoxes
-from oodlit.objects.places import are_outside, are_relative
+from oodlit.objects.files.box_bounds import are_outside, are_relative
 
 IMAGES = [torch.zeros(3, 30, 40), torch.zeros(3, 20, 50)]
 CORNERS = st.tuples(*[st.integers(-30, 90)] * 4)

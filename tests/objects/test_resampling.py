@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from oodlit.metrics import auroc, fpr_at_tpr
 from oodlit.objects import OpenSet
-from oodlit.objects.resampling import RankedBoxes, interval, open_set_replicates, ranking_replicates, resample
+from oodlit.objects.metrics.resampling import RankedBoxes, interval, open_set_replicates, ranking_replicates, resample
 
 from .support import SCORES, Plain, matched, scenes
 

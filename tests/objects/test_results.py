@@ -16,7 +16,7 @@ from oodlit import Results
 from oodlit.errors import DataError, InvalidArgumentError, NonFiniteScoreError, UnknownNameError
 from oodlit.metrics import auroc, fpr_at_tpr
 from oodlit.objects import Annotations, Detections, ObjectResults, ObjectSet, ObjectSettings
-from oodlit.objects.evaluation import METRICS, OBJECT_COLUMNS
+from oodlit.objects.metrics.evaluation import METRICS, OBJECT_COLUMNS
 from oodlit.results import DatasetInfo
 from oodlit.roles import Role
 
@@ -209,7 +209,7 @@ def test_quality_of_the_known_classes() -> None:
 
 
 def test_without_the_extra_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("oodlit.objects.results.has_id_quality", lambda: False)
+    monkeypatch.setattr("oodlit.objects.results.results.has_id_quality", lambda: False)
     found = example()
     assert "map" not in set(found.table["metric"])
     assert found.run["notes"][-1] == "mean average precision not computed: pip install 'oodlit[objects]'"

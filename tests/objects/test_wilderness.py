@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics import UndefinedMetricWarning
 from oodlit.objects import ClassifiedBoxes, wilderness_impact
-from oodlit.objects.wilderness import wilderness_of
+from oodlit.objects.metrics.wilderness import wilderness_of
 
 
 def reference(boxes: ClassifiedBoxes, recall: Fraction):

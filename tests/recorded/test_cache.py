@@ -22,7 +22,7 @@ from oodlit.datamodules.stream import Sample, Stream
 from oodlit.detectors import MSP, Energy
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError
 from oodlit.recorded import FeatureCache, open_cache
-from oodlit.recorded.opened import has_cache
+from oodlit.recorded.cache_data import has_cache
 from oodlit.recorded.rows import Rows
 from oodlit.recorded.store import PartWriter, StoredRows
 from tests.callbacks.pool_script import make_pool
@@ -207,7 +207,7 @@ def test_rows_are_kept_where_the_processes_do_not_meet_at_the_end(recorded, tmp_
         return [value]
 
     with monkeypatch.context() as patch:
-        patch.setattr("oodlit.recorded.recording.gather_objects", gather)
+        patch.setattr("oodlit.runs.features.recording.gather_objects", gather)
         with pytest.raises(ConnectionError, match="gone"):
             record(tmp_path)
     assert not has_cache(tmp_path)

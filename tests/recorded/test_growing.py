@@ -8,16 +8,18 @@ import pandas as pd
 import pytest
 import torch
 
-from oodlit import OODModule, Role, atomic
-from oodlit.atomic import lock
+from oodlit import OODModule, Role
+from oodlit.base import atomic
+from oodlit.base.atomic import lock
+from oodlit.base.termination import TerminatedError
 from oodlit.callbacks import OODDetection
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.detectors import MSP
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError
-from oodlit.recorded import FeatureCache, open_cache, recording
-from oodlit.termination import TerminatedError
+from oodlit.recorded import FeatureCache, open_cache
+from oodlit.runs.features import recording
 from oodlit.testing.backbones import TinyConvNet
 from tests.callbacks.processes import run_together
 from tests.callbacks.support import make_module, make_streams, make_trainer

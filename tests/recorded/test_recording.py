@@ -15,7 +15,8 @@ from oodlit.datamodules import pipeline_stream
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream import Sample
 from oodlit.errors import DataError
-from oodlit.recorded import FeatureCache, open_cache, recording
+from oodlit.recorded import FeatureCache, open_cache
+from oodlit.runs.features import recording
 from tests.callbacks.processes import check_ended, run_together
 from tests.callbacks.support import make_module, make_streams, make_trainer
 from tests.recorded import full_disk_script, recording_script
@@ -182,7 +183,7 @@ def test_a_stream_that_was_over_when_the_run_was_killed_is_whole_at_the_next_sta
         raise DataError("killed")
 
     with monkeypatch.context() as patch:
-        patch.setattr("oodlit.recorded.recording.write_manifest", killed)
+        patch.setattr("oodlit.runs.features.recording.write_manifest", killed)
         assert record(tmp_path, kill_at=1000) == IMAGES
     assert not (tmp_path / "cache.json").exists()
     with pytest.raises(DataError, match="killed"):

@@ -12,9 +12,9 @@ from oodlit import Role
 from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
-from oodlit.recorded import recording
-from oodlit.recorded.recording import Recording
 from oodlit.recorded.rows import Rows
+from oodlit.runs.features import recording
+from oodlit.runs.features.recording import Recording
 from tests.recorded.support import rows_in
 
 HOW = {"backbone": "none", "fingerprint": "weights=1", "dtype": "float32", "precision": "32-true", "decoder": "workers"}

@@ -167,10 +167,13 @@ def test_no_results_is_an_error() -> None:
 
 
 def test_detectors_are_described_by_settings_and_paper() -> None:
-    inner = {"class_path": "oodlit.detectors.energy.Energy", "init_args": {"temperature": 2.0}}
+    inner = {"class_path": "oodlit.detectors.logits.energy.Energy", "init_args": {"temperature": 2.0}}
     run = {
         "detector_settings": {
-            "mine": {"class_path": "oodlit.detectors.react.ReAct", "init_args": {"percentile": 90, "then": inner}},
+            "mine": {
+                "class_path": "oodlit.detectors.shaping.react.ReAct",
+                "init_args": {"percentile": 90, "then": inner},
+            },
             "knn": {"class_path": "somebody.elses.KNN", "init_args": {}},
         }
     }
@@ -181,7 +184,7 @@ def test_detectors_are_described_by_settings_and_paper() -> None:
     assert "Nearest Neighbors" not in text  # a class of the same name by somebody else has another paper
 
 
-@pytest.mark.parametrize("path", ["oodlit.detectors.ReAct", "oodlit.detectors.react.ReAct"])
+@pytest.mark.parametrize("path", ["oodlit.detectors.ReAct", "oodlit.detectors.shaping.react.ReAct"])
 def test_papers_of_oodlit_s_own_are_found_by_either_path(path: str) -> None:
     """Version 0.1.0 wrote the path of the file, later ones write the public path."""
     run = {"detector_settings": {"mine": {"class_path": path, "init_args": {}}}}

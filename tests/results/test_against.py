@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oodlit.datamodules.sets.ninco import NINCO_CLASSES
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.results import DatasetInfo, Results
-from oodlit.results.against import COLUMNS, NO_MODEL, standing
+from oodlit.results.comparing.against import COLUMNS, NO_MODEL, standing
 from oodlit.results.published import NINCO, NINCO_FIRST_RELEASE, OPENOOD, TIMM, published_tables
 from oodlit.results.published.table import PublishedTable
 from oodlit.roles import Role

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oodlit.results import DatasetInfo
-from oodlit.results.class_sums import ESTIMATES, ClassSums, estimates
+from oodlit.results.files.class_sums import ESTIMATES, ClassSums, estimates
 from oodlit.roles import Role
 
 DETECTORS = ("far", "near")

@@ -14,7 +14,7 @@ from scipy.stats import binomtest, permutation_test
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics import UndefinedMetricWarning
 from oodlit.results import DatasetInfo, Results, compare
-from oodlit.results.comparison import holm, sign_flip_test, undecidable
+from oodlit.results.comparing.detectors import holm, sign_flip_test, undecidable
 from oodlit.roles import Role
 from tests.results.support import DATASETS, DETECTORS, run_scores
 

@@ -10,9 +10,9 @@ from oodlit.errors import InvalidArgumentError
 from oodlit.metrics import UndefinedMetricWarning
 from oodlit.metrics.settings import percent
 from oodlit.results import DatasetInfo, Results, Settings
-from oodlit.results.export import to_latex_text, to_markdown_text
+from oodlit.results.files.score_table import checked
 from oodlit.results.names import check_name
-from oodlit.results.score_table import checked
+from oodlit.results.views.export import to_latex_text, to_markdown_text
 from oodlit.roles import Role
 from tests.results.support import DATASETS, DETECTORS, run_scores
 

@@ -6,7 +6,7 @@ import pytest
 
 from oodlit.detectors import detectors
 from oodlit.results import DatasetInfo, Results
-from oodlit.results.same_order import ALMOST, same_order
+from oodlit.results.comparing.same_order import ALMOST, same_order
 from oodlit.roles import Role
 from tests.report.problems import make_results
 

@@ -17,7 +17,7 @@ from oodlit.results import (
     run_columns,
     values_of_runs,
 )
-from oodlit.results.comparison import holm, sign_flip_test
+from oodlit.results.comparing.detectors import holm, sign_flip_test
 from oodlit.roles import Role
 from tests.results.support import DATASETS, DETECTORS, run_scores
 

@@ -8,9 +8,10 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from oodlit import atomic
+from oodlit.base import atomic
 from oodlit.errors import DataError, InvalidArgumentError
-from oodlit.results import Results, storage
+from oodlit.results import Results
+from oodlit.results.files import storage
 from tests.results.support import DATASETS, DETECTORS, run_scores
 
 FILES = ["run.json", "scores.parquet", "table.csv"]

@@ -12,8 +12,8 @@ import oodlit
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.metrics import UndefinedMetricWarning
 from oodlit.results import DatasetInfo, Results
-from oodlit.results.plain import to_plain
-from oodlit.results.pooling import SharedImagesWarning
+from oodlit.results.files.plain import to_plain
+from oodlit.results.views.pooling import SharedImagesWarning
 from oodlit.roles import Role
 from tests.results.support import DATASETS, DETECTORS, run_scores
 

@@ -10,7 +10,8 @@ import pandas as pd
 import pytest
 
 from oodlit import Results, Role, datamodules, detectors
-from oodlit.results import DatasetInfo, UnfinishedRunWarning, unfinished
+from oodlit.results import DatasetInfo, UnfinishedRunWarning
+from oodlit.results.files import unfinished
 from oodlit.testing import pytest_run
 
 pytest_plugins = ["pytester"]

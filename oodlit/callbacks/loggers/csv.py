@@ -7,7 +7,7 @@ import fsspec
 from PIL import Image
 
 from oodlit._lightning import pl
-from oodlit.atomic import write_bytes
+from oodlit.base.atomic import write_bytes
 from oodlit.callbacks.loggers.parts import log_figure, log_summary
 from oodlit.callbacks.loggers.run_log import RunLog
 

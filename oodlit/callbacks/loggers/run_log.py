@@ -8,8 +8,8 @@ import pandas as pd
 from PIL import Image
 
 from oodlit.results import Results
-from oodlit.results.export import to_markdown_text
 from oodlit.results.names import MODEL, distinct, safe
+from oodlit.results.views.export import to_markdown_text
 
 LONGEST = 250
 """Characters of a setting: more of them MLflow does not take from Lightning."""

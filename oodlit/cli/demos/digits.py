@@ -9,9 +9,9 @@ from rich.console import Console
 from oodlit._lightning import pl
 from oodlit.cli.console import progress, status
 from oodlit.cli.demos.network import DigitsTraining, SmallNetwork
-from oodlit.cli.outcome import check_folder
-from oodlit.cli.quiet import RunProgress, one_thread, quiet
-from oodlit.cli.run import predict_and_print
+from oodlit.cli.running.outcome import check_folder
+from oodlit.cli.running.prediction import predict_and_print
+from oodlit.cli.running.quiet import RunProgress, one_thread, quiet
 from oodlit.datamodules.benchmarks.digits import DigitsBenchmark, DigitsData
 from oodlit.detectors.contract.every import every_detector
 from oodlit.module import OODModule

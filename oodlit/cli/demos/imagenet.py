@@ -9,8 +9,8 @@ from rich.console import Console
 from torch import nn
 
 from oodlit.cli.console import status
-from oodlit.cli.outcome import check_folder
-from oodlit.cli.run import predict_and_print
+from oodlit.cli.running.outcome import check_folder
+from oodlit.cli.running.prediction import predict_and_print
 from oodlit.datamodules.benchmarks.photos import PhotosBenchmark
 from oodlit.detectors.contract.every import every_detector
 from oodlit.errors import DataError, MissingExtraError

@@ -10,11 +10,11 @@ from oodlit._lightning import pl
 from oodlit.cli.console import progress, status
 from oodlit.cli.demos.digit_scenes import DigitScenes
 from oodlit.cli.demos.object_network import ObjectTraining, small_faster_rcnn
-from oodlit.cli.outcome import check_folder, not_applicable_lines
-from oodlit.cli.quiet import RunProgress, one_thread, quiet
+from oodlit.cli.running.outcome import check_folder, not_applicable_lines
+from oodlit.cli.running.quiet import RunProgress, one_thread, quiet
 from oodlit.detectors.contract.every import every_detector
 from oodlit.objects import ObjectDetection, ObjectModule, ObjectSettings
-from oodlit.objects.summary import summary_tables
+from oodlit.objects.results.summary import summary_tables
 
 SETTINGS = {"knn": {"k": 10}}
 """The default k of KNN is meant for ImageNet's 1.3 million training images, and not for a thousand boxes."""

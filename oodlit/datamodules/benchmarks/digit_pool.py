@@ -7,7 +7,7 @@ import numpy as np
 from oodlit.datamodules.batches import Transform
 from oodlit.datamodules.benchmarks.digits import DigitsData, digits_transform, entry, facts, id_sets, load_pictures
 from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams, root_or_temporary
-from oodlit.datamodules.severity_stream import severity_pool
+from oodlit.datamodules.severity.stream import severity_pool
 from oodlit.roles import Role
 
 ID_CLASSES = ("zero", "one", "two", "three", "four")

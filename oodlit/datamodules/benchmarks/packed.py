@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from oodlit.atomic import lock, temporary_folder
+from oodlit.base.atomic import lock, temporary_folder
 from oodlit.datamodules.shards.build import build_shards
 from oodlit.datamodules.shards.reader import shard_stream
 from oodlit.datamodules.shards.writer import Entry

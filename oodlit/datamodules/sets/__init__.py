@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from oodlit import _lazy
+from oodlit.base import lazy
 from oodlit.datamodules.sets.description import DatasetDescription
 from oodlit.errors import UnknownNameError
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from oodlit.datamodules.sets.ood import SUN as SUN
     from oodlit.datamodules.sets.ood import TEXTURES as TEXTURES
 
-__getattr__, __dir__, __all__ = _lazy.lazy_exports(__name__)
+__getattr__, __dir__, __all__ = lazy.lazy_exports(__name__)
 
 
 def descriptions() -> dict[str, DatasetDescription]:

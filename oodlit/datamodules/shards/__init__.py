@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from oodlit import _lazy
+from oodlit.base import lazy
 
 if TYPE_CHECKING:
     from oodlit.datamodules.shards.build import build_shards as build_shards
@@ -31,4 +31,4 @@ if TYPE_CHECKING:
     from oodlit.datamodules.shards.writer import Entry as Entry
     from oodlit.datamodules.shards.writer import write_shard as write_shard
 
-__getattr__, __dir__, __all__ = _lazy.lazy_exports(__name__)
+__getattr__, __dir__, __all__ = lazy.lazy_exports(__name__)

@@ -11,7 +11,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal
 
-from oodlit.atomic import lock, remove_leftovers, write_text
+from oodlit.base.atomic import lock, remove_leftovers, write_text
 from oodlit.datamodules.decode import MAX_PIXELS, decode_image, image_size
 from oodlit.datamodules.keys import key_digest
 from oodlit.datamodules.shards.manifest import (

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from oodlit.atomic import lock, write_text
+from oodlit.base.atomic import lock, write_text
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 

@@ -11,6 +11,7 @@ from typing import BinaryIO, Literal
 
 import numpy as np
 
+from oodlit.base.retry import retried
 from oodlit.datamodules.keys import key_digest
 from oodlit.datamodules.shards.fields import read_sample
 from oodlit.datamodules.shards.locate import check_files, join, locate
@@ -19,7 +20,6 @@ from oodlit.datamodules.shards.members import ONLY_ZEROS, ShardDamageError, only
 from oodlit.datamodules.shards.remote import Cache, is_url
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError, InvalidArgumentError
-from oodlit.retry import retried
 from oodlit.roles import Role
 
 Damaged = Literal["raise", "mark"]

@@ -12,10 +12,10 @@ from typing import Any, TypeVar
 
 import fsspec
 
-from oodlit.atomic import fsync, lock, temporary_file
+from oodlit.base.atomic import fsync, lock, temporary_file
+from oodlit.base.retry import retried
 from oodlit.datamodules.shards.copies import CHUNK, has_checksum, is_whole
 from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError
-from oodlit.retry import retried
 
 PROTOCOLS = ("http", "https", "s3", "gs", "gcs", "hf", "az", "abfs")
 """URL schemes that are read. There is no "pipe:" and no chaining with "::": nothing in a name starts a program."""

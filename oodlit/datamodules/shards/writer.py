@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO, cast
 
-from oodlit.atomic import fsync, temporary_file
+from oodlit.base.atomic import fsync, temporary_file
 from oodlit.datamodules.keys import escape_key
 from oodlit.datamodules.shards.manifest import ShardRecord
 from oodlit.datamodules.shards.members import IMAGE_FIELDS, LABEL_FIELD, MAX_INDEX, MAX_MEMBER_BYTES, META_FIELD

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from oodlit._lazy import import_object
+from oodlit.base.lazy import import_object
 from oodlit.errors import InvalidArgumentError
 
 T = TypeVar("T")

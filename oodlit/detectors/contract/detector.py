@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from oodlit.checks import (
+from oodlit.base.checks import (
     WITHOUT_FLOAT64,
     check_finite,
     check_head,
@@ -20,13 +20,13 @@ from oodlit.checks import (
     sizes_of,
     where_float64_is,
 )
+from oodlit.base.fingerprint import check_same
 from oodlit.detectors.contract.class_paths import construct
 from oodlit.detectors.contract.naming import parameters_of, snake_case
 from oodlit.detectors.contract.placement import follow
 from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.statistics import Statistic, Statistics
 from oodlit.errors import InvalidArgumentError, NotFittedError, RequirementError, UnknownNameError
-from oodlit.fingerprint import check_same
 from oodlit.outputs import NEEDS, BackboneFacts, Head, Outputs, version_of
 
 D = TypeVar("D", bound="Detector")

@@ -4,11 +4,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from torch import Tensor
 
+from oodlit.base.fingerprint import check_same
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.registry import detector_hint
 from oodlit.detectors.statistics import Statistic, Statistics
 from oodlit.errors import InvalidArgumentError, RequirementError
-from oodlit.fingerprint import check_same
 from oodlit.outputs import BackboneFacts, Head, Outputs
 
 

@@ -7,7 +7,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor, nn
 
-from oodlit.checks import plain_mode
+from oodlit.base.checks import plain_mode
 
 SPARE = 0.25
 """Share of a device's memory that large buffers leave free: for the network, its batches and what is formed of them."""

@@ -17,11 +17,11 @@ from safetensors.torch import save as to_bytes
 from torch import Tensor
 
 from oodlit._version import __version__
-from oodlit.atomic import write_bytes
+from oodlit.base.atomic import write_bytes
+from oodlit.base.fingerprint import check_same
 from oodlit.detectors.contract.class_paths import from_config, public_path
 from oodlit.detectors.contract.detector import Detector
 from oodlit.errors import FingerprintError, InvalidArgumentError, NotFittedError, OodlitError
-from oodlit.fingerprint import check_same
 
 FORMAT = 3
 """Version of the file format; a new number means that older files can no longer be read."""
@@ -32,7 +32,7 @@ class FitOrigin:
     """What a fit belongs to.
 
     Args:
-        fingerprint: Of the backbone's weights, head and transform; see `oodlit.fingerprint`.
+        fingerprint: Of the backbone's weights, head and transform; see `oodlit.base.fingerprint`.
         width: Number of features.
         num_classes: Number of logits.
         num_train: Number of training images.

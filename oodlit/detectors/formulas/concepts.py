@@ -2,7 +2,7 @@
 
 from typing import Literal, final
 
-from oodlit.checks import check_choice, memo_key
+from oodlit.base.checks import check_choice, memo_key
 from oodlit.detectors.contract import Detector
 from oodlit.detectors.statistics import ClassMoments, Statistic, Statistics
 from oodlit.outputs import Head, Logits, Outputs, unit

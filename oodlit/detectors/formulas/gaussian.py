@@ -4,7 +4,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import holds, is_traced, memo_key
+from oodlit.base.checks import holds, is_traced, memo_key
 from oodlit.detectors.statistics import ClassMoments, Moments, Statistics
 from oodlit.outputs import Outputs
 

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from oodlit.checks import holds, is_traced
+from oodlit.base.checks import holds, is_traced
 from oodlit.detectors.statistics.feature_bank import exact_scaling
 
 BUDGET = 2**24

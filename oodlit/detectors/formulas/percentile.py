@@ -3,8 +3,8 @@
 import numpy as np
 from torch import Tensor
 
+from oodlit.base.fractions import exact_number
 from oodlit.errors import InvalidArgumentError
-from oodlit.shares import exact_number
 
 SAMPLE = 2**16
 """Where there are many values: how many are sorted first, and how many are looked at at a time."""

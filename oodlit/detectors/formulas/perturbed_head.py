@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import is_traced
+from oodlit.base.checks import is_traced
 from oodlit.errors import RequirementError
 
 AT_A_TIME = 2**24

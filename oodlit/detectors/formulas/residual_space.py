@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import check_int, memo_key
+from oodlit.base.checks import check_int, memo_key
 from oodlit.detectors.contract import Detector
 from oodlit.detectors.statistics import ClassMoments, Statistics
 from oodlit.errors import InvalidArgumentError

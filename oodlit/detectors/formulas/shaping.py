@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from oodlit.checks import all_finite, holds, is_traced
+from oodlit.base.checks import all_finite, holds, is_traced
+from oodlit.base.fractions import exact_number
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.placement import follow
 from oodlit.detectors.contract.registry import detector_hint
@@ -16,7 +17,6 @@ from oodlit.detectors.formulas.softmax import logsumexp_
 from oodlit.detectors.statistics import Statistics
 from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.outputs import BackboneFacts, Features, Head, Logits, Outputs, Scores
-from oodlit.shares import exact_number
 
 LARGEST_EXPONENT = 500.0
 """Bound on the exponent of a factor of the features: logits stay finite in float64."""

@@ -8,7 +8,7 @@ numbers. All exponentials are those of one softmax, which is faster than `exp` o
 import torch
 from torch import Tensor
 
-from oodlit.checks import is_traced
+from oodlit.base.checks import is_traced
 from oodlit.outputs import Logits, Outputs, Scores
 
 ROWS = 128

@@ -6,10 +6,10 @@ from typing import final
 import torch
 from torch import Tensor
 
-from oodlit.checks import check_same_shape
+from oodlit.base.checks import check_same_shape
+from oodlit.base.distributed import Group, all_sum, gather_objects
 from oodlit.detectors.statistics.base import Statistic
 from oodlit.detectors.statistics.labels import train_labels
-from oodlit.distributed import Group, all_sum, gather_objects
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs, unit
 

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oodlit.checks import check_same_shape
+from oodlit.base.checks import check_same_shape
+from oodlit.base.distributed import Group, all_sum, gather_objects
 from oodlit.detectors.statistics.base import Statistic
 from oodlit.detectors.statistics.labels import train_labels
-from oodlit.distributed import Group, all_sum, gather_objects
 from oodlit.errors import RequirementError
 from oodlit.outputs import Outputs
 

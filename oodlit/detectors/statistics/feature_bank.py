@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import holds
+from oodlit.base.checks import holds
 from oodlit.detectors.statistics.row_store import PAGE_BYTES
 from oodlit.detectors.statistics.smallest_hashes import SmallestHashes
 from oodlit.errors import InvalidArgumentError

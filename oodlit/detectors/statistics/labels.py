@@ -2,7 +2,7 @@
 
 from torch import Tensor
 
-from oodlit.checks import name_images
+from oodlit.base.checks import name_images
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 

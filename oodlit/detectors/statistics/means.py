@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from oodlit.checks import all_finite
+from oodlit.base.checks import all_finite
 from oodlit.detectors.statistics.labels import train_labels
 from oodlit.detectors.statistics.sums import PredictedSums, Sums
 from oodlit.errors import InvalidArgumentError

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.checks import all_finite
+from oodlit.base.checks import all_finite
 from oodlit.detectors.statistics.smallest_hashes import SmallestHashes
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs

@@ -5,7 +5,7 @@ Names are loaded on first use: Hugging Face's package is an extra.
 
 from typing import TYPE_CHECKING
 
-from oodlit import _lazy
+from oodlit.base import lazy
 
 if TYPE_CHECKING:
     from oodlit.objects.adapters.boxes import BoxReader as BoxReader
@@ -16,4 +16,4 @@ if TYPE_CHECKING:
     from oodlit.objects.adapters.hugging_face import HuggingFaceReader as HuggingFaceReader
     from oodlit.objects.adapters.rcnn import RCNNReader as RCNNReader
 
-__getattr__, __dir__, __all__ = _lazy.lazy_exports(__name__)
+__getattr__, __dir__, __all__ = lazy.lazy_exports(__name__)

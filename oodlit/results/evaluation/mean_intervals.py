@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from oodlit.metrics.bootstrap import percentile_interval, stratified_bootstrap
+from oodlit.metrics.uncertainty.bootstrap import percentile_interval, stratified_bootstrap
 from oodlit.results.evaluation.scored_sets import ScoredSet, ScoredSets
 from oodlit.results.evaluation.table_rows import Address, TableRow, TableRows
 from oodlit.results.glossary import MEAN, POOLED, TableMetric

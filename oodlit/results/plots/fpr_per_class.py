@@ -10,7 +10,7 @@ from oodlit.results.plots.labels import pretty
 from oodlit.results.plots.plot import Plot
 from oodlit.results.plots.select import chosen_detectors, chosen_set, estimates
 from oodlit.results.run_results import RunResults
-from oodlit.results.views import per_class
+from oodlit.results.views.tables import per_class
 from oodlit.roles import Role
 
 

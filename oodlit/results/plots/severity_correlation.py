@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.results.correlation import level_correlation
+from oodlit.results.comparing.correlation import level_correlation
 from oodlit.results.plots.charts import Matrix
 from oodlit.results.plots.plot import Plot
 from oodlit.results.plots.select import chosen_detectors, chosen_set, model_name

@@ -10,9 +10,9 @@ from oodlit.results.plots.charts import Band, Curves, Line
 from oodlit.results.plots.labels import pretty
 from oodlit.results.plots.plot import Plot
 from oodlit.results.plots.select import chosen_detectors, chosen_set
-from oodlit.results.pools import levels
 from oodlit.results.published.cood import LEVELS, kappa_of, of_imagenet21k, published_curves, quantile_curves
 from oodlit.results.run_results import RunResults
+from oodlit.results.views.pools import levels
 from oodlit.roles import Role
 
 BANDS = ((0.05, 0.95), (0.25, 0.75))

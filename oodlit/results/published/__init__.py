@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from oodlit import _lazy
+from oodlit.base import lazy
 from oodlit.errors import UnknownNameError
 from oodlit.results.published.table import PublishedTable
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from oodlit.results.published.openood import OPENOOD as OPENOOD
     from oodlit.results.published.timm import TIMM as TIMM
 
-__getattr__, __dir__, __all__ = _lazy.lazy_exports(__name__)
+__getattr__, __dir__, __all__ = lazy.lazy_exports(__name__)
 
 
 def published_tables() -> dict[str, PublishedTable]:

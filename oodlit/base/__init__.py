@@ -1,0 +1,1 @@
+"""Building blocks without knowledge of detection: files, processes, errors of other processes, checks."""

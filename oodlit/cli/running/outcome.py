@@ -1,0 +1,99 @@
+"""The folder and the terminal of a run: may it be written to, and what is shown at the end."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from oodlit._lightning import pl
+from oodlit.errors import InvalidArgumentError
+from oodlit.report.headline import partial_text
+from oodlit.report.summary import summary_table
+from oodlit.results import Results
+from oodlit.results.files.storage import check_replaceable
+from oodlit.roles import Role
+
+
+def check_folder(out: Path, *, fitted: str | Path | None = None) -> bool:
+    """Refuse to write into a folder that holds something else.
+
+    A folder belongs to oodlit if it is empty, holds the `run.json` of a run, or nothing but what a run begins with:
+    shards, scenes, a fit.
+
+    Args:
+        out: The folder; need not exist.
+        fitted: Folder of the fitted detectors that the run uses; they may lie in `out`.
+
+    Returns:
+        Whether results of an earlier run lie there; they will be replaced.
+
+    Raises:
+        InvalidArgumentError: `out` is a file, or a folder with content that no run of oodlit wrote, or with parts of
+            results that no `run.json` belongs to.
+    """
+    if not out.exists():
+        return False
+    if out.is_dir() and check_replaceable(out, keep=None if fitted is None else Path(fitted)):
+        return True
+    names = {path.name for path in out.iterdir() if not path.name.startswith(".")} if out.is_dir() else {"a file"}
+    if foreign := sorted(names - {"shards", "scenes", "fitted", "unfinished"}):
+        raise InvalidArgumentError(
+            f"--out {out}: it holds {foreign[0]!r}, which was not written by oodlit; name a new folder"
+        )
+    return False
+
+
+def is_first_process() -> bool:
+    """Whether this is the process that prints and writes.
+
+    Before there is a Trainer, the first process of another machine knows no rank but that of its machine.
+    """
+    return not int(getattr(pl.utilities.rank_zero_only, "rank", None) or os.environ.get("NODE_RANK") or 0)
+
+
+def print_outcome(results: Results, console: Console) -> None:
+    """The table of a run, and what has to be known beside it.
+
+    Args:
+        results: The run.
+        console: Where to print.
+    """
+    for finding in results.findings:
+        style, begin = ("green", "Good sign") if finding.is_good else ("bold red", "Finding")
+        console.print(Text(f"{begin}: {finding.text}", style=style))
+    console.print(summary_table(results))
+    colours = console.color_system is not None and not console.no_color
+    console.print(Text(_counts(results) + ("; the best in green." if colours else "."), style="dim"))
+    reasons = results.run.get("not_applicable", {})
+    failed = {name for name in reasons if any(repr(name) in f.text for f in results.findings if f.kind == "failed")}
+    for line in not_applicable_lines({name: reason for name, reason in reasons.items() if name not in failed}):
+        console.print(Text(line, style="dim"))
+    for remark in (results.run.get("caveat"), partial_text(results)):
+        if remark:
+            console.print(Text(str(remark), style="yellow"))
+
+
+def _counts(results: Results) -> str:
+    inside = next(info for info in results.datasets if info.role is Role.ID)
+    rows = results.table[(results.table["dataset"] == inside.name) & (results.table["metric"] == "accuracy")]
+    accuracy = f", classified with accuracy {100 * rows['value'].iloc[0]:.1f} %" if len(rows) else ""
+    return (
+        f"Thresholds keep {100 * results.settings.tpr:g} % of the {results.run['counts'][inside.name]} images of"
+        f" {inside.name}{accuracy}. In brackets {100 * results.settings.confidence:g} % intervals"
+    )
+
+
+def not_applicable_lines(reasons: Mapping[str, str]) -> list[str]:
+    """Detectors without scores by their reason, the most frequent one first; a reason that many share is said once.
+
+    Example:
+        >>> not_applicable_lines({"vim": "no training images", "knn": "no training images"})
+        ['Not applicable: knn, vim - no training images']
+    """
+    by_reason: dict[str, list[str]] = {}
+    for name, reason in sorted(reasons.items()):
+        by_reason.setdefault(reason, []).append(name)
+    shared = sorted(by_reason.items(), key=lambda item: -len(item[1]))
+    return [f"Not applicable: {', '.join(names)} - {reason}" for reason, names in shared]

@@ -1,0 +1,1 @@
+"""Pools of OOD classes for levels of severity."""

@@ -1,0 +1,1 @@
+"""Detectors that estimate the density of training features."""

@@ -1,0 +1,1 @@
+"""Detectors that compare features with class means, weights or training images."""

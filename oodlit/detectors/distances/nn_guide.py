@@ -1,0 +1,99 @@
+"""Energy guided by the nearest training images."""
+
+from typing import final
+
+import torch
+from torch import Tensor
+
+from oodlit.base.checks import check_int
+from oodlit.detectors.contract import Detector, Reference
+from oodlit.detectors.formulas.neighbours import largest_products
+from oodlit.detectors.statistics import Statistics, TrainSample
+from oodlit.errors import InvalidArgumentError
+from oodlit.outputs import Head, Outputs, Scores, unit
+
+MOST_NEGATIVE = 0.25
+"""Largest share of training images whose energy may be zero or less, which depends on a constant in the bias."""
+
+
+@final
+class NNGuide(Detector):
+    """S = LSE(z) * mean of the k largest products of the unit feature with the bank, unit features times LSE(z).
+
+    Where more than a quarter of the energies in the bank are not positive, all energies are counted from a standard
+    deviation below the smallest one, which is noted: zero depends on a constant in the bias, which no softmax sees.
+
+    Args:
+        k: Number of neighbours, 1 <= k <= images in the bank; default 10.
+        bank_size: Training images in the bank, chosen by the hash of their keys, at most 50 000; default 12 811, 1 % of
+            ImageNet-1k. Smaller training sets are taken whole.
+
+    Raises:
+        InvalidArgumentError: An argument is out of its range or, at fit, `k` is above the number of images in the bank.
+
+    Example:
+        >>> import torch
+        >>> from oodlit.detectors import fit
+        >>> x = torch.tensor([[1.0, 0.0], [0.0, 2.0]])
+        >>> detector = NNGuide(k=1)
+        >>> fit([detector], [Outputs(x, x)])
+        >>> near, far = detector.score(Outputs(torch.ones(2, 2), torch.tensor([[0.0, 1.0], [0.0, -1.0]])))
+        >>> bool(near > far)
+        True
+    """
+
+    needs = frozenset({"logits", "features"})
+    statistics = (TrainSample,)
+    sample_fields = frozenset({"features", "logsumexp"})
+    invariances = frozenset({"class_permutation"})
+    compares_images = True
+    host_buffers = frozenset({"bank"})
+    reference = Reference(
+        "Nearest Neighbor Guidance for Out-of-Distribution Detection",
+        "J. Park",
+        "ICCV",
+        2023,
+        "https://arxiv.org/abs/2309.14888",
+        "the 1 % of the training images is chosen by the hash of their keys",
+    )
+
+    def __init__(self, k: int = 10, bank_size: int = 12_811) -> None:
+        super().__init__()
+        check_int("NNGuide", "k", k)
+        check_int("NNGuide", "bank_size", bank_size)
+        if not k <= bank_size <= TrainSample.default_rows:
+            raise InvalidArgumentError(
+                f"NNGuide: bank_size={bank_size}; k={k} <= bank_size <= {TrainSample.default_rows} is needed"
+            )
+        self.k = self.min_train = k
+        self.bank_size = bank_size
+
+    def _fit(self, statistics: Statistics, head: Head | None) -> None:
+        sample = statistics[TrainSample]
+        features = sample.column("features")[: self.bank_size]
+        if self.k > len(features):
+            raise InvalidArgumentError(
+                f"{self!r}: k={self.k}, but the bank holds {len(features)} training images;"
+                f" use k <= {len(features)} or fit on more images"
+            )
+        energies = sample.of_logits("logsumexp")[: self.bank_size]
+        offset = self._offset(energies)
+        self.register_buffer("offset", energies.new_tensor(offset, dtype=torch.float64))
+        self.register_buffer("bank", unit(features).mul_(energies[:, None] - offset))
+
+    def _offset(self, energies: Tensor) -> float:
+        """Zero as published; below the training energies, where many of them are not positive."""
+        if float((energies <= 0).double().mean()) <= MOST_NEGATIVE:
+            return 0.0
+        energies = energies.double()
+        spread = float(energies.std(correction=0)) or 1.0
+        offset = float(energies.amin()) - spread
+        self.note(
+            "energies of training images are not positive: products of them would turn the order round; they count from"
+            f" {offset:.4g}, a standard deviation below the smallest, instead of zero"
+        )
+        return offset
+
+    def _score(self, outputs: Outputs) -> Scores:
+        values, _ = largest_products(outputs.unit_features.to(self.bank.dtype), self.bank, self.k)
+        return (outputs.logsumexp.double() - self.offset) * values.mean(dim=1, dtype=torch.float64)

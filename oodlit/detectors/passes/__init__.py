@@ -1,0 +1,1 @@
+"""Detectors that need gradients or extra forward passes."""

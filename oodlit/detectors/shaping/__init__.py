@@ -1,0 +1,1 @@
+"""Detectors that reshape features or weights before the head."""

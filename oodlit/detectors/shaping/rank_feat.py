@@ -1,0 +1,88 @@
+"""RankFeat: the last feature map without its largest singular component."""
+
+from typing import final
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from oodlit.detectors.contract import Detector, Reference, TrainFreeDetector
+from oodlit.detectors.contract.registry import detector_hint
+from oodlit.detectors.formulas.shaping import scores_alone
+from oodlit.detectors.logits.energy import Energy
+from oodlit.errors import InvalidArgumentError
+from oodlit.outputs import BackboneFacts, Outputs, Scores
+
+
+def _has_map(detector: object, facts: BackboneFacts) -> str:
+    return "" if facts.feature_map else f"needs the feature map of a convolutional network; {facts.name} has none"
+
+
+@final
+class RankFeat(TrainFreeDetector):
+    """S = `then` on the logits of M - s1 u1 v1', M the last block's map as matrix of channels x positions.
+
+    Costs the layers after the map once more. Convolutional networks only.
+
+    Args:
+        then: What scores the new logits, None (default) = `Energy()`; a train-free detector of logits.
+
+    Raises:
+        InvalidArgumentError: `then` needs more than logits.
+
+    Example:
+        >>> RankFeat()
+        RankFeat()
+    """
+
+    needs = frozenset({"hidden", "model"})
+    requirements = (_has_map,)
+    layers = ("feature_map",)
+    invariances = frozenset({"class_permutation"})
+    reference = Reference(
+        "RankFeat: Rank-1 Feature Removal for Out-of-distribution Detection",
+        "Y. Song",
+        "NeurIPS",
+        2022,
+        "https://arxiv.org/abs/2209.08590",
+        "last block alone, without the fusion with the block before",
+    )
+
+    def __init__(self, then: Detector | None = None) -> None:
+        super().__init__()
+        if then is not None and not scores_alone(then, {"logits"}):
+            raise InvalidArgumentError(
+                f"RankFeat: then={then!r}; a train-free detector of logits is needed{detector_hint(then)}"
+            )
+        self.then = then
+        self.log_probability = then is not None and then.log_probability
+
+    def _score(self, outputs: Outputs) -> Scores:
+        assert outputs.hidden is not None  # checked by `score`
+        assert outputs.model is not None
+        feature_map = outputs.hidden["feature_map"]
+        if feature_map.ndim != 4:
+            raise InvalidArgumentError(
+                f"RankFeat: the feature map has shape {tuple(feature_map.shape)};"
+                " (batch, channels, height, width) is needed"
+            )
+        # Under mixed precision the map is in half precision and the layers after it are not.
+        dtype = next((p.dtype for p in outputs.model.network.parameters()), feature_map.dtype)
+        logits = outputs.model.logits_from_map(without_first_component(feature_map.double()).to(dtype))
+        then = Energy() if self.then is None else self.then
+        return then.score(Outputs(logits))
+
+
+def without_first_component(
+    feature_map: Float[Tensor, "batch channels height width"],
+) -> Float[Tensor, "batch channels height width"]:
+    """The map less its largest singular component, M - s1 u1 v1'; a zero map stays zero.
+
+    v1 is the first eigenvector of the smaller Gram matrix, in float64.
+    """
+    matrix = feature_map.flatten(2).double()
+    wide = matrix.shape[1] < matrix.shape[2]
+    tall = matrix.transpose(1, 2) if wide else matrix
+    first = torch.linalg.eigh(tall.transpose(1, 2) @ tall).eigenvectors[:, :, -1:]
+    rest: Tensor = tall - (tall @ first) @ first.transpose(1, 2)
+    return (rest.transpose(1, 2) if wide else rest).reshape(feature_map.shape).to(feature_map.dtype)

@@ -1,0 +1,1 @@
+"""Detectors that measure what lies outside a principal subspace."""

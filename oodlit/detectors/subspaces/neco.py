@@ -1,0 +1,102 @@
+"""NECO: the share of a feature that lies in the principal space of the training features."""
+
+from typing import Any, ClassVar, final
+
+import torch
+from torch import Tensor
+
+from oodlit.base.checks import check_choice, check_int
+from oodlit.detectors.contract import Detector, Reference
+from oodlit.detectors.formulas.principal_axes import axes_by_share, check_share, first_axes
+from oodlit.detectors.statistics import ClassMoments, Statistics
+from oodlit.errors import InvalidArgumentError
+from oodlit.outputs import BackboneFacts, Head, Outputs, Scores
+
+CONSTANT = 1e-24
+"""Largest variance of a feature that may be rounding, relative to the square of its mean."""
+
+
+def _below_width(detector: Any, facts: BackboneFacts) -> str:
+    """Requirement: the principal space leaves something over."""
+    if detector.dim is None or not facts.width or detector.dim < facts.width:
+        return ""
+    return f"needs more than the {detector.dim} features of its principal space, {facts.name} has {facts.width}"
+
+
+@final
+class NECO(Detector):
+    """S = max z * |P h| / |h|, h = (x - mean) / std per feature; P the projection on the first principal axes of h.
+
+    A feature that is constant in training has std 1. An image with h = 0 has the share 1. Where max z is negative, a
+    larger share would lower the score: S = max z * (2 - |P h| / |h|) there, which agrees at max z = 0.
+
+    Args:
+        variance: Share of the variance that the axes reach, between 0 and 1, default 0.7. It takes the place of a
+            dimension that the authors set by hand for every network.
+        dim: The number of axes instead, below the number of features; None (default) = by `variance`.
+        max_logit: Whether the largest logit is a factor, default True; the authors leave it out for ResNets.
+
+    Raises:
+        InvalidArgumentError: An argument is out of its range, or `dim`, at fit, not below the number of features.
+
+    Example:
+        >>> from oodlit.detectors import fit
+        >>> x = torch.tensor([[1.0, 1.1], [-1.0, -1.1], [2.0, 1.9], [-2.0, -1.9]])
+        >>> detector = NECO(dim=1, max_logit=False)
+        >>> fit([detector], [Outputs(features=x, labels=torch.zeros(4, dtype=torch.int64))])
+        >>> [round(s, 2) for s in detector.score(Outputs(features=torch.tensor([[3.0, 3.0], [1.0, -1.0]]))).tolist()]
+        [1.0, 0.01]
+    """
+
+    needs = frozenset({"logits", "features"})
+    statistics = (ClassMoments,)
+    requirements = (_below_width,)
+    invariances = frozenset({"class_permutation"})
+    presets: ClassVar = {"resnet": {"max_logit": False}}
+    reference = Reference(
+        "NECO: NEural Collapse Based Out-of-distribution detection",
+        "M. Ben Ammar",
+        "ICLR",
+        2024,
+        "https://arxiv.org/abs/2310.06823",
+        "the number of axes follows from a share of the variance, where the authors set it by hand for every network;"
+        " |h| below in all networks, where their code has |x| for DeiT and Swin; a negative largest logit keeps the"
+        " direction of the score",
+    )
+
+    def __init__(self, variance: float = 0.7, dim: int | None = None, *, max_logit: bool = True) -> None:
+        super().__init__()
+        check_int("NECO", "dim", dim, optional=True)
+        self.variance = check_share("NECO", "variance", variance)
+        check_choice("NECO", "max_logit", max_logit, (True, False))
+        self.dim, self.max_logit = dim, max_logit
+        if not max_logit:
+            self.needs = frozenset({"features"})
+
+    def _fit(self, statistics: Statistics, head: Head | None) -> None:
+        moments = statistics[ClassMoments]
+        mean, variances = moments.mean, moments.variances
+        if self.dim is not None and self.dim >= len(mean):
+            raise InvalidArgumentError(f"{self!r}: dim={self.dim}, but there are only {len(mean)} features; use fewer")
+        constant = variances <= CONSTANT * mean.square()
+        scale = variances.sqrt().where(~constant, torch.ones_like(variances))
+        correlations = moments.total_covariance / scale / scale[:, None]
+        if self.dim is None:
+            axes, _ = axes_by_share(correlations, self.variance)
+        else:
+            axes = first_axes(correlations, self.dim)
+        if not axes.shape[1]:
+            self.note("the training features are all alike: no image has a share in their principal space")
+        self.register_buffer("mean", mean)
+        self.register_buffer("scale", scale)
+        self.register_buffer("axes", axes)
+
+    def _score(self, outputs: Outputs) -> Scores:
+        h = (outputs.require("features").double() - self.mean) / self.scale
+        norms: Tensor = torch.linalg.vector_norm(h, dim=1)
+        inside: Tensor = torch.linalg.vector_norm(h @ self.axes, dim=1)
+        share = (inside / norms).where(norms > 0, torch.ones_like(norms))
+        if not self.max_logit:
+            return share
+        top = outputs.max_logits.double()
+        return top * share.where(top >= 0, 2 - share)

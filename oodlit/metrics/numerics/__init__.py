@@ -1,0 +1,1 @@
+"""Ranking, exact sums and thresholds that all metrics share."""

@@ -1,0 +1,1 @@
+"""Metrics by level of severity (COOD)."""

@@ -1,0 +1,1 @@
+"""Read annotations and predicted boxes from files."""

@@ -1,0 +1,365 @@
+"""Annotated objects of some images, and a strict reader of COCO's JSON."""
+
+import json
+import math
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, TypeGuard
+
+import torch
+from jaxtyping import Int
+from torch import Tensor
+
+from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.objects.files.identifiers import Identifiers, id_text
+from oodlit.objects.files.problems import Problems
+
+__all__ = ["Annotations", "read_annotations", "read_json"]
+
+TOLERANCE = 1.0
+"""Pixels by which a box may leave its image: rounding of relative coordinates."""
+
+
+@dataclass(frozen=True, eq=False)
+class Annotations:
+    """Objects of some images; row i of every field but those of images and classes belongs to the same object.
+
+    Images without objects are images all the same.
+
+    Args:
+        dataset: Name of the data set.
+        keys: `dataset/id` of all images, the id as the file has it.
+        sizes: Width and height of all images in pixels, int64, shape (images, 2).
+        boxes: xmin, ymin, xmax, ymax in pixels, float64, shape (objects, 4).
+        image: Position in `keys` of the image of every object, int64, shape (objects,).
+        labels: Position in `class_names` of the class of every object, int64, shape (objects,).
+        is_crowd: Whether a box stands for a group of objects, boolean, shape (objects,).
+        ids: The id of every object in the file, as text.
+        class_names: The classes; an id of the file is never an index.
+        category_ids: The id of every class in the file, as text; "" for a class that the file lacks.
+        file_names: The file of every image as it is named there; empty where it is not.
+        notes: What was repaired.
+    """
+
+    dataset: str
+    keys: tuple[str, ...]
+    sizes: Tensor
+    boxes: Tensor
+    image: Tensor
+    labels: Tensor
+    is_crowd: Tensor
+    ids: tuple[str, ...]
+    class_names: tuple[str, ...]
+    category_ids: tuple[str, ...]
+    file_names: tuple[str, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    def __len__(self) -> int:
+        """Number of objects."""
+        return len(self.boxes)
+
+    @property
+    def num_images(self) -> int:
+        """Number of images, those without objects too."""
+        return len(self.keys)
+
+    @property
+    def counts(self) -> Int[Tensor, " images"]:
+        """Number of objects of every image."""
+        return torch.bincount(self.image, minlength=len(self.keys))
+
+    @cached_property
+    def image_ids(self) -> Identifiers:
+        """From an image's id, as a file writes it, to its position in `keys`."""
+        return Identifiers(key.removeprefix(f"{self.dataset}/") for key in self.keys)
+
+    @cached_property
+    def categories(self) -> Identifiers:
+        """From a category's id, as a file writes it, to the position of its class in `class_names`."""
+        return Identifiers(self.category_ids)
+
+    def classes_like(self, class_names: Sequence[str]) -> list[str]:
+        """Classes with objects here that have the name of one of `class_names`, case and spaces apart.
+
+        What to look at first in a set that should hold unknown objects alone.
+
+        Example:
+            >>> coco = {"images": [{"id": 1, "width": 9, "height": 9}], "categories": [{"id": 3, "name": "Cat"}],
+            ...     "annotations": [{"id": 0, "image_id": 1, "category_id": 3, "bbox": [0, 0, 4, 4]}]}
+            >>> parse_annotations(coco, "near", Path("near.json")).classes_like(["dog", "cat"])
+            ['Cat']
+        """
+        wanted = {_plain(name) for name in class_names}
+        present = {self.class_names[label] for label in self.labels.tolist()}
+        return [name for name in self.class_names if name in present and _plain(name) in wanted]
+
+    def __repr__(self) -> str:
+        """Counts, never values."""
+        return (
+            f"Annotations({self.dataset!r}, {len(self)} objects, {self.num_images} images,"
+            f" {len(self.class_names)} classes)"
+        )
+
+
+def read_annotations(
+    path: str | os.PathLike[str], dataset: str, *, class_names: Sequence[str] | None = None, repair: bool = False
+) -> Annotations:
+    """Read the objects of a COCO file (`images`, `annotations`, `categories`).
+
+    Ids may be integers or text, start from 0 and have gaps. `area`, masks and whatever else is there are not read.
+
+    Args:
+        path: The file.
+        dataset: Name of the data set; the first part of every key.
+        class_names: The classes in the order of the network's logits; those of the file are found by their name.
+            None = the file's own, in its order.
+        repair: Whether boxes that leave their image are cut and those without area left out, which `notes` tells.
+            False (default) = they are an error.
+
+    Returns:
+        All images and objects.
+
+    Raises:
+        DataError: The file is not readable, lacks something, or holds something that does not fit: ids that occur
+            twice, objects of unknown images or categories, boxes outside of their image or without area. All kinds are
+            told at once, each with its number and the first that is concerned.
+        InvalidArgumentError: A name is not allowed.
+    """
+    source = Path(path)
+    return parse_annotations(read_json(source), dataset, source, class_names=class_names, repair=repair)
+
+
+def parse_annotations(
+    content: Any, dataset: str, path: Path, *, class_names: Sequence[str] | None = None, repair: bool = False
+) -> Annotations:
+    """The objects of a COCO file that is read already; see `read_annotations`."""
+    if not dataset or "/" in dataset:
+        raise InvalidArgumentError(f"data set name {dataset!r}: a name without slashes is needed")
+    parts = _parts(content, path)
+    problems = Problems(path)
+    images = _images(parts["images"], problems)
+    categories = _categories(parts["categories"], problems)
+    problems.check()
+    if class_names is None:
+        names, ids = list(categories.values()), list(categories)
+    else:
+        names = list(class_names)
+        if len(set(names)) < len(names):
+            raise InvalidArgumentError(f"class_names: a name occurs twice in {names}")
+        by_name = {name: identity for identity, name in categories.items()}
+        ids = [by_name.get(name, "") for name in names]
+    found = _Objects(images, categories, names, problems, repair=repair)
+    for position, entry in enumerate(parts["annotations"]):
+        found.add(entry, f"annotations[{position}]")
+    problems.check()
+    return Annotations(
+        dataset=dataset,
+        keys=tuple(f"{dataset}/{identity}" for identity in images),
+        sizes=torch.tensor([size for size, _ in images.values()], dtype=torch.int64).reshape(-1, 2),
+        boxes=torch.tensor(found.boxes, dtype=torch.float64).reshape(-1, 4),
+        image=torch.tensor(found.image, dtype=torch.int64),
+        labels=torch.tensor(found.labels, dtype=torch.int64),
+        is_crowd=torch.tensor(found.is_crowd, dtype=torch.bool),
+        ids=tuple(found.ids),
+        class_names=tuple(names),
+        category_ids=tuple(ids),
+        file_names=tuple(name for _, name in images.values()),
+        notes=tuple(f"{path.name}: {count} {what}" for what, count in found.repaired.items()),
+    )
+
+
+def read_json(path: Path) -> Any:
+    """What a JSON file holds.
+
+    Raises:
+        DataError: It is not there, or not JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8-sig"))  # some programs begin with a byte order mark
+    except OSError as error:
+        raise DataError(f"{path}: not readable ({error.strerror})") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: not readable as JSON ({error})") from error
+
+
+def _parts(content: Any, path: Path) -> dict[str, list[Any]]:
+    names = ("images", "annotations", "categories")
+    if not isinstance(content, dict):
+        kind = "a list, as predictions are" if isinstance(content, list) else type(content).__name__
+        raise DataError(
+            f"{path}: no annotations in COCO's format: an object with {', '.join(names)} is needed, not {kind}"
+        )
+    if missing := [name for name in names if not isinstance(content.get(name), list)]:
+        raise DataError(
+            f"{path}: no annotations in COCO's format: {', '.join(missing)} missing or not a list; there is"
+            f" {', '.join(map(str, content)) or 'nothing'}"
+        )
+    return {name: content[name] for name in names}
+
+
+_Images = dict[str, tuple[tuple[int, int], str]]
+"""Size and file name by id."""
+
+
+def _images(entries: Sequence[Any], problems: Problems) -> _Images:
+    found: _Images = {}
+    for position, entry in enumerate(entries):
+        entry = entry if isinstance(entry, Mapping) else {}  # noqa: PLW2901 - what is no object lacks everything
+        identity, where = id_text(entry.get("id")), f"images[{position}]"
+        if identity is None:
+            problems.add("images without id", f"{where}: {entry.get('id')!r}", "text or an integer is needed")
+            continue
+        if identity in found:
+            problems.add("ids of images that occur twice", f"{where}: {identity}")
+        width, height = entry.get("width"), entry.get("height")
+        if not (_is_length(width) and _is_length(height)):
+            problems.add("images without size", f"{where}, id {identity}: width {width!r}, height {height!r}")
+            continue
+        found[identity] = (width, height), str(entry.get("file_name") or "")
+    return found
+
+
+def _categories(entries: Sequence[Any], problems: Problems) -> dict[str, str]:
+    """Names by id."""
+    found: dict[str, str] = {}
+    for position, entry in enumerate(entries):
+        entry = entry if isinstance(entry, Mapping) else {}  # noqa: PLW2901
+        identity, name, where = id_text(entry.get("id")), entry.get("name"), f"categories[{position}]"
+        if identity is None or not isinstance(name, str) or not name.strip():
+            problems.add("categories without id or name", f"{where}: id {entry.get('id')!r}, name {name!r}")
+            continue
+        if identity in found:
+            problems.add("ids of categories that occur twice", f"{where}: {identity}")
+        if name in found.values():
+            problems.add("names of categories that occur twice", f"{where}: {name}")
+        found[identity] = name
+    return found
+
+
+class _Objects:
+    """The objects of a file, one after the other."""
+
+    def __init__(
+        self, images: _Images, categories: Mapping[str, str], names: Sequence[str], problems: Problems, *, repair: bool
+    ) -> None:
+        self.image_ids, self.category_ids = Identifiers(images), Identifiers(categories)
+        self.sizes = [size for size, _ in images.values()]
+        self.category_names = list(categories.values())
+        self.class_of = {name: position for position, name in enumerate(names)}
+        self.problems, self.repair = problems, repair
+        self.seen: set[str] = set()
+        self.boxes: list[list[float]] = []
+        self.image: list[int] = []
+        self.labels: list[int] = []
+        self.is_crowd: list[bool] = []
+        self.ids: list[str] = []
+        self.repaired: dict[str, int] = {}
+
+    def add(self, entry: Any, where: str) -> None:
+        """Take one annotation, or say what does not fit."""
+        entry = entry if isinstance(entry, Mapping) else {}
+        identity = id_text(entry.get("id"))
+        if identity is None:
+            self.problems.add("annotations without id", f"{where}: {entry.get('id')!r}", "text or an integer is needed")
+            return
+        where = f"{where}, id {identity}"
+        if identity in self.seen:
+            self.problems.add("ids of annotations that occur twice", where)
+        self.seen.add(identity)
+        image = self.image_ids.find(entry.get("image_id"))
+        if image is None:
+            self.problems.add("annotations of unknown images", f"{where}: image_id {entry.get('image_id')!r}")
+            return
+        category = self.category_ids.find(entry.get("category_id"))
+        if category is None:
+            self.problems.add("annotations of unknown categories", f"{where}: category_id {entry.get('category_id')!r}")
+            return
+        name = self.category_names[category]
+        if name not in self.class_of:
+            self.problems.add(
+                "annotations of classes that the network lacks",
+                f"{where}: {name!r}",
+                f"it has {_listing(self.class_of)}",
+            )
+            return
+        crowd = entry.get("iscrowd", 0)
+        if crowd not in (0, 1):
+            self.problems.add("annotations with another iscrowd than 0 or 1", f"{where}: {crowd!r}")
+            return
+        box = self._box(entry.get("bbox"), self.sizes[image], where)
+        if box is not None:
+            self.boxes.append(box)
+            self.image.append(image)
+            self.labels.append(self.class_of[name])
+            self.is_crowd.append(bool(crowd))
+            self.ids.append(identity)
+
+    def _box(self, bbox: Any, size: tuple[int, int], where: str) -> list[float] | None:
+        """The corners of a box; None if it does not fit, or was left out by repair."""
+        if not is_bbox(bbox):
+            self.problems.add("annotations without box", f"{where}: bbox {bbox!r}", "[x, y, width, height] is needed")
+            return None
+        x, y, width, height = map(float, bbox)
+        box = [x, y, x + width, y + height]
+        outside = max(-x, -y, box[2] - size[0], box[3] - size[1])
+        if outside > TOLERANCE and not self.repair:
+            self.problems.add(
+                "boxes outside of their image",
+                f"{where}: {bbox} in an image of {size[0]} x {size[1]}",
+                "repair=True cuts them",
+            )
+            return None
+        if outside > TOLERANCE:
+            self._note("boxes were cut at the border of their image")
+            box = [min(max(value, 0.0), float(size[axis % 2])) for axis, value in enumerate(box)]
+        if not (box[0] < box[2] and box[1] < box[3]):
+            if self.repair:
+                self._note("boxes without area were left out")
+            else:
+                self.problems.add("boxes without area", f"{where}: bbox {bbox}", "repair=True leaves them out")
+            return None
+        return box
+
+    def _note(self, what: str) -> None:
+        self.repaired[what] = self.repaired.get(what, 0) + 1
+
+
+def is_bbox(value: Any) -> TypeGuard[list[float]]:
+    """Whether a value is four finite numbers that fit a float.
+
+    Example:
+        >>> is_bbox([0, 0, 2.5, 3]), is_bbox([0, 0, 1]), is_bbox([0, 0, float("nan"), 1]), is_bbox(None)
+        (True, False, False, False)
+    """
+    return isinstance(value, list) and len(value) == 4 and all(is_number(v) and math.isfinite(v) for v in value)
+
+
+def is_number(value: Any) -> TypeGuard[float]:
+    """Whether a value is a number that fits a float; NaN and infinities are such numbers.
+
+    Example:
+        >>> is_number(3), is_number(float("nan")), is_number(True), is_number("3"), is_number(10**400)
+        (True, True, False, False, False)
+    """
+    return isinstance(value, float) or (_is_integer(value) and abs(value) <= sys.float_info.max)
+
+
+def _is_integer(value: Any) -> TypeGuard[int]:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _is_length(value: Any) -> TypeGuard[int]:
+    return _is_integer(value) and 0 < value < 1 << 31
+
+
+def _plain(name: str) -> str:
+    return "".join(character for character in name.casefold() if character.isalnum())
+
+
+def _listing(names: Mapping[str, int]) -> str:
+    shown = ", ".join(list(names)[:8])
+    return shown + (f" and {len(names) - 8} more" if len(names) > 8 else "")

@@ -1,0 +1,74 @@
+"""The pictures of a COCO file as a source of samples; the id of an image is its key."""
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+
+from oodlit.datamodules.stream import Sample
+from oodlit.errors import DataError
+from oodlit.objects.files.annotations import Annotations
+
+FIRST = 50
+"""Pictures that are looked for, to find the folder that holds them."""
+
+
+class PictureSource:
+    """Pictures by the ids of their annotations, read when needed.
+
+    Args:
+        annotations: The images.
+        folder: Where their files lie.
+
+    Raises:
+        DataError: An image has no file name, or one that leads out of the folder.
+    """
+
+    def __init__(self, annotations: Annotations, folder: Path) -> None:
+        self.keys = [key.removeprefix(f"{annotations.dataset}/") for key in annotations.keys]
+        for key, name in zip(self.keys, annotations.file_names, strict=True):
+            if not name or Path(name).is_absolute() or ".." in Path(name).parts:
+                raise DataError(
+                    f"{annotations.dataset}: image {key!r} has the file name {name!r}; one below {folder} is needed"
+                )
+        self.paths = [folder / name for name in annotations.file_names]
+
+    def __len__(self) -> int:
+        """Number of images, those without objects too."""
+        return len(self.keys)
+
+    def read(self, start: int, stop: int) -> Iterator[Sample]:
+        """Images start, ..., stop - 1."""
+        return map(self._sample, range(start, min(stop, len(self))))
+
+    def pick(self, positions: Sequence[int]) -> Iterator[Sample]:
+        """The images at these positions."""
+        return map(self._sample, positions)
+
+    def find(self, keys: Collection[str]) -> Iterator[Sample]:
+        """The images of these ids."""
+        return (self._sample(position) for position, key in enumerate(self.keys) if key in keys)
+
+    def _sample(self, position: int) -> Sample:
+        path = self.paths[position]
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            return Sample(self.keys[position], b"", error=f"cannot be read: {error}", origin=str(path))
+        return Sample(self.keys[position], data, origin=str(path))
+
+
+def find_folder(below: Path, annotations: Annotations) -> Path:
+    """The folder that holds the pictures of a file: `below` itself, or the one below it with the most of them.
+
+    Raises:
+        DataError: There is none.
+    """
+    names = [name for name in annotations.file_names[:FIRST] if name]
+    folders = [Path(folder) for folder, _, _ in sorted(os.walk(below))]
+    counts = [sum((folder / name).is_file() for name in names) for folder in folders]
+    if not any(counts):
+        raise DataError(
+            f"{annotations.dataset}: no folder below {below} holds its pictures, such as"
+            f" {names[0] if names else '(no file name is given)'}; download them there, or name the folder: images=..."
+        )
+    return folders[counts.index(max(counts))]

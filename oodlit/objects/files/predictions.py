@@ -1,0 +1,327 @@
+"""Predicted boxes from files: COCO's results (JSON), or Parquet with logits and features per box."""
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet as pq
+import torch
+from torch import Tensor
+
+from oodlit.errors import DataError, UnknownNameError
+from oodlit.objects.detections import Detections
+from oodlit.objects.files.annotations import TOLERANCE, Annotations, is_bbox, is_number, read_json
+from oodlit.objects.files.box_bounds import are_outside, are_relative
+from oodlit.objects.files.identifiers import Identifiers, id_text
+from oodlit.objects.files.problems import Problems
+from oodlit.objects.results.tables import CORNERS
+from oodlit.outputs import Outputs
+
+__all__ = ["Classes", "Predictions", "read_predictions"]
+
+_ENOUGH = 20
+"""Boxes from which on it shows whether logits are in the order of the classes."""
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The ID classes, in the order of the logits.
+
+    Args:
+        names: Their names.
+        ids: Their ids in files of predictions, as text; empty = predictions name no ids that are known.
+
+    Example:
+        >>> classes = Classes(("cat", "dog"), ("17", "18"))
+        >>> classes.find(18), classes.find("cat"), classes.find(0)
+        (1, 0, None)
+    """
+
+    names: tuple[str, ...]
+    ids: tuple[str, ...] = field(default=())
+
+    @classmethod
+    def of(cls, annotations: Annotations) -> "Classes":
+        """Those of the annotations of the ID set."""
+        return cls(annotations.class_names, annotations.category_ids)
+
+    def find(self, value: object) -> int | None:
+        """Position of a class by its id or name; None if there is none. An id is never an index."""
+        if isinstance(value, str) and value in self.names:
+            return self.names.index(value)
+        return Identifiers(self.ids).find(value)
+
+
+class Predictions(NamedTuple):
+    """What a file holds.
+
+    Args:
+        detections: The boxes.
+        scores: The columns that were asked for, shape (boxes,) each.
+    """
+
+    detections: Detections
+    scores: dict[str, Tensor]
+
+
+@dataclass
+class _Rows:
+    """What both formats give: a row per box."""
+
+    image_ids: Sequence[str]
+    corners: np.ndarray
+    confidence: np.ndarray
+    categories: Sequence[Any] | None
+    columns: Mapping[str, np.ndarray]
+    logits: np.ndarray | None = None
+    features: np.ndarray | None = None
+
+
+def read_predictions(
+    path: str | os.PathLike[str],
+    images: Annotations | str,
+    *,
+    classes: Classes | None = None,
+    scores: Sequence[str] = (),
+) -> Predictions:
+    """Read predicted boxes.
+
+    `.json` is a list of COCO's results: `image_id`, `category_id`, `bbox` (x, y, width, height), `score`. `.parquet`
+    has columns `image_id`, `xmin`, `ymin`, `xmax`, `ymax`, `confidence`, and where known `category_id` (id or name of
+    the class), `logits` (lists over the ID classes, without background) and `features` (lists). Both may have further
+    numbers per box, such as OOD scores, that are read if they are asked for. Boxes of an image are numbered in the
+    order of the file. Without `category_id` the class is that of the largest logit.
+
+    Args:
+        path: The file.
+        images: The annotations of the same images, or, where there are none, the name of the data set: the images are
+            then those of the file, and images without boxes are not known.
+        classes: The ID classes; None = not known, and neither are predicted classes that only have an id.
+        scores: Names of further columns to read, higher = more in-distribution.
+
+    Returns:
+        The boxes of all images, and the columns.
+
+    Raises:
+        DataError: The file is not readable or does not fit: boxes of images that are not annotated, of classes that are
+            not ID classes, another number of logits than of classes, boxes that are none. All is told at once.
+        UnknownNameError: A column that was asked for is not there.
+    """
+    source = Path(path)
+    rows = _of_parquet(source, scores) if source.suffix == ".parquet" else _of_json(source, scores)
+    problems = Problems(source)
+    keys, image = _images(rows.image_ids, images, problems)
+    predictions = _predictions(rows, classes, problems)
+    _check_boxes(rows, problems)
+    if not isinstance(images, str):
+        _check_places(rows.corners, image, images, problems)
+    problems.check()
+    outputs = None
+    if len(image) and not (rows.logits is None and rows.features is None):
+        logits, features = (None if part is None else torch.from_numpy(part) for part in (rows.logits, rows.features))
+        outputs = Outputs(logits, features)
+    detections = Detections(
+        torch.from_numpy(rows.corners),
+        torch.from_numpy(rows.confidence),
+        torch.from_numpy(image),
+        keys,
+        sizes=None if isinstance(images, str) else images.sizes,
+        predictions=None if predictions is None else torch.from_numpy(predictions),
+        outputs=outputs,
+    )
+    return Predictions(detections, {name: torch.from_numpy(rows.columns[name]) for name in scores})
+
+
+def _images(ids: Sequence[str], images: Annotations | str, problems: Problems) -> tuple[list[str], np.ndarray]:
+    """Keys of all images, and the position of that of every box."""
+    place: dict[str, int | None]
+    if isinstance(images, str):
+        texts = sorted(set(ids))
+        place, keys = {text: position for position, text in enumerate(texts)}, [f"{images}/{text}" for text in texts]
+    else:
+        place, keys = {text: images.image_ids.find(text) for text in set(ids)}, list(images.keys)
+        if lost := sorted(text for text, position in place.items() if position is None):
+            found = ", ".join(key.partition("/")[2] for key in keys[:3])
+            problems.add(
+                f"of {len(place)} images with boxes are not annotated",
+                f"image_id {lost[0]!r}",
+                f"{images.dataset!r} has {len(keys)} images, such as {found}",
+                count=len(lost),
+            )
+    numbers = (place[text] for text in ids)
+    return keys, np.array([-1 if number is None else number for number in numbers], dtype=np.int64)
+
+
+def _predictions(rows: _Rows, classes: Classes | None, problems: Problems) -> np.ndarray | None:
+    """Predicted classes of the boxes; None = that of the largest logit, or not known."""
+    if classes is None:
+        return None
+    if rows.logits is not None and len(rows.logits) and rows.logits.shape[1] != len(classes.names):
+        width, wanted = rows.logits.shape[1], len(classes.names)
+        hint = "leave out that of the background" if width == wanted + 1 else "give the classes in the network's order"
+        problems.add("number of logits does not fit", f"{width} logits, {wanted} ID classes", hint)
+    if rows.categories is None:
+        return None
+    place = {value: classes.find(value) for value in dict.fromkeys(rows.categories)}
+    if lost := [value for value, position in place.items() if position is None]:
+        shown = ", ".join(classes.names[:5]) + (", ..." if len(classes.names) > 5 else "")
+        ids = f" with ids {', '.join(classes.ids[:5])}{', ...' if len(classes.ids) > 5 else ''}" if classes.ids else ""
+        problems.add(
+            f"of {len(rows.categories)} boxes have a class that is no ID class",
+            f"category_id {lost[0]!r}",
+            f"ID classes are {shown}{ids}",
+            count=sum(place[value] is None for value in rows.categories),
+        )
+        return None
+    predictions = np.array([place[value] for value in rows.categories], dtype=np.int64)
+    if rows.logits is not None and len(predictions) >= _ENOUGH:
+        agreement = float((rows.logits.argmax(axis=1) == predictions).mean())
+        if agreement < 0.5:
+            problems.add(
+                "order of logits does not fit",
+                f"the largest logit is that of category_id in {agreement:.0%} of the boxes",
+                "give class_names in the order of the logits",
+            )
+    return predictions
+
+
+def _check_boxes(rows: _Rows, problems: Problems) -> None:
+    for name, vectors in (("logits", rows.logits), ("features", rows.features)):
+        if vectors is not None and (wrong := np.flatnonzero(~np.isfinite(vectors).all(axis=1))).size:
+            problems.add(f"boxes have {name} that are not finite", f"box {wrong[0]}", count=wrong.size)
+    finite = np.isfinite(rows.corners).all(axis=1) & np.isfinite(rows.confidence)
+    for row in np.flatnonzero(~finite).tolist():
+        problems.add(
+            "boxes or confidences are not finite",
+            f"box {row}: {rows.corners[row].tolist()}, confidence {rows.confidence[row]}",
+        )
+    for row in np.flatnonzero(finite & (rows.corners[:, 2:] < rows.corners[:, :2]).any(axis=1)).tolist():
+        problems.add(
+            "boxes end before they begin",
+            f"box {row}: {rows.corners[row].tolist()}",
+            "Parquet holds corners, JSON x, y, width and height",
+        )
+
+
+def _check_places(corners: np.ndarray, image: np.ndarray, images: Annotations, problems: Problems) -> None:
+    """Refuse boxes that cannot be in pixels of the annotated images."""
+    rows = np.flatnonzero((image >= 0) & np.isfinite(corners).all(axis=1))
+    sizes, boxes = images.sizes.numpy()[image[rows]], corners[rows]
+    outside = are_outside(boxes, sizes, tolerance=TOLERANCE)
+    if outside.any():
+        row = int(np.flatnonzero(outside)[0])
+        problems.add(
+            "boxes lie outside of their image",
+            f"box {rows[row]}: {boxes[row].tolist()} in an image of {sizes[row][0]} x {sizes[row][1]}",
+            "pixels of the annotated images are needed",
+            count=int(outside.sum()),
+        )
+    elif are_relative(boxes, sizes):
+        problems.add(
+            "boxes are relative to their image",
+            f"box {rows[0]}: {boxes[0].tolist()} in an image of {sizes[0][0]} x {sizes[0][1]}",
+            "pixels are needed: multiply them by width and height",
+            count=len(rows),
+        )
+
+
+def _of_json(path: Path, scores: Sequence[str]) -> _Rows:
+    entries = read_json(path)
+    if not isinstance(entries, list):
+        raise DataError(f"{path}: no results in COCO's format: a list of boxes is needed")
+    problems = Problems(path)
+    images: list[str] = []
+    categories: list[Any] = []
+    numbers: list[list[float]] = []
+    for position, entry in enumerate(entries):
+        entry = entry if isinstance(entry, Mapping) else {}  # noqa: PLW2901 - what is no object lacks everything
+        image, box = id_text(entry.get("image_id")), entry.get("bbox")
+        told: list[Any] = [entry.get(name) for name in ("score", *scores)]
+        if image is None or not is_bbox(box) or not all(map(is_number, told)):
+            what = {name: entry.get(name) for name in ("image_id", "bbox", "score", *scores)}
+            problems.add(
+                "boxes lack something", f"box {position}: {what}", "all of these are needed, numbers but the id"
+            )
+            continue
+        images.append(image)
+        categories.append(entry.get("category_id"))
+        x, y, width, height = box
+        numbers.append([x, y, x + width, y + height, *told])
+    problems.check()
+    table = np.array(numbers, dtype=np.float64).reshape(-1, 5 + len(scores))
+    columns = {name: table[:, 5 + place] for place, name in enumerate(scores)}
+    return _Rows(images, table[:, :4], table[:, 4], _categories(categories, path), columns)
+
+
+def _categories(values: list[Any], path: Path) -> list[Any] | None:
+    """Ids or names of classes; None if no box has one."""
+    known = [value for value in values if value is not None]
+    if 0 < len(known) < len(values):
+        raise DataError(f"{path}: {len(values) - len(known)} of {len(values)} boxes have no category_id")
+    if wrong := [value for value in known if id_text(value) is None]:
+        raise DataError(f"{path}: category_id {wrong[0]!r}; text or an integer is needed")
+    return values if known else None
+
+
+def _of_parquet(path: Path, scores: Sequence[str]) -> _Rows:
+    try:
+        table = pq.read_table(path)
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{path}: not readable as Parquet ({error})") from error
+    names = table.column_names
+    if missing := [name for name in ("image_id", *CORNERS, "confidence") if name not in names]:
+        raise DataError(f"{path}: columns {missing} are missing; there are {names}")
+    for name in scores:
+        if name not in names:
+            raise UnknownNameError.of(f"column of {path.name}", name, names)
+    for name in ("image_id", *CORNERS, "confidence", *scores):
+        if table[name].null_count:
+            raise DataError(f"{path}: column {name!r} is missing in {table[name].null_count} of {len(table)} rows")
+    images = [id_text(value) for value in table["image_id"].to_pylist()]
+    if None in images:
+        raise DataError(f"{path}: image_id is {table['image_id'].type}; text or integers are needed")
+    return _Rows(
+        [image for image in images if image is not None],
+        np.stack([_numbers(table, name, path) for name in CORNERS], axis=1),
+        _numbers(table, "confidence", path),
+        _categories(table["category_id"].to_pylist(), path) if "category_id" in names else None,
+        {name: _numbers(table, name, path) for name in scores},
+        _vectors(table, "logits", path),
+        _vectors(table, "features", path),
+    )
+
+
+def _numbers(table: pa.Table, name: str, path: Path) -> np.ndarray:
+    if not _is_numeric(table[name].type):
+        raise DataError(f"{path}: column {name!r} is {table[name].type}; numbers are needed")
+    numbers: np.ndarray = table[name].to_numpy().astype(np.float64)
+    return numbers
+
+
+def _is_numeric(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
+
+
+def _vectors(table: pa.Table, name: str, path: Path) -> np.ndarray | None:
+    """A column of lists of one length, shape (boxes, length), float32 at least; None if there is none."""
+    if name not in table.column_names:
+        return None
+    column = table[name].combine_chunks()
+    lists = isinstance(column.type, pa.ListType | pa.LargeListType | pa.FixedSizeListType)
+    if not (lists and _is_numeric(column.type.value_type)):
+        raise DataError(f"{path}: column {name!r} is {column.type}; lists of numbers are needed")
+    if lost := column.null_count + column.flatten().null_count:
+        raise DataError(f"{path}: column {name!r} lacks {lost} lists or numbers; all of them are needed")
+    values = column.flatten().to_numpy(zero_copy_only=False)
+    width = len(values) // len(column) if len(column) else 0
+    if len(values) != width * len(column) or any(n != width for n in pa.compute.list_value_length(column).to_pylist()):
+        raise DataError(f"{path}: lists in column {name!r} differ in their length")
+    if len(column) and not width:
+        raise DataError(f"{path}: lists in column {name!r} are empty; leave the column out")
+    vectors: np.ndarray = values.astype(np.promote_types(values.dtype, np.float32)).reshape(len(column), width)
+    return vectors

@@ -1,0 +1,1 @@
+"""Match boxes with objects, and compute the open-set metrics."""

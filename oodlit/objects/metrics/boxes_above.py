@@ -1,0 +1,133 @@
+r"""The boxes of one data set from t\* on, with what they hit, in the arithmetic that the settings ask for."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+from jaxtyping import Bool, Float, Int
+
+from oodlit.objects.metrics.matching import BestOverlaps, Objects, best_overlaps
+from oodlit.objects.metrics.open_set import MatchedBoxes, OpenSet
+from oodlit.objects.metrics.settings import ObjectSettings
+from oodlit.objects.results.tables import CORNERS, Tables, objects_of
+
+__all__ = ["Scene"]
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    r"""One data set of a run.
+
+    Args:
+        boxes: Its rows of the table of boxes, from t\* on.
+        images: Its rows of the table of images.
+        objects: What is annotated, by number of the image; classes are positions among the ID classes.
+        settings: How to compute.
+    """
+
+    boxes: pd.DataFrame
+    images: pd.DataFrame
+    objects: Objects
+    settings: ObjectSettings
+
+    @classmethod
+    def of(cls, tables: Tables, dataset: str, class_names: tuple[str, ...], settings: ObjectSettings) -> "Scene":
+        """The data set of that name."""
+        boxes = tables.boxes[(tables.boxes["dataset"] == dataset) & (tables.boxes["confidence"] >= settings.t_star)]
+        images = tables.images[tables.images["dataset"] == dataset].reset_index(drop=True)
+        rows = tables.objects[tables.objects["dataset"] == dataset]
+        objects = objects_of(rows, images["key"].tolist(), class_names)
+        return cls(boxes.reset_index(drop=True), images, objects, settings)
+
+    def __len__(self) -> int:
+        """Number of boxes."""
+        return len(self.boxes)
+
+    @property
+    def is_annotated(self) -> bool:
+        """Whether the objects are known."""
+        return bool((self.images["objects"] >= 0).all())
+
+    @cached_property
+    def image(self) -> Int[np.ndarray, " boxes"]:
+        """Number of the image of every box."""
+        number = {key: position for position, key in enumerate(self.images["key"])}
+        return self.boxes["image"].map(number).to_numpy(dtype=np.int64)
+
+    @cached_property
+    def corners(self) -> Float[np.ndarray, "boxes 4"]:
+        """The boxes as they are matched."""
+        corners = self.boxes[CORNERS].to_numpy(dtype=np.float64)
+        return published_corners(corners) if self.settings.is_published else corners
+
+    @cached_property
+    def confidence(self) -> Float[np.ndarray, " boxes"]:
+        """The confidence as it ranks."""
+        confidence = self.boxes["confidence"].to_numpy(dtype=np.float64)
+        return rounded(confidence, 3) if self.settings.is_published else confidence
+
+    @cached_property
+    def best(self) -> BestOverlaps:
+        """The object that every box overlaps most, whatever its class."""
+        return best_overlaps(self.corners, self.image, self.objects, extent=self._extent)
+
+    @cached_property
+    def best_of_class(self) -> BestOverlaps:
+        """The object of its predicted class that every box overlaps most."""
+        classes = self.boxes["prediction"].to_numpy(dtype=np.int64)
+        return best_overlaps(self.corners, self.image, self.objects, classes=classes, extent=self._extent)
+
+    @cached_property
+    def hits(self) -> Bool[np.ndarray, " boxes"]:
+        """Which boxes hit an object, whatever its class."""
+        return self.reaches(self.best)
+
+    @cached_property
+    def counted(self) -> Bool[np.ndarray, " boxes"]:
+        """Which boxes count for open-set metrics: the published rules leave out images without objects."""
+        if not self.settings.is_published:
+            return np.ones(len(self), dtype=bool)
+        annotated: np.ndarray = np.isin(self.image, self.objects.image)
+        return annotated
+
+    def reaches(self, best: BestOverlaps) -> Bool[np.ndarray, " boxes"]:
+        """Which overlaps are enough."""
+        enough: np.ndarray = best.overlaps >= self.settings.iou
+        return best.overlaps > self.settings.iou if self.settings.is_published else enough
+
+    def scores(self, detector: str) -> Float[np.ndarray, " boxes"]:
+        """The scores of a detector."""
+        return self.boxes[detector].to_numpy(dtype=np.float64, copy=True)  # torch warns of read-only memory
+
+    def open_set(self, detector: str, tau: float) -> OpenSet:
+        """What a threshold makes of the boxes that count."""
+        rows = self.counted
+        boxes = MatchedBoxes(
+            self.confidence[rows],
+            self.scores(detector)[rows],
+            self.best.objects[rows],
+            self.best.overlaps[rows],
+            len(self.objects),
+        )
+        return OpenSet(boxes, tau, self.settings.iou, strict=self.settings.is_published)
+
+    @property
+    def _extent(self) -> float:
+        return 1.0 if self.settings.is_published else 0.0
+
+
+def rounded(values: Float[np.ndarray, "*shape"], decimals: int) -> Float[np.ndarray, "*shape"]:
+    """Numbers as they come back from text with so many decimals, which `numpy.round` does not always give.
+
+    Example:
+        >>> rounded(np.array([0.15, 0.25]), 1).tolist(), np.round(np.array([0.15, 0.25]), 1).tolist()
+        ([0.1, 0.2], [0.2, 0.2])
+    """
+    flat = [float(f"{value:.{decimals}f}") for value in values.ravel().tolist()]
+    return np.array(flat, dtype=np.float64).reshape(values.shape)
+
+
+def published_corners(corners: Float[np.ndarray, "boxes 4"]) -> Float[np.ndarray, "boxes 4"]:
+    """Predicted boxes as FMIYC's program writes them: xmin and ymin + 1, all of them with one decimal."""
+    return rounded(corners + np.array([1.0, 1.0, 0.0, 0.0]), 1)

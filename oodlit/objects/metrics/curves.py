@@ -1,0 +1,67 @@
+"""Open-set metrics over the threshold: what a stricter or a looser tau would give."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from oodlit.errors import UnknownNameError
+from oodlit.metrics.numerics.ranking import as_sorted
+from oodlit.metrics.numerics.threshold import acceptance_threshold
+from oodlit.objects.results.results import ObjectResults
+
+__all__ = ["CURVES", "TauPoint", "tau_curve"]
+
+CURVES = ("r_u", "nose", "p_u", "ap_u")
+
+
+class TauPoint(NamedTuple):
+    """The metrics at one threshold.
+
+    Args:
+        kept: Share of the ID boxes that the threshold keeps at least.
+        tau: The threshold.
+        values: By the name of the metric; NaN where it is not defined.
+    """
+
+    kept: float
+    tau: float
+    values: dict[str, float]
+
+
+def tau_curve(results: ObjectResults, detector: str, dataset: str, *, points: int = 21) -> list[TauPoint]:
+    """`r_u`, `nose`, `p_u` and `ap_u` of a split, with thresholds that keep from all to half of the ID boxes.
+
+    The share of ID boxes is what detectors with scores of different scale have in common.
+
+    Args:
+        results: Boxes with scores.
+        detector: Name of the scores.
+        dataset: Name of the OOD split.
+        points: Number of thresholds, evenly spaced in the share that is kept.
+
+    Returns:
+        From the lowest threshold to the highest; empty if there is no ID box.
+
+    Raises:
+        UnknownNameError: There is no such detector or split.
+    """
+    results.threshold(detector)
+    if dataset not in results.splits:
+        raise UnknownNameError.of("OOD split", dataset, results.splits)
+    known, split = results.scene(results.id_dataset.name), results.scene(dataset)
+    scores = as_sorted(torch.from_numpy(known.scores(detector)))
+    if not len(scores):
+        return []
+    found = []
+    for kept in np.linspace(1.0, 0.5, points).round(6).tolist():
+        tau = acceptance_threshold(scores, tpr=kept)
+        at = split.open_set(detector, tau)
+        values = (
+            at.r_u(),
+            at.nose(),
+            at.p_u(),
+            at.ap_u(results.settings.points, each_box=results.settings.is_published),
+        )
+        found.append(TauPoint(kept, tau, {name: value.value for name, value in zip(CURVES, values, strict=True)}))
+    return found

@@ -1,0 +1,88 @@
+"""Quality of the detector on the ID set: mean average precision by torchmetrics."""
+
+import importlib.util
+import math
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oodlit.errors import InvalidArgumentError, MissingExtraError
+from oodlit.objects.detections import Detections
+from oodlit.objects.files.annotations import Annotations
+
+__all__ = ["has_id_quality", "id_quality"]
+
+
+def has_id_quality() -> bool:
+    """Whether the extra `objects` is installed."""
+    return importlib.util.find_spec("faster_coco_eval") is not None
+
+
+def id_quality(detections: Detections, annotations: Annotations) -> dict[str, float]:
+    r"""Mean average precision of the ID classes, from all boxes: a cut at t\* can only lower it.
+
+    Args:
+        detections: All boxes of the ID images, with their predicted classes.
+        annotations: Their objects, the classes in the order of the logits.
+
+    Returns:
+        `map` (IoU .5:.95), `map50` and `map50/<class>` of every class; NaN for what no object is annotated of.
+
+    Raises:
+        MissingExtraError: `faster-coco-eval` is not installed.
+        InvalidArgumentError: Predicted classes are not known.
+    """
+    if not has_id_quality():
+        raise MissingExtraError.of("mean average precision", "objects")
+    if len(detections) and int(detections.classes.min()) < 0:
+        raise InvalidArgumentError("mean average precision: the predicted classes of the boxes are not known")
+    from torchmetrics.detection import MeanAveragePrecision  # noqa: PLC0415
+
+    metric: Any = MeanAveragePrecision(backend="faster_coco_eval", extended_summary=True)
+    metric.warn_on_many_detections = False  # the 100 surest of an image count, as in COCO's evaluation
+    metric.update(_predictions(detections), _targets(detections, annotations))
+    found = metric.compute()
+    classes = found["classes"].reshape(-1).tolist()
+    values = {"map": float(found["map"]), "map50": float(found["map_50"])}
+    for position, name in enumerate(annotations.class_names):
+        # (overlaps, recalls, classes, areas, largest numbers of boxes)
+        at_50 = (
+            found["precision"][0, :, classes.index(position), 0, -1] if position in classes else torch.tensor([-1.0])
+        )
+        values[f"map50/{name}"] = float(at_50.double().mean())
+    return {name: math.nan if value < 0 else value for name, value in values.items()}
+
+
+def _predictions(found: Detections) -> list[dict[str, Tensor]]:
+    """One entry per image, as torchmetrics takes them: in the order of keys and corners, as equal scores have none."""
+    rows = torch.from_numpy(np.lexsort(found.boxes.double().numpy().T))
+    fields = {"boxes": found.boxes.float(), "scores": found.confidence.float(), "labels": found.classes}
+    every = _per_image({name: value[rows] for name, value in fields.items()}, found.image[rows], found.num_images)
+    return [every[image] for image in _by_key(found)]
+
+
+def _targets(detections: Detections, annotations: Annotations) -> list[dict[str, Tensor]]:
+    """The objects of the same images in the same order."""
+    place = {key: position for position, key in enumerate(annotations.keys)}
+    if lost := [key for key in detections.keys if key not in place]:
+        raise InvalidArgumentError(f"mean average precision: {len(lost)} images are not annotated, first {lost[0]}")
+    fields = {
+        "boxes": annotations.boxes.float(),
+        "labels": annotations.labels,
+        "iscrowd": annotations.is_crowd.long(),
+    }
+    every = _per_image(fields, annotations.image, annotations.num_images)
+    return [every[place[detections.keys[image]]] for image in _by_key(detections)]
+
+
+def _by_key(found: Detections) -> list[int]:
+    return sorted(range(found.num_images), key=found.keys.__getitem__)
+
+
+def _per_image(fields: dict[str, Tensor], image: Tensor, n_images: int) -> list[dict[str, Tensor]]:
+    order = image.argsort(stable=True)
+    counts = torch.bincount(image, minlength=n_images).tolist()
+    split = {name: torch.split(value[order], counts) for name, value in fields.items()}
+    return [{name: parts[position] for name, parts in split.items()} for position in range(n_images)]

@@ -1,0 +1,136 @@
+"""How the metrics of boxes are computed."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.metrics.numerics.ranking import exact_share
+from oodlit.metrics.settings import percent
+from oodlit.metrics.uncertainty.intervals import check_confidence
+from oodlit.objects.metrics.open_set import POINTS
+from oodlit.objects.metrics.thresholds import TAU_RULES
+
+__all__ = ["ObjectSettings"]
+
+RULES = ("exact", "published")
+
+
+@dataclass(frozen=True)
+class ObjectSettings:
+    r"""How the metrics of boxes are computed.
+
+    Args:
+        t_star: Confidence t\* below which boxes are dropped before anything else.
+        tau_rule: How the threshold of the OOD score comes from the ID boxes: "quantile" or "normal". None = "quantile",
+            and "normal" with the published rules.
+        tau: The threshold itself, one for all detectors or by detector; None = by the rule.
+        tpr: Share of ID boxes that "quantile" and the FPR keep.
+        iou: Overlap from which on a box hits an object.
+        rules: "exact", or "published" for the arithmetic of FMIYC's program: confidence rounded to 3 decimals,
+            coordinates to 1, xmin and ymin of predictions + 1, widths and heights + 1, an overlap larger than `iou`,
+            boxes on images without objects ignored, a point of the curve for every box, 0 where nothing is called
+            unknown.
+        points: "all" or "11": how the precision-recall curve becomes AP_U; "11" has no interval.
+        recall: Recall of a class at which wilderness impact is read.
+        bootstrap: Repetitions for the intervals; 0 = none. Fewer than for images: each walks over all boxes.
+        seed: Seed of the draws.
+        confidence: Nominal coverage of the intervals.
+
+    Raises:
+        InvalidArgumentError: A value is outside its range.
+
+    Example:
+        >>> ObjectSettings(rules="published").tau_rule, ObjectSettings(tau=1.5).rule, ObjectSettings().fpr_name
+        ('normal', 'given', 'fpr95')
+    """
+
+    t_star: float = 0.0
+    tau_rule: str | None = None
+    tau: float | Mapping[str, float] | None = None
+    tpr: float = 0.95
+    iou: float = 0.5
+    rules: str = "exact"
+    points: str = "all"
+    recall: float = 0.8
+    bootstrap: int = 200
+    seed: int = 0
+    confidence: float = 0.95
+
+    def __post_init__(self) -> None:
+        """Check ranges."""
+        for name, allowed in (("rules", RULES), ("points", POINTS)):
+            if getattr(self, name) not in allowed:
+                raise InvalidArgumentError(
+                    f"{name}={getattr(self, name)!r}: {' or '.join(map(repr, allowed))} is needed"
+                )
+        if self.tau_rule is None:
+            object.__setattr__(self, "tau_rule", "normal" if self.rules == "published" else "quantile")
+        if self.tau_rule not in TAU_RULES:
+            raise InvalidArgumentError(f"tau_rule={self.tau_rule!r}: {' or '.join(map(repr, TAU_RULES))} is needed")
+        if not math.isfinite(self.t_star):
+            raise InvalidArgumentError(f"t_star={self.t_star!r}: a finite confidence is needed, such as 0.25")
+        if not 0 < self.iou <= 1:
+            raise InvalidArgumentError(f"iou={self.iou!r}: an overlap in (0, 1] is needed, such as 0.5")
+        for name in ("tpr", "recall"):
+            object.__setattr__(self, name, float(exact_share(getattr(self, name), name)))
+        object.__setattr__(self, "confidence", check_confidence(self.confidence))
+        for name in ("bootstrap", "seed"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+                raise InvalidArgumentError(f"{name}={value!r}: an integer >= 0 is needed")
+        taus = self.tau.values() if isinstance(self.tau, Mapping) else [self.tau]
+        if any(value is not None and math.isnan(value) for value in taus):
+            raise InvalidArgumentError("tau is NaN: a number is needed; infinities call all boxes unknown, or none")
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the arithmetic of FMIYC's program is followed."""
+        return self.rules == "published"
+
+    @property
+    def rule(self) -> str:
+        """Where tau comes from, as tables name it."""
+        return "given" if self.tau is not None else str(self.tau_rule)
+
+    @property
+    def fpr_name(self) -> str:
+        """Name of the FPR in tables: fpr95 for tpr=0.95."""
+        return f"fpr{percent(self.tpr)}"
+
+    def given_tau(self, detector: str) -> float | None:
+        """The threshold that was given for a detector; None if it comes from the rule.
+
+        Raises:
+            UnknownNameError: Thresholds are given by detector, but none for this one.
+        """
+        if not isinstance(self.tau, Mapping):
+            return None if self.tau is None else float(self.tau)
+        if detector not in self.tau:
+            raise UnknownNameError.of("detector in tau=", detector, self.tau)
+        return float(self.tau[detector])
+
+    def changed(self, **changes: Any) -> "ObjectSettings":
+        """The same but for what is named.
+
+        Raises:
+            InvalidArgumentError: There is no such setting, or its value is not allowed.
+        """
+        if unknown := sorted(set(changes) - set(asdict(self))):
+            raise InvalidArgumentError(f"{unknown} cannot be changed; settings are {sorted(asdict(self))}")
+        if changes.get("rules", self.rules) != self.rules:
+            changes = {"tau_rule": None} | changes
+        return replace(self, **changes)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for run.json."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, entry: Mapping[str, Any]) -> "ObjectSettings":
+        """What `to_json` gave; infinities are text there."""
+        tau = entry["tau"]
+        if isinstance(tau, Mapping):
+            tau = {name: float(value) for name, value in tau.items()}
+        return cls(**{**entry, "tau": float(tau) if isinstance(tau, str) else tau})

@@ -1,0 +1,183 @@
+r"""The two cuts, which are never confused: t\* on the confidence of the detector, tau on the OOD score.
+
+Boxes below t\* are dropped first; of those that stay, the ones below tau are called unknown.
+"""
+
+import math
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from oodlit.base.fractions import ShareLike
+from oodlit.errors import InvalidArgumentError
+from oodlit.metrics.numerics.ranking import ScoreLike, as_scores
+from oodlit.metrics.numerics.threshold import acceptance_threshold
+from oodlit.metrics.numerics.undefined import undefined
+from oodlit.objects.metrics.matching import Objects, iou_pairs
+
+__all__ = ["best_f1_confidence", "unknown_threshold"]
+
+TAU_RULES = ("quantile", "normal")
+
+_IOUS = np.arange(50, 100, 5) / 100
+_RECALLS = np.arange(101) / 100
+
+
+def unknown_threshold(id_scores: ScoreLike, *, rule: str = "quantile", tpr: ShareLike = 0.95) -> float:
+    r"""Threshold tau of the OOD score: a box is called unknown if its score is below it.
+
+    `quantile`: the largest observed score that at least a share `tpr` of the ID boxes reaches, as everywhere in this
+    package (`oodlit.metrics.acceptance_threshold`). `normal`: :math:`\mu - 1.645 \sigma` of the ID scores, with the
+    standard deviation of the population, which is what FMIYC's program does; for scores that are not normal it may lie
+    below all of them.
+
+    Args:
+        id_scores: Scores of the boxes of ID images, from t\* on, higher = more in-distribution.
+        rule: "quantile" or "normal".
+        tpr: Share of the ID boxes to keep, for "quantile".
+
+    Returns:
+        The threshold. NaN with an `UndefinedMetricWarning` if there is no ID box.
+
+    Raises:
+        InvalidArgumentError: The rule is not known, the share outside its range, or "normal" meets infinite scores.
+
+    Example:
+        >>> unknown_threshold(range(1, 21)), round(unknown_threshold(range(1, 21), rule="normal"), 3)
+        (2.0, 1.014)
+
+    References:
+        FindMeIfYouCan: Bringing Open Set Metrics to near, far and farther Out-of-Distribution Object Detection.
+    """
+    if rule not in TAU_RULES:
+        raise InvalidArgumentError(f"tau: rule={rule!r}: 'quantile' or 'normal' is needed")
+    if rule == "quantile":
+        return acceptance_threshold(id_scores, tpr=tpr)
+    scores = as_scores(id_scores, "id_scores").double()
+    if not len(scores):
+        return undefined("unknown_threshold", "there is no ID box")
+    if infinite := int((~scores.isfinite()).sum()):
+        raise InvalidArgumentError(
+            f"tau: {infinite} of {len(scores)} ID scores are infinite: they have no mean; use rule='quantile'"
+        )
+    mean = math.fsum(scores.tolist()) / len(scores)
+    variance = math.fsum(((scores - mean) ** 2).tolist()) / len(scores)
+    return mean - 1.645 * math.sqrt(variance)
+
+
+def best_f1_confidence(
+    boxes: Float[np.ndarray, "boxes 4"],
+    confidence: Float[np.ndarray, " boxes"],
+    image: Int[np.ndarray, " boxes"],
+    classes: Int[np.ndarray, " boxes"],
+    objects: Objects,
+    *,
+    is_crowd: Bool[np.ndarray, " objects"] | None = None,
+) -> float:
+    r"""The confidence t\* by the best F1: mean over classes, from curves averaged over overlaps .5, .55, ..., .95.
+
+    Of each class: boxes by falling confidence take the free object of their class that they overlap most, as in COCO's
+    evaluation; a box that only overlaps a crowd is left out. At recall 0, .01, ..., 1 the precision (the largest at
+    this recall or a higher one, 0 beyond) and the confidence that reaches it (0 beyond) are averaged over the overlaps;
+    the confidence at the first best F1 is that of the class. Classes without objects do not count.
+
+    "The confidence that maximises mAP" is no rule: dropping boxes never raises mAP.
+
+    Args:
+        boxes: Predicted boxes of ID images, xmin, ymin, xmax, ymax; all of them, not those above a cut.
+        confidence: Their confidence.
+        image: Number of their image.
+        classes: Their predicted class.
+        objects: The annotated objects, with their classes.
+        is_crowd: Which of them are crowds; None = none.
+
+    Returns:
+        The confidence. NaN with an `UndefinedMetricWarning` if there is no object.
+
+    Raises:
+        InvalidArgumentError: The objects have no classes.
+
+    Example:
+        >>> here = np.zeros(3, dtype=np.int64)
+        >>> boxes = np.array([[0.0, 0, 4, 4], [8, 8, 9, 9], [5, 5, 6, 6]])
+        >>> best_f1_confidence(boxes, np.array([0.9, 0.5, 0.1]), here, here, Objects(boxes[:2], here[:2], here[:2]))
+        0.5
+    """
+    if objects.classes is None:
+        raise InvalidArgumentError("best_f1_confidence: the objects have no classes; annotations of the ID set have")
+    crowd = np.zeros(len(objects), dtype=bool) if is_crowd is None else is_crowd
+    found = []
+    for label in np.unique(objects.classes[~crowd]).tolist():
+        rows = np.flatnonzero(classes == label)
+        rows = rows[np.argsort(-confidence[rows], kind="stable")]
+        members = np.flatnonzero(objects.classes == label)
+        of_class = Objects(objects.boxes[members], objects.image[members])
+        true, ignored = _coco_matches(boxes[rows], image[rows], of_class, crowd[members])
+        found.append(_at_best_f1(true, ignored, confidence[rows], int((~crowd[members]).sum())))
+    if not found:
+        return undefined("best_f1_confidence", "there is no ID object")
+    return math.fsum(found) / len(found)
+
+
+def _coco_matches(
+    boxes: Float[np.ndarray, "boxes 4"],
+    image: Int[np.ndarray, " boxes"],
+    objects: Objects,
+    crowd: Bool[np.ndarray, " objects"],
+) -> tuple[Bool[np.ndarray, "overlaps boxes"], Bool[np.ndarray, "overlaps boxes"]]:
+    """Which ranked boxes are true positives, and which are left out, for every overlap."""
+    true = np.zeros((len(_IOUS), len(boxes)), dtype=bool)
+    ignored = np.zeros_like(true)
+    free = np.ones((len(_IOUS), len(objects)), dtype=bool)
+    order = np.lexsort((*objects.boxes.T[::-1], objects.image))
+    ordered = objects.image[order]
+    first, last = (np.searchsorted(ordered, image, side=side) for side in ("left", "right"))
+    for row in np.flatnonzero(last > first).tolist():
+        near = order[first[row] : last[row]]
+        box = np.broadcast_to(boxes[row], (len(near), 4))
+        overlap = iou_pairs(box, objects.boxes[near])
+        within = _intersection_over_box(box, objects.boxes[near])
+        for level, needed in enumerate(_IOUS):
+            usable = np.where(free[level, near] & ~crowd[near] & (overlap >= needed), overlap, -1.0)
+            best = int(usable.argmax())
+            if usable[best] >= 0:
+                true[level, row] = True
+                free[level, near[best]] = False
+            elif (within[crowd[near]] >= needed).any():
+                ignored[level, row] = True
+    return true, ignored
+
+
+def _intersection_over_box(
+    boxes: Float[np.ndarray, "pairs 4"], objects: Float[np.ndarray, "pairs 4"]
+) -> Float[np.ndarray, " pairs"]:
+    """COCO's overlap with a crowd: the share of the box that lies in it."""
+    inner = np.minimum(boxes[:, 2:], objects[:, 2:]) - np.maximum(boxes[:, :2], objects[:, :2])
+    area = (boxes[:, 2:] - boxes[:, :2]).prod(axis=1)
+    share: np.ndarray = np.divide(np.maximum(inner, 0).prod(axis=1), area, out=np.zeros(len(area)), where=area > 0)
+    return share
+
+
+def _at_best_f1(
+    true: Bool[np.ndarray, "overlaps boxes"],
+    ignored: Bool[np.ndarray, "overlaps boxes"],
+    confidence: Float[np.ndarray, " boxes"],
+    n_objects: int,
+) -> float:
+    """The averaged confidence where the F1 of the averaged curve is best."""
+    precisions, confidences = np.zeros((2, len(_IOUS), len(_RECALLS)))
+    for level in range(len(_IOUS)):
+        kept = ~ignored[level]
+        found = np.cumsum(true[level, kept])
+        if not len(found):
+            continue
+        precision = np.maximum.accumulate((found / np.arange(1, len(found) + 1))[::-1])[::-1]
+        # Recall r = i / 100 is reached once 100 * found >= i * objects, decided in integers.
+        at = np.searchsorted(found * 100, np.arange(101) * n_objects, side="left")
+        reached = at < len(found)
+        precisions[level, reached] = precision[at[reached]]
+        confidences[level, reached] = confidence[kept][at[reached]]
+    precision, confidence = precisions.mean(axis=0), confidences.mean(axis=0)
+    total = precision + _RECALLS
+    f1 = np.divide(2 * precision * _RECALLS, total, out=np.zeros_like(total), where=total > 0)
+    return float(confidence[f1.argmax()])

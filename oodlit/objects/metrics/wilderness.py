@@ -1,0 +1,103 @@
+"""Wilderness impact: by how much do unknown objects add to the boxes that are taken for known classes?"""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from oodlit.base.fractions import ShareLike
+from oodlit.errors import InvalidArgumentError
+from oodlit.metrics.entry import Value
+from oodlit.metrics.numerics.ranking import exact_share
+from oodlit.metrics.numerics.undefined import undefined
+
+__all__ = ["ClassifiedBoxes", "wilderness_impact"]
+
+
+@dataclass(frozen=True, eq=False)
+class ClassifiedBoxes:
+    """Boxes called ID, of ID images and of images with unknown objects together.
+
+    Args:
+        confidence: The detector's own confidence, shape (boxes,).
+        classes: Predicted ID class, shape (boxes,).
+        known: Number of the ID object of that class that a box hits, -1 = none; shape (boxes,).
+        on_unknown: Whether a box hits an unknown object, shape (boxes,).
+        n_objects: Number of ID objects of every class, shape (classes,).
+
+    Raises:
+        InvalidArgumentError: Shapes do not fit, or a class is not known.
+    """
+
+    confidence: Float[np.ndarray, " boxes"]
+    classes: Int[np.ndarray, " boxes"]
+    known: Int[np.ndarray, " boxes"]
+    on_unknown: Bool[np.ndarray, " boxes"]
+    n_objects: Int[np.ndarray, " classes"]
+
+    def __post_init__(self) -> None:
+        """Check shapes and ranges."""
+        lengths = {name: len(getattr(self, name)) for name in ("confidence", "classes", "known", "on_unknown")}
+        if len(set(lengths.values())) > 1:
+            raise InvalidArgumentError(f"ClassifiedBoxes: fields differ in their number of boxes: {lengths}")
+        if len(self.classes) and not 0 <= self.classes.min() <= self.classes.max() < len(self.n_objects):
+            raise InvalidArgumentError(
+                f"ClassifiedBoxes: classes holds {self.classes.min()}..{self.classes.max()}; there are"
+                f" {len(self.n_objects)} classes, from 0 on"
+            )
+
+
+def wilderness_impact(boxes: ClassifiedBoxes, *, recall: ShareLike = 0.8) -> float:
+    r"""Mean over ID classes of the boxes on unknown objects / mean over ID classes of all boxes, TP + FP.
+
+    Both are counted for every class among its boxes by falling confidence, up to the first confidence at which it
+    reaches `recall` of its ID objects; boxes of equal confidence enter together. Of the boxes that hit an ID object of
+    their class the first is a true positive. Classes without objects do not count.
+
+    Args:
+        boxes: Boxes called ID, from t\* on.
+        recall: Recall of a class at which to read, in (0, 1].
+
+    Returns:
+        The ratio. NaN with an `UndefinedMetricWarning` if a class does not reach the recall, or none has objects.
+
+    Example:
+        >>> one = np.zeros(3, dtype=np.int64)
+        >>> boxes = ClassifiedBoxes(np.array([0.9, 0.8, 0.7]), one, np.array([0, -1, 1]),
+        ...     np.array([False, True, False]), np.array([2]))
+        >>> round(wilderness_impact(boxes), 4), wilderness_impact(boxes, recall=0.5)
+        (0.3333, 0.0)
+
+    References:
+        Dhamija, Günther, Ventura, Boult: The Overlooked Elephant of Object Detection: Open Set. WACV 2020.
+    """
+    value = wilderness_of(boxes, recall=recall)
+    return undefined("wilderness_impact", value.reason) if math.isnan(value.value) else value.value
+
+
+def wilderness_of(boxes: ClassifiedBoxes, *, recall: ShareLike = 0.8) -> Value:
+    """The wilderness impact, or the reason why there is none."""
+    share = exact_share(recall, "recall")
+    present = np.flatnonzero(boxes.n_objects)
+    if not len(present):
+        return Value(math.nan, reason="there is no ID object")
+    on_unknown, called, missed = 0, 0, []
+    for label in present.tolist():
+        rows = np.flatnonzero(boxes.classes == label)
+        rows = rows[np.argsort(-boxes.confidence[rows], kind="stable")]
+        hit = np.flatnonzero(boxes.known[rows] >= 0)
+        _, first = np.unique(boxes.known[rows[hit]], return_index=True)
+        found = np.zeros(len(rows), dtype=np.int64)
+        found[hit[first]] = 1
+        enough = np.flatnonzero(np.cumsum(found) * share.denominator >= share.numerator * int(boxes.n_objects[label]))
+        if not len(enough):
+            missed.append(label)
+            continue
+        kept = rows[boxes.confidence[rows] >= boxes.confidence[rows[enough[0]]]]
+        on_unknown += int(boxes.on_unknown[kept].sum())
+        called += len(kept)
+    if missed:
+        reason = f"{len(missed)} of {len(present)} classes do not reach recall {float(share):g}"
+        return Value(math.nan, reason=f"{reason}, first: class {missed[0]}")
+    return Value(on_unknown / called)

@@ -1,0 +1,1 @@
+"""Results of box runs: tables, storage, summary, page."""

@@ -1,0 +1,180 @@
+"""Pictures with boxes drawn: which unknown objects were found, missed, or taken for a known class."""
+
+import base64
+import hashlib
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image, ImageDraw, ImageFont
+
+from oodlit.base.atomic import write_bytes
+from oodlit.errors import InvalidArgumentError
+from oodlit.objects.results.results import ObjectResults
+from oodlit.objects.results.tables import CORNERS
+from oodlit.report.thumbnails import load_thumbnails
+
+__all__ = ["Mark", "draw_boxes", "marks_of", "picture_keys", "save_pictures"]
+
+SIDE = 320
+"""Longest side of a stored picture, in pixels; smaller images are kept as they are."""
+
+COLOURS = {
+    "found": (46, 160, 67),
+    "missed": (150, 150, 150),
+    "taken": (217, 72, 15),
+    "false": (36, 89, 168),
+}
+"""An object that was found, one that no box hits, one that is taken for a known class, a box called unknown on none."""
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A box to draw.
+
+    Args:
+        corners: xmin, ymin, xmax, ymax in pixels of the original image.
+        state: One of COLOURS.
+        label: Text at its upper left corner; empty = none.
+    """
+
+    corners: tuple[float, float, float, float]
+    state: str
+    label: str = ""
+
+    def __post_init__(self) -> None:
+        """Check the state."""
+        if self.state not in COLOURS:
+            raise InvalidArgumentError(f"Mark: state={self.state!r}: one of {', '.join(COLOURS)} is needed")
+
+
+def draw_boxes(image: Image.Image, marks: Sequence[Mark], *, size: tuple[int, int] | None = None) -> Image.Image:
+    """A copy of an image with boxes drawn on it.
+
+    Args:
+        image: The image, or a smaller copy of it.
+        marks: What to draw, in pixels of the original; later ones lie above.
+        size: Width and height of the original; None = the image is the original.
+
+    Example:
+        >>> drawn = draw_boxes(Image.new("RGB", (8, 8)), [Mark((4.0, 4.0, 14.0, 14.0), "found")], size=(16, 16))
+        >>> drawn.getpixel((2, 4)), drawn.getpixel((4, 4))
+        ((46, 160, 67), (0, 0, 0))
+    """
+    drawn = image.convert("RGB").copy()
+    pen = ImageDraw.Draw(drawn)
+    width, height = size or image.size
+    factor = drawn.width / max(width, 1), drawn.height / max(height, 1)
+    thick = max(1, round(max(drawn.size) / 160))
+    for mark in marks:
+        x0, y0, x1, y1 = (value * factor[axis % 2] for axis, value in enumerate(mark.corners))
+        right, low = min(x1, drawn.width - 1), min(y1, drawn.height - 1)
+        left, top = max(0.0, min(x0, right)), max(0.0, min(y0, low))
+        pen.rectangle((left, top, right, low), outline=COLOURS[mark.state], width=thick)
+        if mark.label:
+            font = ImageFont.load_default()
+            area = pen.textbbox((left + 2, max(0.0, top - 11)), mark.label, font=font)
+            pen.rectangle(area, fill=COLOURS[mark.state])
+            pen.text(area[:2], mark.label, fill=(255, 255, 255), font=font, anchor="lt")
+    return drawn
+
+
+def marks_of(results: ObjectResults, detector: str, dataset: str) -> dict[str, list[Mark]]:
+    """What to draw on the images of a split, by key: its objects with what became of them, and boxes on none.
+
+    An object that is taken for known has the class of the surest box on it, one that is found the confidence.
+    """
+    tau = results.threshold(detector)
+    scene = results.scene(dataset)
+    marks: dict[str, list[Mark]] = {key: [] for key in scene.images["key"]}
+    if np.isnan(tau):
+        return marks
+    found = scene.open_set(detector, tau)
+    rows = np.flatnonzero(scene.counted)
+    order = rows[np.argsort(-scene.confidence[rows], kind="stable")]
+    surest = {int(scene.best.objects[row]): row for row in order[::-1] if scene.hits[row]}
+    keys = scene.images["key"].tolist()
+    names = results.class_names
+    for number, (corners, image) in enumerate(
+        zip(scene.objects.boxes.tolist(), scene.objects.image.tolist(), strict=True)
+    ):
+        state = "found" if found.found[number] else "missed" if found.dismissed[number] else "taken"
+        label = ""
+        if state == "taken":
+            code = int(scene.boxes["prediction"].iloc[surest[number]])
+            label = names[code] if 0 <= code < len(names) else "known"
+        marks[keys[image]].append(Mark(tuple(corners), state, label))
+    corners = scene.boxes[CORNERS].to_numpy(dtype=np.float64)
+    for row in rows[found.is_unknown & ~found.hits].tolist():
+        marks[keys[scene.image[row]]].append(Mark(tuple(corners[row].tolist()), "false"))
+    return marks
+
+
+def picture_keys(results: ObjectResults, *, per_split: int = 6) -> list[str]:
+    """Keys of the images that the page shows: of every split some with objects, drawn by their key and not chosen."""
+    keys = []
+    for name in results.splits:
+        rows = results.images[(results.images["dataset"] == name) & (results.images["objects"] > 0)]
+        keys += sorted(rows["key"], key=_hash)[:per_split]
+    return keys
+
+
+def save_pictures(
+    results: ObjectResults,
+    folder: Path,
+    read_images: Callable[[list[str]], Mapping[str, Image.Image]],
+    *,
+    per_split: int = 6,
+) -> None:
+    """Write small copies of the images that the page shows to `folder/thumbnails`, without boxes.
+
+    Args:
+        results: A run.
+        folder: Where the results lie, or will lie: the `add` of `ObjectResults.save` gives it.
+        read_images: From keys to decoded images.
+        per_split: Number of images of every split, at most.
+    """
+    target = folder / "thumbnails"
+    target.mkdir(parents=True, exist_ok=True)
+    index = {}
+    for key, image in read_images(picture_keys(results, per_split=per_split)).items():
+        name = f"{_hash(key)[:16]}.jpg"
+        write_bytes(target / name, _jpeg(image))
+        index[key] = name
+    write_bytes(target / "index.json", json.dumps(index, indent=1, sort_keys=True).encode())
+
+
+def drawn_pictures(results: ObjectResults, detector: str, folder: Path | None, keys: Iterable[str]) -> dict[str, str]:
+    """`data:` URLs of the stored pictures with what a detector makes of them, by key; of those that are stored."""
+    stored = load_thumbnails(folder, keys)
+    rows = results.images[["key", "width", "height"]].itertuples(index=False, name=None)
+    sizes = {key: (int(width), int(height)) for key, width, height in rows}
+    urls = {}
+    marks = {
+        name: marks_of(results, detector, name)
+        for name in results.splits
+        if any(k.startswith(f"{name}/") for k in stored)
+    }
+    for key, url in stored.items():
+        picture: Image.Image = Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2])))
+        times = SIDE // max(picture.size)
+        if times > 1:  # lines and labels need room
+            picture = picture.resize((times * picture.width, times * picture.height), Image.Resampling.BICUBIC)
+        drawn = draw_boxes(picture, marks[key.partition("/")[0]][key], size=sizes[key] if sizes[key][0] else None)
+        urls[key] = f"data:image/jpeg;base64,{base64.b64encode(_jpeg(drawn)).decode()}"
+    return urls
+
+
+def _hash(key: str) -> str:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def _jpeg(image: Image.Image) -> bytes:
+    small = image.convert("RGB")
+    small.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+    buffer = io.BytesIO()
+    small.save(buffer, "JPEG", quality=85)
+    return buffer.getvalue()

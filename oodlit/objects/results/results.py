@@ -1,0 +1,256 @@
+r"""Results of boxes: what a run leaves, and every metric again for any t\*, tau and overlap, without the network."""
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.objects.metrics.boxes_above import Scene
+from oodlit.objects.metrics.evaluation import evaluate_tables
+from oodlit.objects.metrics.quality import has_id_quality, id_quality
+from oodlit.objects.metrics.settings import ObjectSettings
+from oodlit.objects.results.results import storage
+from oodlit.objects.results.tables import ObjectSet, Tables, make_tables
+from oodlit.results.info import DatasetInfo, id_dataset
+from oodlit.results.names import MODEL
+from oodlit.roles import Role
+
+__all__ = ["ObjectResults"]
+
+
+@dataclass(frozen=True, eq=False)
+class ObjectResults:
+    """Boxes with their scores, the objects, and the table of metrics.
+
+    Args:
+        boxes: One row per box; see `oodlit.objects.results.tables.Tables`.
+        images: One row per image, those without boxes too.
+        objects: One row per annotated object.
+        table: One row per value: `detector, dataset, ood_class, metric, value, n_id, n_ood, ci_low, ci_high, rule,
+            n_objects, n_images, t_star, tau, iou, rules`.
+        run: `datasets`, `detectors`, `class_names`, `settings`, `thresholds`, `undefined` (one entry with its reason
+            for every NaN), `notes`, `id_quality`, and the caller's entries.
+    """
+
+    boxes: pd.DataFrame
+    images: pd.DataFrame
+    objects: pd.DataFrame
+    table: pd.DataFrame
+    run: dict[str, Any] = field(default_factory=dict)
+    _scenes: dict[str, Scene] = field(default_factory=dict, init=False, repr=False)
+
+    # --- making ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_sets(
+        cls,
+        sets: Sequence[ObjectSet],
+        *,
+        class_names: Sequence[str] = (),
+        settings: ObjectSettings | None = None,
+        run: Mapping[str, Any] | None = None,
+    ) -> "ObjectResults":
+        """Compute every metric from what a detector gave and what is annotated.
+
+        Args:
+            sets: One with role ID, and the OOD splits; all with scores of the same detectors.
+            class_names: The ID classes in the order of the logits; empty = not known.
+            settings: How to compute.
+            run: Entries of `run` to keep beside those made here.
+
+        Raises:
+            InvalidArgumentError: Roles, names or lengths do not fit.
+            DataError: An image is not annotated, or an ID object has another class than the network.
+            NonFiniteScoreError: A score is NaN.
+        """
+        detectors = list(dict.fromkeys(name for entry in sets for name in entry.scores))
+        tables = make_tables(sets, detectors, class_names)
+        notes, quality = list(tables.notes), {}
+        known = next(entry for entry in sets if entry.info.role is Role.ID)
+        if known.annotations is not None and class_names:
+            if not has_id_quality():
+                notes.append("mean average precision not computed: pip install 'oodlit[objects]'")
+            elif len(known.detections) and int(known.detections.classes.min()) < 0:
+                notes.append("mean average precision not computed: the predicted classes of the boxes are not known")
+            else:
+                quality = id_quality(known.detections.to("cpu"), known.annotations)
+        own = {
+            "datasets": [entry.info.to_json() for entry in sets],
+            "detectors": detectors,
+            "class_names": list(class_names),
+            "id_quality": quality,
+            "notes": notes,
+        }
+        return cls._of(tables, {**(run or {}), **own}, settings or ObjectSettings())
+
+    @classmethod
+    def _of(cls, tables: Tables, run: dict[str, Any], settings: ObjectSettings) -> "ObjectResults":
+        datasets = [DatasetInfo.from_json(entry) for entry in run["datasets"]]
+        quality = {name: math.nan if value is None else float(value) for name, value in run["id_quality"].items()}
+        found = evaluate_tables(tables, datasets, run["detectors"], run["class_names"], settings, id_quality=quality)
+        own = {
+            "settings": settings.to_json(),
+            "thresholds": {detector: {"tau": tau} for detector, tau in found.taus.items()},
+            "undefined": found.undefined,
+        }
+        return cls(tables.boxes, tables.images, tables.objects, found.table, {**run, **own})
+
+    def recompute(self, **changes: Any) -> "ObjectResults":
+        r"""The same boxes evaluated with other settings; what is not named stays.
+
+        Args:
+            changes: Fields of `ObjectSettings`: `t_star`, `tau`, `tau_rule`, `iou`, `rules`, ...
+
+        Raises:
+            InvalidArgumentError: A setting is unknown or not allowed, or t* is below the least confidence of the boxes
+                that the run kept.
+        """
+        settings, least = self.settings.changed(**changes), self.run.get("min_confidence")
+        if least is not None and settings.t_star < least:
+            raise InvalidArgumentError(
+                f"t_star={settings.t_star:g}, but the run kept no boxes below {least:g}; run again with"
+                " ObjectModule(min_confidence=...)"
+            )
+        return self._of(self.tables, self.run, settings)
+
+    def scene(self, dataset: str) -> Scene:
+        r"""The boxes of a data set from t\* on, with what they hit; matched once.
+
+        Raises:
+            UnknownNameError: There is no such data set.
+        """
+        names = [info.name for info in self.datasets]
+        if dataset not in names:
+            raise UnknownNameError.of("data set", dataset, names)
+        if dataset not in self._scenes:
+            self._scenes[dataset] = Scene.of(self.tables, dataset, self.class_names, self.settings)
+        return self._scenes[dataset]
+
+    # --- what there is --------------------------------------------------------------------------------------------
+
+    @property
+    def tables(self) -> Tables:
+        """What the metrics are computed from."""
+        return Tables(self.boxes, self.images, self.objects, list(self.run["notes"]))
+
+    @property
+    def datasets(self) -> tuple[DatasetInfo, ...]:
+        """The data sets."""
+        return tuple(DatasetInfo.from_json(entry) for entry in self.run["datasets"])
+
+    @property
+    def id_dataset(self) -> DatasetInfo:
+        """The data set with role ID."""
+        return id_dataset(self.datasets)
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Names of the OOD splits."""
+        return tuple(info.name for info in self.datasets if info.role is Role.OOD)
+
+    @property
+    def detectors(self) -> tuple[str, ...]:
+        """Names of the detectors."""
+        return tuple(self.run["detectors"])
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """The ID classes in the order of the logits."""
+        return tuple(self.run["class_names"])
+
+    @property
+    def settings(self) -> ObjectSettings:
+        """How the table was computed."""
+        return ObjectSettings.from_json(self.run["settings"])
+
+    def threshold(self, detector: str) -> float:
+        """Tau of a detector: boxes with a lower score are called unknown.
+
+        Raises:
+            UnknownNameError: There is no such detector.
+        """
+        if detector not in self.detectors:
+            raise UnknownNameError.of("detector in these results", detector, self.detectors)
+        return float(self.run["thresholds"][detector]["tau"])
+
+    def value(self, metric: str, *, dataset: str, detector: str = MODEL, ood_class: str = "") -> float:
+        """One value of the table.
+
+        Raises:
+            UnknownNameError: The table has no such row.
+        """
+        return float(self.row(metric, dataset=dataset, detector=detector, ood_class=ood_class)["value"])
+
+    def row(self, metric: str, *, dataset: str, detector: str = MODEL, ood_class: str = "") -> dict[str, Any]:
+        """One row of the table, by the names of its columns.
+
+        Raises:
+            UnknownNameError: The table has no such row.
+        """
+        table = self.table
+        same = (table["detector"] == detector) & (table["dataset"] == dataset) & (table["ood_class"] == ood_class)
+        rows = table[same & (table["metric"] == metric)]
+        if rows.empty:
+            raise UnknownNameError.of("value", metric, table[same]["metric"].tolist() or sorted(set(table["metric"])))
+        return dict(zip(map(str, rows.columns), rows.iloc[0].tolist(), strict=True))
+
+    def reason(self, metric: str, *, dataset: str, detector: str = MODEL, ood_class: str = "") -> str:
+        """Why a value is NaN; empty if it is not."""
+        address = {"detector": detector, "dataset": dataset, "ood_class": ood_class, "metric": metric}
+        return next((str(e["reason"]) for e in self.run["undefined"] if {k: e[k] for k in address} == address), "")
+
+    def side_by_side(self, dataset: str) -> pd.DataFrame:
+        r"""Legacy and open-set metrics of one split, a row per detector, with t\*, tau and the kept counts.
+
+        Raises:
+            UnknownNameError: There is no such split.
+        """
+        if dataset not in self.splits:
+            raise UnknownNameError.of("OOD split", dataset, self.splits)
+        rows = self.table[(self.table["dataset"] == dataset) & (self.table["detector"] != MODEL)]
+        wide = rows.pivot(index="detector", columns="metric", values="value").reindex(index=list(self.detectors))
+        of_all = rows[rows["metric"] == "auroc"].set_index("detector")
+        wide = wide[list(dict.fromkeys(rows["metric"]))]
+        for name in ("t_star", "tau", "n_id", "n_ood", "n_objects", "n_images"):
+            wide[name] = of_all[name]
+        return wide.rename_axis(columns=None)
+
+    # --- files ----------------------------------------------------------------------------------------------------
+
+    def save(
+        self, directory: str | os.PathLike[str], *, add: Callable[[Path], None] | None = None, keep: Path | None = None
+    ) -> Path:
+        """Write the tables and `run.json`; `load` gives the old result or the new one at every instant.
+
+        Args:
+            directory: Where to; parents are made.
+            add: Puts what else the run leaves (page, thumbnails) into the folder that it is given; None = what lies
+                there stays.
+            keep: A path that is not removed, such as the fitted detectors that the run used.
+        """
+        return storage.write(directory, table=self.table, tables=self.tables, run=self.run, add=add, keep=keep)
+
+    @classmethod
+    def load(cls, directory: str | os.PathLike[str]) -> "ObjectResults":
+        """Read what `save` wrote.
+
+        Raises:
+            DataError: A file is missing, unreadable, or does not belong to the others, or the rows are images.
+        """
+        table, tables, run = storage.read(directory)
+        for detector, found in run["thresholds"].items():  # JSON has no NaN and no infinities
+            run["thresholds"][detector] = {"tau": math.nan if found["tau"] is None else float(found["tau"])}
+        run["id_quality"] = {name: math.nan if v is None else v for name, v in run["id_quality"].items()}
+        return cls(tables.boxes, tables.images, tables.objects, table, run)
+
+    def __repr__(self) -> str:
+        """Counts, never values."""
+        return (
+            f"ObjectResults({len(self.boxes)} boxes, {len(self.images)} images, {len(self.objects)} objects,"
+            f" {len(self.detectors)} detectors, {len(self.splits)} splits)"
+        )

@@ -1,0 +1,85 @@
+"""Results of boxes on disk: those of `oodlit.results.files.storage`, with the tables of images and objects beside them."""
+
+import hashlib
+import io
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from oodlit.errors import DataError
+from oodlit.objects.metrics.evaluation import OBJECT_COLUMNS
+from oodlit.objects.results.tables import Tables
+from oodlit.results.files import storage
+
+__all__ = ["KIND", "read", "write"]
+
+KIND = "objects"
+"""The entry `kind` of run.json: the rows of `scores.parquet` are boxes."""
+
+PARTS = {"images": "images.parquet", "objects": "objects.parquet"}
+
+
+def write(
+    directory: str | os.PathLike[str],
+    *,
+    table: pd.DataFrame,
+    tables: Tables,
+    run: dict[str, Any],
+    add: Callable[[Path], None] | None = None,
+    keep: Path | None = None,
+) -> Path:
+    """Write `table.csv`, `scores.parquet` (boxes), `images.parquet`, `objects.parquet` and `run.json`.
+
+    At every instant `read` gives the old result or the new one; `add` and `keep` as in
+    `oodlit.results.files.storage.write`.
+    """
+    content = {file: getattr(tables, name).to_parquet(index=False) for name, file in PARTS.items()}
+    checksums = {file: hashlib.sha256(data).hexdigest() for file, data in content.items()}
+
+    def add_all(folder: Path) -> None:
+        for file, data in content.items():
+            (folder / file).write_bytes(data)
+        if add is not None:
+            add(folder)
+
+    others = [Path(directory) / name for name in storage.BESIDE] if add is None else [keep] if keep else []
+    run = run | {"kind": KIND, "part_checksums": checksums}
+    return storage.write(directory, table=table, scores=tables.boxes, run=run, add=add_all, keep=others)
+
+
+def read(directory: str | os.PathLike[str]) -> tuple[pd.DataFrame, Tables, dict[str, Any]]:
+    """Read what `write` wrote.
+
+    Raises:
+        DataError: A file is missing, unreadable, or does not belong to the others, or the rows are not boxes.
+    """
+    source = Path(directory)
+    while True:
+        table, boxes, run, _ = storage.read(source)
+        if run.get("kind") != KIND:
+            raise DataError(f"{source}: the results are of images, not of boxes; oodlit.Results.load reads them")
+        try:
+            parts = {name: _part(source, file, run["part_checksums"][file]) for name, file in PARTS.items()}
+        except DataError:
+            if storage.read(source)[2] == run:
+                raise
+            continue  # another process replaced the result between two of these reads
+        return _typed(table, source), Tables(boxes, **parts, notes=list(run["notes"])), run
+
+
+def _part(source: Path, file: str, checksum: str) -> pd.DataFrame:
+    for path in (source / storage.PENDING / file, source / file):
+        if path.is_file() and hashlib.sha256(content := path.read_bytes()).hexdigest() == checksum:
+            return pd.read_parquet(io.BytesIO(content))
+    raise DataError(f"{source / file}: missing, or not the file that run.json was written with")
+
+
+def _typed(table: pd.DataFrame, source: Path) -> pd.DataFrame:
+    if missing := [name for name in OBJECT_COLUMNS if name not in table]:
+        raise DataError(f"{source}: table.csv has no columns {missing}; another version of oodlit wrote it")
+    for name in ("t_star", "tau", "iou"):
+        table[name] = [float(text) if text else float("nan") for text in table[name]]
+    return table.astype({"n_objects": "int64", "n_images": "int64"})

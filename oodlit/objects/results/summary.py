@@ -1,0 +1,146 @@
+r"""The headline of results of boxes: legacy and open-set metrics side by side, for a terminal and for the page."""
+
+import math
+from dataclasses import dataclass
+
+from rich.table import Table
+from rich.text import Text
+
+from oodlit.metrics.settings import percent
+from oodlit.objects.metrics.evaluation import HIGHER_IS_BETTER, METRICS
+from oodlit.objects.metrics.settings import ObjectSettings
+from oodlit.objects.results.results import ObjectResults
+from oodlit.results.names import MODEL
+
+__all__ = ["HeadlineCell", "HeadlineRow", "headline", "meaning", "ranked", "summary_tables"]
+
+LEGACY = ("auroc", "fpr", "auroc_hit")
+OPEN_SET = ("ap_u", "r_u", "p_u", "nose", "nose_boxes", "dismissed", "aose", "wi")
+COUNTS = frozenset({"aose", "aose_boxes"})
+
+
+@dataclass(frozen=True)
+class HeadlineCell:
+    """One value.
+
+    Args:
+        metric: Its name in the table.
+        text: The value, in percent where it is a share.
+        interval: Its ends; empty = none.
+        value: The number, NaN where it is not defined.
+        reason: Why it is NaN.
+        is_best: Whether no detector is better.
+    """
+
+    metric: str
+    text: str
+    interval: str
+    value: float
+    reason: str
+    is_best: bool
+
+
+@dataclass(frozen=True)
+class HeadlineRow:
+    """One detector on one split.
+
+    Args:
+        detector: Its name.
+        cells: In the order of `headline_metrics`.
+        tau: The threshold.
+        n_id: Number of ID boxes from t* on.
+        n_ood: Number of boxes of the split from t* on.
+    """
+
+    detector: str
+    cells: list[HeadlineCell]
+    tau: float
+    n_id: int
+    n_ood: int
+
+
+def headline_metrics(settings: ObjectSettings) -> list[str]:
+    """Names of the columns, legacy ones first.
+
+    Example:
+        >>> headline_metrics(ObjectSettings())[:4]
+        ['auroc', 'fpr95', 'auroc_hit', 'ap_u']
+    """
+    return [settings.fpr_name if name == "fpr" else name for name in (*LEGACY, *OPEN_SET)]
+
+
+def headline(results: ObjectResults, dataset: str) -> list[HeadlineRow]:
+    """The rows of a split, the detector with the largest AP_U first."""
+    table = results.table[(results.table["dataset"] == dataset) & (results.table["detector"] != MODEL)]
+    found = {(row["detector"], row["metric"]): row for row in table.to_dict("records")}
+    names = headline_metrics(results.settings)
+    best = {}
+    for name in names:
+        values = [float(found[d, name]["value"]) for d in results.detectors if (d, name) in found]
+        defined = [value for value in values if not math.isnan(value)]
+        distinct = set(defined) if len(set(defined)) > 1 else set()  # what all have alike is no merit
+        best[name] = (max if name in HIGHER_IS_BETTER else min)(distinct, default=math.nan)
+    rows = []
+    for detector in ranked(results, dataset):
+        cells = []
+        for name in names:
+            row = found.get((detector, name))
+            value, *ends = (math.nan,) * 3 if row is None else (row["value"], row["ci_low"], row["ci_high"])
+            known = [_text(name, end) for end in ends if not math.isnan(end)]
+            reason = results.reason(name, dataset=dataset, detector=detector)
+            cells.append(HeadlineCell(name, _text(name, value), " to ".join(known), value, reason, value == best[name]))
+        of_all = found[detector, "auroc"]
+        rows.append(HeadlineRow(detector, cells, of_all["tau"], of_all["n_id"], of_all["n_ood"]))
+    return rows
+
+
+def ranked(results: ObjectResults, dataset: str) -> list[str]:
+    """Detectors by falling AP_U on a split; undefined ones last, ties in the order of the run."""
+    values = {name: results.value("ap_u", dataset=dataset, detector=name) for name in results.detectors}
+    return sorted(values, key=lambda name: math.inf if math.isnan(values[name]) else -values[name])
+
+
+def meaning(metric: str, settings: ObjectSettings) -> str:
+    """A sentence on a name of the table.
+
+    Example:
+        >>> meaning("fpr95_hit", ObjectSettings())
+        'fpr95 of boxes that hit an annotated object, on both sides'
+    """
+    share = percent(settings.tpr)
+    name = metric.replace(f"fpr{share}", "fpr")
+    return METRICS.get(name, "").format(share=share, recall=f"{settings.recall:g}")
+
+
+def summary_tables(results: ObjectResults) -> list[Table]:
+    """One table per split for a terminal, values in percent."""
+    tables = []
+    for dataset in results.splits:
+        rows = headline(results, dataset)
+        table = Table(
+            title=_title(results, dataset), title_justify="left", header_style="bold", box=None, padding=(0, 2)
+        )
+        table.add_column("detector", style="bold", no_wrap=True)
+        for name in headline_metrics(results.settings):
+            table.add_column(Text(name, justify="right"), justify="right", no_wrap=True)
+        table.add_column("tau", justify="right", no_wrap=True)
+        for row in rows:
+            cells = [Text(c.text, style="bold green" if c.is_best else "") for c in row.cells]
+            table.add_row(Text(row.detector), *cells, f"{row.tau:.4g}")
+        tables.append(table)
+    return tables
+
+
+def _title(results: ObjectResults, dataset: str) -> Text:
+    row, settings = results.row("no_boxes", dataset=dataset), results.settings
+    return Text(
+        f"\n{dataset}: {row['n_objects']} unknown objects in {row['n_images']} images, {100 * row['value']:.1f} % of"
+        f" them without a box; {row['n_ood']} boxes against {row['n_id']} of {results.id_dataset.name} from t* ="
+        f" {settings.t_star:.4g} on; tau: {settings.rule}; {settings.rules} rules"
+    )
+
+
+def _text(metric: str, value: float) -> str:
+    if math.isnan(value):
+        return "-"
+    return f"{value:.0f}" if metric in COUNTS else f"{100 * value:.1f}"

@@ -1,0 +1,1 @@
+"""Compare detectors, runs and published figures."""

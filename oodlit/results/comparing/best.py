@@ -1,0 +1,114 @@
+"""Which detectors cannot be told apart from the best one? Paired over images."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+
+from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.metrics.uncertainty.intervals import check_confidence
+from oodlit.metrics.uncertainty.paired import ImageParts, auroc_parts, below_the_best, fpr_parts, in_group_of_best
+from oodlit.results.glossary import MEAN
+from oodlit.results.info import DatasetInfo, id_dataset
+from oodlit.results.run_results import RunResults
+from oodlit.roles import Role
+
+_AUROC, _ID_AUROC = "auroc", "id_auroc"
+
+
+def group_of_best(
+    results: RunResults, datasets: str | Sequence[str], metric: str | None = None, *, confidence: float | None = None
+) -> pd.DataFrame:
+    """The detectors in order, and which of them are not distinguishable from the best on these images.
+
+    Every detector is compared with the best one on the same images: the standard error of a difference holds the images
+    of every class and, for the FPR by way of the threshold, those of the ID set. P-values are one-sided and corrected
+    by Bonferroni's method, so that the truly best detector is in the group with the probability `confidence` at least.
+    The question is whether other images of the same classes could turn the order; `compare` asks for other classes.
+
+    Args:
+        results: The results.
+        datasets: An OOD set, or several, whose values are averaged; for "id_auroc" the ID set.
+        metric: The FPR of the results, "auroc" or "id_auroc"; None = the FPR. Of a set with classes it is the mean over
+            classes.
+        confidence: Probability with which the best detector is in the group; None = that of the results' intervals.
+
+    Returns:
+        One row per detector, the best first: `detector, value, difference, p_value, p_corrected, in_group`. The
+        difference is to the best; equal values keep the order of the results. A detector without a value comes last,
+        with NaN.
+
+    Raises:
+        UnknownNameError: There is no such data set, or the metric is no such one.
+        InvalidArgumentError: A data set has another role or no images, none is named, or there is no detector.
+    """
+    confidence = check_confidence(results.settings.confidence if confidence is None else confidence)
+    names = [datasets] if isinstance(datasets, str) else list(dict.fromkeys(datasets))
+    wanted = (metric or results.settings.fpr_name).removeprefix(MEAN)
+    if wanted not in (results.settings.fpr_name, _AUROC, _ID_AUROC):
+        allowed = (results.settings.fpr_name, _AUROC, _ID_AUROC)
+        raise UnknownNameError.of("metric that is compared over images", wanted, allowed)
+    infos = [results.dataset(name) for name in names]
+    role = Role.ID if wanted == _ID_AUROC else Role.OOD
+    if not infos or any(info.role is not role for info in infos):
+        roles = ", ".join(f"{info.name} has role {info.role}" for info in infos) or "no data set is named"
+        raise InvalidArgumentError(f"group_of_best: {roles}; {wanted} is compared on sets of role {role}")
+    if not results.detectors:
+        raise InvalidArgumentError("group_of_best: these results hold no detector")
+    return _ordered(results, _parts(results, infos, wanted), wanted, confidence)
+
+
+def _ordered(results: RunResults, parts: ImageParts, metric: str, confidence: float) -> pd.DataFrame:
+    lower = metric == results.settings.fpr_name
+    values = parts.values
+    if lower:  # without a threshold there is no FPR
+        values = np.where([math.isnan(results.threshold(name)) for name in results.detectors], math.nan, values)
+    order = np.argsort(values if lower else -values, kind="stable")  # NaN comes last
+    best = int(order[0])
+    defined = ~np.isnan(values)
+    p_values = np.where(defined, below_the_best(parts, best, is_lower_better=lower), math.nan)
+    group = np.zeros(len(values), dtype=bool)
+    group[defined] = in_group_of_best(p_values[defined], confidence=confidence)
+    table = pd.DataFrame(
+        {
+            "detector": list(results.detectors),
+            "value": values,
+            "difference": values - values[best],
+            "p_value": p_values,
+            "p_corrected": np.minimum(p_values * max(int(defined.sum()) - 1, 1), 1.0),
+            "in_group": group,
+        }
+    )
+    return table.iloc[order].reset_index(drop=True)
+
+
+def _parts(results: RunResults, infos: Sequence[DatasetInfo], metric: str) -> ImageParts:
+    """What the images contribute to the mean over the sets of their (mean) values."""
+    names = list(results.detectors)
+    inside = results.images(id_dataset(results.datasets).name)
+    if metric == _ID_AUROC:
+        known = inside[(inside["label"] >= 0) & (inside["prediction"] >= 0)]
+        is_right = known["label"] == known["prediction"]
+        inside, frames = known[is_right], [known[~is_right]]
+    else:
+        frames = [results.images(info.name) for info in infos]
+    empty = [info.name for info, rows in zip(infos, frames, strict=True) if not len(rows)]
+    if empty or not len(inside):
+        raise InvalidArgumentError(
+            f"group_of_best: {metric} of {', '.join(empty) or infos[0].name} rests on no images of one kind"
+        )
+    weights: list[np.ndarray] = []
+    classes: list[np.ndarray] = []
+    for info, rows in zip(infos, frames, strict=True):
+        groups = rows["group"].to_numpy() if info.class_names and metric != _ID_AUROC else np.zeros(len(rows), int)
+        found, own, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+        weights.append(1 / (len(frames) * len(found) * sizes[own]))
+        classes.append(own + (int(classes[-1].max()) + 1 if classes else 0))
+    id_scores = inside[names].to_numpy().T
+    ood_scores = np.concatenate([rows[names].to_numpy() for rows in frames]).T
+    places = np.concatenate(weights), np.concatenate(classes)
+    if metric == results.settings.fpr_name:
+        thresholds = np.array([results.threshold(name) for name in names])
+        return fpr_parts(id_scores, ood_scores, *places, thresholds)
+    return auroc_parts(id_scores, ood_scores, *places)

@@ -1,0 +1,277 @@
+"""Is one run better than another? Paired differences over the same OOD classes, or over the same images."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.stats import binomtest
+
+from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.metrics.uncertainty.intervals import check_confidence
+from oodlit.metrics.uncertainty.paired import ImageParts, auroc_parts, below_the_best, fpr_parts
+from oodlit.results.comparing.detectors import holm, sign_patterns, undecidable
+from oodlit.results.comparing.several import RunColumn, run_columns
+from oodlit.results.glossary import MEAN, entry_of
+from oodlit.results.info import DatasetInfo, id_dataset
+from oodlit.results.run_results import RunResults
+from oodlit.roles import Role
+
+_DRAWS = 10_000
+
+
+class _Test(NamedTuple):
+    """How differences over classes are tested."""
+
+    test: str
+    confidence: float
+    draws: int
+    patterns: int
+    seed: int
+
+
+def compare_runs(
+    runs: Mapping[str, RunResults],
+    *,
+    baseline: str | None = None,
+    detectors: Sequence[str] | None = None,
+    dataset: str | None = None,
+    metric: str | None = None,
+    test: str = "permutation",
+    confidence: float = 0.95,
+    repetitions: int | None = None,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Compare runs with one of them, detector by detector, on the same data.
+
+    Where a set has classes, the differences `run - baseline` of the classes are paired as in `compare`: would the order
+    hold for other classes of this kind? Of a set without classes they are paired over images, as in `group_of_best`:
+    would it hold for other images? P-values are two-sided and corrected over all rows by Holm's method.
+
+    Args:
+        runs: Results by name, at least two.
+        baseline: The run that the others are compared with; None = the first.
+        detectors: Names of detectors; None = those that all runs have.
+        dataset: One OOD set; None = all that all runs have alike.
+        metric: "auroc" or the FPR of the runs; None = the FPR.
+        test: For classes "permutation" or "sign", see `compare`.
+        confidence: Nominal coverage of the intervals, and the level of `better`.
+        repetitions: Number of bootstrap draws and, with more than 14 classes, of sign patterns; None = 10 000, of
+            patterns at least 100 for every comparison: with fewer, none could hold after the correction.
+        seed: Seed of the random numbers.
+
+    Returns:
+        One row per data set, detector and run: `dataset, metric, detector, run, baseline, over, n, mean, mean_baseline,
+        difference, ci_low, ci_high, wins, losses, ties, p_value, p_corrected, better, reason`. `over` is "classes" or
+        "images", `n` their number; over images there are no interval, wins and losses. `better` is the run that is
+        better at the corrected level 1 - confidence, or "". Where a value is undefined, so is the row. Where the
+        classes are too few for that level, `p_corrected` is NaN and `reason` says how many it takes, as in `compare`.
+        `attrs["left_out"]` says by data set why it was left out.
+
+    Raises:
+        UnknownNameError: There is no such run, detector, data set or metric.
+        InvalidArgumentError: There are fewer than two runs, nothing can be compared (and why), or a setting is not
+            allowed.
+    """
+    check_confidence(confidence)
+    if test not in ("permutation", "sign"):
+        raise InvalidArgumentError(f"compare_runs: test={test!r}; 'permutation' or 'sign' is needed")
+    if repetitions is not None and repetitions < 1:
+        raise InvalidArgumentError(f"compare_runs: repetitions={repetitions}; at least one is needed")
+    if len(runs) < 2:
+        raise InvalidArgumentError(f"compare_runs: {len(runs)} runs; at least two are needed")
+    baseline = baseline or next(iter(runs))
+    if baseline not in runs:
+        raise UnknownNameError.of("run", baseline, runs)
+    wanted, left_out = _columns(runs, dataset, metric)
+    names = _detectors(runs, detectors)
+    others = [name for name in runs if name != baseline]
+    patterns = repetitions or max(_DRAWS, 100 * len(wanted) * len(names) * len(others))
+    settings = _Test(test, confidence, repetitions or _DRAWS, patterns, seed)
+    rows: list[dict[str, object]] = []
+    for column in wanted:
+        info = runs[baseline].dataset(column.dataset)
+        if len(_classes(runs[baseline], info)) >= 2:
+            rows += _over_classes(runs, baseline, others, names, column, settings)
+        else:
+            rows += _over_images(runs, baseline, others, names, column)
+    table = pd.DataFrame(rows)
+    known = table["p_value"].notna().to_numpy()
+    numbers = [n if over == "classes" else None for n, over in zip(table["n"], table["over"], strict=True)]
+    reasons = np.full(len(table), "a value is undefined", dtype=object)
+    reasons[known] = undecidable([n for n, is_known in zip(numbers, known, strict=True) if is_known], 1 - confidence)
+    table["p_corrected"] = holm(table["p_value"].where(reasons == "").to_numpy())
+    gain = -table["difference"] if "fpr" in wanted[0].metric else table["difference"]
+    if test == "sign":  # the direction must be that of the test
+        gain = gain.where(table["over"] == "images", table["wins"] - table["losses"])
+    significant = table["p_corrected"] <= 1 - confidence
+    table["better"] = np.where(significant, np.where(gain > 0, table["run"], table["baseline"]), "")
+    table["reason"] = reasons
+    table.attrs["left_out"] = left_out
+    return table
+
+
+def _columns(
+    runs: Mapping[str, RunResults], dataset: str | None, metric: str | None
+) -> tuple[list[RunColumn], dict[str, str]]:
+    """Which OOD sets are compared, and why others are not."""
+    first = next(iter(runs.values()))
+    known = [first.settings.fpr_name, "auroc"]
+    plain = (metric or first.settings.fpr_name).removeprefix(MEAN)
+    if plain not in known:
+        raise UnknownNameError.of("metric of runs", plain, known)
+    sets = {info.name for results in runs.values() for info in results.datasets if info.role is Role.OOD}
+    columns = [c for c in run_columns(runs) if c.dataset in sets and c.metric.removeprefix(MEAN) == plain]
+    if dataset is not None:
+        if dataset not in sets:
+            raise UnknownNameError.of("OOD set", dataset, sorted(sets))
+        columns = [column for column in columns if column.dataset == dataset]
+    left_out = {column.dataset: column.reason for column in columns if column.reason}
+    like = [column for column in columns if not column.reason]
+    if not like:
+        reasons = "; ".join(dict.fromkeys(left_out.values())) or "there is no OOD set"
+        raise InvalidArgumentError(f"compare_runs: nothing can be compared: {reasons}")
+    return like, left_out
+
+
+def _detectors(runs: Mapping[str, RunResults], detectors: Sequence[str] | None) -> list[str]:
+    common = [n for n in next(iter(runs.values())).detectors if all(n in r.detectors for r in runs.values())]
+    for name in detectors or ():
+        if name not in common:
+            raise UnknownNameError.of("detector that all runs have", name, common)
+    names = list(dict.fromkeys(common if detectors is None else detectors))
+    if not names:
+        reason = "no detector is in all runs" if detectors is None else "detectors=[]; at least one is needed"
+        raise InvalidArgumentError(f"compare_runs: {reason}")
+    return names
+
+
+def _classes(results: RunResults, info: DatasetInfo) -> Sequence[str]:
+    return results.settings.classes.get(info.name, info.class_names)
+
+
+def _over_classes(
+    runs: Mapping[str, RunResults],
+    baseline: str,
+    others: Sequence[str],
+    detectors: Sequence[str],
+    column: RunColumn,
+    settings: _Test,
+) -> list[dict[str, object]]:
+    metric, plain = column.metric, column.metric.removeprefix(MEAN)
+    of = {name: _per_class(results, column.dataset, plain, detectors) for name, results in runs.items()}
+    places = [(detector, run) for detector in detectors for run in others]
+    first = np.stack([of[run][detector].to_numpy() for detector, run in places], axis=1)
+    second = np.stack([of[baseline][detector].to_numpy() for detector, run in places], axis=1)
+    differences = first - second  # (classes, places)
+    n, sums = len(differences), differences.sum(axis=0)
+    low, high = _interval(differences, settings)
+    signs, extra = sign_patterns(n, repetitions=settings.patterns, seed=settings.seed)
+    # Sums that are equal in exact arithmetic must count as equal: compare with a relative tolerance.
+    limit = np.abs(sums) - 1e-12 * np.abs(differences).sum(axis=0)
+    parts = np.array_split(signs, -(-len(signs) // _DRAWS))  # in parts, for the memory of the products
+    extreme = sum((np.abs(part @ differences) >= limit).sum(axis=0) for part in parts)
+    p_values = (extreme + extra) / (len(signs) + extra)
+    better = -1 if _is_lower_better(plain) else 1
+    rows = []
+    for index, (detector, run) in enumerate(places):
+        own = better * differences[:, index]
+        wins, losses = int((own > 0).sum()), int((own < 0).sum())
+        p_value = float(p_values[index])
+        if settings.test == "sign":
+            p_value = float(binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0
+        is_known = not np.isnan(own).any()
+        rows.append(
+            {
+                **_place(column, metric, detector, run, baseline, "classes", n),
+                "mean": first[:, index].mean(),
+                "mean_baseline": second[:, index].mean(),
+                "difference": differences[:, index].mean(),
+                "ci_low": low[index],
+                "ci_high": high[index],
+                "wins": wins if is_known else np.nan,
+                "losses": losses if is_known else np.nan,
+                "ties": n - wins - losses if is_known else np.nan,
+                "p_value": p_value if is_known else np.nan,
+            }
+        )
+    return rows
+
+
+def _interval(differences: np.ndarray, settings: _Test) -> np.ndarray:
+    """Low and high end, for the mean of every column, by drawing the rows anew; shape (2, columns)."""
+    n, outside = len(differences), 1 - settings.confidence
+    draws = np.random.default_rng(settings.seed).integers(0, n, (settings.draws, n))
+    times = np.zeros((settings.draws, n))
+    np.add.at(times, (np.arange(settings.draws)[:, None], draws), 1.0)
+    return np.asarray(np.quantile(times @ differences / n, [outside / 2, 1 - outside / 2], axis=0))
+
+
+def _per_class(results: RunResults, dataset: str, metric: str, detectors: Sequence[str]) -> pd.DataFrame:
+    table = results.table
+    rows = table[(table["dataset"] == dataset) & (table["metric"] == metric) & (table["ood_class"] != "")]
+    return rows.pivot(index="ood_class", columns="detector", values="value").sort_index()[list(detectors)]
+
+
+def _over_images(
+    runs: Mapping[str, RunResults], baseline: str, others: Sequence[str], detectors: Sequence[str], column: RunColumn
+) -> list[dict[str, object]]:
+    plain = column.metric.removeprefix(MEAN)
+    lower = _is_lower_better(plain)
+    of = {name: _parts(results, column.dataset, plain, detectors) for name, results in runs.items()}
+    rows = []
+    for index, detector in enumerate(detectors):
+        for run in others:
+            one, other = of[run], of[baseline]
+            both = ImageParts(
+                np.stack([one.of_id[index], other.of_id[index]]),
+                np.stack([one.of_ood[index], other.of_ood[index]]),
+                one.weights,
+                one.classes,
+            )
+            values = both.values
+            best = int(np.argmin(values) if lower else np.argmax(values))
+            p_value = float(min(1.0, 2 * below_the_best(both, best, is_lower_better=lower)[1 - best]))
+            rows.append(
+                {
+                    **_place(column, column.metric, detector, run, baseline, "images", both.of_ood.shape[1]),
+                    "mean": values[0],
+                    "mean_baseline": values[1],
+                    "difference": values[0] - values[1],
+                    **dict.fromkeys(("ci_low", "ci_high", "wins", "losses", "ties"), np.nan),
+                    "p_value": np.nan if np.isnan(values).any() else p_value,
+                }
+            )
+    return rows
+
+
+def _parts(results: RunResults, dataset: str, metric: str, detectors: Sequence[str]) -> ImageParts:
+    inside = results.images(id_dataset(results.datasets).name)[list(detectors)].to_numpy().T
+    ood = results.images(dataset)[list(detectors)].to_numpy().T
+    m = ood.shape[1]
+    if not m or not inside.shape[1]:
+        empty = np.full((len(detectors), max(m, 1)), np.nan)
+        return ImageParts(empty, empty, np.full(max(m, 1), 1.0), np.zeros(max(m, 1), dtype=np.int64))
+    places = np.full(m, 1 / m), np.zeros(m, dtype=np.int64)
+    if metric == "auroc":
+        return auroc_parts(inside, ood, *places)
+    return fpr_parts(inside, ood, *places, np.array([results.threshold(name) for name in detectors]))
+
+
+def _is_lower_better(metric: str) -> bool:
+    entry = entry_of(metric)
+    return entry is not None and entry.better == "lower"
+
+
+def _place(
+    column: RunColumn, metric: str, detector: str, run: str, baseline: str, over: str, n: int
+) -> dict[str, object]:
+    return {
+        "dataset": column.dataset,
+        "metric": metric,
+        "detector": detector,
+        "run": run,
+        "baseline": baseline,
+        "over": over,
+        "n": n,
+    }

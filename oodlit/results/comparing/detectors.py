@@ -1,0 +1,233 @@
+"""Is detector A better than B? Paired differences over OOD classes."""
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from scipy.stats import binomtest
+
+from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.metrics.uncertainty.intervals import check_confidence
+from oodlit.results.glossary import entry_of
+from oodlit.results.run_results import RunResults
+from oodlit.roles import Role
+
+_EXACT_UP_TO = 14
+"""With this many classes, 2 ** 14 sign patterns are enumerated; beyond it they are drawn."""
+
+
+def compare(
+    results: RunResults,
+    detector: str,
+    *others: str,
+    metric: str | None = None,
+    dataset: str | None = None,
+    test: str = "permutation",
+    confidence: float = 0.95,
+    repetitions: int = 10_000,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Compare one detector with others, paired over the OOD classes of every data set.
+
+    For each class the difference `detector - other` of `metric` is formed. The mean difference has a bootstrap interval
+    over classes and a two-sided p-value; p-values are corrected over all rows by Holm's method. The classes are the
+    sampling unit: the question is whether the order would hold for other classes of this kind. A few classes cannot
+    answer it, whatever their differences: see `undecidable`. Their interval is the range of their differences at best.
+
+    Args:
+        results: The results that hold both detectors.
+        detector: Name of detector A.
+        others: Names of the detectors B, each counted once; none = all others.
+        metric: A metric with values per class; None = the FPR of the results.
+        dataset: One data set; None = all OOD sets with at least two classes.
+        test: "permutation" (sign flips of the differences, exact up to 14 classes) or "sign" (exact binomial test of
+            the signs, ties left out).
+        confidence: Nominal coverage of the interval.
+        repetitions: Number of bootstrap draws and, with more than 14 classes, of sign patterns.
+        seed: Seed of the random numbers.
+
+    Returns:
+        One row per data set and other detector: `dataset, metric, detector, other, over, n_classes, mean, mean_other,
+        difference, ci_low, ci_high, wins, losses, ties, p_value, p_corrected, better, reason`. `over` is "classes",
+        what is paired. `better` is the detector that is better at the corrected level 1 - confidence, or "": by the
+        mean difference, with the sign test by wins. With a metric of which neither direction is better, wins are the
+        larger values, and no detector is named. Where the classes are too few for that level, `p_corrected` is NaN and
+        `reason` says how many it takes; such a row does not count in the correction of the others.
+
+    Raises:
+        UnknownNameError: A detector, data set or metric is not in the results.
+        InvalidArgumentError: `test` is unknown, `repetitions` is below 1, a detector is compared with itself, or there
+            is nothing to pair.
+    """
+    check_confidence(confidence)
+    if test not in ("permutation", "sign"):
+        raise InvalidArgumentError(f"compare: test={test!r}; 'permutation' or 'sign' is needed")
+    if repetitions < 1:
+        raise InvalidArgumentError(f"compare: repetitions={repetitions}; at least one is needed")
+    metric = metric or results.settings.fpr_name
+    names = tuple(dict.fromkeys(others)) or tuple(name for name in results.detectors if name != detector)
+    results.check_detectors(detector, *names)
+    if detector in names or not names:
+        raise InvalidArgumentError(f"compare: {detector!r} with {list(names)}; two different detectors are needed")
+    if any(info.name == dataset and info.role is Role.POOL for info in results.datasets):
+        raise InvalidArgumentError(
+            f"compare: {dataset!r} is a pool, and its levels hold other classes for each detector: nothing can be"
+            " paired; see results.levels and results.severities"
+        )
+    rows = results.table[(results.table["ood_class"] != "") & (results.table["metric"] == metric)]
+    rows = rows[rows["dataset"].isin([info.name for info in results.datasets if info.role is Role.OOD])]
+    if rows.empty:
+        per_class = results.table.loc[results.table["ood_class"] != "", "metric"].unique()
+        raise UnknownNameError.of("metric with values per OOD class", metric, map(str, per_class))
+    if dataset is not None and dataset not in set(rows["dataset"]):
+        raise UnknownNameError.of("data set with OOD classes", dataset, map(str, rows["dataset"].unique()))
+    found = [
+        _pair(block, name, detector, other, metric, test, confidence, repetitions, seed)
+        for name, block in rows.groupby("dataset", sort=False)
+        for other in names
+        if dataset in (None, name) and block["ood_class"].nunique() >= 2
+    ]
+    if not found:
+        raise InvalidArgumentError("compare: no OOD set with at least two classes to pair")
+    table = pd.DataFrame(found)
+    reasons = undecidable(table["n_classes"].tolist(), 1 - confidence)
+    table["reason"] = [f"{reason}; group_of_best pairs over images" if reason else "" for reason in reasons]
+    table["p_corrected"] = holm(table["p_value"].where(table["reason"] == "").to_numpy())
+    # The direction must be that of the test: a detector can win most classes and lose the mean.
+    gain = _direction(metric) * table["difference"]
+    if test == "sign":
+        gain = table["wins"] - table["losses"]
+    significant = (table["p_corrected"] <= 1 - confidence) & (_direction(metric) != 0)
+    table["better"] = np.where(significant, np.where(gain > 0, table["detector"], table["other"]), "")
+    table["reason"] = table.pop("reason")  # the last column
+    return table
+
+
+def sign_flip_test(differences: np.ndarray, *, repetitions: int = 10_000, seed: int = 0) -> float:
+    """Two-sided p-value of the mean of paired differences under random signs.
+
+    Exact (all sign patterns) for up to 14 differences; else drawn, with the observed pattern counted in, so that the
+    p-value is never 0.
+
+    Example:
+        >>> sign_flip_test(np.array([0.1, 0.2, 0.3, 0.1]))
+        0.125
+    """
+    n = len(differences)
+    signs, extra = sign_patterns(n, repetitions=repetitions, seed=seed)
+    # Sums that are equal in exact arithmetic must count as equal: compare with a relative tolerance.
+    scale = float(np.abs(differences).sum())
+    extreme = int((np.abs(signs @ differences) >= abs(differences.sum()) - 1e-12 * scale).sum())
+    return (extreme + extra) / (len(signs) + extra)
+
+
+def sign_patterns(n: int, *, repetitions: int = 10_000, seed: int = 0) -> tuple[np.ndarray, int]:
+    """Patterns of n signs, shape (patterns, n): all of them for up to 14, else drawn.
+
+    Returns:
+        The patterns, and how many more count: 1 for the observed pattern where they are drawn, else 0.
+
+    Example:
+        >>> sign_patterns(1)[0].tolist(), sign_patterns(15, repetitions=3)[0].shape
+        ([[1], [-1]], (3, 15))
+    """
+    if n <= _EXACT_UP_TO:
+        return 1 - 2 * ((np.arange(2**n)[:, None] >> np.arange(n)) & 1), 0
+    return 1 - 2 * np.random.default_rng(seed).integers(0, 2, (repetitions, n), dtype=np.int8), 1
+
+
+def holm(p_values: np.ndarray) -> np.ndarray:
+    """Holm's step-down correction; controls the chance of any wrong claim. NaN is no test, and stays NaN.
+
+    Example:
+        >>> holm(np.array([0.01, 0.04, np.nan, 0.03])).round(3).tolist()
+        [0.03, 0.06, nan, 0.06]
+    """
+    order = np.argsort(p_values, kind="stable")[: int((~np.isnan(p_values)).sum())]  # NaN comes last
+    factors = np.arange(len(order), 0, -1)
+    corrected = np.full(len(p_values), np.nan)
+    corrected[order] = np.minimum(np.maximum.accumulate(p_values[order] * factors), 1.0)
+    return corrected
+
+
+def undecidable(n_classes: Sequence[int | None], alpha: float) -> list[str]:
+    """Why comparisons over classes cannot reach a level after the correction, whatever they find; "" = they can.
+
+    Of the 2^k patterns of k signs two are as extreme as the most extreme one: no p-value is below 2^(1-k). A comparison
+    that cannot reach the level makes no wrong claim, so that only the others need to be corrected for. Which ones these
+    are depends on the numbers of classes alone, not on any score: by Tarone's rule those with 2^(1-k) <= alpha / K, for
+    the smallest K that is not below their number.
+
+    Args:
+        n_classes: Number of classes k of each comparison; None = it is paired over images, which has no such bound.
+        alpha: The level, 1 - confidence.
+
+    Example:
+        >>> undecidable([2, 6], 0.05)
+        ['2 classes cannot decide this at level 0.05 among 2 comparisons: 7 at least are needed', '']
+
+    References:
+        Tarone: A Modified Bonferroni Method for Discrete Data. Biometrics 1990.
+    """
+    least = np.array([0.0 if k is None else 2.0 ** (1 - k) for k in n_classes])
+    total = len(least)
+    can = next((able for count in range(1, total + 1) if (able := least * count <= alpha).sum() <= count), least >= 0)
+    needed = next(k for k in itertools.count(1) if 2.0 ** (1 - k) * total <= alpha)
+    among = f" among {total} comparisons" if total > 1 else ""
+    return [
+        "" if able else f"{k} classes cannot decide this at level {alpha:.2g}{among}: {needed} at least are needed"
+        for k, able in zip(n_classes, can, strict=True)
+    ]
+
+
+def _direction(metric: str) -> int:
+    """Sign of a difference that is a gain; 0 where neither is better."""
+    entry = entry_of(metric)
+    return {"lower": -1, "higher": 1, "": 0}["" if entry is None else entry.better]
+
+
+def _pair(
+    block: pd.DataFrame,
+    dataset: object,
+    detector: str,
+    other: str,
+    metric: str,
+    test: str,
+    confidence: float,
+    repetitions: int,
+    seed: int,
+) -> dict[str, object]:
+    pivot = block.pivot(index="ood_class", columns="detector", values="value")
+    pair = pivot[[detector, other]]
+    if without := list(pair.index[pair.isna().any(axis=1)]):
+        raise InvalidArgumentError(
+            f"compare: no {metric} for {len(without)} classes of {dataset!r} ({', '.join(without[:3])});"
+            f" leave them out with results.recompute(classes=...)"
+        )
+    differences = (pair[detector] - pair[other]).to_numpy()
+    wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
+    if test == "sign":
+        p_value = float(binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0
+    else:
+        p_value = sign_flip_test(differences, repetitions=repetitions, seed=seed)
+    draws = np.random.default_rng(seed).integers(0, len(differences), (repetitions, len(differences)))
+    low, high = np.quantile(differences[draws].mean(axis=1), [(1 - confidence) / 2, (1 + confidence) / 2])
+    lower = _direction(metric) < 0
+    return {
+        "dataset": dataset,
+        "metric": metric,
+        "detector": detector,
+        "other": other,
+        "over": "classes",
+        "n_classes": len(differences),
+        "mean": pair[detector].mean(),
+        "mean_other": pair[other].mean(),
+        "difference": differences.mean(),
+        "ci_low": low,
+        "ci_high": high,
+        "wins": losses if lower else wins,
+        "losses": wins if lower else losses,
+        "ties": len(differences) - wins - losses,
+        "p_value": p_value,
+    }

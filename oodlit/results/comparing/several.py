@@ -1,0 +1,213 @@
+"""Several runs side by side: which of their values can be compared, the values, and ranks."""
+
+import hashlib
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import pandas as pd
+
+from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.results.glossary import MEAN, entry_of
+from oodlit.results.info import DatasetInfo, id_dataset
+from oodlit.results.run_results import RunResults
+from oodlit.results.views.pools import check_same_pool
+from oodlit.roles import Role
+
+
+class RunColumn(NamedTuple):
+    """One value of every detector, in several runs.
+
+    Args:
+        dataset: The data set.
+        metric: Name of the metric, as in the first run.
+        reason: In what the runs are unlike, so that their values are no comparison; "" = in nothing.
+    """
+
+    dataset: str
+    metric: str
+    reason: str
+
+
+class _Set(NamedTuple):
+    """What must agree of a data set: role, classes that count, number of images, digest of their keys."""
+
+    role: Role
+    classes: tuple[str, ...]
+    n: int
+    digest: bytes
+
+
+def run_columns(runs: Mapping[str, RunResults]) -> list[RunColumn]:
+    """The headline values of the runs, and which of them can be compared.
+
+    Values are compared only where all runs have the same ID images, the same images in the same classes of the set,
+    and, for the FPR and the unit tests, the same TPR and rule of the threshold.
+
+    Args:
+        runs: Results by name, such as that of the model.
+
+    Returns:
+        FPR and AUROC of OOD sets (the mean over classes, where there are classes) and of pools, failed unit tests and
+        the ID-AUROC, in the order of the first run; what only others have comes after.
+
+    Raises:
+        InvalidArgumentError: There is no run.
+    """
+    if not runs:
+        raise InvalidArgumentError("no runs are given to compare; at least one is needed")
+    known = {name: _sets(results) for name, results in runs.items()}
+    infos = {info.name: info for results in reversed(list(runs.values())) for info in results.datasets}
+    order = dict.fromkeys(info.name for results in runs.values() for info in results.datasets)
+    fpr = next(iter(runs.values())).settings.fpr_name
+    columns = []
+    for dataset in order:
+        for metric in _headline(infos[dataset], fpr):
+            reason = _other_inside(runs, known) or _other_set(known, dataset)
+            reason = reason or ("" if metric.endswith("auroc") else _other_threshold(runs))
+            columns.append(RunColumn(dataset, metric, reason or _other_pool(runs, infos[dataset])))
+    return columns
+
+
+def values_of_runs(runs: Mapping[str, RunResults], dataset: str, metric: str | None = None) -> pd.DataFrame:
+    """One value of every detector in every run.
+
+    Args:
+        runs: Results by name.
+        dataset: A data set of all of them.
+        metric: One of the metrics that `run_columns` gives for it; None = the first of them.
+
+    Returns:
+        One row per run, one column per detector, in the order of the runs; NaN where a run lacks the detector or its
+        value is undefined.
+
+    Raises:
+        UnknownNameError: No run has the data set, or it has no such headline metric.
+        InvalidArgumentError: The runs are unlike, and in what; or there is none.
+    """
+    columns = run_columns(runs)
+    own = [column for column in columns if column.dataset == dataset]
+    if not own:
+        raise UnknownNameError.of("data set to compare", dataset, dict.fromkeys(column.dataset for column in columns))
+    metric = metric or own[0].metric
+    found = next((column for column in own if column.metric == metric), None)
+    if found is None:
+        raise UnknownNameError.of(f"metric of {dataset!r} to compare", metric, [column.metric for column in own])
+    if found.reason:
+        raise InvalidArgumentError(f"{metric} of {dataset!r} cannot be compared: {found.reason}")
+    return values_of_column(runs, found)
+
+
+def values_of_column(runs: Mapping[str, RunResults], column: RunColumn) -> pd.DataFrame:
+    """The same for a column that is known to be comparable."""
+    detectors = list(dict.fromkeys(name for results in runs.values() for name in results.detectors))
+    rows = []
+    for results in runs.values():
+        table = results.table[(results.table["dataset"] == column.dataset) & (results.table["ood_class"] == "")]
+        chosen = table[table["metric"] == column.metric]
+        found = dict(zip(chosen["detector"], chosen["value"], strict=True))
+        rows.append([found.get(name, math.nan) for name in detectors])
+    index, columns = pd.Index(list(runs), name="run"), pd.Index(detectors, name="detector")
+    return pd.DataFrame(rows, index=index, columns=columns, dtype="float64")
+
+
+def mean_ranks(values: pd.DataFrame, metric: str) -> tuple[pd.Series, pd.Series]:
+    """Mean rank of every run over the detectors, and of every detector over the runs; 1 = best, ties share a rank.
+
+    Args:
+        values: As `values_of_runs` gives them.
+        metric: What they are; it decides which direction is better.
+
+    Returns:
+        Of the runs, over the detectors that all runs have a value of; of these detectors, over the runs. NaN for other
+        detectors, and for all if no detector has all values.
+
+    Raises:
+        InvalidArgumentError: Neither direction of the metric is better.
+
+    Example:
+        >>> values = pd.DataFrame({"msp": [0.5, 0.4], "knn": [0.3, 0.3]}, index=["small", "large"])
+        >>> of_runs, of_detectors = mean_ranks(values, "fpr95")
+        >>> of_runs.to_dict(), of_detectors.to_dict()
+        ({'small': 1.75, 'large': 1.25}, {'msp': 2.0, 'knn': 1.0})
+    """
+    entry = entry_of(metric)
+    if entry is None or not entry.better:
+        raise InvalidArgumentError(f"mean_ranks: of {metric!r} neither direction is better; there is no rank")
+    complete = values.dropna(axis="columns")
+    ascending = entry.better == "lower"
+    of_runs = complete.rank(axis="index", ascending=ascending).mean(axis="columns")
+    of_detectors = complete.rank(axis="columns", ascending=ascending).mean(axis="index")
+    return of_runs, of_detectors.reindex(values.columns)
+
+
+def _headline(info: DatasetInfo, fpr: str) -> tuple[str, ...]:
+    if info.role in (Role.OOD, Role.POOL):
+        mean = MEAN if info.class_names else ""
+        return mean + fpr, f"{mean}auroc"
+    return {Role.UNIT_TEST: ("unit_test_failures",), Role.ID: ("id_auroc",)}.get(info.role, ())
+
+
+def _sets(results: RunResults) -> dict[str, _Set]:
+    return {info.name: _set(results, info) for info in results.datasets}
+
+
+def _set(results: RunResults, info: DatasetInfo) -> _Set:
+    rows = results.images(info.name)
+    grouped = info.role in (Role.OOD, Role.UNIT_TEST, Role.SHIFT)
+    classes = tuple(results.settings.classes.get(info.name, info.class_names)) if grouped else ()
+    digest = hashlib.blake2b("\n".join(rows["key"]).encode("utf-8", "surrogatepass"))
+    if grouped:
+        digest.update(rows["group"].to_numpy(dtype="int64").tobytes())
+    return _Set(info.role, classes, len(rows), digest.digest())
+
+
+def _other_inside(runs: Mapping[str, RunResults], known: Mapping[str, Mapping[str, _Set]]) -> str:
+    inside = {name: id_dataset(results.datasets).name for name, results in runs.items()}
+    first = next(iter(runs))
+    for name in runs:
+        if inside[name] != inside[first]:
+            return f"the ID set is {inside[first]} in {first} and {inside[name]} in {name}"
+    return _other_set(known, inside[first])
+
+
+def _other_set(known: Mapping[str, Mapping[str, _Set]], dataset: str) -> str:
+    if without := [name for name, sets in known.items() if dataset not in sets]:
+        return f"{_some(without)} {'has' if len(without) == 1 else 'have'} no {dataset}"
+    first = next(iter(known))
+    for name, sets in known.items():
+        one, other = known[first][dataset], sets[dataset]
+        if one.role is not other.role:
+            return f"{dataset} has the role {one.role} in {first} and {other.role} in {name}"
+        if set(one.classes) != set(other.classes):
+            return f"{dataset} has {len(one.classes)} classes in {first} and {len(other.classes)} others in {name}"
+        if one.n != other.n:
+            return f"{dataset} has {one.n} images in {first} and {other.n} in {name}"
+        if (one.classes, one.digest) != (other.classes, other.digest):
+            return f"{dataset} has other images in {name} than in {first}"
+    return ""
+
+
+def _some(names: Sequence[str], limit: int = 3) -> str:
+    more = len(names) - limit
+    return ", ".join(names[:limit]) + (f" and {more} more" if more > 0 else "")
+
+
+def _other_threshold(runs: Mapping[str, RunResults]) -> str:
+    first = next(iter(runs))
+    for name, results in runs.items():
+        one, other = runs[first].settings, results.settings
+        if one.tpr != other.tpr:
+            return f"the thresholds keep {100 * one.tpr:g} % of ID in {first} and {100 * other.tpr:g} % in {name}"
+        if (one.rule, one.unit_test_limit) != (other.rule, other.unit_test_limit):
+            return f"the rule of the threshold or the limit of unit tests is another one in {name} than in {first}"
+    return ""
+
+
+def _other_pool(runs: Mapping[str, RunResults], info: DatasetInfo) -> str:
+    if info.role is Role.POOL:
+        try:
+            check_same_pool(runs, info.name)
+        except InvalidArgumentError as error:
+            return str(error)
+    return ""

@@ -1,0 +1,1 @@
+"""Results on disk: score table, storage, unfinished runs."""

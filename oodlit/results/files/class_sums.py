@@ -1,0 +1,136 @@
+"""What the estimation images of a pool leave: exact sums of their confidences, by detector and class."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from oodlit.metrics.numerics.exact_sums import COUNT, ExactSums
+from oodlit.results.info import DatasetInfo
+
+ESTIMATES = (
+    "dataset",
+    "ood_class",
+    "detector",
+    "confidence",
+    "severity",
+    "standard_error",
+    "n_estimation",
+    "digest",
+)
+"""Columns of the table of estimates; see `RunResults`."""
+_SUM, _SQUARE = "sum ", "square "
+
+
+class ClassSums:
+    """Sums over the estimation images of one pool on one process; of the images nothing else is kept.
+
+    Args:
+        detectors: Their names.
+        num_classes: Classes of the pool.
+    """
+
+    def __init__(self, detectors: Sequence[str], num_classes: int) -> None:
+        """Start at zero."""
+        self.detectors, self.num_classes = tuple(detectors), num_classes
+        self._sums, self._squares = (ExactSums(len(self.detectors) * num_classes) for _ in range(2))
+        self._digests = torch.zeros(num_classes, dtype=torch.int64)
+
+    def add(self, groups: Int[Tensor, " n"], confidences: Mapping[str, Float[Tensor, " n"]]) -> None:
+        """Add a batch; of detectors that are not there any more nothing is added.
+
+        Args:
+            groups: Class of every image.
+            confidences: By detector, without NaN.
+        """
+        if not confidences:
+            return
+        cells = torch.cat([groups + self.detectors.index(name) * self.num_classes for name in confidences])
+        values = torch.cat([value.double() for value in confidences.values()])
+        self._sums.add(cells, values)
+        self._squares.add(cells, values.square())
+
+    def add_digests(self, groups: Int[Tensor, " n"], digests: Sequence[int]) -> None:
+        """Add 64-bit digests of images, estimation or test, to their classes: the order leaves no trace in a sum."""
+        signed = np.array([digest % 2**64 for digest in digests], dtype=np.uint64).view(np.int64)
+        self._digests.index_add_(0, groups, torch.from_numpy(signed))
+
+    def state(self) -> dict[str, Any]:
+        """All sums, as plain tensors."""
+        sums, squares = (
+            {n: torch.from_numpy(v) for n, v in s.to_columns().items()} for s in (self._sums, self._squares)
+        )
+        return {"sums": sums, "squares": squares, "digests": self._digests}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take in what `state` gave, in place of what is here."""
+        self._sums, self._squares = (
+            ExactSums.from_columns({n: v.numpy() for n, v in state[kind].items()}) for kind in ("sums", "squares")
+        )
+        self._digests = state["digests"]
+
+    def frame(self, *, detectors: Sequence[str]) -> pd.DataFrame:
+        """One row per detector and class, integers all: those of several processes add up, see `estimates`."""
+        columns: dict[str, object] = {
+            "detector": np.repeat(np.array(self.detectors, dtype=object), self.num_classes),
+            "group": np.tile(np.arange(self.num_classes), len(self.detectors)),
+            "digest": np.tile(self._digests.numpy(), len(self.detectors)),
+        }
+        for kind, sums in ((_SUM, self._sums), (_SQUARE, self._squares)):
+            columns |= {f"{kind}{name}": values for name, values in sums.to_columns().items()}
+        frame = pd.DataFrame(columns)
+        return frame[frame["detector"].isin(detectors)].reset_index(drop=True)
+
+
+def estimates(
+    parts: Sequence[pd.DataFrame], info: DatasetInfo, detectors: Sequence[str], kinds: Mapping[str, str]
+) -> pd.DataFrame:
+    """Mean confidence of every class and detector, with its standard error.
+
+    Args:
+        parts: What `ClassSums.frame` gave on every process.
+        info: The pool.
+        detectors: Which detectors.
+        kinds: What is averaged, by detector, such as "exp(score)".
+
+    Returns:
+        Columns `ESTIMATES`. A class without an image has NaN; so has a class with infinities of both signs, and the
+        standard error of one image alone.
+    """
+    names = list(dict.fromkeys(name for part in parts for name in part.columns if name not in ("detector", "group")))
+    rows = []
+    for detector in detectors:
+        own = [part[part["detector"] == detector].reindex(columns=names, fill_value=0) for part in parts]
+        total = {name: sum((part[name].to_numpy() for part in own[1:]), own[0][name].to_numpy()) for name in names}
+        sums, squares = (
+            ExactSums.from_columns({n.removeprefix(kind): v for n, v in total.items() if n.startswith(kind)})
+            for kind in (_SUM, _SQUARE)
+        )
+        counts = total[f"{_SUM}{COUNT}"]
+        rows.append(
+            pd.DataFrame(
+                {
+                    "dataset": info.name,
+                    "ood_class": list(info.class_names),
+                    "detector": detector,
+                    "confidence": kinds[detector],
+                    "severity": sums.means().numpy(),
+                    "standard_error": _standard_errors(counts, sums.sums().numpy(), squares.sums().numpy()),
+                    "n_estimation": counts,
+                    "digest": total["digest"],
+                }
+            )
+        )
+    return pd.concat(rows, ignore_index=True) if rows else pd.DataFrame(columns=list(ESTIMATES))
+
+
+def _standard_errors(counts: np.ndarray, sums: np.ndarray, squares: np.ndarray) -> np.ndarray:
+    """Of means of `counts` values; NaN for fewer than two, and where values are infinite."""
+    n = np.where(counts > 1, counts, np.nan)
+    with np.errstate(invalid="ignore", over="ignore"):
+        variance = np.maximum(squares - sums * (sums / n), 0) / (n - 1)
+    return np.sqrt(np.where(np.isfinite(variance), variance, np.nan) / n)

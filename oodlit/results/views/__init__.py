@@ -1,0 +1,1 @@
+"""Views of results: tables, pools of classes, export as text."""

@@ -1,0 +1,87 @@
+"""Summaries as text: Markdown, LaTeX, JSON, in the style of the papers' tables (percent, one decimal, best in bold)."""
+
+import math
+import re
+
+import pandas as pd
+
+from oodlit.results.files.plain import to_json
+from oodlit.results.glossary import entry_of
+
+# "[" and "*" after a line's end would be read as its arguments; "<", ">" and "|" are other signs in the default font.
+_LATEX = {"[": "{[}", "]": "{]}", "*": "{*}", "<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}",
+          "&": r"\&", "%": r"\%", "$": r"\$", "#": r"\#", "_": r"\_", "{": r"\{", "}": r"\}",
+          "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}  # fmt: skip
+
+
+def formatted(summary: pd.DataFrame, *, bold: tuple[str, str]) -> pd.DataFrame:
+    """The summary as text: shares in percent with one decimal, counts as integers, "-" for NaN; the best is marked."""
+    text = pd.DataFrame(index=summary.index, columns=summary.columns, dtype=object)
+    columns: list[object] = list(summary.columns)
+    for column in columns:
+        metric = str(column[-1] if isinstance(column, tuple) else column)
+        values = summary[column]
+        entry = entry_of(metric)
+        is_count = entry is not None and entry.is_count
+        shown = [_cell(float(value), is_count=is_count) for value in values]
+        if entry is not None and entry.better and len(values) > 1 and values.notna().any():
+            mark = _cell(float(values.min() if entry.better == "lower" else values.max()), is_count=is_count)
+            shown = [f"{bold[0]}{s}{bold[1]}" if s == mark else s for s in shown]
+        text[column] = shown
+    return text
+
+
+def to_markdown_text(summary: pd.DataFrame) -> str:
+    """A GitHub table; columns are `data set: metric`."""
+    text = formatted(summary, bold=("**", "**"))
+    header = ["detector", *(_in_markdown(_title(column)) for column in text.columns)]
+    lines = [header, ["---", *["---:"] * len(text.columns)]]
+    lines += [[_in_markdown(str(name)), *map(str, row)] for name, row in zip(text.index, text.to_numpy(), strict=True)]
+    note = f"\n{_in_markdown(summary.attrs['note'])}\n" if "note" in summary.attrs else ""
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n" + note
+
+
+def to_latex_text(summary: pd.DataFrame) -> str:
+    """A booktabs `tabular`; data sets span their metrics."""
+    text = formatted(summary, bold=(r"\textbf{", "}"))
+    found: list[object] = list(text.columns)
+    columns = [column if isinstance(column, tuple) else ("", column) for column in found]
+    lines = [r"\begin{tabular}{l" + "r" * len(columns) + "}", r"\toprule"]
+    if any(first for first, *_ in columns):
+        spans: list[tuple[str, int]] = []
+        for first, *_ in columns:
+            if spans and spans[-1][0] == first:
+                spans[-1] = (first, spans[-1][1] + 1)
+            else:
+                spans.append((str(first), 1))
+        lines.append(" & ".join(["", *(rf"\multicolumn{{{n}}}{{c}}{{{_escaped(s)}}}" for s, n in spans)]) + r" \\")
+    lines.append(" & ".join(["Detector", *(_escaped(str(column[-1])) for column in columns)]) + r" \\")
+    lines.append(r"\midrule")
+    for name, row in zip(text.index, text.to_numpy(), strict=True):
+        lines.append(" & ".join([_escaped(str(name)), *map(str, row)]) + r" \\")
+    note = [f"% {summary.attrs['note']}"] if "note" in summary.attrs else []
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", *note]) + "\n"
+
+
+def to_json_text(table: pd.DataFrame) -> str:
+    """The table as a list of records; NaN is null."""
+    return to_json(table.to_dict("records"))
+
+
+def _cell(value: float, *, is_count: bool) -> str:
+    if math.isnan(value):
+        return "-"
+    return f"{value:.0f}" if is_count else f"{100 * value:.1f}"
+
+
+def _title(column: object) -> str:
+    return ": ".join(map(str, column)) if isinstance(column, tuple) else str(column)
+
+
+def _in_markdown(text: str) -> str:
+    # A name must stay the name: neither cell border, nor HTML, nor emphasis, code or link. "_" inside words is plain.
+    return re.sub(r"([\\`*\[\]|<>]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))", r"\\\1", text).replace("&", "&amp;")
+
+
+def _escaped(text: str) -> str:
+    return "".join(_LATEX.get(character, character) for character in text)

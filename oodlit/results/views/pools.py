@@ -1,0 +1,172 @@
+"""Views of pools: classes by severity, levels, and whether several results are of the same pool."""
+
+from collections.abc import Mapping
+
+import numpy as np
+import pandas as pd
+
+from oodlit.errors import InvalidArgumentError
+from oodlit.metrics.numerics.ranking import as_sorted
+from oodlit.results.evaluation.pool_levels import LEVEL_NAMES, PoolLevels, pool_levels
+from oodlit.results.evaluation.scored_sets import ScoredSets
+from oodlit.results.glossary import MEAN
+from oodlit.results.info import DatasetInfo, id_dataset
+from oodlit.results.run_results import RunResults
+from oodlit.roles import Role
+
+IDENTIFIES = {
+    "id_images": "ID images",
+    "id_classes": "classes that the classifier knows",
+    "classes": "OOD classes",
+    "estimation": "estimation images",
+    "test": "test images",
+    "fingerprint": "images and their split",
+}
+"""What must agree before levels are compared: the number of ID images, and entries of `run["pools"]`."""
+
+
+def severities(results: RunResults, dataset: str, detector: str | None = None) -> pd.DataFrame:
+    """See `Results.severities`."""
+    info = _pool(results, dataset)
+    names = results.detectors if detector is None else (detector,)
+    results.check_detectors(*names)
+    sets, fpr = _sets(results), results.settings.fpr_name
+    frames = []
+    for name in names:
+        found = _levels(results, sets, info, name)
+        levels, order = found.levels, found.levels.order.numpy()
+        own = found.estimates.iloc[order]
+        frames.append(
+            pd.DataFrame(
+                {
+                    "detector": name,
+                    "ood_class": own["ood_class"].to_numpy(),
+                    "severity": own["severity"].to_numpy(),
+                    "standard_error": own["standard_error"].to_numpy(),
+                    "auroc": levels.classes.auroc.numpy()[order],
+                    fpr: levels.classes.fpr.numpy()[order],
+                    "n_estimation": own["n_estimation"].to_numpy(),
+                    "n_test": levels.classes.sizes.numpy()[order],
+                    "levels": _level_names(levels.starts.tolist(), levels.width, len(order)),
+                    "confidence": own["confidence"].to_numpy(),
+                }
+            )
+        )
+    return pd.concat(frames, ignore_index=True)
+
+
+def levels(results: RunResults, dataset: str) -> pd.DataFrame:
+    """See `Results.levels`."""
+    info = _pool(results, dataset)
+    sets, fpr = _sets(results), results.settings.fpr_name
+    rows, id_confidence = [], {}
+    table = results.table[results.table["dataset"] == dataset].set_index(["detector", "ood_class", "metric"])
+    kinds = dict(zip(_estimates(results)["detector"], _estimates(results)["confidence"], strict=True))
+    for name in results.detectors:
+        kind = kinds[name]
+        scores = sets.values(name, sets.id).double()
+        id_confidence[name] = float((scores.exp() if kind == "exp(score)" else scores).mean())
+        try:
+            found = _levels(results, sets, info, name)
+            severity = found.estimates["severity"].to_numpy()
+            means = [float(severity[found.levels.members(i).numpy()].mean()) for i in range(len(LEVEL_NAMES))]
+        except InvalidArgumentError:  # the table has NaN and the reason
+            means = [float("nan")] * len(LEVEL_NAMES)
+        for level, mean in zip(LEVEL_NAMES, means, strict=True):
+            row: dict[str, object] = {"detector": name, "level": level}
+            for metric in ("auroc", fpr):
+                value = table.xs((name, level, metric))
+                row |= {metric: value["value"], f"{metric}_low": value["ci_low"], f"{metric}_high": value["ci_high"]}
+                row["n_test"] = value["n_ood"]
+            rows.append(row | {"severity": mean, "n_classes": info.id_classes})
+    metrics = [f"{metric}{end}" for metric in ("auroc", fpr) for end in ("", "_low", "_high")]
+    frame = pd.DataFrame(rows, columns=["detector", "level", *metrics, "severity", "n_classes", "n_test"])
+    frame.attrs["id_confidence"] = id_confidence
+    return frame
+
+
+def check_same_pool(runs: Mapping[str, RunResults], dataset: str) -> None:
+    """Refuse results whose levels are of different pools: other classes, images, a split of them, or other ID images.
+
+    Args:
+        runs: Results by name.
+        dataset: Name of the pool in all of them.
+
+    Raises:
+        InvalidArgumentError: Two of them differ, and in what; or there are none.
+        UnknownNameError: One has no such data set.
+    """
+    entries = {}
+    for name, results in runs.items():
+        info = _pool(results, dataset)
+        inside = id_dataset(results.datasets).name
+        entries[name] = {"id_images": results.run["counts"][inside], **results.run["pools"][info.name]}
+    if not entries:
+        raise InvalidArgumentError(f"no results are given to compare on {dataset!r}; at least one run is needed")
+    first, *others = entries
+    for other in others:
+        if differing := [k for k in IDENTIFIES if entries[first][k] != entries[other][k]]:
+            shown = "; ".join(f"{IDENTIFIES[k]}: {entries[first][k]} and {entries[other][k]}" for k in differing)
+            raise InvalidArgumentError(
+                f"{first!r} and {other!r} are of different pools {dataset!r} ({shown}); evaluate both on the same"
+                " classes and split, or restrict them with results.recompute(classes=...)"
+            )
+
+
+def levels_of_runs(runs: Mapping[str, RunResults], dataset: str, metric: str = "auroc") -> pd.DataFrame:
+    """The levels of several results of one pool, side by side.
+
+    Args:
+        runs: Results by name, such as that of the model.
+        dataset: Name of the pool in all of them.
+        metric: "auroc" or the name of the FPR.
+
+    Returns:
+        One row per (run, detector), columns s0, s1, ... and `mean`.
+
+    Raises:
+        InvalidArgumentError: The results are of different pools, one is none, or there are none.
+        UnknownNameError: One has no such data set.
+    """
+    check_same_pool(runs, dataset)
+    rows = {
+        (name, detector): [
+            *(results.value(metric, dataset=dataset, detector=detector, ood_class=level) for level in LEVEL_NAMES),
+            results.value(MEAN + metric, dataset=dataset, detector=detector),
+        ]
+        for name, results in runs.items()
+        for detector in results.detectors
+    }
+    index = pd.MultiIndex.from_tuples(list(rows), names=["run", "detector"])
+    return pd.DataFrame(list(rows.values()), index=index, columns=[*LEVEL_NAMES, "mean"])
+
+
+def _pool(results: RunResults, dataset: str) -> DatasetInfo:
+    info = results.dataset(dataset)
+    if info.role is not Role.POOL or results.estimates is None:
+        raise InvalidArgumentError(
+            f"{dataset!r} has the role {info.role}; levels are made of a pool - see oodlit.datamodules.severity_pool"
+        )
+    return info
+
+
+def _estimates(results: RunResults) -> pd.DataFrame:
+    assert results.estimates is not None  # checked by `_pool`
+    return results.estimates
+
+
+def _sets(results: RunResults) -> ScoredSets:
+    return ScoredSets(results.scores, results.datasets, results.settings)
+
+
+def _levels(results: RunResults, sets: ScoredSets, info: DatasetInfo, detector: str) -> PoolLevels:
+    id_scores = as_sorted(sets.values(detector, sets.sets[id_dataset(results.datasets).name]))
+    return pool_levels(sets, sets.sets[info.name], detector, _estimates(results), id_scores)
+
+
+def _level_names(starts: list[int], width: int, num_classes: int) -> list[str]:
+    """Names of the levels that each place in the order belongs to."""
+    member = np.zeros((len(starts), num_classes), dtype=bool)
+    for level, start in enumerate(starts):
+        member[level, start : start + width] = True
+    return [" ".join(np.array(LEVEL_NAMES)[column].tolist()) for column in member.T]

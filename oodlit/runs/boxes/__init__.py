@@ -1,0 +1,1 @@
+"""The recorder of box runs: fit, score, join, evaluate."""

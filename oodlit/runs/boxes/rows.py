@@ -1,0 +1,81 @@
+"""Boxes of a run with their scores: collected on every process, joined by image at the end."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oodlit.base.distributed import Group, gather_objects
+from oodlit.errors import NonFiniteScoreError
+from oodlit.objects.detections import Detections
+from oodlit.runs.images.rows import ImageRows, gather
+
+
+@dataclass
+class BoxRows:
+    """Boxes of one data set on this process.
+
+    Args:
+        dataset: Name of the stream.
+        detectors: Names of the scores.
+    """
+
+    dataset: str
+    detectors: Sequence[str]
+    scores: ImageRows = field(init=False)
+    found: list[Detections] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        """Make room for scores; a box is a row."""
+        self.scores = ImageRows(self.dataset, self.detectors, what="boxes")
+
+    def add(self, found: Detections, scores: dict[str, Tensor]) -> dict[str, NonFiniteScoreError]:
+        """Take in one batch; logits and features are not kept. Errors as of `ImageRows.add`."""
+        self.found.append(replace(found.to("cpu"), outputs=None))
+        return {} if found.outputs is None or not len(found) else self.scores.add(found.outputs, scores)
+
+    def gather(self, group: Group, *, detectors: Sequence[str]) -> tuple[Detections, dict[str, np.ndarray]]:
+        """Boxes of all processes and their scores in float64, by image key and number of the box.
+
+        Every process calls it and gets the same.
+
+        Args:
+            group: Processes that move CPU tensors.
+            detectors: Which scores.
+        """
+        parts = [part for of_process in gather_objects(group, self.found) for part in of_process if part.num_images]
+        table = gather(self.scores, group, detectors=detectors).set_index("key")
+        found = in_order(Detections.cat(parts)) if parts else _none()
+        table = table.loc[found.box_keys]
+        return found, {name: table[name].to_numpy(np.float64) for name in detectors}
+
+
+def in_order(found: Detections) -> Detections:
+    """The same images and boxes in the order of image keys and numbers of boxes, whatever the order of arrival.
+
+    Example:
+        >>> found = Detections(torch.ones(2, 4), torch.ones(2), torch.tensor([0, 1]), ["val/b", "val/a"])
+        >>> in_order(found).box_keys
+        ['val/a#0', 'val/b#0']
+    """
+    by_key = sorted(range(found.num_images), key=found.keys.__getitem__)
+    rank = torch.empty(found.num_images, dtype=torch.int64)
+    rank[torch.tensor(by_key, dtype=torch.int64)] = torch.arange(found.num_images)
+    image = rank[found.image]
+    rows = torch.from_numpy(np.lexsort((found.numbers.numpy(), image.numpy())))
+    return replace(
+        found,
+        boxes=found.boxes[rows],
+        confidence=found.confidence[rows],
+        image=image[rows],
+        keys=[found.keys[i] for i in by_key],
+        sizes=None if found.sizes is None else found.sizes[by_key],
+        predictions=found.classes[rows],
+        index=found.numbers[rows],
+    )
+
+
+def _none() -> Detections:
+    return Detections(torch.zeros(0, 4), torch.zeros(0), torch.zeros(0, dtype=torch.int64), [])

@@ -1,0 +1,214 @@
+"""What a run is made of: a probe of the backbone, the detectors that apply to it, and what they ask for."""
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from oodlit._lightning import pl
+from oodlit.base.plan import RunPlan
+from oodlit.datamodules.batches import Transform
+from oodlit.datamodules.datamodule import OODDataModule
+from oodlit.datamodules.loader import StreamLoader
+from oodlit.datamodules.stream import Stream
+from oodlit.detectors import Detector, FitOrigin
+from oodlit.errors import DataError, RequirementError
+from oodlit.module import OODModule
+from oodlit.outputs import BackboneFacts
+from oodlit.results import Finding
+from oodlit.roles import Role
+from oodlit.runs.earlier_fit import EarlierFit
+
+PROBE_IMAGES = 2
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What is decided before the first batch.
+
+    Args:
+        transform: From a decoded image to the network's input.
+        fingerprint: Of weights and transform, before the strategy converts or moves the weights.
+        facts: What the probe told of the backbone.
+        images: What the probe was made with.
+        detectors: Those that apply, by name.
+        not_applicable: The others, with the reason.
+        kept: Names of detectors whose earlier fit is used.
+        findings: What the class lists of data and network say.
+        earlier: What the kept fits belong to; None where it is unknown.
+    """
+
+    transform: Transform | None
+    fingerprint: str
+    facts: BackboneFacts
+    images: Any
+    detectors: dict[str, Detector]
+    not_applicable: dict[str, str]
+    kept: frozenset[str]
+    findings: tuple[Finding, ...] = ()
+    earlier: FitOrigin | None = None
+
+    @property
+    def to_fit(self) -> list[Detector]:
+        """Detectors that this run fits."""
+        return [detector for name, detector in self.detectors.items() if name not in self.kept]
+
+    def plan(self, *, train_thresholds: bool) -> RunPlan:
+        """What module and data module must give."""
+        needs = frozenset().union(*(d.required_needs for d in self.detectors.values()))
+        layers = (layer for d in self.detectors.values() for layer in d.required_layers)
+        return RunPlan(
+            transform=self.transform,
+            use_train=self.facts.num_train > 0
+            and (train_thresholds or any(d.required_statistics for d in self.to_fit)),
+            extra_outputs=needs & {"images", "hidden", "model"},
+            hidden_layers=tuple(dict.fromkeys(layers)),
+        )
+
+
+class Probe(NamedTuple):
+    """What the first ID images tell of a backbone.
+
+    Args:
+        transform: From a decoded image to the network's input.
+        images: Those images, as a batch has them.
+        facts: What the backbone made of them.
+    """
+
+    transform: Transform | None
+    images: Any
+    facts: BackboneFacts
+
+
+def probe(trainer: pl.Trainer, module: OODModule, datamodule: OODDataModule, *, layers: Sequence[str] = ()) -> Probe:
+    """Pass the first ID images through the backbone: what it gives, and whether data, transform and network fit.
+
+    Args:
+        trainer: Of the run; its precision is that of the pass.
+        module: The backbone.
+        datamodule: The streams.
+        layers: Hidden layers that are asked for.
+
+    Raises:
+        DataError: No ID image can be used.
+        InvalidArgumentError: The network cannot take the images, or gives no logits, probabilities or NaN.
+    """
+    transform = transform_of(module, datamodule)
+    images = probe_images(datamodule, transform)
+    num_train = sum(_size(stream, trainer, datamodule) for stream in datamodule.streams if stream.role is Role.TRAIN)
+    facts = module.probe(images, num_train=num_train, layers=layers, precision=trainer.precision_plugin)
+    return Probe(transform, images, facts)
+
+
+def transform_of(module: OODModule, datamodule: OODDataModule) -> Transform | None:
+    """The transform of a run: that of the data, or the backbone's own where it has none."""
+    return module.transform if datamodule.transform is None else datamodule.transform
+
+
+def choose(
+    trainer: pl.Trainer,
+    module: OODModule,
+    datamodule: OODDataModule,
+    detectors: Mapping[str, Detector],
+    earlier: EarlierFit,
+    *,
+    strict: bool,
+) -> Choice:
+    """Probe the backbone with the first ID images, and decide which detectors run.
+
+    Raises:
+        DataError: No ID image can be used.
+        InvalidArgumentError: The network cannot take the images.
+        RequirementError: A detector does not apply and `strict` is set, or none applies.
+        FingerprintError: An earlier fit belongs to another backbone.
+    """
+    layers = tuple(dict.fromkeys(layer for d in detectors.values() for layer in d.required_layers))
+    transform, images, facts = probe(trainer, module, datamodule, layers=layers)
+    reasons = reasons_against(detectors, facts, strict=strict)
+    for name, reason in reasons.items():
+        warnings.warn(f"detector {name!r} is left out: it {reason}", stacklevel=3)
+    applicable = {name: detector for name, detector in detectors.items() if name not in reasons}
+    kept = earlier.kept(applicable, has_train=facts.num_train > 0)
+    fingerprint = module.fingerprint_with(transform)
+    earlier.check({n: applicable[n] for n in kept}, FitOrigin(fingerprint, facts.width, facts.num_classes))
+    if cost := cost_text(applicable):
+        pl.utilities.rank_zero_info(f"oodlit: {cost}")
+    findings = tuple(_class_lists(datamodule, facts))
+    return Choice(transform, fingerprint, facts, images, applicable, reasons, kept, findings, earlier.origin)
+
+
+def cost_text(detectors: Mapping[str, Detector]) -> str:
+    """What detectors cost that ask for further forward passes; empty if none does.
+
+    Example:
+        >>> from oodlit.detectors import MSP, ODIN
+        >>> cost_text({"msp": MSP(), "odin": ODIN()})
+        'further forward passes an image: odin 2; about 3 times the time of a run without them'
+    """
+    passes = {name: detector.extra_passes for name, detector in detectors.items() if detector.extra_passes}
+    if not passes:
+        return ""
+    listed = ", ".join(f"{name} {number}" for name, number in passes.items())
+    times = 1 + sum(passes.values())
+    return f"further forward passes an image: {listed}; about {times} times the time of a run without them"
+
+
+def _class_lists(datamodule: OODDataModule, facts: BackboneFacts) -> Iterator[Finding]:
+    """Where the data names more or fewer classes than the network tells apart."""
+    names = len(datamodule.class_names)
+    if names and facts.num_classes and names != facts.num_classes:
+        yield Finding(
+            "class_lists",
+            f"the network gives {facts.num_classes} logits, the data names {names} classes; labels mean something else"
+            " to the network unless the first ones are the same - give the network's list as class_names=[...]",
+        )
+
+
+def _size(stream: Stream, trainer: pl.Trainer, datamodule: OODDataModule) -> int:
+    """Images of a stream that this run reads; fewer than there are where the Trainer limits the batches."""
+    limit = trainer.limit_predict_batches
+    if isinstance(limit, float):  # a share of the batches
+        return min(len(stream), max(1, round(limit * len(stream))))
+    batches = int(limit)
+    return min(len(stream), batches * datamodule.batch_size * trainer.world_size)
+
+
+def probe_images(datamodule: OODDataModule, transform: Transform | None) -> Any:
+    """The first usable ID images, as a batch has them: they also show early that data and transform work together.
+
+    Raises:
+        DataError: No ID image can be used.
+    """
+    stream = next(s for s in datamodule.streams if s.role is Role.ID)
+    loader = StreamLoader(
+        stream,
+        transform,
+        batch_size=PROBE_IMAGES,
+        on_error=datamodule.on_error,
+        decode=datamodule.decode,
+        any_size=datamodule.any_size,
+        decode_on="cpu" if datamodule.decode_on_device else None,  # exact there, and refuses unknown steps
+    )
+    skipped: list[tuple[str, str]] = []
+    for batch in loader:
+        if batch["key"]:
+            return batch["image"]
+        skipped += batch["skipped"]
+    raise DataError(
+        f"stream {stream.name!r}: none of its {len(stream)} images can be used, first {skipped[0][0]}: {skipped[0][1]}"
+    )
+
+
+def reasons_against(detectors: Mapping[str, Detector], facts: BackboneFacts, *, strict: bool) -> dict[str, str]:
+    """Why detectors do not apply, by name.
+
+    Raises:
+        RequirementError: A detector does not apply and `strict` is set, or none applies.
+    """
+    reasons = {name: reason for name, d in detectors.items() if (reason := d.why_not(facts))}
+    if reasons and (strict or len(reasons) == len(detectors)):
+        listing = "; ".join(f"{name}: {reason}" for name, reason in reasons.items())
+        without = "leave them out, or pass strict=False (on the command line: without --strict)"
+        way_out = without if strict else "choose others"
+        raise RequirementError(f"{len(reasons)} of {len(detectors)} detectors do not apply ({listing}); {way_out}")
+    return reasons

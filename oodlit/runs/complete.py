@@ -1,0 +1,61 @@
+"""The proof that every sample of a pipeline came once."""
+
+from collections import Counter
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oodlit.base.distributed import Group, gather_objects, gather_rows
+from oodlit.datamodules.keys import key_digest
+from oodlit.datamodules.pipelines.source import PipelineSource
+from oodlit.datamodules.stream import Stream
+from oodlit.errors import DataError
+
+SHOWN = 3
+"""Keys that a message names."""
+
+
+def check_complete(stream: Stream, group: Group) -> None:
+    """Prove that all processes together have seen every sample of a pipeline once. All processes call it.
+
+    Streams of other sources prove it while they are read.
+
+    Raises:
+        DataError: Samples are missing or came more than once; names keys.
+    """
+    source = stream.source
+    if not isinstance(source, PipelineSource):
+        return
+    mine = torch.from_numpy(np.frombuffer(source.seen, dtype=np.int64).copy())
+    seen = gather_rows(group, mine, gather_objects(group, len(mine)))
+    values, counts = torch.unique(seen, return_counts=True)
+    if len(seen) == len(source) and len(values) == len(seen):
+        return
+    is_first = not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
+    (message, *_) = gather_objects(group, _what_is_wrong(stream, values, counts) if is_first else "")
+    raise DataError(message)
+
+
+def _what_is_wrong(stream: Stream, values: Tensor, counts: Tensor) -> str:
+    """Names of missing and repeated keys; the pipeline is read once more for them, as by a single process."""
+    source = stream.source
+    assert isinstance(source, PipelineSource)
+    times = dict(zip(values.numpy().view(np.uint64).tolist(), counts.tolist(), strict=True))
+    given = Counter(sample.key for sample in source.read(0, 2 * len(source)))
+    digests = {key: key_digest(stream.full_key(key)) for key in given}
+    repeated = sorted(key for key, digest in digests.items() if times.get(digest, 0) > 1)
+    missing = sorted(key for key, digest in digests.items() if digest not in times)
+    parts = [f"{int(counts.sum())} samples came over all processes and workers, {len(source)} were announced"]
+    parts += [f"{len(repeated)} keys came more than once ({_shown(repeated)})"] if repeated else []
+    parts += [f"{len(missing)} keys never came ({_shown(missing)})"] if missing else []
+    if len(given) != len(source):
+        parts.append(f"the pipeline itself gives {len(given)} different keys to a single process")
+    return (
+        f"stream {stream.name!r}: {'; '.join(parts)} - cut the pipeline over processes and workers"
+        " (nodesplitter=webdataset.split_by_node), let it give one epoch, or mend the count"
+    )
+
+
+def _shown(keys: list[str]) -> str:
+    return ", ".join(map(repr, keys[:SHOWN])) + (", ..." if len(keys) > SHOWN else "")

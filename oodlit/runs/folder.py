@@ -1,0 +1,230 @@
+"""The folder of a run: what is finished while it goes on, and at its end results, fit, thumbnails and the page.
+
+Until the end, everything lies in `unfinished` within the folder, and the results of an earlier run stay whole. At the
+end one switch replaces them by the new ones, and `unfinished` goes.
+"""
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+from PIL import Image
+
+from oodlit.base.atomic import lock, remove, temporary_folder
+from oodlit.base.distributed import Group, gather_objects
+from oodlit.detectors import Detector, FitOrigin, save
+from oodlit.errors import InvalidArgumentError
+from oodlit.report import save_thumbnails, write_report
+from oodlit.results import DatasetInfo, Results, Settings
+from oodlit.results.files import storage, unfinished
+from oodlit.results.files.storage import UNFINISHED, check_replaceable
+from oodlit.runs.journal import Progress
+
+FITTED = "fitted"
+
+
+class OutputFolder:
+    """Where a run writes.
+
+    Args:
+        path: The folder; made if need be.
+        settings: How the metrics will be computed.
+        process: Number of this process, from 0.
+        processes: How many there are.
+        saved_fit: Folder of fitted detectors that the run uses and must keep; it may lie within `path`.
+
+    Attributes:
+        progress: How far the run has come; set once it is known what run it is.
+
+    Raises:
+        InvalidArgumentError: Parts of results lie there without the record they belong to, or nothing can be written.
+    """
+
+    def __init__(
+        self, path: Path, *, settings: Settings, process: int = 0, processes: int = 1, saved_fit: Path | None = None
+    ) -> None:
+        check_replaceable(path, keep=saved_fit)
+        check_writable(path)
+        self.path, self._unfinished = path, path / UNFINISHED
+        # What lies in `unfinished` goes with it: such a fit is saved again, as this run's own.
+        is_rescued = saved_fit is not None and self._unfinished.resolve() in saved_fit.resolve().parents
+        self.saved_fit = None if is_rescued or saved_fit is None else saved_fit.resolve()
+        self._settings, self._process, self._processes = settings, process, processes
+        self._held = hold(path) if process == 0 else contextlib.ExitStack()
+        self._numbers: dict[str, int] = {}
+        self._kept: set[str] = set()
+        self.progress: Progress
+
+    @property
+    def kept_fit(self) -> Path | None:
+        """The fit of an earlier run that did not come to its end."""
+        folder = self._unfinished / FITTED
+        return folder if folder.is_dir() else None
+
+    def kept_record(self) -> dict[str, Any]:
+        """The record of an earlier run that did not come to its end; empty without one."""
+        try:
+            return dict(json.loads((self._unfinished / unfinished.RUN).read_text(encoding="utf-8")))
+        except (OSError, ValueError):
+            return {}
+
+    def begin(
+        self,
+        record: Mapping[str, Any],
+        datasets: Sequence[DatasetInfo],
+        detectors: Mapping[str, Detector],
+        origin: FitOrigin,
+        group: Group,
+    ) -> None:
+        """Keep record and fit, as soon as there is a fit; all processes call it."""
+        self._numbers = {info.name: number for number, info in enumerate(datasets)}
+        if self._process == 0:
+            run = {
+                **record,
+                "datasets": [info.to_json() for info in datasets],
+                "detectors": list(detectors),
+                "settings": self._settings.to_json(),
+                "processes": self._processes,
+            }
+            with temporary_folder(self._unfinished) as folder:  # what an earlier run had finished stays until then
+                if self.saved_fit is None:
+                    save(detectors, folder / FITTED, origin)
+                unfinished.begin(folder, run)
+                remove(self._unfinished)
+                folder.rename(self._unfinished)
+        gather_objects(group, None)  # nobody writes scores before the folder is the new one
+
+    def go_on(self, datasets: Sequence[DatasetInfo], over: Collection[str]) -> None:
+        """Go on with record and fit of an earlier run; the shares of this process in `over` lie there already."""
+        self._numbers = {info.name: number for number, info in enumerate(datasets)}
+        self._kept |= set(over)
+
+    def keep_scores(
+        self,
+        dataset: str,
+        frame: Callable[..., pd.DataFrame],
+        sums: Callable[..., pd.DataFrame] | None = None,
+        *,
+        detectors: Sequence[str],
+    ) -> None:
+        """Keep the share of this process of a stream that is over; a second call for it does nothing."""
+        if dataset not in self._kept:
+            self._kept.add(dataset)
+            if sums is not None:  # first: the stream is finished when the scores are there
+                part = sums(detectors=detectors)
+                unfinished.write_sums(self._unfinished, self._numbers[dataset], self._process, part)
+            part = frame(detectors=detectors)
+            unfinished.write_part(self._unfinished, self._numbers[dataset], self._process, part)
+
+    def finish(
+        self,
+        results: Results,
+        detectors: Mapping[str, Detector],
+        origin: FitOrigin | None,
+        read_images: Callable[[list[str]], Mapping[str, Image.Image]],
+        *,
+        num_thumbnails: int,
+    ) -> Exception | None:
+        """Replace what an earlier run left by the results, the fit, the thumbnails and the page, in one switch.
+
+        Returns:
+            Why the page could not be drawn, if it could not: the numbers are kept whatever happens to a picture.
+        """
+        failed: list[Exception] = []
+
+        def add(folder: Path) -> None:
+            if self.saved_fit is None and not _linked(self._unfinished / FITTED, folder / FITTED):
+                save(detectors, folder / FITTED, origin)
+            try:
+                if num_thumbnails > 0:
+                    save_thumbnails(results, folder, read_images, per_detector=num_thumbnails)
+                name = self.path.name
+                write_report({name: results}, folder / "report.html", folders={name: folder})
+            except Exception as error:  # pictures, decoders and templates fail with types of their own
+                for part in ("thumbnails", "report.html"):
+                    remove(folder / part)
+                failed.append(error)
+
+        storage.write(
+            self.path,
+            table=results.table,
+            scores=results.scores,
+            run=results.run,
+            estimates=results.estimates,
+            add=add,
+            keep=self.saved_fit,
+        )
+        remove(self._unfinished)
+        self.progress.clear()
+        return failed[0] if failed else None
+
+    def close(self) -> None:
+        """Let other runs write here."""
+        self._held.close()
+
+    def where(self) -> str:
+        """What can be done with a run that broke off; empty if it had not finished anything."""
+        if not (self._unfinished / unfinished.RUN).is_file():
+            return ""
+        return f"what was finished is kept in {self._unfinished}; Results.load reads it"
+
+
+def hold(folder: Path, *, what: str = "output_dir", name: str = ".lock") -> contextlib.ExitStack:
+    """Keep other runs away from a folder until the result is closed: what two of them finish would be mixed.
+
+    Args:
+        folder: The folder; it exists.
+        what: What messages call it.
+        name: Of the file that is locked.
+
+    Raises:
+        InvalidArgumentError: Another run holds it.
+    """
+    held, lock_file = contextlib.ExitStack(), folder / name
+    try:
+        held.enter_context(lock(lock_file, wait=False))
+    except BlockingIOError as error:
+        raise InvalidArgumentError(
+            f"{what}={str(folder)!r}: another run is writing there; wait for its end, or name another folder"
+        ) from error
+    held.callback(lock_file.unlink, missing_ok=True)
+    return held
+
+
+def _linked(source: Path, target: Path) -> bool:
+    """Whether a folder of files could be given a second name, which costs no space."""
+    if not source.is_dir():
+        return False
+    target.mkdir()
+    for file in source.iterdir():
+        try:
+            os.link(file, target / file.name)
+        except OSError:  # a file system without links
+            shutil.copy2(file, target / file.name)
+    return True
+
+
+def check_writable(folder: Path, *, what: str = "output_dir") -> None:
+    """Make a folder to write to.
+
+    Args:
+        folder: The folder.
+        what: What messages call it.
+
+    Raises:
+        InvalidArgumentError: Nothing can be written there.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise InvalidArgumentError(
+            f"{what}={str(folder)!r}: results cannot be written there ({error}); name a folder that can be written"
+        ) from error

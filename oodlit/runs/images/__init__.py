@@ -1,0 +1,1 @@
+"""The recorder of image runs: fit, score, join, evaluate."""

@@ -1,0 +1,111 @@
+"""The images of a pool: rows of its test images, and sums over those that tell how hard a class is."""
+
+from array import array
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from oodlit.base.distributed import Group, gather_objects, gather_rows
+from oodlit.datamodules.keys import key_digest
+from oodlit.datamodules.severity.split import Part
+from oodlit.datamodules.stream import Stream
+from oodlit.errors import DataError, NonFiniteScoreError
+from oodlit.outputs import Outputs
+from oodlit.results.files.class_sums import ClassSums
+from oodlit.runs.images.rows import ImageRows
+
+_COUNTED = ("num_unused", "first_unused", "num_used")
+
+
+@dataclass
+class PoolRows(ImageRows):
+    """Rows of the test images of a pool on this process, and sums of the confidences of the others.
+
+    Args:
+        stream: The pool.
+        confidences: By detector, what gives confidences from scores.
+    """
+
+    stream: Stream | None = None
+    confidences: Mapping[str, Callable[[Tensor], Tensor]] = field(default_factory=dict)
+    num_unused: int = 0
+    """Images that the split does not list: a list may name few of many millions."""
+    first_unused: str = ""
+    """The first of their keys in their order; empty = there is none."""
+    num_used: int = 0
+    """Images of both parts."""
+    estimated: "array[int]" = field(default_factory=lambda: array("Q"))
+    """64 bits of the key of every estimation image, of which no row is kept."""
+    sums: ClassSums = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Make room for the classes."""
+        assert self.stream is not None
+        self.sums = ClassSums(self.detectors, len(self.stream.class_names))
+
+    def state(self) -> dict[str, Any]:
+        """All that was taken in, as plain values and tensors."""
+        counted = {name: getattr(self, name) for name in _COUNTED}
+        return {**super().state(), **counted, "sums": self.sums.state(), "estimated": self._estimated()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take in what `state` gave, in place of what is here."""
+        super().restore(state)
+        for name in _COUNTED:
+            setattr(self, name, state[name])
+        self.sums.restore(state["sums"])
+        self.estimated = array("Q", state["estimated"].numpy().tobytes())
+
+    def add(self, outputs: Outputs, scores: Mapping[str, Tensor]) -> dict[str, NonFiniteScoreError]:
+        """Take in one batch; see `ImageRows.add`."""
+        assert self.stream is not None
+        assert self.stream.split is not None
+        assert outputs.keys is not None
+        assert outputs.groups is not None  # streams always give both
+        keys = [key.removeprefix(f"{self.dataset}/") for key in outputs.keys]
+        parts = [self.stream.split(key) for key in keys]
+        if unused := [key for key, part in zip(outputs.keys, parts, strict=True) if part is None]:
+            self.num_unused += len(unused)
+            self.first_unused = min(filter(None, (self.first_unused, *unused)))
+        rows = {part: [i for i, found in enumerate(parts) if found is part] for part in Part}
+        groups = outputs.groups.cpu()
+        for part, chosen in rows.items():
+            digests = [key_digest(f"{part}\0{keys[i]}") for i in chosen]
+            self.sums.add_digests(groups[chosen], digests)
+            self.num_used += len(chosen)
+            if part is Part.ESTIMATION:
+                self.estimated.extend(digests)
+        errors: dict[str, NonFiniteScoreError] = {}
+        if chosen := rows[Part.TEST]:
+            index = torch.tensor(chosen, device=outputs.device)
+            # Scores may lie on the CPU where the device has no float64.
+            errors = super().add(outputs.select(index), {n: s[index.to(s.device)] for n, s in scores.items()})
+        chosen = rows[Part.ESTIMATION]
+        values = {name: score.cpu()[chosen] for name, score in scores.items()}
+        for name, value in values.items():
+            if bad := value.isnan().nonzero().flatten().tolist():
+                errors.setdefault(name, self._nan_error(name, bad, [outputs.keys[i] for i in chosen]))
+        good = {name: self.confidences[name](value) for name, value in values.items() if name not in errors}
+        self.sums.add(groups[chosen], good)
+        return errors
+
+    def check_once(self, group: Group) -> None:
+        """See that all processes together have every estimation image once; rows of test images show it themselves.
+
+        Raises:
+            DataError: Some came more than once.
+        """
+        mine = self._estimated()
+        seen = gather_rows(group, mine, gather_objects(group, len(mine)))
+        if repeated := len(seen) - len(seen.unique()):  # type: ignore[no-untyped-call]
+            raise DataError(
+                f"pool {self.dataset!r}: {repeated} of {len(seen)} estimation images have a key that came before; every"
+                " image must enter exactly once - check that shards are not listed twice or read by two processes"
+            )
+
+    def _estimated(self) -> Tensor:
+        return torch.from_numpy(np.array(self.estimated, dtype=np.uint64).view(np.int64))

@@ -1,0 +1,204 @@
+"""Whether a faster way to the outputs leads to the same outputs: compared on the first batches."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from oodlit.base.distributed import Group, gather_objects
+from oodlit.detectors import Detector
+from oodlit.errors import RequirementError
+from oodlit.module import OODModule
+from oodlit.outputs import Outputs
+
+MOST_OF_LOGITS = {False: 0.01, True: 0.1}
+"""Largest deviation of the logits, in units of their spread; False: in float32, True: where 16 bits are involved, or a
+device decoded JPEGs to other pixels."""
+MOST_OF_SCORES = {False: 0.05, True: 0.5}
+"""Likewise of the scores of any detector, in units of their spread over the images of the batch."""
+LEAST_IMAGES = 2
+"""Fewer have no spread: batches of fewer are compared together with the next one."""
+
+
+class Verification:
+    """Compares the outputs of a run with those of the plain network, on one batch each for logits and for scores.
+
+    It does nothing for a network that runs plainly in the precision of its weights, on images that workers decoded. Of
+    images that a device decodes, it is the first batches with such images that count.
+
+    Args:
+        module: The backbone.
+        precision: Lightning's name of the precision of the run.
+        decode_on_device: Whether a device decodes JPEGs.
+    """
+
+    def __init__(self, module: OODModule, precision: str, *, decode_on_device: bool = False) -> None:
+        self._module = module
+        self._is_in_16_bits = "16" in precision
+        self.options = (
+            module.acceleration.options
+            | ({"precision": precision} if precision in MIXED else {})
+            | ({"decode_on_device": True} if decode_on_device else {})
+        )
+        self._to_check = {"logits", "scores"} if self.options else set()
+        self._to_check_decoded = {"logits", "scores"} if decode_on_device else set()
+        self._found: dict[str, Any] = {}
+        self._too_few: dict[str, dict[str, list[tuple[Tensor, Tensor]]]] = {"logits": {}, "scores": {}}
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What was asked for, and how far it is from the plain network; empty where nothing was."""
+        return {**self.options, **self._found} if self.options else {}
+
+    def check_logits(self, outputs: Outputs, batch: Any) -> None:
+        """Compare logits, or features where there are none, of the first images that have a spread.
+
+        Raises:
+            RequirementError: They deviate by too much; says by how much, and what to leave out.
+        """
+        if not self._is_due("logits", batch):
+            return
+        batch = self._read_exactly(batch)
+        exact = self._module.exact_outputs(batch)
+        name = "logits" if outputs.logits is not None and exact.logits is not None else "features"
+        values, known = self._with_those_before("logits", name, outputs.require(name), exact.require(name))
+        if not self._is_enough("logits", len(values), batch):
+            return
+        deviation = relative_deviation(values, known)
+        self._note(f"deviation_of_{name}", deviation)
+        allowed = MOST_OF_LOGITS[self._is_loose]
+        if not deviation <= allowed:
+            again = relative_deviation(self._module.exact_outputs(batch).require(name), exact.require(name))
+            if not again <= allowed:
+                raise RequirementError(
+                    f"{self._module.name}: the {name} of the same images differ from pass to pass by {again:.2g} of"
+                    f" their spread, without {self._asked} as well; something in the network is random, such as"
+                    " dropout that is active: switch it off"
+                )
+        self._check(f"the {name}", deviation, allowed)
+
+    def check_scores(self, scores: Mapping[str, Tensor], batch: Any, detectors: Mapping[str, Detector]) -> None:
+        """Compare the scores of the first test images that have a spread.
+
+        Raises:
+            RequirementError: Those of a detector deviate by too much.
+        """
+        if not scores or not self._is_due("scores", batch):
+            return
+        exact = self._module.exact_outputs(self._read_exactly(batch))
+        with self._module.acceleration.eager():
+            plain = {name: detectors[name].score(exact) for name in scores}
+        pairs = {name: self._with_those_before("scores", name, score, plain[name]) for name, score in scores.items()}
+        if not self._is_enough("scores", max(len(values) for values, _ in pairs.values()), batch):
+            return
+        found = {name: relative_deviation(*pair) for name, pair in pairs.items()}
+        for name, value in found.items():
+            self._note("deviation_of_scores", value, of=name)
+        for name, value in found.items():
+            self._check(f"the scores of {name!r}", value, MOST_OF_SCORES[self._is_loose])
+
+    def join(self, group: Group) -> None:
+        """Take over what other processes found: the record is that of the largest deviations of all."""
+        if not self.options:
+            return
+        for found in gather_objects(group, self._found):
+            self.restore(found)
+
+    def state(self) -> dict[str, Any]:
+        """What was found so far, for a run that goes on after a kill."""
+        return self._found
+
+    def restore(self, found: Mapping[str, Any]) -> None:
+        """Take over what another process, or an earlier start of the run, found."""
+        for what, value in found.items():
+            for of, number in value.items() if isinstance(value, dict) else [(None, value)]:
+                self._note(what, number, of=of)
+
+    def _is_due(self, what: str, batch: Any) -> bool:
+        """Whether no images were compared yet, or no such with images that a device decoded as this batch has."""
+        return any(what in left for left in self._due(batch))
+
+    def _due(self, batch: Any) -> list[set[str]]:
+        return [self._to_check, *([self._to_check_decoded] if "exact" in batch else [])]
+
+    def _with_those_before(self, what: str, name: str, values: Tensor, exact: Tensor) -> tuple[Tensor, Tensor]:
+        """Values and exact values, with those of the batches before that were too few."""
+        pairs = self._too_few[what].setdefault(name, [])
+        pairs.append((values.detach().cpu(), exact.detach().cpu()))
+        one, other = zip(*pairs, strict=True)
+        return torch.cat(one), torch.cat(other)
+
+    def _is_enough(self, what: str, images: int, batch: Any) -> bool:
+        """Whether so many images have a spread; then they count as compared."""
+        if images < LEAST_IMAGES:
+            return False
+        self._too_few[what].clear()
+        for left in self._due(batch):
+            left.discard(what)
+        return True
+
+    def _read_exactly(self, batch: Any) -> Any:
+        """The batch with the exact images in place of those that a device decoded."""
+        if "exact" not in batch:
+            return batch
+        images, reading = batch["image"], batch["exact"]
+        exact = reading.images(images)
+        for name, steps in zip(("largest", "mean"), reading.deviation(images, exact), strict=True):
+            self._note("deviation_of_pixels", steps, of=name)
+        return {**batch, "image": exact}
+
+    def _note(self, what: str, value: float, *, of: str | None = None) -> None:
+        """Keep the largest that was found."""
+        found, name = (self._found, what) if of is None else (self._found.setdefault(what, {}), of)
+        found[name] = max(found.get(name, 0.0), round(value, 6))
+
+    @property
+    def _is_loose(self) -> bool:
+        return self._is_in_16_bits or self._found.get("deviation_of_pixels", {}).get("largest", 0.0) > 0
+
+    @property
+    def _asked(self) -> str:
+        return ", ".join(f"{name}={value}" for name, value in self.options.items())
+
+    def _check(self, what: str, deviation: float, allowed: float) -> None:
+        if not deviation <= allowed:
+            images = " on images that workers decode" if "deviation_of_pixels" in self._found else ""
+            raise RequirementError(
+                f"{self._module.name} with {self._asked}: {what} of the first images deviate from those of the plain"
+                f" network{images} by {deviation:.2g} of their spread, at most {allowed:g} is allowed; leave the option"
+                " out"
+            )
+
+
+MIXED = ("bf16-mixed", "16-mixed")
+"""Precisions of which the plain network is at hand: its weights stay in float32."""
+
+
+def relative_deviation(values: Tensor, exact: Tensor) -> float:
+    """Root mean square of the differences, in units of the standard deviation of the exact values.
+
+    Values that are equal count as no difference, infinite ones included. NaN on one side alone is infinitely far.
+
+    Example:
+        >>> relative_deviation(torch.tensor([1.0, 3.1]), torch.tensor([1.0, 3.0]))
+        0.0707...
+        >>> relative_deviation(torch.tensor([1.0, float("nan")]), torch.tensor([1.0, 3.0]))
+        inf
+    """
+    one, other = (value.detach().cpu().double() for value in (values, exact))
+    equal = (one == other) | (one.isnan() & other.isnan())
+    difference = torch.where(equal, torch.zeros_like(one), one - other)
+    if not bool(difference.isfinite().all()):
+        return math.inf
+    size = float(difference.square().mean().sqrt())
+    known = other[other.isfinite()]
+    spread = float(known.std(correction=0)) if len(known) else 0.0
+    return size / spread if spread else (0.0 if size == 0 else math.inf)
+
+
+def leave_as_it_was(module: object) -> None:
+    """Switch off what makes a network faster, after a run that failed: Lightning does not ask modules to."""
+    if isinstance(module, OODModule):
+        module.acceleration.stop()

@@ -1,0 +1,115 @@
+"""Where the time of a run goes: at any moment, the time of a process belongs to one part of it."""
+
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import astuple
+from typing import Any
+
+import torch
+
+from oodlit.scoring.span import READING, WAITING, Span
+
+MOST_EVENTS = 4096
+"""Events of a device that wait to be added up; the finished ones are, when there are more."""
+
+
+class Clock:
+    """The time of one process, cut into parts without gap or overlap: they sum to the whole.
+
+    The work of a CUDA device is queued, and nobody waits for it here: the moments are events in its queue, which are
+    added up when they have passed. Other devices that queue their work are measured by the host.
+
+    Args:
+        device: Where the backbone and the detectors compute.
+
+    Example:
+        >>> clock = Clock()
+        >>> clock.enter("backbone", images=64)
+        >>> clock.enter("scores", "msp", images=64)
+        >>> clock.enter("other")
+        >>> [(span.part, span.detector, span.images) for span in clock.spans() if span.images]
+        [('backbone', '', 64), ('scores', 'msp', 64)]
+    """
+
+    def __init__(self, device: torch.device | str = "cpu") -> None:
+        self._is_cuda = torch.device(device).type == "cuda"
+        self._sums: dict[tuple[str, str], tuple[float, int]] = {}
+        self._passed: deque[tuple[tuple[str, str], int, Any]] = deque()
+        self.reading = dict.fromkeys(READING, 0.0)
+        """Seconds of the reading processes, or of this one where it reads by itself; part of `WAITING` then."""
+        self.enter("preparation")
+
+    def enter(self, part: str, detector: str = "", images: int = 0) -> None:
+        """The time from now on belongs to this part.
+
+        Args:
+            part: One of `PARTS`.
+            detector: Whose fit or scores.
+            images: How many images go through it.
+        """
+        self._passed.append(((part, detector), images, _event() if self._is_cuda else time.perf_counter()))
+        if not self._is_cuda or len(self._passed) > MOST_EVENTS:
+            self._add_up(wait=False)
+
+    def wait_for_data(self) -> None:
+        """The next batch is asked for."""
+        self.enter(WAITING)
+
+    def read(self, seconds: Mapping[str, float]) -> None:
+        """What a reader says of the samples of a batch."""
+        for name, value in seconds.items():
+            self.reading[name] += value
+
+    def spans(self, *, wait: bool = True) -> list[Span]:
+        """The times so far, that of the current part up to its beginning.
+
+        Args:
+            wait: Whether to wait for what a device has not done yet; else it is left out.
+        """
+        self._add_up(wait=wait)
+        return [Span(*key, *values) for key, values in self._sums.items()]
+
+    def state(self, *, wait: bool = False) -> dict[str, Any]:
+        """All that was measured, as plain values; what a device has not done yet is left out by default."""
+        return {"spans": [astuple(span) for span in self.spans(wait=wait)], "reading": dict(self.reading)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Add what `state` gave in an earlier start of the same run."""
+        for part, detector, seconds, images in state["spans"]:
+            self._add((part, detector), seconds, images)
+        self.read(state["reading"])
+
+    def _add_up(self, *, wait: bool) -> None:
+        passed = self._passed
+        while len(passed) > 1 and (not self._is_cuda or wait or passed[1][2].query()):
+            key, images, start = passed.popleft()
+            self._add(key, _seconds(start, passed[0][2]), images)
+
+    def _add(self, key: tuple[str, str], seconds: float, images: int) -> None:
+        before = self._sums.get(key, (0.0, 0))
+        self._sums[key] = (before[0] + seconds, before[1] + images)
+
+
+def _event() -> torch.cuda.Event:
+    event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    event.record()
+    return event
+
+
+def _seconds(start: Any, end: Any) -> float:
+    if isinstance(end, float):
+        return float(end - start)
+    end.synchronize()
+    return float(start.elapsed_time(end)) / 1000
+
+
+def latest(states: Iterable[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """Of what one process wrote down at several times, the last; None of nothing.
+
+    Example:
+        >>> early, late = ({"spans": [("fit", "", s, 0)], "reading": {}} for s in (1.0, 2.0))
+        >>> latest([late, early]) == late
+        True
+    """
+    return max(states, key=lambda state: sum(span[2] for span in state["spans"]), default=None)

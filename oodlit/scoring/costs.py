@@ -1,0 +1,108 @@
+"""Which detectors take longer than the backbone: measured on the first batches, and said early."""
+
+from collections.abc import Mapping, Sequence
+
+from oodlit.scoring.clock import Clock
+from oodlit.scoring.span import Span
+
+WARM_UP = 1
+"""Test batches that are not measured: the first one finds algorithms, compiles, and fills caches."""
+MEASURED = 2
+"""Test batches that are measured."""
+LEAST_SECONDS = 10.0
+"""Detectors that add less than this to a run are not worth a word."""
+
+
+class Costs:
+    """Watches the first test batches of a run.
+
+    Args:
+        clock: The clock of the run.
+        than: What they are compared with.
+    """
+
+    def __init__(self, clock: Clock, than: str = "the backbone") -> None:
+        self._clock, self._than = clock, than
+        self._batches = 0
+        self._before: Sequence[Span] = ()
+        self._is_over = False
+        self._to_come = 0
+
+    def expect(self, images: Sequence[int], processes: int) -> None:
+        """So many test images are read from each stream; each of the processes gets its share."""
+        self._to_come = sum(-(-number // processes) for number in images)
+
+    def count(self, images: int) -> None:
+        """One more test batch is scored."""
+        self._batches += 1
+        self._to_come = max(self._to_come - images, 0)
+        if self._batches == WARM_UP:
+            self._before = self._clock.spans(wait=False)
+
+    def text(self) -> str:
+        """What the detectors cost, once, when it is known; empty before, after, and if there is nothing to say."""
+        if self._is_over or self._batches < WARM_UP + MEASURED:
+            return ""
+        spans = since(self._before, self._clock.spans(wait=False))
+        # A device may lag behind: what it has not done yet is not measured yet.
+        if not any(span.part == "scores" and span.images for span in spans):
+            return ""
+        self._is_over = True
+        return longer_than_backbone(spans, self._to_come, self._than)
+
+
+def since(before: Sequence[Span], now: Sequence[Span]) -> list[Span]:
+    """What was measured in between."""
+    earlier = {(span.part, span.detector): span for span in before}
+    nothing = Span("", "", 0.0, 0)
+    pairs = ((span, earlier.get((span.part, span.detector), nothing)) for span in now)
+    return [Span(s.part, s.detector, s.seconds - e.seconds, s.images - e.images) for s, e in pairs]
+
+
+def longer_than_backbone(spans: Sequence[Span], to_come: int, than: str = "the backbone") -> str:
+    """The detectors that take longer than the pass of the backbone, and what they add to the run.
+
+    Args:
+        spans: Times of some batches.
+        to_come: Images that are still to be scored.
+        than: What they are compared with.
+
+    Returns:
+        One line; empty if there are none, or if they add less than `LEAST_SECONDS`.
+
+    Example:
+        >>> scores = [Span("scores", "msp", 0.1, 100), Span("scores", "knn", 2.0, 100)]
+        >>> longer_than_backbone([Span("backbone", "", 0.4, 100), *scores], 90_000)
+        'longer than the backbone (4 ms an image) take: knn 20 ms; 30 min more for 90000 images to come'
+    """
+    backbone = sum(_ms(span) for span in spans if span.part == "backbone")
+    costs = {span.detector: _ms(span) for span in spans if span.part == "scores"}
+    longer = {name: ms for name, ms in costs.items() if ms > backbone}
+    added = sum(longer.values()) / 1000 * to_come
+    if added < LEAST_SECONDS:
+        return ""
+    return (
+        f"longer than {than} ({backbone:.3g} ms an image) take: {_listed(longer)};"
+        f" {duration(added)} more for {to_come} images to come"
+    )
+
+
+def _listed(costs: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {ms:.3g} ms" for name, ms in sorted(costs.items(), key=lambda item: -item[1]))
+
+
+def _ms(span: Span) -> float:
+    return 1000 * span.seconds / span.images if span.images else 0.0
+
+
+def duration(seconds: float) -> str:
+    """A length of time in words.
+
+    Example:
+        >>> [duration(s) for s in (42.4, 100, 5400)]
+        ['42 s', '1.7 min', '1.5 h']
+    """
+    for unit, size in (("h", 3600), ("min", 60)):
+        if seconds >= 1.5 * size or (unit == "min" and seconds >= size):
+            return f"{seconds / size:.2g} {unit}"
+    return f"{seconds:.0f} s"

@@ -1,0 +1,160 @@
+"""Every detector on every batch: what it scores, how long it takes, and which one cannot go on."""
+
+import logging
+import traceback
+from collections.abc import Iterable, Mapping, Sequence
+from copy import deepcopy
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from oodlit.base.checks import looking_later, plain_mode
+from oodlit.detectors import Detector
+from oodlit.detectors.statistics import Statistics
+from oodlit.outputs import Head, Outputs
+from oodlit.scoring.clock import Clock
+from oodlit.scoring.span import OTHER
+from oodlit.scoring.time_record import ms_per_image
+
+_log = logging.getLogger("oodlit.callbacks")
+
+MOST_UNUSUAL = 8
+"""Batches that may turn out not to be usual ones, and are scored twice, before all are scored with care."""
+
+
+class Scoring:
+    """Scores batches with many detectors; one that fails is left out from then on, and the others go on.
+
+    A detector that is none of oodlit's own is fitted on copies, and reads a copy of every batch: what it may write, in
+    whatever way, reaches no other. The values from before would be lost for all that follow.
+
+    Args:
+        detectors: By name.
+        strict: True raises what a detector raises.
+        clock: Measures fits and scores; None (default) = one of its own, for detectors on the CPU.
+    """
+
+    def __init__(self, detectors: Mapping[str, Detector], *, strict: bool, clock: Clock | None = None) -> None:
+        self.detectors, self.strict, self.clock = dict(detectors), strict, clock or Clock()
+        self.failed: dict[str, str] = {}
+        """Why detectors were left out, by name."""
+        self.first_error: Exception | None = None
+        self.float64: set[str] = set()
+        self.looks_later_on = frozenset({"cuda"})
+        """Types of devices whose work is queued: there, detectors take the usual for granted, and it is looked at once
+        for all of them at the end of the batch."""
+        self._unusual = 0
+        self._foreign = {name for name, detector in detectors.items() if _is_foreign(detector)}
+
+    @property
+    def active(self) -> list[str]:
+        """Names of the detectors that go on."""
+        return [name for name in self.detectors if name not in self.failed]
+
+    def restore(self, failed: Mapping[str, str], float64: Iterable[str]) -> None:
+        """Leave out what an earlier part of the same run has left out already."""
+        self.failed |= {name: reason for name, reason in failed.items() if name in self.detectors}
+        self.float64 |= set(float64) & self.detectors.keys()
+
+    def fit(self, name: str, statistics: Statistics, head: Head | None, dataset: str) -> None:
+        """Fit a detector; leave it out if it cannot be fitted."""
+        detector = self.detectors[name]
+        self.clock.enter("fit", name)
+        try:
+            detector.fit(*(_copies(detector, statistics, head) if name in self._foreign else (statistics, head)))
+        except Exception as error:  # one that cannot be fitted takes no other with it
+            detector._fitted = False
+            self.leave_out(name, error, dataset)
+        finally:
+            self.clock.enter(OTHER)
+
+    def score(self, outputs: Outputs, dataset: str, names: Iterable[str] | None = None) -> dict[str, Tensor]:
+        """Scores, shape (batch,), of the detectors that go on; of some of them, if `names` are given."""
+        chosen = self.active if names is None else [name for name in names if name not in self.failed]
+        is_first = not self._may_look_later(outputs)
+        scores = None if is_first else self._score_at_once(outputs, chosen)
+        if scores is None:
+            scores = self._score_with_care(outputs, dataset, chosen, images=len(outputs) if is_first else 0)
+        self.clock.enter(OTHER)
+        self.float64 |= {name for name, value in scores.items() if value.dtype == torch.float64}
+        return scores
+
+    def _may_look_later(self, outputs: Outputs) -> bool:
+        """Whether detectors may take the usual for granted; foreign ones may raise what would be blamed on others."""
+        return outputs.device.type in self.looks_later_on and not self._foreign and self._unusual < MOST_UNUSUAL
+
+    def _score_at_once(self, outputs: Outputs, names: Sequence[str]) -> dict[str, Tensor] | None:
+        """Scores without waiting for the device in between; None if the batch is not a usual one."""
+        scores = {}
+        try:
+            with looking_later() as granted:
+                own = replace(outputs)  # what is remembered of it may be void
+                for name in names:
+                    self.clock.enter("scores", name, images=len(outputs))
+                    scores[name] = self.detectors[name].score(own)
+            if not granted or bool(torch.stack([value.to(outputs.device) for value in granted]).all()):
+                return scores
+        except Exception as error:  # of which detector it is, and whether it is one, shows the careful way
+            _log.debug("a batch is scored again: %s", error)
+        self._unusual += 1
+        return None
+
+    def _score_with_care(
+        self, outputs: Outputs, dataset: str, names: Sequence[str], *, images: int
+    ) -> dict[str, Tensor]:
+        """Scores with a look at every value where one is needed; who fails is left out."""
+        scores = {}
+        for name in names:
+            try:
+                detector = self.detectors[name]
+                given = _copy(outputs, detector.required_needs) if name in self._foreign else outputs
+                self.clock.enter("scores", name, images=images)
+                scores[name] = detector.score(given)
+            except Exception as error:  # a detector fails in its own way, and takes no other with it
+                self.leave_out(name, error, dataset, outputs)
+        return scores
+
+    def leave_out(self, name: str, error: Exception, dataset: str, outputs: Outputs | None = None) -> None:
+        """Go on without a detector; raise if none is left, or if the run is strict."""
+        self.first_error = self.first_error or error
+        if self.strict:
+            raise error
+        where = "" if outputs is None or not outputs.keys else f", in the batch from {outputs.keys[0]!r} on"
+        self.failed[name] = " ".join(f"failed on {dataset!r}{where}: {type(error).__name__}: {error}".split())
+        _log.warning("detector %r is left out: it %s", name, self.failed[name])
+        _log.debug("%s", "".join(traceback.format_exception(error)))
+        if not self.active:
+            raise error
+
+    def cost_ms(self) -> dict[str, float]:
+        """Milliseconds an image of each detector, where it scored any; further forward passes included."""
+        return ms_per_image([self.clock.state(wait=True)])
+
+
+def _is_foreign(detector: Detector) -> bool:
+    """Whether a detector, or one inside it, is none of oodlit's own: nobody has tested what it writes to."""
+    kinds = (type(module) for module in detector.modules() if isinstance(module, Detector))
+    return any(kind.__module__.partition(".")[0] != "oodlit" for kind in kinds)
+
+
+def _copies(detector: Detector, statistics: Statistics, head: Head | None) -> tuple[Statistics, Head | None]:
+    """What a detector is fitted on, in memory of its own."""
+    with plain_mode():
+        own = Statistics(deepcopy(statistics[kind]) for kind in detector.required_statistics if kind in statistics)
+        own.shapes |= statistics.shapes
+        return own, None if head is None else Head(head.weight.clone(), head.offset.clone())
+
+
+def _copy(outputs: Outputs, needs: frozenset[str]) -> Outputs:
+    """The batch in memory of its own; images, hidden activations and the model only where they are needed."""
+    with plain_mode():  # writes to tensors of inference mode are not counted
+        small = {n: v.clone() for n in _SMALL if (v := getattr(outputs, n)) is not None}
+        images = outputs.images.clone() if outputs.images is not None and "images" in needs else None
+        hidden = {n: v.clone() for n, v in (outputs.hidden or {}).items()} if "hidden" in needs else None
+        keys = None if outputs.keys is None else list(outputs.keys)
+        model = outputs.model if "model" in needs else None
+        return replace(outputs, **small, images=images, hidden=hidden or None, keys=keys, model=model)
+
+
+_SMALL = ("logits", "features", "labels", "groups")

@@ -1,0 +1,69 @@
+"""Where the time went, for the record of a run, from what the clocks of all processes show."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from oodlit.scoring.span import PARTS, READING, Span
+
+
+def time_record(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Where the time went, for the record of a run.
+
+    Args:
+        states: What `Clock.state` gave, of every process.
+
+    Returns:
+        `mean` and `max`: seconds of every part and their `total`, over the processes. `fit`: seconds of every detector,
+        the most of any process. `reading`: seconds of all reading processes together, where any measured them.
+        `backbone_ms`: milliseconds an image.
+
+    Example:
+        >>> one = {"spans": [("backbone", "", 3.0, 600), ("fit", "vim", 1.0, 0)], "reading": {"read": 0.5}}
+        >>> two = {"spans": [("backbone", "", 5.0, 400)], "reading": {"read": 0.5}}
+        >>> record = time_record([one, two])
+        >>> record["mean"]
+        {'total': 4.5, 'backbone': 4.0, 'fit': 0.5}
+        >>> record["max"], record["fit"], record["reading"], record["backbone_ms"]
+        ({'total': 5.0, 'backbone': 5.0, 'fit': 1.0}, {'vim': 1.0}, {'read': 1.0}, 8.0)
+    """
+    spans = [[Span(*span) for span in state["spans"]] for state in states]
+    parts = {part: [_sum(own, part) for own in spans] for part in PARTS}
+    parts = {"total": [sum(s.seconds for s in own) for own in spans]} | {n: v for n, v in parts.items() if any(v)}
+    detectors = dict.fromkeys(s.detector for own in spans for s in own if s.part == "fit" and s.detector)
+    fits = {name: max(_sum(own, "fit", name) for own in spans) for name in detectors}
+    reading = {name: sum(state["reading"].get(name, 0.0) for state in states) for name in READING}
+    backbone = [s for own in spans for s in own if s.part == "backbone" and s.images]
+    return {
+        "mean": {name: round(sum(values) / len(values), 3) for name, values in parts.items()},
+        "max": {name: round(max(values), 3) for name, values in parts.items()},
+        "fit": {name: round(seconds, 3) for name, seconds in fits.items()},
+        **({"reading": {n: round(s, 3) for n, s in reading.items() if s}} if any(reading.values()) else {}),
+        **({"backbone_ms": _ms(backbone)} if backbone else {}),
+    }
+
+
+def ms_per_image(states: Sequence[Mapping[str, Any]]) -> dict[str, float]:
+    """Milliseconds an image of each detector that scored any, over all processes; further forward passes included.
+
+    Args:
+        states: As for `time_record`.
+
+    Example:
+        >>> of_two = [{"spans": [("scores", "knn", seconds, 500)], "reading": {}} for seconds in (1.0, 2.0)]
+        >>> ms_per_image(of_two)
+        {'knn': 3.0}
+    """
+    by_name: dict[str, list[Span]] = {}
+    for state in states:
+        for span in (Span(*values) for values in state["spans"]):
+            if span.part == "scores" and span.images:
+                by_name.setdefault(span.detector, []).append(span)
+    return {name: _ms(spans) for name, spans in by_name.items()}
+
+
+def _sum(spans: Iterable[Span], part: str, detector: str | None = None) -> float:
+    return sum(s.seconds for s in spans if s.part == part and detector in (None, s.detector))
+
+
+def _ms(spans: Sequence[Span]) -> float:
+    return round(1000 * sum(s.seconds for s in spans) / sum(s.images for s in spans), 6)
