@@ -23,7 +23,7 @@ ALLOWED = {
     "module": BASE | {"backbones"},
     "results": BASE | {"metrics", "results"},
     "report": BASE | {"metrics", "detectors", "results", "report"},
-    "objects": DATA | {"report", "callbacks", "objects"},
+    "objects": DATA | {"scoring", "report", "callbacks", "objects"},
     "scoring": DATA | {"scoring"},
     "runs": DATA | {"scoring", "report", "objects", "recorded", "runs", "callbacks"},
     "callbacks": DATA | {"scoring", "report", "objects", "recorded", "runs", "callbacks"},

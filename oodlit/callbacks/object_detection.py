@@ -20,7 +20,8 @@ from oodlit.detectors.contract.fitting import name_detectors
 from oodlit.errors import InvalidArgumentError
 from oodlit.objects.benchmark import ObjectBenchmark
 from oodlit.objects.detections import Detections
-from oodlit.objects.evaluate_files import f1_confidence
+from oodlit.objects.fit_rows import FitOn
+from oodlit.objects.from_files import f1_confidence
 from oodlit.objects.metrics.settings import ObjectSettings
 from oodlit.objects.module import ObjectModule
 from oodlit.objects.results.page import write_object_report
@@ -31,7 +32,6 @@ from oodlit.results.files.score_table import check_detector_names
 from oodlit.results.files.storage import UNFINISHED, check_replaceable
 from oodlit.results.names import metric_names
 from oodlit.roles import Role
-from oodlit.runs.boxes.fit_rows import FitOn
 from oodlit.runs.boxes.state import ObjectRun, choose
 from oodlit.runs.checks import check_alone, check_is_list, check_strategy
 from oodlit.runs.earlier_fit import EarlierFit

@@ -21,14 +21,14 @@ if TYPE_CHECKING:
     from oodlit.objects.box_metric_classes import UnknownRecall as UnknownRecall
     from oodlit.objects.box_metric_classes import WildernessImpact as WildernessImpact
     from oodlit.objects.detections import Detections as Detections
-    from oodlit.objects.evaluate_files import BoxFiles as BoxFiles
-    from oodlit.objects.evaluate_files import evaluate_files as evaluate_files
-    from oodlit.objects.evaluate_files import read_head as read_head
     from oodlit.objects.files.annotations import Annotations as Annotations
     from oodlit.objects.files.annotations import read_annotations as read_annotations
     from oodlit.objects.files.predictions import Classes as Classes
     from oodlit.objects.files.predictions import Predictions as Predictions
     from oodlit.objects.files.predictions import read_predictions as read_predictions
+    from oodlit.objects.from_files import BoxFiles as BoxFiles
+    from oodlit.objects.from_files import evaluate_files as evaluate_files
+    from oodlit.objects.from_files import read_head as read_head
     from oodlit.objects.metrics.curves import tau_curve as tau_curve
     from oodlit.objects.metrics.matching import Objects as Objects
     from oodlit.objects.metrics.matching import best_overlaps as best_overlaps

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from oodlit.callbacks.feature_cache import FeatureCache as FeatureCache
     from oodlit.recorded.cache_data import open_cache as open_cache
     from oodlit.recorded.data import RecordedData as RecordedData
-    from oodlit.recorded.evaluate_arrays import evaluate_arrays as evaluate_arrays
+    from oodlit.recorded.from_arrays import evaluate_arrays as evaluate_arrays
     from oodlit.recorded.module import RecordedModule as RecordedModule
 
 __getattr__, __dir__, __all__ = lazy.lazy_exports(__name__)

@@ -8,7 +8,7 @@ import yaml  # type: ignore[import-untyped]
 
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.recorded.data import RecordedData
-from oodlit.recorded.evaluate_arrays import recorded_parts
+from oodlit.recorded.from_arrays import recorded_parts
 from oodlit.recorded.module import RecordedModule
 
 SETS = ("id", "train")

@@ -30,7 +30,7 @@ from oodlit.detectors.contract.fitting import estimate_bytes, make_statistics
 from oodlit.detectors.statistics import ClassMoments, FeatureBank, TrainSample
 from oodlit.outputs import BackboneFacts, Head, Outputs
 from oodlit.recorded import RecordedData, RecordedModule
-from oodlit.recorded.evaluate_arrays import run_recorded
+from oodlit.recorded.from_arrays import run_recorded
 from oodlit.recorded.rows import Rows, RowSamples
 from tests.callbacks.support import make_trainer
 

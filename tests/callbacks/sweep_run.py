@@ -17,7 +17,7 @@ from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.shards.reader import ShardSource
 from oodlit.datamodules.stream import Stream
 from oodlit.detectors import KNN, MSP, Energy, Mahalanobis, NNGuide, ReAct, ViM
-from oodlit.recorded.evaluate_arrays import recorded_parts
+from oodlit.recorded.from_arrays import recorded_parts
 from oodlit.roles import Role
 from oodlit.testing.problems import separated_problem
 from tests.callbacks.support import make_module, make_trainer

@@ -13,8 +13,8 @@ from oodlit.detectors import KNN, MSP, ODIN, Energy, LaRD, Mahalanobis, fit, loa
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError, RequirementError
 from oodlit.module import OODModule
 from oodlit.objects import Detections, ObjectDetection, ObjectModule, ObjectResults
+from oodlit.objects.fit_rows import ImageObjects, fit_rows
 from oodlit.outputs import Outputs
-from oodlit.runs.boxes.fit_rows import ImageObjects, fit_rows
 from tests.objects.networks import fcos, hugging_face
 from tests.objects.runs import SETTINGS, benchmark, make_module, make_trainer, many_detectors, predict, write
 

@@ -14,7 +14,7 @@ from oodlit.objects.metrics.boxes_above import Scene
 from oodlit.objects.metrics.evaluation import evaluate_tables
 from oodlit.objects.metrics.quality import has_id_quality, id_quality
 from oodlit.objects.metrics.settings import ObjectSettings
-from oodlit.objects.results.results import storage
+from oodlit.objects.results import storage
 from oodlit.objects.results.tables import ObjectSet, Tables, make_tables
 from oodlit.results.info import DatasetInfo, id_dataset
 from oodlit.results.names import MODEL

@@ -1,4 +1,4 @@
-"""Results of boxes on disk: those of `oodlit.results.files.storage`, with the tables of images and objects beside them."""
+"""Results of boxes on disk: `oodlit.results.files.storage`, plus the tables of images and objects."""
 
 import hashlib
 import io

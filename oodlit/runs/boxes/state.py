@@ -16,11 +16,11 @@ from oodlit.detectors.statistics import Statistics, synchronize
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.objects.benchmark import ObjectBenchmark
 from oodlit.objects.detections import Detections
+from oodlit.objects.fit_rows import FitOn, ImageObjects, fit_rows
 from oodlit.objects.module import ObjectModule
 from oodlit.objects.results.tables import ObjectSet
 from oodlit.results import DatasetInfo, Finding
 from oodlit.roles import Role
-from oodlit.runs.boxes.fit_rows import FitOn, ImageObjects, fit_rows
 from oodlit.runs.boxes.rows import BoxRows
 from oodlit.runs.checks import check_memory, check_train_size
 from oodlit.runs.choice import Choice, cost_text, probe_images, reasons_against

@@ -15,6 +15,7 @@ from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.objects.detections import Detections
 from oodlit.objects.files.annotations import Annotations, read_annotations
 from oodlit.objects.files.predictions import Classes, Predictions, read_predictions
+from oodlit.objects.fit_rows import FitOn, ImageObjects, fit_rows
 from oodlit.objects.metrics.matching import Objects
 from oodlit.objects.metrics.settings import ObjectSettings
 from oodlit.objects.metrics.thresholds import best_f1_confidence
@@ -25,7 +26,6 @@ from oodlit.outputs import Head
 from oodlit.results import Finding
 from oodlit.results.info import DatasetInfo
 from oodlit.roles import Role
-from oodlit.runs.boxes.fit_rows import FitOn, ImageObjects, fit_rows
 
 __all__ = ["BoxFiles", "evaluate_files", "f1_confidence", "read_head"]
 
