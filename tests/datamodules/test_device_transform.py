@@ -147,7 +147,10 @@ TYPED = {tv_tensors.Image: torch.float32, "others": None}
 @pytest.mark.parametrize(
     ("steps", "message"),
     [
-        ([v2.CenterCrop(8), v2.ToImage(), v2.ToDtype(TYPED)], r"\(3, 8, 8\) of torch.uint8 .* \(3, 8, 8\) of torch.flo"),
+        (
+            [v2.CenterCrop(8), v2.ToImage(), v2.ToDtype(TYPED)],
+            r"\(3, 8, 8\) of torch.uint8 .* \(3, 8, 8\) of torch.flo",
+        ),
         ([v1.Resize(4)], r"\(3, 4, 4\) of torch.uint8 where the transform itself gives Image"),
         ([v1.PILToTensor(), v1.ToTensor()], "transform: .* 48 x 40: TypeError: pic should be"),
         ([v1.ToTensor(), v1.Normalize(0.5, 0.0)], "transform: .* 48 x 40: ValueError: std"),
@@ -166,5 +169,5 @@ def test_steps_with_other_values_are_refused(monkeypatch, wrong):
     on_device = DeviceTransform(transform)
     on_device.check(transform)
     monkeypatch.setattr(on_device, "_steps", [v1.CenterCrop(30), wrong])
-    with pytest.raises(InvalidArgumentError, match="give other values .*leave decode_on_device out"):
+    with pytest.raises(InvalidArgumentError, match=r"give other values .*leave decode_on_device out"):
         on_device.check(transform)

@@ -110,7 +110,9 @@ def _steps(transforms: Iterable[Any]) -> list[Step]:
         elif name in KNOWN:
             steps.append(KNOWN[name](step))
         else:
-            raise InvalidArgumentError(f"decode_on_device: the step {step!r} of the transform is not known; {LEAVE_OUT}")
+            raise InvalidArgumentError(
+                f"decode_on_device: the step {step!r} of the transform is not known; {LEAVE_OUT}"
+            )
     return steps
 
 
