@@ -53,7 +53,7 @@ def run_from(streams: list[Stream], module: Any, **loading: Any) -> dict[str, An
     spent = time.perf_counter() - start
     assert detection.results is not None
     record = detection.results.run.time
-    busy = sum(record["mean"][name] for name in ("waiting for data", "backbone", "scores"))
+    busy = sum(record.mean[name] for name in ("waiting for data", "backbone", "scores"))
     return {
         "run_s": round(spent, 2),
         "images_per_s": round(sum(map(len, streams)) / busy),
