@@ -69,7 +69,7 @@ def _lookups(tree: ast.AST) -> Iterator[ast.expr]:
     """Expressions such as `results.run["x"]`, `record.get("x")` and `"x" in run`."""
     for node in ast.walk(tree):
         owner: ast.expr | None = None
-        if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant | ast.JoinedStr):
+        if isinstance(node, ast.Subscript) and isinstance(getattr(node.slice, "value", None), str):
             owner = node.value if not isinstance(node.ctx, ast.Store) else None
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("get", "pop"):
             owner = node.func.value
