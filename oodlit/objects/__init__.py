@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from oodlit.base import lazy
 
 if TYPE_CHECKING:
-    from oodlit.callbacks.object_detection import ObjectDetection as ObjectDetection
+    from oodlit.callbacks import ObjectDetection as ObjectDetection
     from oodlit.objects.benchmark import CocoSet as CocoSet
     from oodlit.objects.benchmark import ObjectBenchmark as ObjectBenchmark
     from oodlit.objects.detections import Detections as Detections
