@@ -12,11 +12,12 @@ from markupsafe import Markup
 
 from oodlit.base.atomic import write_bytes
 from oodlit.base.json_files import to_json, to_plain
-from oodlit.objects.metrics.curves import CURVES, TauPoint, tau_curve
+from oodlit.objects.metrics.registry import meaning
 from oodlit.objects.published import fmiyc
 from oodlit.objects.results.pictures import COLOURS, drawn_pictures, picture_keys
 from oodlit.objects.results.results import ObjectResults
-from oodlit.objects.results.summary import headline, headline_metrics, meaning, ranked
+from oodlit.objects.results.summary import headline, headline_metrics, ranked
+from oodlit.objects.results.tau_curve import CURVES, TauPoint, tau_curve
 
 __all__ = ["write_object_report"]
 

@@ -10,7 +10,7 @@ import pandas as pd
 from msgspec import structs
 
 from oodlit.errors import DataError
-from oodlit.objects.metrics.evaluation import OBJECT_COLUMNS
+from oodlit.objects.results.evaluation import OBJECT_COLUMNS
 from oodlit.objects.results.record import BoxRunRecord
 from oodlit.objects.results.tables import Tables
 from oodlit.results.files import storage
