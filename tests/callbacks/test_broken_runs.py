@@ -212,7 +212,7 @@ def test_strategies_that_shard_the_weights_are_refused():
     checks.check_strategy(make_trainer().strategy, has_output=False)
 
 
-@pytest.mark.filterwarnings("ignore:the classifier gets")  # the labels are arbitrary
+@pytest.mark.filterwarnings("ignore:the classifier has an accuracy")  # the labels are arbitrary
 def test_a_trainer_predicts_other_data_next():
     detection = OODDetection([MSP(), Mahalanobis()])
     trainer, module = make_trainer(detection), make_module()

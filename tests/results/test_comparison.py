@@ -98,7 +98,7 @@ def test_classes_that_cannot_decide_say_how_many_it_takes():
     assert math.isnan(row["p_corrected"])
     assert (
         row["reason"]
-        == "2 classes cannot decide this at level 0.05: 6 at least are needed; group_of_best pairs over images"
+        == "2 classes cannot decide this at level 0.05; at least 6 classes are required; group_of_best pairs over images"
     )
     for test in ("permutation", "sign"):
         six = many_classes(6).compare("b", "a", test=test).iloc[0]

@@ -55,11 +55,11 @@ def broken(**columns):
 @pytest.mark.parametrize(
     ("frame", "message"),
     [
-        (broken(key=range(730)), "'key' holds 0 in 730 rows; text is needed"),
-        (broken(key=[None, *map(str, range(729))]), "'key' is missing in 1 of 730 rows"),
-        (broken(dataset=[None, *["val"] * 729]), "'dataset' is missing in 1 of 730 rows"),
+        (broken(key=range(730)), "'key'.*expected text, got 0"),
+        (broken(key=[None, *map(str, range(729))]), "'key' is empty in 1 of 730 rows"),
+        (broken(dataset=[None, *["val"] * 729]), "'dataset' is empty in 1 of 730 rows"),
         (broken(good=np.arange(730) + 2**53), r"'good' has integers beyond 2\*\*53"),
-        (broken(good=1j), "'good' is complex128; numbers are needed"),
+        (broken(good=1j), "'good' is complex128; expected numbers"),
         (pd.concat([run_scores(), run_scores()[["good"]]], axis=1), r"columns \['good'\] occur more than once"),
     ],
 )
