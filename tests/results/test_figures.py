@@ -86,9 +86,9 @@ def test_figures_refuse_what_they_would_mislabel(results):
         with pytest.raises(InvalidArgumentError, match=message):
             results.plot(kind, dataset=dataset)
     for kind in plots.FIGURES:
-        with pytest.raises(InvalidArgumentError, match="at least one is needed"):
+        with pytest.raises(InvalidArgumentError, match="requires at least one detector"):
             (pool_results() if kind in OF_POOLS else results).plot(kind, detectors=[])
-    with pytest.raises(InvalidArgumentError, match="bins=0; at least one"):
+    with pytest.raises(InvalidArgumentError, match="expected bins to be at least 1, got 0"):
         results.plot("score_histograms", bins=0)
     results.plot("roc", dataset="tests")
 
