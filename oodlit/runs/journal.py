@@ -147,6 +147,15 @@ class Progress:
         return self.folder / f"{name}-{self.process:04d}.pt"
 
 
+def cut_of(trainer: pl.Trainer, datamodule: OODDataModule) -> dict[str, int]:
+    """How streams are cut over processes and workers, and into batches."""
+    return {
+        "processes": trainer.world_size,
+        "num_workers": datamodule.num_workers,
+        "batch_size": datamodule.batch_size,
+    }
+
+
 def run_key(choice: Choice, datamodule: OODDataModule, trainer: pl.Trainer, streams: Sequence[Any]) -> dict[str, Any]:
     """All that the scores of a run depend on: two runs with one key have the same."""
     return {

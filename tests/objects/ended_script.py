@@ -18,7 +18,7 @@ class Ends(ObjectModule):
 
     def predict_step(self, batch, batch_idx, dataloader_idx=0):
         rank = self.trainer.global_rank
-        is_fitted = self.detection._run.is_fitted
+        is_fitted = self.detection._recorder.is_fitted
         if rank == self.victim and (batch_idx == 1 if self.at == "training" else is_fitted):
             happen(self.what)
         return super().predict_step(batch, batch_idx, dataloader_idx)
