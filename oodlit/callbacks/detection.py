@@ -15,7 +15,7 @@ from oodlit.runs.choice import Probe, probe
 from oodlit.runs.images.recorder import ImageRecorder
 from oodlit.runs.loggers import check_figures
 from oodlit.runs.record import Record
-from oodlit.runs.scored import Start
+from oodlit.runs.scored import Options, Start
 
 
 class OODDetection(WithDetectors):
@@ -85,16 +85,7 @@ class OODDetection(WithDetectors):
         keep_every_s: float = 60.0,
         bank: Copies = "auto",
     ) -> None:
-        super().__init__(
-            IMAGES,
-            detectors,
-            fitted=fitted,
-            output_dir=output_dir,
-            strict=strict,
-            record=record,
-            resume=resume,
-            keep_every_s=keep_every_s,
-        )
+        super().__init__(IMAGES, detectors, fitted, Options(output_dir, strict, record, resume, keep_every_s))
         check_int("OODDetection", "num_thumbnails", num_thumbnails, at_least=0)
         check_figures("OODDetection", log_figures)
         check_choice("OODDetection", "bank", bank, get_args(Copies))

@@ -9,10 +9,12 @@ from oodlit.errors import InvalidArgumentError
 from oodlit.recorded.module import RecordedModule
 from oodlit.recorded.store import DTYPES
 from oodlit.runs.checks import IMAGES, check_strategy
+from oodlit.runs.choice import probe
 from oodlit.runs.features.recorder import FeaturePass, FeatureRecorder
 from oodlit.runs.features.recording import Recording
 from oodlit.runs.journal import cut_of
 from oodlit.runs.shell import RunCallback
+from oodlit.scoring.clock import Clock
 
 
 class FeatureCache(RunCallback):
@@ -65,6 +67,8 @@ class FeatureCache(RunCallback):
         if not is_beside and any(isinstance(other, FeatureCache) for other in others):
             raise InvalidArgumentError("FeatureCache: a pass of its own records into one cache; the Trainer has two")
         check_strategy("FeatureCache", trainer.strategy)
+        clock = Clock(trainer.strategy.root_device)
+        probed = None if is_beside else probe(trainer, module, datamodule)  # before the fingerprint: it finds the head
         how = {
             "backbone": module.name,
             "fingerprint": module.fingerprint_with(datamodule.transform_for(module)),
@@ -82,7 +86,7 @@ class FeatureCache(RunCallback):
             on_error=datamodule.on_error,
         )
         parts = (module, datamodule, recording)
-        recorder = FeatureRecorder(*parts) if is_beside else FeaturePass(trainer, *parts)
+        recorder = FeatureRecorder(*parts) if probed is None else FeaturePass(trainer, *parts, probed, clock)
         self.found = recorder.found
         return recorder
 

@@ -15,7 +15,7 @@ from oodlit.objects.results.results import ObjectResults
 from oodlit.runs.boxes.recorder import BOXES, BoxRecorder, BoxSettings, probe_boxes
 from oodlit.runs.choice import Probe
 from oodlit.runs.record import Record
-from oodlit.runs.scored import Start
+from oodlit.runs.scored import Options, Start
 
 __all__ = ["ObjectDetection"]
 
@@ -70,16 +70,7 @@ class ObjectDetection(WithDetectors):
         resume: bool = False,
         keep_every_s: float = 60.0,
     ) -> None:
-        super().__init__(
-            BOXES,
-            detectors,
-            fitted=fitted,
-            output_dir=output_dir,
-            strict=strict,
-            record=record,
-            resume=resume,
-            keep_every_s=keep_every_s,
-        )
+        super().__init__(BOXES, detectors, fitted, Options(output_dir, strict, record, resume, keep_every_s))
         check_choice("ObjectDetection", "fit_on", fit_on, get_args(FitOn))
         check_choice("ObjectDetection", "t_star_rule", t_star_rule, ("given", "f1"))
         self.settings = ObjectSettings(t_star=0.5) if settings is None else settings

@@ -15,8 +15,7 @@ from oodlit.runs.checks import Parts, check_alone, check_is_list, check_strategy
 from oodlit.runs.choice import Probe, choose, hidden_layers
 from oodlit.runs.earlier_fit import EarlierFit
 from oodlit.runs.folder import OutputFolder
-from oodlit.runs.record import Record
-from oodlit.runs.scored import ScoredRun, Start
+from oodlit.runs.scored import Options, ScoredRun, Start
 from oodlit.runs.shell import RunCallback
 from oodlit.scoring.clock import Clock
 
@@ -26,7 +25,9 @@ class WithDetectors(RunCallback):
 
     Args:
         parts: Classes of module, data module and outputs.
-        detectors: See the subclasses, as for the other arguments.
+        detectors: See the subclasses.
+        fitted: See the subclasses.
+        options: Arguments that all subclasses have.
     """
 
     results: Any
@@ -36,15 +37,10 @@ class WithDetectors(RunCallback):
         self,
         parts: Parts,
         detectors: Sequence[Detector] | Mapping[str, Detector] | None,
-        *,
         fitted: str | Path | None,
-        output_dir: str | Path | None,
-        strict: bool,
-        record: Record,
-        resume: bool,
-        keep_every_s: float,
+        options: Options,
     ) -> None:
-        super().__init__(parts, output_dir)
+        super().__init__(parts, options.output_dir)
         owner = type(self).__name__
         if (detectors is None) == (fitted is None):
             raise InvalidArgumentError(f"{owner}: give either detectors=[...] or fitted=FOLDER of an earlier fit")
@@ -57,10 +53,9 @@ class WithDetectors(RunCallback):
             assert detectors is not None  # checked above
             self.detectors = name_detectors(detectors)
         check_detector_names(self.detectors)
-        self.output_dir = None if output_dir is None else Path(output_dir).expanduser().absolute()
-        self.strict, self.resume, self.keep_every_s = strict, resume, keep_every_s
+        self.output_dir = self._folder
+        self.options = options
         self.results = None
-        self._record = record
 
     @abstractmethod
     def probe(self, trainer: pl.Trainer, module: Any, datamodule: Any, layers: Sequence[str]) -> Probe:
@@ -78,47 +73,24 @@ class WithDetectors(RunCallback):
         """Check everything that can be wrong before the first batch, and decide which detectors run."""
         clock, owner = Clock(trainer.strategy.root_device), type(self).__name__
         check_alone(self, trainer)
+        folder = self.output_dir
+        check_strategy(owner, trainer.strategy, loader="" if folder else self.recorder_type.loader)
         output = None
-        if self.output_dir is None:
-            check_strategy(owner, trainer.strategy, loader=self.recorder_type.loader)
-        else:
-            check_strategy(owner, trainer.strategy)
-            check_replaceable(self.output_dir, keep=self._earlier.folder)
+        if folder is not None:
+            check_replaceable(folder, keep=self._earlier.folder)
             self.lock_folder(trainer)
-            output = OutputFolder(
-                self.output_dir,
-                settings=self.settings_json(),
-                process=trainer.global_rank,
-                processes=trainer.world_size,
-                saved_fit=self._earlier.folder,
-            )
+            place = {"process": trainer.global_rank, "processes": trainer.world_size}
+            output = OutputFolder(folder, settings=self.settings_json(), **place, saved_fit=self._earlier.folder)
         self.results = None
         probe = self.probe(trainer, module, datamodule, hidden_layers(self.detectors.values()))
-        choice = choose(probe, self.detectors, self._earlier, strict=self.strict)
+        choice = choose(probe, self.detectors, self._earlier, strict=self.options.strict)
         return self.record_run(
-            Start(
-                owner,
-                trainer,
-                module,
-                datamodule,
-                choice,
-                self._earlier,
-                clock,
-                strict=self.strict,
-                record=self._more_record,
-                output=output,
-                resume=self.resume,
-                keep_every_s=self.keep_every_s,
-            )
+            Start(owner, trainer, module, datamodule, choice, self._earlier, clock, self.options, output)
         )
 
     def ended(self, recorder: Any) -> None:
         """Take over the results."""
         self.results = recorder.results
-
-    def _more_record(self) -> dict[str, Any]:
-        folder = self._earlier.folder
-        return {**self._record(), **({} if folder is None else {"fitted_from": str(folder)})}
 
     def __repr__(self) -> str:
         """Names of the detectors."""

@@ -5,7 +5,7 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import Tensor
 
@@ -38,6 +38,24 @@ from oodlit.scoring.scoring import Scoring
 from oodlit.scoring.span import OTHER
 
 
+class Options(NamedTuple):
+    """Arguments of every callback with detectors.
+
+    Args:
+        output_dir: Folder for what the run leaves; None = results stay in memory.
+        strict: Whether a detector that does not apply or fails stops the run.
+        record: Gives further entries of the record.
+        resume: Whether to resume an interrupted run.
+        keep_every_s: Least time between two writings of the progress, in seconds.
+    """
+
+    output_dir: str | Path | None
+    strict: bool
+    record: Record
+    resume: bool
+    keep_every_s: float
+
+
 @dataclass(frozen=True)
 class Start:
     """What is known of a run before its first batch.
@@ -50,11 +68,8 @@ class Start:
         choice: What runs.
         earlier: The fit that exists already.
         clock: Measures where the time goes.
-        strict: Whether a detector that fails stops the run.
-        record: Gives further entries of the record.
+        options: Arguments of the callback.
         output: The output folder; None = results stay in memory.
-        resume: Whether to resume an interrupted run.
-        keep_every_s: Least time between two writings of the progress, in seconds.
     """
 
     owner: str
@@ -64,11 +79,8 @@ class Start:
     choice: Choice
     earlier: EarlierFit
     clock: Clock
-    strict: bool = False
-    record: Record = dict
-    output: OutputFolder | None = None
-    resume: bool = False
-    keep_every_s: float = 60.0
+    options: Options
+    output: OutputFolder | None
 
 
 class ScoredRun(Recorder):
@@ -89,7 +101,7 @@ class ScoredRun(Recorder):
     def __init__(
         self, start: Start, *, train_thresholds: bool = False, than: str = "the backbone", match: Match = every_row
     ) -> None:
-        self.start, self.choice, self.clock = start, start.choice, start.clock
+        self.start, self.options, self.choice, self.clock = start, start.options, start.choice, start.clock
         self.trainer, self.module, self.output = start.trainer, start.module, start.output
         self.datamodule: OODDataModule = start.datamodule
         self.plan = replace(self.choice.plan(train_thresholds=train_thresholds), asked=self.clock.wait_for_data)
@@ -213,7 +225,7 @@ class ScoredRun(Recorder):
         """
         if self.output is not None:
             self._resume(self.output)
-        self.scoring = Scoring(self.detectors, strict=self.start.strict, clock=self.clock)
+        self.scoring = Scoring(self.detectors, strict=self.options.strict, clock=self.clock)
         self.streams, self.reading = self.datamodule.planned_streams, self.datamodule.active_streams
         self.rows = self.make_rows()
         self.scoring.restore(self.resumed.failed, self.resumed.float64)
@@ -238,15 +250,15 @@ class ScoredRun(Recorder):
             key=self.key(streams),
             cut=cut_of(trainer, self.datamodule),
             process=trainer.global_rank,
-            every_s=self.start.keep_every_s,
+            every_s=self.options.keep_every_s,
         )
-        if self.start.resume and is_complete(output.path) and self.is_of(output.path, progress.digest):
+        if self.options.resume and is_complete(output.path) and self.is_of(output.path, progress.digest):
             raise RunIsCompleteError(
                 f"{output.path}: this run has come to its end there; load it by {self.loader}.load, or repeat it"
                 " without resume=True"
             )
         group = cpu_group()
-        kept = progress.start(group, resume=self.start.resume)
+        kept = progress.start(group, resume=self.options.resume)
         within = trainer.limit_predict_batches == 1.0  # else the limit counts from where the run resumes
         assert self.plan is not None
         self.resumed, self.choice, self.plan = resume(
@@ -434,6 +446,11 @@ class ScoredRun(Recorder):
     def where(self, kept: Path) -> str:
         """What can be done with the folder of an interrupted run, as text."""
         return f"what was finished is kept in {kept}; {self.loader}.load reads it"
+
+    def more_record(self) -> dict[str, Any]:
+        """Entries of the record from the caller."""
+        folder = self.start.earlier.folder
+        return {**self.options.record(), **({} if folder is None else {"fitted_from": str(folder)})}
 
     def common_entries(self) -> dict[str, Any]:
         """Entries of `record` of every kind of run."""

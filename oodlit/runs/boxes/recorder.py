@@ -225,7 +225,7 @@ class BoxRecorder(ScoredRun):
             # Below the least confidence that is kept there are no boxes: a lower t* would promise them.
             settings = settings.changed(t_star=max(best, self.module.min_confidence))
         self.clock.enter("metrics")
-        run = joined(self.record(), self.start.record())
+        run = joined(self.record(), self.more_record())
         names = self.datamodule.class_names
         results = ObjectResults.from_sets(sets, class_names=names, settings=settings, run=run)
         self.clock.enter(OTHER)

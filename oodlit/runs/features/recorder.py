@@ -15,7 +15,7 @@ from oodlit.module import OODModule
 from oodlit.outputs import Head, Outputs
 from oodlit.recorded.rows import Rows
 from oodlit.runs.checks import check_images
-from oodlit.runs.choice import probe
+from oodlit.runs.choice import Probe
 from oodlit.runs.complete import check_complete
 from oodlit.runs.features.recording import Recording
 from oodlit.runs.images.rows import check_labels
@@ -42,13 +42,11 @@ class FeatureRecorder(Recorder):
     def __init__(self, module: OODModule, datamodule: OODDataModule, recording: Recording) -> None:
         self.module, self.datamodule, self.recording = module, datamodule, recording
         self.streams: tuple[Stream, ...] = ()
-        recording.begin(datamodule.streams, *self.facts(), cpu_group(), goes_on=self.goes_on)
+        known = {"class_names": list(datamodule.class_names)}  # before another run's probe, the head is not
+        facts, head = self._facts() if self.goes_on else (known, None)
+        recording.begin(datamodule.streams, facts, head, cpu_group(), goes_on=self.goes_on)
         self.found = _text(recording, datamodule)
         pl.utilities.rank_zero_info(f"oodlit: {recording.folder}: {self.found}")
-
-    def facts(self) -> tuple[dict[str, Any], Head | None]:
-        """What a new manifest says of network and data, and the head; before the run, only the data are known."""
-        return {"class_names": list(self.datamodule.class_names)}, None
 
     def begin(self) -> None:
         """Nothing: the run decides which streams are read."""
@@ -86,9 +84,13 @@ class FeatureRecorder(Recorder):
         self._close({}, cpu_group())
 
     def _close(self, notes: Mapping[str, Any], group: Group) -> None:
-        facts = {"head_problem": self.module.head_problem, "class_names": list(self.datamodule.class_names)}
-        head = None if self.module.head_problem else self.module.head
-        self.recording.finish(facts, head, notes, group)
+        self.recording.finish(*self._facts(), notes, group)
+
+    def _facts(self) -> tuple[dict[str, Any], Head | None]:
+        """What a manifest says of network and data, and the head."""
+        problem = self.module.head_problem
+        facts = {"head_problem": problem, "class_names": list(self.datamodule.class_names)}
+        return facts, None if problem else self.module.head
 
     def stop(self, error: BaseException) -> str:
         """What is on disk stays there; the run says what is kept of it."""
@@ -103,15 +105,24 @@ class FeaturePass(FeatureRecorder):
         module: The network.
         datamodule: The streams.
         recording: The cache as this process writes it.
+        probe: What the first ID images tell of the network.
+        clock: Measures where the time goes.
     """
 
     goes_on = True
 
-    def __init__(self, trainer: pl.Trainer, module: OODModule, datamodule: OODDataModule, recording: Recording) -> None:
-        self.clock = Clock(trainer.strategy.root_device)
-        self.probe = probe(trainer, module, datamodule)
-        self.verification = Verification(module, str(trainer.precision), decode_on_device=datamodule.decode_on_device)
-        self.processes = trainer.world_size
+    def __init__(
+        self,
+        trainer: pl.Trainer,
+        module: OODModule,
+        datamodule: OODDataModule,
+        recording: Recording,
+        probe: Probe,
+        clock: Clock,
+    ) -> None:
+        self.probe, self.clock, self.processes = probe, clock, trainer.world_size
+        on_device = datamodule.decode_on_device
+        self.verification = Verification(module, str(trainer.precision), decode_on_device=on_device)
         super().__init__(module, datamodule, recording)
         done = {name: part.batches for name, part in recording.shares.items()}
         asked = self.clock.wait_for_data
@@ -122,11 +133,6 @@ class FeaturePass(FeatureRecorder):
         """Memory for logits and features of all images of this process."""
         images = sum(len(stream) for stream in self.datamodule.streams)
         return -(-images // self.processes) * 4 * (self.probe.facts.width + self.probe.facts.num_classes)
-
-    def facts(self) -> tuple[dict[str, Any], Head | None]:
-        """What a new manifest says of network and data, and the head."""
-        facts = {"head_problem": self.module.head_problem, "class_names": list(self.datamodule.class_names)}
-        return facts, None if self.module.head_problem else self.module.head
 
     def begin(self) -> None:
         """Find which streams are left."""

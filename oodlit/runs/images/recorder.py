@@ -206,7 +206,7 @@ class ImageRecorder(ScoredRun):
         if self.is_recorded:  # no network made a pass
             time.pop("backbone_ms", None)
         known = results.run | {"ms_per_image": ms_per_image(times), "time": time}
-        return replace(results, run=joined(known, self.start.record()))
+        return replace(results, run=joined(known, self.more_record()))
 
     def findings(self) -> Iterable[Finding]:
         """What makes the numbers doubtful; failures were logged when they happened."""
@@ -248,10 +248,9 @@ class ImageRecorder(ScoredRun):
     def _subset(self, info: DatasetInfo) -> Tensor | None:
         """Classes of a known set that has images of a part of them only."""
         known = descriptions().get(info.name)
-        has_both = (
-            known is not None and known.label_subset and self.choice.facts.num_classes
-        )  # without logits, no prediction
-        return torch.tensor(sorted(known.label_subset)) if known is not None and has_both else None
+        if known is None or not known.label_subset or not self.choice.facts.num_classes:  # no logits, no prediction
+            return None
+        return torch.tensor(sorted(known.label_subset))
 
     def _able_to_score_samples(self) -> list[str]:
         """Detectors that read images cannot score kept outputs; their thresholds stay undefined."""
