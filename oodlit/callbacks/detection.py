@@ -12,7 +12,7 @@ from oodlit.detectors.statistics.feature_bank import Copies
 from oodlit.results import Results, Settings
 from oodlit.runs.checks import IMAGES
 from oodlit.runs.choice import Probe, probe
-from oodlit.runs.images.recorder import ImageRecorder
+from oodlit.runs.images.recorder import ImageOptions, ImageRecorder
 from oodlit.runs.loggers import check_figures
 from oodlit.runs.record import Record
 from oodlit.runs.scored import Options, Start
@@ -106,11 +106,6 @@ class OODDetection(WithDetectors):
 
     def record_run(self, start: Start) -> ImageRecorder:
         """Make the recorder of images."""
-        return ImageRecorder(
-            start,
-            evaluation=self.evaluation,
-            train_thresholds=self.train_thresholds,
-            num_thumbnails=self.num_thumbnails,
-            log_figures=self.log_figures,
-            bank=self.bank,
-        )
+        figures = self.log_figures
+        options = ImageOptions(self.evaluation, self.train_thresholds, self.num_thumbnails, figures, self.bank)
+        return ImageRecorder(start, options)

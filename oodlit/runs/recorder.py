@@ -18,8 +18,7 @@ class Recorder(ABC):
     cost = ""
     """What the detectors cost, as text, as soon as it is known."""
 
-    @abstractmethod
-    def begin(self) -> None:
+    def begin(self) -> None:  # noqa: B027  # beside another run, that run decides which streams are read
         """Find what an earlier start of the run has left, and make room; `plan` is in force from here on."""
 
     def ready(self) -> None:  # noqa: B027  # few recorders look at other callbacks
@@ -30,8 +29,7 @@ class Recorder(ABC):
     def prediction_bytes(self) -> int:
         """Memory that `trainer.predict` needs in each process if it returns all outputs."""
 
-    @abstractmethod
-    def check(self, batch: Any, index: int) -> None:
+    def check(self, batch: Any, index: int) -> None:  # noqa: B027  # beside another run, that run checks
         """Check a batch of stream number `index` before it reaches the network."""
 
     @abstractmethod

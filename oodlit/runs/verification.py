@@ -26,12 +26,12 @@ class Matched(NamedTuple):
     """Rows of a run, and the same rows of the plain network.
 
     Args:
-        index: Which rows of the run.
+        rows: Which rows of the run.
         outputs: All rows of the run.
-        exact: The rows of the plain network that belong to those of `index`.
+        exact: The rows of the plain network that belong to those of `rows`.
     """
 
-    index: Tensor | slice
+    rows: Tensor | slice
     outputs: Outputs
     exact: Outputs
 

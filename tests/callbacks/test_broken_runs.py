@@ -271,14 +271,6 @@ def test_memory_of_a_machine_is_shared_by_its_processes(monkeypatch):
         checks.check_memory(statistics, facts, processes=4)
 
 
-def test_predictions_that_fill_the_memory_are_announced(monkeypatch):
-    """FAULTS: unbounded memory: Lightning keeps all predictions by default."""
-    monkeypatch.setattr(checks, "MANY_BYTES", 1000)
-    with pytest.warns(UserWarning, match=r"keeps the outputs of all images, .* pass return_predictions=False"):
-        make_trainer(OODDetection([MSP()])).predict(make_module(), OODDataModule(make_streams()))
-    run([MSP()])  # return_predictions=False: no warning
-
-
 def test_kept_predictions_hold_no_intermediate_results():
     detection = OODDetection([MSP(), Energy(), KNN(k=3)])
     kept = make_trainer(detection).predict(make_module(), OODDataModule(make_streams()))

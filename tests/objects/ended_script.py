@@ -41,7 +41,9 @@ def main(processes: int, sets: Path, out: Path, what: str, victim: int, at: str)
     module = make_module()
     module.__class__ = Ends
     module.what, module.victim, module.at = what, victim, at
-    module.detection = detection = ObjectDetection([MSP(), Mahalanobis()], output_dir=out, settings=SETTINGS)
+    module.detection = detection = ObjectDetection(
+        [MSP(), Mahalanobis()], output_dir=out, settings=SETTINGS, resume=True, keep_every_s=0.0
+    )
     trainer = make_trainer(detection, devices=processes, strategy="ddp" if processes > 1 else "auto")
     trainer.predict(module, benchmark(sets, sets=["near_coco"], batch_size=1), return_predictions=False)
     print("done", flush=True)

@@ -48,9 +48,6 @@ class FeatureRecorder(Recorder):
         self.found = _text(recording, datamodule)
         pl.utilities.rank_zero_info(f"oodlit: {recording.folder}: {self.found}")
 
-    def begin(self) -> None:
-        """Nothing: the run decides which streams are read."""
-
     def ready(self) -> None:
         """Check that all streams are read, or held: a cache without the training images would be of no use."""
         self.streams = self.datamodule.active_streams
@@ -68,9 +65,6 @@ class FeatureRecorder(Recorder):
                 f"FeatureCache: this run goes on in the middle of {begun[0]!r}, of which the cache lacks the beginning;"
                 " record without OODDetection, or give it resume=False"
             )
-
-    def check(self, batch: Any, index: int) -> None:
-        """Nothing: the run checks its images."""
 
     def take(self, outputs: Outputs, batch: Any, index: int, *, is_last: bool) -> None:
         """Keep the rows of a batch."""

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -37,11 +37,10 @@ SAMPLE_CHUNK = 1024
 """Rows of the training sample that are scored at a time."""
 
 
-class ImageRecorder(ScoredRun):
-    """State of one `trainer.predict` over images; a new one for every call, so that nothing leaks into the next.
+class ImageOptions(NamedTuple):
+    """Arguments of `OODDetection` that are about images.
 
     Args:
-        start: What is known of the run.
         evaluation: Settings of the metrics.
         train_thresholds: Whether training images are read even if no detector is fitted.
         num_thumbnails: Accepted OOD images kept per detector.
@@ -49,21 +48,26 @@ class ImageRecorder(ScoredRun):
         bank: What holds a copy of the bank of training images.
     """
 
-    def __init__(
-        self,
-        start: Start,
-        *,
-        evaluation: Settings,
-        train_thresholds: bool,
-        num_thumbnails: int,
-        log_figures: bool | Sequence[str],
-        bank: Copies,
-    ) -> None:
+    evaluation: Settings
+    train_thresholds: bool
+    num_thumbnails: int
+    log_figures: bool | Sequence[str]
+    bank: Copies
+
+
+class ImageRecorder(ScoredRun):
+    """State of one `trainer.predict` over images; a new one for every call, so that nothing leaks into the next.
+
+    Args:
+        start: What is known of the run.
+        images: Arguments that are about images.
+    """
+
+    def __init__(self, start: Start, images: ImageOptions) -> None:
         self.is_recorded = "model" not in start.choice.facts.available
         than = "reading recorded outputs" if self.is_recorded else "the backbone"
-        super().__init__(start, train_thresholds=train_thresholds, than=than)
-        self.evaluation, self.num_thumbnails, self.log_figures = evaluation, num_thumbnails, log_figures
-        self.copies = bank
+        super().__init__(start, train_thresholds=images.train_thresholds, than=than)
+        self.images = images
         self.one_shape = True
         """Whether every image of this process had, after the transform, the shape of those of the probe."""
 
@@ -93,7 +97,7 @@ class ImageRecorder(ScoredRun):
         facts, to_fit = self.choice.facts, self.choice.to_fit
         check_train_size(to_fit, facts.num_train)
         statistics = make_statistics(to_fit, extra=(TrainSample,))
-        self.bank = place_bank(statistics, facts, self.trainer, self.copies)
+        self.bank = place_bank(statistics, facts, self.trainer, self.images.bank)
         needed = check_memory(statistics, facts, to_fit, processes=self.trainer.num_devices)
         pl.utilities.rank_zero_info(
             f"oodlit: the fit on {facts.num_train} training images takes up to {needed / 1e6:.1f} MB"
@@ -198,7 +202,7 @@ class ImageRecorder(ScoredRun):
         }
         self.clock.enter("metrics")
         results = Results.from_scores(
-            scores, self.datasets(), active, run=run, estimates=severities, **self.evaluation.to_json()
+            scores, self.datasets(), active, run=run, estimates=severities, **self.images.evaluation.to_json()
         )
         self.clock.enter(OTHER)
         times = gather_objects(self.group, self.clock.state(wait=True))
@@ -216,7 +220,7 @@ class ImageRecorder(ScoredRun):
         """Whether the results in a folder have the scores and the settings of this run."""
         results = Results.load(folder)
         classes = results.settings.classes  # known at the end alone
-        return results.run.get("key") == key and results.settings == replace(self.evaluation, classes=classes)
+        return results.run.get("key") == key and results.settings == replace(self.images.evaluation, classes=classes)
 
     def write(self, folder: Path, **options: Any) -> Path:
         """Write the results to a folder."""
@@ -227,16 +231,16 @@ class ImageRecorder(ScoredRun):
 
     def draw(self, folder: Path) -> None:
         """Draw thumbnails and the page."""
-        if self.num_thumbnails > 0:
+        if self.images.num_thumbnails > 0:
             read = self.datamodule.read_images
-            save_thumbnails(self.results, folder, read, per_detector=self.num_thumbnails)
+            save_thumbnails(self.results, folder, read, per_detector=self.images.num_thumbnails)
         assert self.output is not None
         name = self.output.path.name
         write_report({name: self.results}, folder / "report.html", folders={name: folder})
 
     def run_log(self) -> RunLog:
         """Values, settings, summary and figures."""
-        return RunLog.of(self.results, partial(figures_of, self.results, self.log_figures))
+        return RunLog.of(self.results, partial(figures_of, self.results, self.images.log_figures))
 
     def _pools(self) -> list[PoolRows]:
         return [rows for rows in self.rows.values() if isinstance(rows, PoolRows)]
