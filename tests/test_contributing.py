@@ -12,7 +12,7 @@ def section(title: str) -> str:
     return TEXT.split(f"## {title}\n")[1].split("\n## ")[0]
 
 
-def test_the_walk_names_functions_that_exist_and_enters_no_room_twice() -> None:
+def test_the_walk_names_functions_that_exist_and_describes_no_room_twice() -> None:
     walk = section("From `oodlit evaluate` to a row of `table.csv`")
     stations = re.findall(r"`(oodlit[\w.]*):([\w.]+)`", walk)
     assert len(stations) >= 20
@@ -24,7 +24,7 @@ def test_the_walk_names_functions_that_exist_and_enters_no_room_twice() -> None:
         assert callable(found), f"{module}:{path}"
         rooms.append(module.split(".")[1])
     entered = [room for room, before in zip(rooms, ["", *rooms], strict=False) if room not in (before, "outputs")]
-    assert len(set(entered)) == 8, entered
+    assert len(entered) == len(set(entered)) == 8, entered
     assert (entered[0], entered[-1]) == ("cli", "results")
 
 
