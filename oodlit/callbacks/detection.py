@@ -15,7 +15,7 @@ from oodlit.runs.choice import Probe, probe
 from oodlit.runs.images.recorder import ImageOptions, ImageRecorder
 from oodlit.runs.loggers import check_figures
 from oodlit.runs.record import Record
-from oodlit.runs.scored import Options, Start
+from oodlit.runs.start import Options, Start
 
 
 class OODDetection(WithDetectors):

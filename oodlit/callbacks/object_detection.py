@@ -15,7 +15,7 @@ from oodlit.objects.results.results import ObjectResults
 from oodlit.runs.boxes.recorder import BOXES, BoxRecorder, BoxSettings, probe_boxes
 from oodlit.runs.choice import Probe
 from oodlit.runs.record import Record
-from oodlit.runs.scored import Options, Start
+from oodlit.runs.start import Options, Start
 
 __all__ = ["ObjectDetection"]
 

@@ -15,8 +15,9 @@ from oodlit.runs.checks import Parts, check_alone, check_is_list, check_strategy
 from oodlit.runs.choice import Probe, choose, hidden_layers
 from oodlit.runs.earlier_fit import EarlierFit
 from oodlit.runs.folder import OutputFolder
-from oodlit.runs.scored import Options, ScoredRun, Start
+from oodlit.runs.scored import ScoredRun
 from oodlit.runs.shell import RunCallback
+from oodlit.runs.start import Options, Start
 from oodlit.scoring.clock import Clock
 
 

@@ -3,9 +3,9 @@
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from torch import Tensor
 
@@ -21,66 +21,19 @@ from oodlit.outputs import Outputs
 from oodlit.results import DatasetInfo, Finding, FindingWarning
 from oodlit.results.files.storage import is_complete
 from oodlit.roles import Role
-from oodlit.runs.choice import Choice, cost_text
+from oodlit.runs.choice import cost_text
 from oodlit.runs.complete import check_complete
 from oodlit.runs.datasets import train_name
-from oodlit.runs.earlier_fit import EarlierFit
 from oodlit.runs.folder import OutputFolder
 from oodlit.runs.journal import TRAINING, Kept, Progress, cut_of, run_key
 from oodlit.runs.loggers import RunLog, log_to_all
-from oodlit.runs.record import Record
 from oodlit.runs.recorder import Recorder
 from oodlit.runs.resumed import Resumed, resume
+from oodlit.runs.start import Start
 from oodlit.runs.verification import Match, Verification, every_row
-from oodlit.scoring.clock import Clock
 from oodlit.scoring.costs import Costs
 from oodlit.scoring.scoring import Scoring
 from oodlit.scoring.span import OTHER
-
-
-class Options(NamedTuple):
-    """Arguments of every callback with detectors.
-
-    Args:
-        output_dir: Folder for what the run leaves; None = results stay in memory.
-        strict: Whether a detector that does not apply or fails stops the run.
-        record: Gives further entries of the record.
-        resume: Whether to resume an interrupted run.
-        keep_every_s: Least time between two writings of the progress, in seconds.
-    """
-
-    output_dir: str | Path | None
-    strict: bool
-    record: Record
-    resume: bool
-    keep_every_s: float
-
-
-@dataclass(frozen=True)
-class Start:
-    """What is known of a run before its first batch.
-
-    Args:
-        owner: Name of the callback, for messages.
-        trainer: The Trainer.
-        module: The network.
-        datamodule: The streams.
-        choice: What runs.
-        earlier: The fit that exists already.
-        clock: Measures where the time goes.
-        options: Arguments of the callback.
-        output: The output folder; None = results stay in memory.
-    """
-
-    owner: str
-    trainer: pl.Trainer
-    module: Any
-    datamodule: Any
-    choice: Choice
-    earlier: EarlierFit
-    clock: Clock
-    options: Options
-    output: OutputFolder | None
 
 
 class ScoredRun(Recorder):
@@ -125,8 +78,6 @@ class ScoredRun(Recorder):
         self.num_fitted = 0
         """Rows of all processes that detectors were fitted on."""
         self.results: Any = None
-
-    # --- what a row is --------------------------------------------------------------------------------------------
 
     @abstractmethod
     def datasets(self) -> list[DatasetInfo]:
@@ -196,8 +147,6 @@ class ScoredRun(Recorder):
 
     def restore_more(self, state: dict[str, Any]) -> None:  # see `more_state`
         """Take over what `more_state` returned in an earlier start of this run."""
-
-    # --- before the first batch -----------------------------------------------------------------------------------
 
     @property
     def detectors(self) -> dict[str, Detector]:
@@ -274,8 +223,6 @@ class ScoredRun(Recorder):
         self.verification.restore(state.get("deviations", {}))
         self.restore_more(state)
 
-    # --- batches --------------------------------------------------------------------------------------------------
-
     def check(self, batch: Any, index: int) -> None:
         """Start the time of the backbone."""
         self.clock.enter("backbone", images=len(batch["image"]))
@@ -332,8 +279,6 @@ class ScoredRun(Recorder):
     def _common_state(self) -> dict[str, Any]:
         return {**self.more_state(), "deviations": self.verification.state(), "time": self.clock.state()}
 
-    # --- the fit --------------------------------------------------------------------------------------------------
-
     def finish_fit(self) -> None:
         """The first of the two points where processes meet: reduce the statistics and fit."""
         if self.fitting_done:
@@ -382,19 +327,9 @@ class ScoredRun(Recorder):
             pl.utilities.rank_zero_info(f"oodlit: {text}")
             self.bank = "; ".join(filter(None, (self.bank, text)))
 
-    def _keep_origin(self) -> None:
-        """Note what the detectors belong to when this run has ended, complete or not."""
-        earlier = self.start.earlier
-        if self.is_fitted:
-            for detector in self.choice.to_fit:
-                detector.fitted_on = self.choice.fingerprint
-            earlier.origin = earlier.origin if self.choice.kept else self.origin
-        elif self.fitting_done:
-            for detector in self.choice.to_fit:  # interrupted within the fit: some are of this run, some of another
-                detector.forget()
-            earlier.origin = None
-
-    # --- the end --------------------------------------------------------------------------------------------------
+    def _note_end(self) -> None:
+        origin = self.origin if self.is_fitted else None
+        self.start.earlier.note_end(self.choice.to_fit, origin, keeps=bool(self.choice.kept), begun=self.fitting_done)
 
     def finish(self) -> None:
         """The second point where processes meet: join the rows and evaluate."""
@@ -417,7 +352,7 @@ class ScoredRun(Recorder):
                 " all are listed in results.run['skipped']",
                 stacklevel=2,
             )
-        self._keep_origin()
+        self._note_end()
 
     def publish(self) -> None:
         """Warn of findings; write results, fit and page; log."""
@@ -439,18 +374,13 @@ class ScoredRun(Recorder):
 
     def stop(self, error: BaseException) -> str:
         """Drop what was fitted if the fit was interrupted; say what is kept."""
-        self._keep_origin()
+        self._note_end()
         kept = None if self.output is None else self.output.kept
         return "" if kept is None else self.where(kept)
 
     def where(self, kept: Path) -> str:
         """What can be done with the folder of an interrupted run, as text."""
         return f"what was finished is kept in {kept}; {self.loader}.load reads it"
-
-    def more_record(self) -> dict[str, Any]:
-        """Entries of the record from the caller."""
-        folder = self.start.earlier.folder
-        return {**self.options.record(), **({} if folder is None else {"fitted_from": str(folder)})}
 
     def common_entries(self) -> dict[str, Any]:
         """Entries of `record` of every kind of run."""

@@ -33,7 +33,8 @@ from oodlit.runs.choice import Probe, probe_images
 from oodlit.runs.folder import FITTED
 from oodlit.runs.loggers import RunLog, settings_of
 from oodlit.runs.record import common_record, joined
-from oodlit.runs.scored import ScoredRun, Start
+from oodlit.runs.scored import ScoredRun
+from oodlit.runs.start import Start
 from oodlit.scoring.span import OTHER
 from oodlit.scoring.time_record import ms_per_image, time_record
 
@@ -225,7 +226,7 @@ class BoxRecorder(ScoredRun):
             # Below the least confidence that is kept there are no boxes: a lower t* would promise them.
             settings = settings.changed(t_star=max(best, self.module.min_confidence))
         self.clock.enter("metrics")
-        run = joined(self.record(), self.more_record())
+        run = joined(self.record(), self.start.more_record())
         names = self.datamodule.class_names
         results = ObjectResults.from_sets(sets, class_names=names, settings=settings, run=run)
         self.clock.enter(OTHER)

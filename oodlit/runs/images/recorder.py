@@ -29,7 +29,8 @@ from oodlit.runs.images.rows import ImageRows, check_labels
 from oodlit.runs.joining import join_estimates, join_scores, masked_accuracy, unlisted
 from oodlit.runs.loggers import RunLog, figures_of
 from oodlit.runs.record import joined, run_record
-from oodlit.runs.scored import ScoredRun, Start
+from oodlit.runs.scored import ScoredRun
+from oodlit.runs.start import Start
 from oodlit.scoring.span import OTHER
 from oodlit.scoring.time_record import ms_per_image, time_record
 
@@ -210,7 +211,7 @@ class ImageRecorder(ScoredRun):
         if self.is_recorded:  # no network made a pass
             time.pop("backbone_ms", None)
         known = results.run | {"ms_per_image": ms_per_image(times), "time": time}
-        return replace(results, run=joined(known, self.more_record()))
+        return replace(results, run=joined(known, self.start.more_record()))
 
     def findings(self) -> Iterable[Finding]:
         """What makes the numbers doubtful; failures were logged when they happened."""
