@@ -188,7 +188,7 @@ def test_options_are_checked(options, message):
 @pytest.mark.parametrize("single", [MSP(), "msp"])
 def test_one_detector_is_no_list(single):
     with pytest.raises(InvalidArgumentError, match="a list of detectors is needed"):
-        checks.check_is_list(single)  # the suite checks the types of public functions before they run
+        checks.check_is_list("OODDetection", single)  # the suite checks the types of public functions before they run
 
 
 def test_list_of_detectors_is_copied():
@@ -208,8 +208,8 @@ def test_strategies_that_shard_the_weights_are_refused():
     from pytorch_lightning.strategies import FSDPStrategy
 
     with pytest.raises(InvalidArgumentError, match="strategy FSDPStrategy shards the weights"):
-        checks.check_strategy(FSDPStrategy(), has_output=True)
-    checks.check_strategy(make_trainer().strategy, has_output=False)
+        checks.check_strategy("OODDetection", FSDPStrategy())
+    checks.check_strategy("OODDetection", make_trainer().strategy, loader="Results")
 
 
 @pytest.mark.filterwarnings("ignore:the classifier gets")  # the labels are arbitrary
