@@ -10,6 +10,7 @@ from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Model
 from oodlit.testing import backbones, checks, separated_problem, signed_problem, strategies
 from oodlit.testing.problems import cut, join
+from tests import networks
 
 IMAGES = backbones.arithmetic(4, 3, 8, 8).float()
 NETWORKS = {
@@ -17,10 +18,10 @@ NETWORKS = {
     "dropout": lambda: backbones.TinyConvNet(dropout=0.5),
     "signed": lambda: backbones.TinyConvNet(signed=True),
     "no_bias": lambda: backbones.TinyConvNet(bias=False, head_name="classifier"),
-    "headless": backbones.TinyHeadlessNet,
-    "convolutional": backbones.TinyConvolutionalClassifier,
-    "distilled": backbones.TinyDistilledNet,
-    "hidden_head": backbones.TinyHiddenHeadNet,
+    "headless": networks.TinyHeadlessNet,
+    "convolutional": networks.TinyConvolutionalClassifier,
+    "distilled": networks.TinyDistilledNet,
+    "hidden_head": networks.TinyHiddenHeadNet,
 }
 
 
@@ -31,13 +32,6 @@ def test_backbones_are_fixed_and_in_eval_mode(build):
     assert torch.equal(first(IMAGES), second(IMAGES))
     assert first(IMAGES).shape[0] == 4
     assert first(IMAGES).std() > 0
-
-
-def test_towers_end_in_one_space():
-    towers = backbones.TinyTowers()
-    images, texts = towers.encode_image(IMAGES), towers.encode_text(torch.arange(20).view(5, 4))
-    assert images.shape[1] == texts.shape[1]
-    assert len({tuple(row) for row in texts.tolist()}) == 5
 
 
 def test_arithmetic_numbers_look_uniform():
