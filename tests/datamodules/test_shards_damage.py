@@ -97,7 +97,7 @@ class TestDamage:
         where = data.index(b"class_2/")
         data[where] ^= 1
         path.write_bytes(data)
-        with pytest.raises(DataError, match=rf"is damaged at byte {where}"):
+        with pytest.raises(DataError, match=rf"damaged or truncated at byte {where}"):
             ShardSource(tmp_path)
 
     def test_missing_shard(self, tmp_path: Path) -> None:
