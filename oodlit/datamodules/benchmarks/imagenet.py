@@ -12,8 +12,11 @@ from oodlit.datamodules.generated.corruptions import corrupted_stream
 from oodlit.datamodules.generated.unit_test_source import unit_test_stream
 from oodlit.datamodules.loading import LoadingOptions
 from oodlit.datamodules.published import set_stream
-from oodlit.datamodules.sets import IMAGENET_C, IMAGENET_TRAIN, IMAGENET_VAL, UNIT_TEST_SET, describe, descriptions
+from oodlit.datamodules.sets import describe, descriptions
 from oodlit.datamodules.sets.description import DatasetDescription
+from oodlit.datamodules.sets.imagenet import IMAGENET_TRAIN, IMAGENET_VAL
+from oodlit.datamodules.sets.imagenet_shift import IMAGENET_C
+from oodlit.datamodules.sets.ninco import UNIT_TEST_SET
 from oodlit.datamodules.shards.reader import shard_stream
 from oodlit.datamodules.stream import Stream
 from oodlit.errors import DataError, InvalidArgumentError
