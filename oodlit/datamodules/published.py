@@ -226,8 +226,10 @@ def verify_set(
             dict.fromkeys(info.class_names, description.per_group) if description.per_group else description.classes
         )
         expected = {name: count for name, count in numbers.items() if count is not None}
-        found = verify_shards(folder, split=split or None, expected=expected or None, **how)
-        reports += [report.with_problems(*_wrong_numbers(description, report)) for report in found]
+        for report in verify_shards(folder, split=split or None, expected=expected or None, **how):
+            for problem in _wrong_numbers(description, report):
+                report.add_problem(problem)
+            reports.append(report)
     return reports
 
 

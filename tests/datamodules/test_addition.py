@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import oodlit
-from oodlit.testing.shards import tiny_image
+from tests.tiny_shards import tiny_image
 
 FILE = """
 from oodlit.datamodules.sets.description import DatasetDescription

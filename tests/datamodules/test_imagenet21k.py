@@ -26,7 +26,7 @@ from oodlit.datamodules.shards import ShardSource, read_info
 from oodlit.datamodules.shards.class_files import class_files
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.roles import Role
-from oodlit.testing.shards import tiny_image
+from tests.tiny_shards import tiny_image
 
 POOL = ("n02513355", "n02515214", "n12433081")  # kept classes
 SMALL = {"estimation": 3, "test": 1, "complete": False}

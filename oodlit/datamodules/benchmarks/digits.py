@@ -23,7 +23,6 @@ from oodlit.datamodules.loading import LoadingOptions
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
-from oodlit.errors import InvalidArgumentError
 from oodlit.roles import Role
 
 ID_CLASSES = ("zero", "one", "two", "three", "four", "five", "six")
@@ -36,38 +35,15 @@ Picture = Float64[np.ndarray, "8 8"]
 Rng = np.random.Generator
 
 
-def _noise(image: Picture, rng: Rng) -> Picture:
-    return np.asarray(image + rng.normal(0.0, 0.25, image.shape))
-
-
-def _blur(image: Picture, rng: Rng) -> Picture:
-    return np.asarray(scipy.ndimage.gaussian_filter(image, 0.8))
-
-
-def _contrast(image: Picture, rng: Rng) -> Picture:
-    return np.asarray(image.mean() + 0.3 * (image - image.mean()))
-
-
-def _rotation(image: Picture, rng: Rng) -> Picture:
-    angle = rng.choice([-1.0, 1.0]) * rng.uniform(20.0, 35.0)
-    return np.asarray(scipy.ndimage.rotate(image, angle, reshape=False, order=1))
-
-
-def _translation(image: Picture, rng: Rng) -> Picture:
-    return np.asarray(scipy.ndimage.shift(image, rng.choice([-1.0, 1.0], 2), order=0))
-
-
-def _dropout(image: Picture, rng: Rng) -> Picture:
-    return np.asarray(image * (rng.random(image.shape) > 0.3))
-
-
 DIGIT_CORRUPTIONS: Mapping[str, Callable[[Picture, Rng], Picture]] = {
-    "noise": _noise,
-    "blur": _blur,
-    "contrast": _contrast,
-    "rotation": _rotation,
-    "translation": _translation,
-    "dropout": _dropout,
+    "noise": lambda image, rng: image + rng.normal(0.0, 0.25, image.shape),
+    "blur": lambda image, rng: scipy.ndimage.gaussian_filter(image, 0.8),
+    "contrast": lambda image, rng: image.mean() + 0.3 * (image - image.mean()),
+    "rotation": lambda image, rng: scipy.ndimage.rotate(
+        image, rng.choice([-1.0, 1.0]) * rng.uniform(20.0, 35.0), reshape=False, order=1
+    ),
+    "translation": lambda image, rng: scipy.ndimage.shift(image, rng.choice([-1.0, 1.0], 2), order=0),
+    "dropout": lambda image, rng: image * (rng.random(image.shape) > 0.3),
 }
 """Corruptions that suit 8 x 8 pixels: from an image in [0, 1] to a changed one (clipped afterwards)."""
 
@@ -152,10 +128,6 @@ class DigitsBenchmark(DigitsData):
         per_test: int = 50,
         **loading: Unpack[LoadingOptions],
     ) -> None:
-        if per_test < 1:
-            raise InvalidArgumentError(
-                f"DigitsBenchmark: per_test={per_test}; at least 1 image per unit test is needed"
-            )
         folder = root_or_temporary(root, self) / f"digits-{_RECIPE}-seed{seed}-tests{per_test}"
         super().__init__(packed_streams(folder, _sets(seed, per_test)), seed, loading)
 

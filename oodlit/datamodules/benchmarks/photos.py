@@ -15,7 +15,7 @@ from oodlit.datamodules.sets.imagenet_classes import class_names
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample
-from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError
+from oodlit.errors import DataError, MissingExtraError
 from oodlit.roles import Role
 
 SIZES = ((500, 375), (500, 333), (375, 500), (500, 500), (500, 334), (333, 500), (400, 300), (640, 480))
@@ -61,10 +61,6 @@ class PhotosBenchmark(OODDataModule):
         per_test: int = 12,
         **loading: Unpack[LoadingOptions],
     ) -> None:
-        if per_test < 1:
-            raise InvalidArgumentError(
-                f"PhotosBenchmark: per_test={per_test}; at least 1 image per unit test is needed"
-            )
         sets = _sets(seed, per_test)
         folder = root_or_temporary(root, self) / f"photos-{_RECIPE}-seed{seed}-tests{per_test}"
         super().__init__(packed_streams(folder, sets), **loading)
