@@ -1,9 +1,8 @@
 """Read a tar to its very end: Python's own reader stops without an error at a cut and at a damaged header."""
 
-import io
 import tarfile
 from collections.abc import Callable, Iterator
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from oodlit.datamodules.keys import printable
 
@@ -13,13 +12,11 @@ _LARGE_RECORDS = tuple(tarfile.BLOCKSIZE * 2**power for power in range(6, 12))
 """Record sizes above the usual 10,240 bytes that programs write on demand: 32 KiB to 1 MiB."""
 
 
-def tar_members(
-    file: BinaryIO | io.BufferedIOBase, length: int | None = None
-) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
+def tar_members(file: Any, length: int | None = None) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
     """Yield everything but folders in an uncompressed tar, in order.
 
     Args:
-        file: The tar, at its start. Only the headers are read; between them the caller may read elsewhere.
+        file: The tar as a binary file, at its start. Only headers are read; the caller may read elsewhere in between.
         length: Bytes of the whole tar; None if unknown.
 
     Raises:
@@ -42,8 +39,9 @@ def tar_members(
 class _LastRead:
     """A file that remembers its last read, which must be the end-of-archive mark."""
 
-    def __init__(self, file: BinaryIO | io.BufferedIOBase) -> None:
-        self._file, self.last = file, b""
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.last = b""
         self.seek, self.tell = file.seek, file.tell
 
     def read(self, size: int) -> bytes:
