@@ -7,7 +7,7 @@ interrupted run loses only its unfinished streams. A complete run removes the fo
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pandas as pd
 
@@ -20,6 +20,7 @@ from oodlit.results.run_record import ImageRunRecord, RunRecord
 from oodlit.roles import Role
 
 RUN, SCORES = "run.json", "scores"
+R = TypeVar("R", bound=RunRecord)
 
 
 class FinishedStreams(NamedTuple):
@@ -44,7 +45,7 @@ class FinishedStreams(NamedTuple):
     estimates: pd.DataFrame | None
 
 
-def begin(folder: Path, run: ImageRunRecord) -> None:
+def begin(folder: Path, run: RunRecord) -> None:
     """Write the record of a fitted run, with `datasets`, `detectors`, `settings` and `processes`."""
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / RUN, to_json(run.entries()))
@@ -71,7 +72,9 @@ def read(directory: str | os.PathLike[str]) -> FinishedStreams | None:
     folder = Path(directory)
     if not (folder / RUN).is_file():
         return None
-    run = read_record(folder)
+    run = read_record(folder, ImageRunRecord)
+    if run.kind != "images":
+        raise DataError(f"{folder}: expected a run of images, got a run of {run.kind}")
     processes = range(run.processes)
     frames = {
         info: [_frame(_part(folder, number, process)) for process in processes]
@@ -97,14 +100,18 @@ def read(directory: str | os.PathLike[str]) -> FinishedStreams | None:
     return FinishedStreams(scores, finished, detectors, left_out, missing, run, joined)
 
 
-def read_record(folder: Path) -> ImageRunRecord:
+def read_record(folder: Path, kind: type[R]) -> R:
     """The record of a run that is not complete.
+
+    Args:
+        folder: The folder `unfinished` of a run.
+        kind: Type of the record; `RunRecord` reads the fields of every kind of run.
 
     Raises:
         FileNotFoundError: There is none.
         DataError: It is damaged, or it is the record of a complete run.
     """
-    run = ImageRunRecord.of(read_json(folder / RUN, dict), where=str(folder / RUN))
+    run = kind.of(read_json(folder / RUN, dict), where=str(folder / RUN))
     if not run.processes:
         raise DataError(f"{folder / RUN}: not the record of an unfinished run, `processes` is missing")
     return run
@@ -118,7 +125,7 @@ def extent(directory: str | os.PathLike[str]) -> tuple[int, int] | None:
     """
     folder = Path(directory)
     try:
-        run = read_record(folder)
+        run = read_record(folder, RunRecord)
     except (FileNotFoundError, DataError):
         return None
     number, processes = len(run.datasets), range(run.processes)
