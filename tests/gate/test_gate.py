@@ -189,7 +189,7 @@ def test_damaged_gates_are_said(gate: Gate, tmp_path: Path) -> None:
     (tmp_path / "gate" / "gate.json").write_text(text.replace('"format": 1', '"format": 99'))
     with pytest.raises(InvalidArgumentError, match="format 99 was written by oodlit"):
         Gate.load(tmp_path / "gate", model=TinyNetwork())
-    with pytest.raises(DataError, match="no complete result"):
+    with pytest.raises(DataError, match="incomplete results"):
         Gate.load(tmp_path)
 
 
