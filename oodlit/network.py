@@ -124,6 +124,12 @@ class Head:
         """Number of features."""
         return self.weight.shape[1]
 
+    @property
+    def unmasked(self) -> "Head":
+        """The head without masked classes, which have a bias of minus infinity."""
+        kept = self.offset > -float("inf")
+        return Head(self.weight[kept], self.offset[kept])
+
     def __call__(self, features: Float[Tensor, "batch features"]) -> Float[Tensor, "batch classes"]:
         """Logits of `features`, computed in the wider of both dtypes."""
         dtype = torch.promote_types(features.dtype, self.weight.dtype)

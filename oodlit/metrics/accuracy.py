@@ -55,8 +55,6 @@ class Accuracy(StreamMetric):
     """
 
     higher_is_better = True
-    plot_lower_bound = 0.0
-    plot_upper_bound = 1.0
 
     correct: Tensor
     total: Tensor

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 
 from oodlit.base.fractions import ShareLike
-from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.base import RankingMetric
 from oodlit.metrics.entry import Entry, ranked
 from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, exact_share, rank
@@ -91,18 +90,7 @@ def aupr_error_of(ranking: Ranking, *, prior: ShareLike | None = None) -> float:
 
 def exact_prior(prior: ShareLike | None) -> Fraction | None:
     """`prior` as the number that was meant, checked to be None or in (0, 1)."""
-    message = f"prior={prior!r}: the share of ID images, in (0, 1), or None is needed"
-    if prior is None:
-        return None
-    try:
-        exact = exact_share(prior, "prior")
-    except InvalidArgumentError:
-        raise InvalidArgumentError(message) from None
-    if exact == 1:  # within rounding: the odds are those of the number itself
-        exact = Fraction(float(prior))
-    if exact >= 1:
-        raise InvalidArgumentError(message)
-    return exact
+    return None if prior is None else exact_share(prior, "prior", below_one=True)
 
 
 def _odds(ranking: Ranking, prior: ShareLike | None) -> float:

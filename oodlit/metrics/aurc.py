@@ -1,7 +1,5 @@
 """Selective prediction: the risk of what is accepted, over all shares of acceptance."""
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -132,13 +130,13 @@ class AUGRC(SelectiveMetric):
 
 def _compute(images: Images) -> Value:
     if not len(images):
-        return Value(math.nan, reason="there is no image")
+        return Value.undefined("there is no image")
     return Value(aurc(images.scores, images.is_correct))
 
 
 def _compute_generalised(images: Images) -> Value:
     if not len(images):
-        return Value(math.nan, reason="there is no image")
+        return Value.undefined("there is no image")
     ranking = images.right_and_wrong
     return Value(augrc_of(ranking), augrc_interval_of(ranking, images.settings.confidence))
 

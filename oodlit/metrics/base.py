@@ -29,6 +29,8 @@ class StreamMetric(torchmetrics.Metric):
 
     full_state_update = False
     is_differentiable = False
+    plot_lower_bound: float | None = 0.0
+    plot_upper_bound: float | None = 1.0
 
     def __init__(self, **kwargs: Any) -> None:
         """Start without streams."""
@@ -132,9 +134,6 @@ class StreamMetric(torchmetrics.Metric):
 class RankingMetric(StreamMetric):
     """A metric of ID scores against OOD scores; a subclass gives `value(ranking)`."""
 
-    plot_lower_bound = 0.0
-    plot_upper_bound = 1.0
-
     def __init__(self, **kwargs: Any) -> None:
         """Two streams of float64 scores."""
         super().__init__(**kwargs)
@@ -176,9 +175,6 @@ class RankingMetric(StreamMetric):
 
 class SelectiveMetric(StreamMetric):
     """A metric of scores against the correctness of predictions; a subclass gives `value(scores, is_correct)`."""
-
-    plot_lower_bound = 0.0
-    plot_upper_bound = 1.0
 
     def __init__(self, **kwargs: Any) -> None:
         """Scores and whether the prediction is correct."""

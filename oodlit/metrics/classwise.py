@@ -11,7 +11,17 @@ from torch import Tensor
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.base import RankingMetric, StreamMetric, check_batch
 from oodlit.metrics.fpr import fpr_at_tpr
-from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, SortedScores, as_integers, as_scores, as_sorted, rank
+from oodlit.metrics.numerics.ranking import (
+    Ranking,
+    ScoreLike,
+    SortedScores,
+    as_count,
+    as_groups,
+    as_integers,
+    as_scores,
+    as_sorted,
+    rank,
+)
 from oodlit.metrics.numerics.undefined import undefined
 
 
@@ -63,12 +73,6 @@ def rank_groups(
     return [rank(sorted_id, values[groups == group]) for group in range(num_groups)]
 
 
-def check_count(number: object, name: str) -> None:
-    """Raise unless `number` is an integer >= 1."""
-    if not isinstance(number, int) or number < 1:
-        raise InvalidArgumentError(f"{name}={number!r}: an integer, at least one, is needed")
-
-
 class GroupedMetric(StreamMetric):
     """A metric of ID scores against OOD scores that fall into a fixed number of groups."""
 
@@ -92,15 +96,8 @@ class GroupedMetric(StreamMetric):
             InvalidArgumentError: Shapes or types do not fit, or a group is out of range.
         """
         scores, (is_ood,) = check_batch(scores, is_ood=is_ood)
-        all_groups = as_integers(groups, "groups")
-        if len(all_groups) != len(scores):
-            raise InvalidArgumentError(f"groups: {len(all_groups)} entries, but there are {len(scores)} scores")
-        ood_groups = all_groups.to(is_ood.device)[is_ood]
-        if len(ood_groups) and not (int(ood_groups.min()) >= 0 and int(ood_groups.max()) < self.num_groups):
-            raise InvalidArgumentError(
-                f"groups: {int(ood_groups.min())} to {int(ood_groups.max())} for OOD images;"
-                f" 0 to {self.num_groups - 1} is needed"
-            )
+        ood_groups = as_integers(groups, "groups", like=scores)[is_ood]
+        as_groups(ood_groups, self.num_groups, len(ood_groups))
         self.append("id_scores", scores[~is_ood])
         self.append("ood_scores", scores[is_ood])
         self.append("ood_groups", ood_groups)
@@ -144,8 +141,7 @@ class MeanOverClasses(GroupedMetric):
             raise InvalidArgumentError(
                 f"metric={metric!r}: a metric of ID against OOD scores, such as FPRAtTPR(), is needed"
             )
-        check_count(num_classes, "num_classes")
-        super().__init__(num_classes, **kwargs)
+        super().__init__(as_count(num_classes, "num_classes"), **kwargs)
         self.metric = metric
 
     @property

@@ -87,7 +87,7 @@ class DetectionErrorRate(SelectiveMetric):
 
 def _compute(images: Images) -> Value:
     if math.isnan(images.threshold):
-        return Value(math.nan, reason="no training image is classified correctly")
+        return Value.undefined("no training image is classified correctly")
     return share((images.accepted != images.is_correct).sum(), len(images), images.settings)
 
 

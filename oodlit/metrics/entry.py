@@ -31,6 +31,11 @@ class Value(NamedTuple):
     interval: tuple[float, float] = (math.nan, math.nan)
     reason: str = ""
 
+    @classmethod
+    def undefined(cls, reason: str) -> "Value":
+        """Return NaN with the reason for it."""
+        return cls(math.nan, reason=reason)
+
 
 @dataclass(frozen=True, eq=False)
 class Images:
@@ -127,7 +132,7 @@ def ranked(
 
     def compute(images: Images) -> Value:
         if reason := images.ranking.missing():
-            return Value(math.nan, reason=reason)
+            return Value.undefined(reason)
         value = Value(function(images.ranking))
         if interval is None or images.pooled:
             return value
@@ -155,5 +160,5 @@ def share(count: int | Tensor, total: int, settings: Settings) -> Value:
         'there is no image'
     """
     if total == 0:
-        return Value(math.nan, reason="there is no image")
+        return Value.undefined("there is no image")
     return Value(int(count) / total, wilson_interval(int(count), total, confidence=settings.confidence))

@@ -107,14 +107,14 @@ class FPRAtTPR(RankingMetric):
 
 def _compute(images: Images) -> Value:
     if reason := images.ranking.missing():
-        return Value(math.nan, reason=reason)
+        return Value.undefined(reason)
     settings = images.settings
     return share(accepted_count(images.ranking, tpr=settings.tpr, rule=settings.rule), len(images), settings)
 
 
 def _compute_accepted(images: Images) -> Value:
     if math.isnan(images.threshold):
-        return Value(math.nan, reason="there is no ID score")
+        return Value.undefined("there is no ID score")
     return share(images.accepted.sum(), len(images), images.settings)
 
 

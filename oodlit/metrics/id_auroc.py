@@ -1,7 +1,5 @@
 """How well a score tells right from wrong predictions on ID images."""
 
-import math
-
 from torch import Tensor
 
 from oodlit.metrics.auroc import auroc_of
@@ -63,9 +61,7 @@ class IDAUROC(SelectiveMetric):
 def _compute(images: Images) -> Value:
     ranking = images.right_and_wrong
     if ranking.missing():
-        return Value(
-            math.nan, reason="all predictions are right, or all are wrong" if len(images) else "there is no image"
-        )
+        return Value.undefined("all predictions are right, or all are wrong" if len(images) else "there is no image")
     return Value(auroc_of(ranking), auroc_interval_of(ranking, images.settings.confidence))
 
 

@@ -1,6 +1,5 @@
 """Open-set classification rate: accepted *and* rightly classified ID images against accepted OOD images."""
 
-import math
 from typing import Any
 
 import torch
@@ -60,8 +59,6 @@ class OSCR(StreamMetric):
     """
 
     higher_is_better = True
-    plot_lower_bound = 0.0
-    plot_upper_bound = 1.0
 
     def __init__(self, **kwargs: Any) -> None:
         """Scores of three kinds of images."""
@@ -95,7 +92,7 @@ class OSCR(StreamMetric):
 def _compute(images: Images) -> Value:
     ranking, correct_below = images.ranking, images.id_correct_below
     if reason := ranking.missing():
-        return Value(math.nan, reason=reason)
+        return Value.undefined(reason)
     # From running counts over the ID scores, which are sorted for all rows: no ranking of its own.
     half_losses = int((correct_below[ranking.id_below] + correct_below[ranking.id_at_most]).sum())
     half_wins = 2 * int(correct_below[-1]) * ranking.n_ood - half_losses

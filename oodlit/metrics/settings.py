@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from operator import index
 from typing import Any
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.metrics.numerics.ranking import exact_share
+from oodlit.metrics.numerics.ranking import as_count, exact_share
 from oodlit.metrics.numerics.threshold import check_rule
 from oodlit.metrics.uncertainty.intervals import check_confidence
 
@@ -53,8 +52,7 @@ class Settings:
         plain["der"] = tuple(float(exact_share(share, "der")) for share in self.der)
         if len(set(plain["der"])) < len(plain["der"]):
             raise InvalidArgumentError(f"der={self.der!r}: a share occurs twice")
-        plain["bootstrap"] = _count(self.bootstrap, "bootstrap", "a number of repetitions, 0 for none")
-        plain["seed"] = _count(self.seed, "seed", "an integer >= 0")
+        plain |= {name: as_count(getattr(self, name), name, at_least=0) for name in ("bootstrap", "seed")}
         for name, classes in self.classes.items():
             if isinstance(classes, str):
                 raise InvalidArgumentError(f"classes={{{name!r}: {classes!r}}}: a list of class names is needed")
@@ -97,13 +95,3 @@ def percent(share: float) -> str:
     value = exact_share(share) * 100
     # All digits: with fewer, 0.9500001 would have the name of 0.95.
     return str(value.numerator) if value.denominator == 1 else str(float(value))
-
-
-def _count(value: object, name: str, needed: str) -> int:
-    try:
-        number = index(value)  # type: ignore[arg-type]
-    except TypeError:
-        number = -1
-    if number < 0 or isinstance(value, bool):
-        raise InvalidArgumentError(f"{name}={value!r}: {needed}")
-    return number

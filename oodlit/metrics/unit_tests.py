@@ -1,16 +1,15 @@
 """Synthetic images that nothing should accept: how many of the tests fail."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
 from oodlit.base.fractions import ShareLike
-from oodlit.metrics.classwise import GroupedMetric, check_count
+from oodlit.metrics.classwise import GroupedMetric
 from oodlit.metrics.entry import Entry, Images, Value
 from oodlit.metrics.fpr import accepted_count
-from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, as_sorted, exact_share, rank
+from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, as_count, as_sorted, exact_share, rank
 from oodlit.metrics.numerics.threshold import check_rule
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.roles import Role
@@ -101,7 +100,7 @@ class UnitTestFailures(GroupedMetric):
     """
 
     higher_is_better = False
-    plot_lower_bound = 0.0
+    plot_upper_bound = None
 
     def __init__(
         self,
@@ -113,8 +112,7 @@ class UnitTestFailures(GroupedMetric):
     ) -> None:
         """Check the settings."""
         check_unit_test_settings(limit, tpr, rule)
-        check_count(num_tests, "num_tests")
-        super().__init__(num_tests, **kwargs)
+        super().__init__(as_count(num_tests, "num_tests"), **kwargs)
         self.limit, self.tpr, self.rule = limit, tpr, rule
 
     def result(self) -> Tensor:
@@ -126,7 +124,7 @@ def _compute_failures(images: Images) -> Value:
     settings = images.settings
     missing = [f"{name}: {reason}" for name, test in images.groups.items() if (reason := test.ranking.missing())]
     if missing:
-        return Value(math.nan, reason="; ".join(missing[:3]))
+        return Value.undefined("; ".join(missing[:3]))
     rankings = [test.ranking for test in images.groups.values()]
     return Value(failures_of(rankings, limit=settings.unit_test_limit, tpr=settings.tpr, rule=settings.rule))
 

@@ -14,9 +14,8 @@ import oodlit.metrics as m
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.aupr import exact_prior
 from oodlit.metrics.base import StreamMetric
-from oodlit.metrics.classwise import check_count
 from oodlit.metrics.detection_error_rate import _check_threshold
-from oodlit.metrics.numerics.ranking import as_flags, as_integers, as_numbers, as_scores, exact_share
+from oodlit.metrics.numerics.ranking import as_count, as_flags, as_integers, as_numbers, as_scores, exact_share
 from oodlit.metrics.uncertainty.intervals import check_confidence
 
 IS_OOD = torch.tensor([False, False, True, True])
@@ -109,7 +108,7 @@ def test_shares_are_read_as_written():
         with pytest.raises(InvalidArgumentError, match=r"tpr=.*a share in"):
             exact_share(bad)
     for bad in (0, 1, -1, math.nan, True):
-        with pytest.raises(InvalidArgumentError, match=r"prior=.*share of ID images"):
+        with pytest.raises(InvalidArgumentError, match=r"prior=.*\(0, 1\)"):
             exact_prior(bad)
     assert exact_prior(None) is None
 
@@ -124,7 +123,7 @@ def test_settings_of_a_wrong_kind_are_refused():
     with pytest.raises(InvalidArgumentError, match="threshold='a': a number is needed"):
         _check_threshold("a")
     with pytest.raises(InvalidArgumentError, match=r"num_tests=2\.5: an integer"):
-        check_count(2.5, "num_tests")
+        as_count(2.5, "num_tests")
     for bad in (0, 1, 95, "x", None):
         with pytest.raises(InvalidArgumentError, match=r"confidence=.*a share in"):
             check_confidence(bad)

@@ -127,8 +127,7 @@ class Detector(nn.Module, ABC):
             RequirementError: The head or a statistic is missing, or the settings do not fit the data.
             InvalidArgumentError: The detector, or an earlier one, writes to what others are fitted on as well.
         """
-        if "head" in self.required_needs and head is None:
-            raise RequirementError(f"{self!r} needs the linear head of the classifier; pass head=Head(weight, bias)")
+        self.require_head(head)
         given = Statistics() if statistics is None else statistics
         missing = [s.__name__ for s in self.required_statistics if s not in given or given[s].num_samples == 0]
         if missing:
@@ -151,6 +150,16 @@ class Detector(nn.Module, ABC):
             self._fit_unshared(given, head)
         self._shapes = shapes
         self._fitted = True
+
+    @final
+    def require_head(self, head: Head | None) -> None:
+        """Raise if the detector needs a linear head and there is none.
+
+        Raises:
+            RequirementError: The head is missing.
+        """
+        if "head" in self.required_needs and head is None:
+            raise RequirementError(f"{self!r} needs the linear head of the classifier; pass head=Head(weight, bias)")
 
     @final
     def score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
@@ -369,6 +378,17 @@ class Detector(nn.Module, ABC):
             check_same(self.fitted_on, outputs.backbone, source=repr(self))
         check_finite(self, outputs, needs)
         check_shapes(self, sizes_of(outputs, needs), self._shapes, "outputs have", "the fit was made on")
+
+    @final
+    def keep(self, **tensors: Tensor) -> None:
+        """Store fitted tensors as buffers: they are saved, loaded and moved between devices."""
+        for name, tensor in tensors.items():
+            self.register_buffer(name, tensor)
+
+    def note_classes(self, is_missing: Tensor, what: str) -> None:
+        """Note which classes are missing something; `what` completes "3 classes ..."."""
+        if classes := is_missing.nonzero().flatten().tolist():
+            self.note(f"{len(classes)} classes {what} (first: {classes[:3]})")
 
     def note(self, message: str) -> None:
         """Add a message to `notes`, and log it as a warning."""

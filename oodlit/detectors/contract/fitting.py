@@ -8,7 +8,7 @@ from oodlit.base.fingerprint import check_same
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.registry import detector_hint
 from oodlit.detectors.statistics import Statistic, Statistics
-from oodlit.errors import InvalidArgumentError, RequirementError
+from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import BackboneFacts, Head, Outputs
 
 
@@ -35,10 +35,7 @@ def fit(detectors: Sequence[Detector], batches: Iterable[Outputs], head: Head | 
     """
     _check_lists(detectors, batches)
     for detector in detectors:
-        if "head" in detector.required_needs and head is None:
-            raise RequirementError(
-                f"{detector!r} needs the linear head of the classifier; pass head=Head(weight, bias)"
-            )
+        detector.require_head(head)
     statistics = make_statistics(detectors)
     backbone = ""
     if statistics:

@@ -99,8 +99,7 @@ class DDU(Detector):
             means = moments.class_means
             state = {"origin": means.mean(dim=0), "means": means, "factors": factors}
         constant = moments.class_means.shape[1] / 2 * math.log(2 * math.pi)
-        for name, value in (state | {"log_norms": log_norms - constant}).items():
-            self.register_buffer(name, value)
+        self.keep(**state, log_norms=log_norms - constant)
 
     def _factors(self, moments: ClassCovariances | ClassVariances) -> tuple[Tensor, Tensor]:
         """Roots of the inverse covariances, and the logarithms of their determinants."""

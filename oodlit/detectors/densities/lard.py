@@ -108,8 +108,8 @@ class LaRD(Detector):
             raise InvalidArgumentError(
                 f"{self!r}: {needed[0]}={needed[1]}, but there are {len(values)} training images"
             )
-        self.register_buffer("mean", values.mean(dim=0))
-        self.register_buffer("basis", self._principal(values - self.mean))
+        self.keep(mean=values.mean(dim=0))
+        self.keep(basis=self._principal(values - self.mean))
         reduced = self._reduce(values)
         if self.density == "mahalanobis":
             labels = train_labels(Outputs(features=reduced, labels=sample.column("labels")))
@@ -121,8 +121,7 @@ class LaRD(Detector):
                 self.note(f"k={k}, by the number of training images, {len(bank)}")
         else:
             state = _mixture(reduced, self.components, self.seed)
-        for name, value in state.items():
-            self.register_buffer(name, value)
+        self.keep(**state)
 
     def _score(self, outputs: Outputs) -> Scores:
         reduced = self._reduce(channel_means(outputs, self.layer))

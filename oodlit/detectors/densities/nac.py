@@ -7,8 +7,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from oodlit.base.checks import check_int, check_positive
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.statistics import Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs
@@ -70,11 +69,6 @@ class NAC(Detector):
         " to each; training images are chosen by the hash of their keys, not one a class; all are counted, also those"
         " that are classified wrongly, as in the authors' code",
     )
-    weight: Tensor
-    bias: Tensor
-    edges: Tensor
-    slope: Tensor
-    coverage: Tensor
 
     def __init__(self, bins: int = 50, enough: int = 10, steepness: float | None = None, images: int = 1000) -> None:
         super().__init__()
@@ -89,17 +83,16 @@ class NAC(Detector):
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`
-        unmasked = head.offset > -float("inf")
-        self.register_buffer("weight", head.weight[unmasked].double())
-        self.register_buffer("bias", head.offset[unmasked].double())
-        self.register_buffer("edges", inner_edges(self.bins).to(head.weight.device))
+        unmasked = head.unmasked.to(dtype=torch.float64)
+        edges = inner_edges(self.bins).to(head.weight.device)
+        self.keep(weight=unmasked.weight, bias=unmasked.offset, edges=edges)
         features = statistics[TrainSample].column("features")[: self.images]
         parts = [part.to(head.weight.device) for part in torch.split(features, ROWS)]
-        self.register_buffer("slope", self._steepness(parts))
+        self.keep(slope=self._steepness(parts))
         counts = torch.zeros(head.width * (self.bins - 2), dtype=torch.int64, device=head.weight.device)
         for part in parts:
             counts += torch.bincount(self._places(part).flatten(), minlength=len(counts))
-        self.register_buffer("coverage", (counts.double() / self.enough).clamp(max=1))
+        self.keep(coverage=(counts.double() / self.enough).clamp(max=1))
 
     def _steepness(self, parts: list[Tensor]) -> Tensor:
         if self.steepness is not None:

@@ -108,21 +108,19 @@ class WeiPer(Detector):
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`
-        unmasked = head.offset > -float("inf")
-        self.register_buffer("weight", head.weight[unmasked].double())
-        self.register_buffer("bias", head.offset[unmasked].double())
+        unmasked = head.unmasked.to(dtype=torch.float64)
+        self.keep(weight=unmasked.weight, bias=unmasked.offset)
         features = statistics[TrainSample].column("features")
         parts = torch.split(features[: self.images].to(head.weight.device).double(), ROWS)
-        self.register_buffer("range", torch.stack([features.amin(), features.amax()]).double().to(head.weight.device))
+        self.keep(range=torch.stack([features.amin(), features.amax()]).double().to(head.weight.device))
         low, high = self.weight.new_tensor([float("inf"), -float("inf")]).unbind()
         for z in (block for part in parts for block in self._logits(part)):
             low, high = torch.minimum(low, z.amin()), torch.maximum(high, z.amax())
         # The largest logit of training, formed once more in another batch, may come out larger by its rounding.
         margin = 1e-9 * (high - low)
-        self.register_buffer("range_of_logits", torch.stack([low - margin, high + margin]))
+        self.keep(range_of_logits=torch.stack([low - margin, high + margin]))
         own, of_logits = zip(*(self._histograms(part)[:2] for part in parts), strict=True)
-        self.register_buffer("typical", torch.cat(own).mean(dim=0))
-        self.register_buffer("typical_of_logits", torch.cat(of_logits).mean(dim=0))
+        self.keep(typical=torch.cat(own).mean(dim=0), typical_of_logits=torch.cat(of_logits).mean(dim=0))
 
     def _score(self, outputs: Outputs) -> Scores:
         own, of_logits, softmax = self._histograms(outputs.require("features").double())

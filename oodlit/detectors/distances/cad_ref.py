@@ -1,5 +1,6 @@
 """CADRef: distance to the mean of the predicted class, parted by what speaks for the class and what against it."""
 
+from dataclasses import replace
 from typing import Literal, final
 
 import torch
@@ -7,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.base.checks import check_choice
-from oodlit.detectors.contract import Reference
+from oodlit.detectors.distances.ca_ref import CARef
 from oodlit.detectors.formulas.predicted_means import PredictedMeanDetector
 from oodlit.detectors.statistics import PredictedMeans, Statistics, TrainSample
 from oodlit.outputs import Head, Outputs, Scores
@@ -50,14 +51,10 @@ class CADRef(PredictedMeanDetector):
     sample_fields = frozenset({"max_logits", "logsumexp"})
     invariances = frozenset({"class_permutation"})
     host_buffers = frozenset({"above_median"})  # on the CPU a look at it waits for no device
-    reference = Reference(
-        "CADRef: Robust Out-of-Distribution Detection via Class-Aware Decoupled Relative Feature Leveraging",
-        "Z. Ling",
-        "CVPR",
-        2025,
-        "https://arxiv.org/abs/2503.00325",
-        "g is kept positive; without 1 / GEN as g; a class that is never predicted takes the mean of all training"
-        " images",
+    reference = replace(
+        CARef.reference,
+        deviations="g is kept positive; without 1 / GEN as g; a class that is never predicted takes the mean of all"
+        " training images",
     )
 
     def __init__(self, confidence: Literal["energy", "max_logit", "msp"] = "energy") -> None:
@@ -69,9 +66,7 @@ class CADRef(PredictedMeanDetector):
         assert head is not None  # checked by `fit`
         self._keep_means(statistics)
         level, above_median = self._level(statistics, head)
-        self.register_buffer("signs", head.weight.sign())
-        self.register_buffer("level", self.means.new_tensor(level))
-        self.register_buffer("above_median", torch.tensor(above_median))
+        self.keep(signs=head.weight.sign(), level=self.means.new_tensor(level), above_median=torch.tensor(above_median))
 
     def _level(self, statistics: Statistics, head: Head) -> tuple[float, bool]:
         """Mean of g in training, and whether g is counted from the median logit."""

@@ -54,8 +54,7 @@ class FDBD(Detector):
         if twins > 0:
             self.note(f"{twins} pairs of classes have equal weights and no boundary between them")
         inverse = squares.where(separate, torch.ones_like(squares)).rsqrt() * separate
-        self.register_buffer("inverse_distances", inverse.fill_diagonal_(0))
-        self.register_buffer("mean", statistics[FeatureMean].mean.clone())
+        self.keep(inverse_distances=inverse.fill_diagonal_(0), mean=statistics[FeatureMean].mean.clone())
 
     def _score(self, outputs: Outputs) -> Scores:
         below, lowest = gaps(outputs), torch.finfo(outputs.require("logits").dtype).min

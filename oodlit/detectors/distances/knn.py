@@ -72,9 +72,7 @@ class KNN(Detector):
                 f"{self!r}: k={self.k}, but the bank holds {len(bank)} training images;"
                 f" use k <= {len(bank)} or fit on more images"
             )
-        self.register_buffer("bank", bank)
-        self.register_buffer("norms", norms)
-        self.register_buffer("neighbour", torch.tensor(k))
+        self.keep(bank=bank, norms=norms, neighbour=torch.tensor(k))
 
     def _score(self, outputs: Outputs) -> Scores:
         return -kth_distances(outputs.require("features"), self.bank, self.norms, int(self.neighbour))

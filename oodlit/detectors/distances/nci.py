@@ -49,8 +49,7 @@ class NCI(Detector):
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`
-        self.register_buffer("weight", head.weight.clone())
-        self.register_buffer("mean", statistics[FeatureMean].mean.clone())
+        self.keep(weight=head.weight.clone(), mean=statistics[FeatureMean].mean.clone())
 
     def _score(self, outputs: Outputs) -> Scores:
         features = outputs.require("features")

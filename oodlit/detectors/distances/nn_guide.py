@@ -78,8 +78,10 @@ class NNGuide(Detector):
             )
         energies = sample.of_logits("logsumexp")[: self.bank_size]
         offset = self._offset(energies)
-        self.register_buffer("offset", energies.new_tensor(offset, dtype=torch.float64))
-        self.register_buffer("bank", unit(features).mul_(energies[:, None] - offset))
+        self.keep(
+            offset=energies.new_tensor(offset, dtype=torch.float64),
+            bank=unit(features).mul_(energies[:, None] - offset),
+        )
 
     def _offset(self, energies: Tensor) -> float:
         """Zero as published; below the training energies, where many of them are not positive."""

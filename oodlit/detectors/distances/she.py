@@ -39,11 +39,9 @@ class SHE(Detector):
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         facts = statistics[CorrectMeans]
         right, present = facts.right_counts > 0, facts.class_counts > 0
-        absent = (~right).nonzero().flatten().tolist()
-        if absent:
-            self.note(f"{len(absent)} classes have no correctly classified training image (first: {absent[:3]})")
+        self.note_classes(~right, "have no correctly classified training image")
         fallback = facts.class_means.where(present[:, None], facts.mean)
-        self.register_buffer("patterns", facts.means.where(right[:, None], fallback))
+        self.keep(patterns=facts.means.where(right[:, None], fallback))
 
     def _score(self, outputs: Outputs) -> Scores:
         return (outputs.require("features").double() * self.patterns[outputs.predictions]).sum(dim=1)

@@ -39,7 +39,7 @@ class ConceptDetector(Detector):
         else:
             assert head is not None  # checked by `fit`
             directions = unit(head.weight.double())
-        self.register_buffer("directions", directions)
+        self.keep(directions=directions)
 
     @final
     def _cosines(self, outputs: Outputs) -> Logits:

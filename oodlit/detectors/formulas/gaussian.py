@@ -1,12 +1,15 @@
 """Gaussian class distances that several detectors share."""
 
+from typing import ClassVar, final
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.base.checks import holds, is_traced, memo_key
+from oodlit.detectors.contract import Detector
 from oodlit.detectors.statistics import ClassMoments, Moments, Statistics
-from oodlit.outputs import Outputs
+from oodlit.outputs import Head, Outputs, Scores
 
 RELATIVE_FLOOR = 1e-12
 """Smallest eigenvalue of a covariance relative to its largest. A direction that training never used has variance zero;
@@ -77,33 +80,22 @@ def _whitening_of_scaled(covariance: Tensor) -> Tensor | None:
     return factor if exact and unbounded else None
 
 
-def within_whitening(statistics: Statistics, kind: type[Moments] = ClassMoments) -> Float[Tensor, "features features"]:
-    """Whitening of the pooled within-class covariance, decomposed once for all detectors of a fit."""
+def class_gaussians(statistics: Statistics, kind: type[Moments] = ClassMoments) -> dict[str, Tensor]:
+    """Parameters of `class_distances` for the pooled covariance; the same tensors for all detectors of a fit."""
     moments = statistics[kind]
+    origin = statistics.memo((kind, "mean"), lambda: moments.mean)
 
     def compute() -> Tensor:
         # One image per class leaves no scatter within classes: the total scatter then sets the scale.
         return whitening(moments.within_covariance, fallback_scale=moments.largest_variance)
 
-    return statistics.memo((kind, "within_whitening"), compute)
-
-
-def class_gaussians(statistics: Statistics, kind: type[Moments] = ClassMoments) -> dict[str, Tensor]:
-    """Parameters of `class_distances` for the pooled covariance; the same tensors for all detectors of a fit."""
-    moments = statistics[kind]
-    origin = statistics.memo((kind, "mean"), lambda: moments.mean)
-    whiten = within_whitening(statistics, kind)
+    whiten = statistics.memo((kind, "within_whitening"), compute)
     return {
         "origin": origin,
         "whiten": whiten,
         "whitened_means": statistics.memo((kind, "whitened_means"), lambda: (moments.class_means - origin) @ whiten),
         "class_means": statistics.memo((kind, "class_means"), lambda: moments.class_means),
     }
-
-
-def total_whitening(statistics: Statistics, kind: type[Moments] = ClassMoments) -> Float[Tensor, "features features"]:
-    """Whitening of the total covariance, decomposed once for all detectors of a fit."""
-    return statistics.memo((kind, "total_whitening"), lambda: whitening(statistics[kind].total_covariance))
 
 
 def class_distances(
@@ -165,11 +157,31 @@ def _centre_on_nearest(
         rows = rows[distances[rows].argmin(dim=1) != nearest]
 
 
-def squared_norms(
-    outputs: Outputs,
-    origin: Float[Tensor, " features"],
-    whiten: Float[Tensor, "features features"],
-    kind: type[Moments] = ClassMoments,
-) -> Float[Tensor, " batch"]:
-    """|(x - origin) L|^2 in float64."""
-    return ((kind.rows_of(outputs).double() - origin) @ whiten).square().sum(dim=1)
+class GaussianDetector(Detector):
+    """Base of the Mahalanobis detectors: one Gaussian per class, all with the pooled covariance."""
+
+    needs = frozenset({"features"})
+    moments: ClassVar[type[Moments]] = ClassMoments
+    """The statistic that gives means and covariance, and the rows of a batch that are compared with them."""
+    is_relative: ClassVar[bool] = False
+    """Whether the fit keeps the total covariance, too."""
+
+    @final
+    def _fit(self, statistics: Statistics, head: Head | None) -> None:
+        self.keep(**class_gaussians(statistics, self.moments))
+        if self.is_relative:
+            moments = statistics[self.moments]
+            key = (self.moments, "total_whitening")
+            self.keep(whiten_total=statistics.memo(key, lambda: whitening(moments.total_covariance)))
+
+    @final
+    def _nearest(self, outputs: Outputs) -> Scores:
+        """Squared distance to the nearest class mean, under the pooled covariance."""
+        parameters = (self.origin, self.whiten, self.whitened_means, self.class_means)
+        return class_distances(outputs, *parameters, self.moments).amin(dim=1)
+
+    @final
+    def _from_mean(self, outputs: Outputs) -> Scores:
+        """Squared distance to the mean of all training images, under the total covariance."""
+        centered = self.moments.rows_of(outputs).double() - self.origin
+        return (centered @ self.whiten_total).square().sum(dim=1)

@@ -1,9 +1,12 @@
 """Percentiles of any number of values."""
 
+from functools import partial
+
 import numpy as np
 from torch import Tensor
 
 from oodlit.base.fractions import exact_number
+from oodlit.detectors.statistics import Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError
 
 SAMPLE = 2**16
@@ -38,6 +41,12 @@ def percentile(values: Tensor, percent: float) -> float:
     low = float(parted[below - skipped])
     high = float(parted[below - skipped + 1 :].min(initial=np.inf)) if position > below else low
     return low + (high - low) * float(position - below)
+
+
+def feature_percentile(statistics: Statistics, percent: float) -> float:
+    """A percentile of all features of the sampled training images, pooled; computed once per fit."""
+    features = statistics[TrainSample].column("features", ordered=False)
+    return statistics.memo(("feature_percentile", percent), partial(percentile, features, percent))
 
 
 def _near(flat: np.ndarray, rank: int) -> tuple[int, np.ndarray]:

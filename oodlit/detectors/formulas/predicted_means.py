@@ -23,12 +23,10 @@ class PredictedMeanDetector(Detector):
         """
         facts = statistics[PredictedMeans]
         predicted = facts.counts > 0
-        if absent := (~predicted).nonzero().flatten().tolist():
-            self.note(f"{len(absent)} classes are never predicted in training (first: {absent[:3]})")
+        self.note_classes(~predicted, "are never predicted in training")
         means = statistics.memo("means_by_prediction", lambda: facts.means.where(predicted[:, None], facts.mean))
         largest = LEAST_NORM * means.abs().sum(dim=1).amax()
-        self.register_buffer("means", means)
-        self.register_buffer("least", largest.where(largest > 0, torch.ones_like(largest)))
+        self.keep(means=means, least=largest.where(largest > 0, torch.ones_like(largest)))
 
     @final
     def _relative_errors(self, outputs: Outputs) -> Features:

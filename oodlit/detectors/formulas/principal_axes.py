@@ -1,10 +1,16 @@
 """Principal axes of moments, cut by a share of the variance; shared by CoP, CoRP and NECO."""
 
+from abc import abstractmethod
+from typing import final
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from oodlit.detectors.contract import Detector
+from oodlit.detectors.statistics import Moments
 from oodlit.errors import InvalidArgumentError
+from oodlit.outputs import Outputs, Scores
 
 REACHED = 1e-12
 """By how much less than the share of the variance may be reached: the rounding of a sum of eigenvalues."""
@@ -44,6 +50,27 @@ def axes_by_share(
     size = max(size, int((values >= (1 - EQUAL) * values[min(size, len(values)) - 1]).sum()))
     size = min(size, len(values) - 1)
     return vectors[:, :size].contiguous(), vectors[:, size:].contiguous()
+
+
+class KernelPCA(Detector):
+    """Base of CoP and CoRP: minus the distance of a row from the principal axes of the training rows."""
+
+    @final
+    def _keep_rest(self, moments: Moments, share: float) -> None:
+        """Keep the mean of the rows, and the axes beyond those that reach a share of their variance."""
+        used, rest = axes_by_share(moments.total_covariance, share)
+        if not used.shape[1]:
+            self.note("the training features have one direction: scores are distances to it")
+        self.keep(mean=moments.mean, rest=rest)
+
+    @final
+    def _score(self, outputs: Outputs) -> Scores:
+        norms: Tensor = torch.linalg.vector_norm((self._rows(outputs) - self.mean) @ self.rest, dim=1)
+        return -norms
+
+    @abstractmethod
+    def _rows(self, outputs: Outputs) -> Tensor:
+        """The rows of a batch, as in the moments of the fit."""
 
 
 def first_axes(covariance: Float[Tensor, "width width"], size: int) -> Float[Tensor, "width axes"]:

@@ -98,8 +98,7 @@ class ResidualDetector(Detector):
         space = statistics.memo(("residual_space", size), lambda: _space(statistics, head, size))
         if space.note:
             self.note(space.note)
-        self.register_buffer("origin", space.origin)
-        self.register_buffer("residual", space.basis)
+        self.keep(origin=space.origin, residual=space.basis)
         return space
 
     @final
@@ -133,11 +132,9 @@ def _space(statistics: Statistics, head: Head, size: int) -> ResidualSpace:
 def _axes(moments: ClassMoments, head: Head) -> tuple[Tensor, Tensor, Tensor, float]:
     """Origin, eigenvalues and eigenvectors of the second moment around it, from the largest down, and the variance."""
     # The shortest of the nearest solutions of W u = -b, as the pseudo-inverse gives it. The CPU allows any rank.
-    weight, bias = head.weight.double().cpu(), head.offset.double().cpu()
-    unmasked = bias > -float("inf")  # a masked class, with a bias of minus infinity, has no equation
-    weight, bias = weight[unmasked], bias[unmasked]
+    unmasked = head.unmasked.to("cpu", torch.float64)  # a masked class has no equation
     # By singular values: the default of some versions of torch reads unwritten memory where rank is missing.
-    solution = torch.linalg.lstsq(weight, -bias[:, None], driver="gelsd").solution
+    solution = torch.linalg.lstsq(unmasked.weight, -unmasked.offset[:, None], driver="gelsd").solution
     origin = solution[:, 0].to(moments.mean.device)
     shift = moments.mean - origin
     covariance = moments.total_covariance

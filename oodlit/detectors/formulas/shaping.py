@@ -14,7 +14,7 @@ from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.placement import follow
 from oodlit.detectors.contract.registry import detector_hint
 from oodlit.detectors.formulas.softmax import logsumexp_
-from oodlit.detectors.statistics import Statistics
+from oodlit.detectors.statistics import Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.outputs import BackboneFacts, Features, Head, Logits, Outputs, Scores
 
@@ -47,6 +47,11 @@ class Shaping(Detector):
     def _prepare(self, statistics: Statistics, head: Head) -> None:  # most have a state, two have none
         """Derive the state; the buffers `weight` and `bias` hold the head already and may be replaced."""
 
+    @final
+    def _note_negative(self, statistics: Statistics) -> None:
+        if float(statistics[TrainSample].column("features", ordered=False).amin()) < 0:
+            self.note(f"features have negative values; {type(self).__name__} was proposed for non-negative ones")
+
     @abstractmethod
     def _shape(self, features: Features) -> Shaped:
         """New features, and the logarithm of a factor of each row (None = 1)."""
@@ -54,8 +59,7 @@ class Shaping(Detector):
     @final
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`
-        self.register_buffer("weight", head.weight.clone())
-        self.register_buffer("bias", head.offset.clone())
+        self.keep(weight=head.weight.clone(), bias=head.offset.clone())
         self._prepare(statistics, head)
 
     @final

@@ -73,7 +73,7 @@ class OpenMax(Detector):
         if not right.any():
             raise RequirementError(f"{self!r}: none of {len(labels)} training images is classified correctly")
         offset = self._offset(sample.require("logits")[right].double())
-        self.register_buffer("offset", torch.tensor(offset, dtype=torch.float64))
+        self.keep(offset=torch.tensor(offset, dtype=torch.float64))
         logits, labels = _unmasked(sample.require("logits")[right].double() - offset), labels[right]
         num_classes = logits.shape[1]
         counts = torch.bincount(labels, minlength=num_classes)
@@ -81,14 +81,11 @@ class OpenMax(Detector):
         means /= counts.clamp(min=1)[:, None]
         distances = torch.linalg.vector_norm(logits - means[labels], dim=1)
         tails, valid = _largest_per_class(distances, labels, counts, self.tail)
-        absent = (counts == 0).nonzero().flatten().tolist()
-        if absent:
-            self.note(f"{len(absent)} classes have no correctly classified training image (first: {absent[:3]})")
+        self.note_classes(counts == 0, "have no correctly classified training image")
         # As in the authors' library the tail is moved to start at 1.
         starts = tails.where(valid, torch.full_like(tails, float("inf"))).amin(dim=1)
         shapes, scales = weibull_fit((tails - starts[:, None] + 1).where(valid, torch.ones_like(tails)), valid)
-        for name, value in {"means": means, "shapes": shapes, "scales": scales, "starts": starts}.items():
-            self.register_buffer(name, value)
+        self.keep(means=means, shapes=shapes, scales=scales, starts=starts)
 
     def _offset(self, logits: Float[Tensor, "batch classes"]) -> float:
         """Zero as published; the smallest logit, where the largest ones are not positive on average."""

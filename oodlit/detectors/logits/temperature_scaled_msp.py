@@ -62,7 +62,7 @@ class TemperatureScaledMSP(Detector):
                 f"the likelihood has no optimum within {LIMITS}: temperature {temperature} is a limit, as {cause};"
                 " fit on outputs of held-out images, as the paper does"
             )
-        self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float64))
+        self.keep(temperature=torch.tensor(temperature, dtype=torch.float64))
 
     def _score(self, outputs: Outputs) -> Scores:
         return log_max_probability(outputs.require("logits").double() / self.temperature)

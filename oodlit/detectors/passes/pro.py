@@ -8,8 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.base.checks import check_choice, check_int, check_positive
-from oodlit.detectors.contract.detector import TrainFreeDetector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Reference, TrainFreeDetector
 from oodlit.detectors.formulas.input_gradients import input_gradient, towards_prediction
 from oodlit.detectors.formulas.shaping import largest_mask
 from oodlit.detectors.formulas.softmax import (

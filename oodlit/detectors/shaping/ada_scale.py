@@ -10,8 +10,7 @@ from torch import Tensor
 
 from oodlit.base.checks import check_choice, check_positive
 from oodlit.base.fractions import exact_number
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.input_gradients import gradient_levels, input_gradient, towards_prediction
 from oodlit.detectors.formulas.peakedness import mean_bias, scaled_energy, sum_ratio
 from oodlit.detectors.formulas.percentile import check_percentile
@@ -125,10 +124,6 @@ class AdaSCALE(Detector):
         " gradients are compared in steps of 2^-20 of the largest",
     )
     extra_passes = 2
-    weight_of_head: Tensor
-    bias: Tensor
-    constant: Tensor
-    sample: Tensor
 
     def __init__(
         self,
@@ -158,10 +153,8 @@ class AdaSCALE(Detector):
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`
-        self.register_buffer("weight_of_head", head.weight.double().clone())
-        self.register_buffer("bias", head.offset.double().clone())
-        self.register_buffer("constant", mean_bias(head))
-        self.register_buffer("sample", statistics[ScalarSample].values(self.scalar))
+        self.keep(weight_of_head=head.weight.double().clone(), bias=head.offset.double().clone())
+        self.keep(constant=mean_bias(head), sample=statistics[ScalarSample].values(self.scalar))
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
         features = outputs.require("features")

@@ -51,8 +51,7 @@ class BATS(Shaping):
     def _prepare(self, statistics: Statistics, head: Head) -> None:
         moments = statistics[ClassMoments]
         mean, reach = moments.mean, self.spread * moments.variances.sqrt()
-        self.register_buffer("floor", mean - reach)
-        self.register_buffer("cap", mean + reach)
+        self.keep(floor=mean - reach, cap=mean + reach)
 
     def _shape(self, features: Features) -> Shaped:
         return features.clamp(self.floor.to(features.dtype), self.cap.to(features.dtype)), None

@@ -52,7 +52,7 @@ class DICE(Shaping):
     def _prepare(self, statistics: Statistics, head: Head) -> None:
         contribution = head.weight.double() * statistics[FeatureMean].mean.to(head.weight.device)
         kept = contribution > percentile(contribution, self.percentile)
-        self.register_buffer("weight", head.weight * kept)
+        self.keep(weight=head.weight * kept)
 
     def _shape(self, features: Features) -> Shaped:
         return features, None

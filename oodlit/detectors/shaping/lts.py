@@ -59,7 +59,7 @@ class LTS(Detector):
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`
-        self.register_buffer("constant", mean_bias(head))
+        self.keep(constant=mean_bias(head))
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
         features = outputs.require("features")

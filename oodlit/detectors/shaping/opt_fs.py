@@ -1,6 +1,5 @@
 """OptFS: features weighed by what features of their size contribute in training."""
 
-from functools import partial
 from typing import ClassVar, Literal, final
 
 import torch
@@ -9,7 +8,7 @@ from torch import Tensor
 
 from oodlit.base.checks import check_choice, check_int
 from oodlit.detectors.contract import Detector, Reference
-from oodlit.detectors.formulas.percentile import percentile
+from oodlit.detectors.formulas.percentile import feature_percentile
 from oodlit.detectors.statistics import Statistics, TrainSample
 from oodlit.outputs import Head, Outputs, Scores
 
@@ -74,25 +73,19 @@ class OptFS(Detector):
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`
         features = statistics[TrainSample].column("features", ordered=False)
-        low, high = (
-            statistics.memo(("feature_percentile", percent), partial(percentile, features, percent))
-            for percent in (LOW, HIGH)
-        )
-        device = head.weight.device
-        self.register_buffer("weight", head.weight.double().clone())
-        self.register_buffer("bias", head.offset.double().clone())
-        self.register_buffer("low", torch.tensor(low, dtype=torch.float64, device=device))
-        self.register_buffer("width", torch.tensor((high - low) / self.bins, dtype=torch.float64, device=device))
+        low, high = (feature_percentile(statistics, percent) for percent in (LOW, HIGH))
+        self.keep(weight=head.weight.double().clone(), bias=head.offset.double().clone())
+        self.keep(low=self.weight.new_tensor(low), width=self.weight.new_tensor((high - low) / self.bins))
         sums = self.weight.new_zeros(self.bins + 1)  # the last one: outside of all bins
         for part in torch.split(features, ROWS):
-            x = part.to(device)
+            x = part.to(head.weight.device)
             sums.index_add_(0, self._bins(x).flatten(), (self.weight[head(x).argmax(dim=1)] * x).flatten())
         sums[-1] = 0
         norm = float(torch.linalg.vector_norm(sums))
         if norm == 0 or high <= low:
             self.note("the training features have no range, or no bin contributes: all entries weigh the same")
             sums, norm = torch.ones_like(sums), (self.bins + 1) ** 0.5
-        self.register_buffer("theta", sums / norm * (ENERGY_NORM if self.form == "energy" else 1.0))
+        self.keep(theta=sums / norm * (ENERGY_NORM if self.form == "energy" else 1.0))
 
     def _bins(self, features: Float[Tensor, "batch features"]) -> Int[Tensor, "batch features"]:
         """Index of each entry's bin; `bins` for those outside."""

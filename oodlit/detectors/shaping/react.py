@@ -7,7 +7,7 @@ import torch
 
 from oodlit.base.checks import number_of
 from oodlit.detectors.contract import Detector, Reference
-from oodlit.detectors.formulas.percentile import check_percentile, percentile
+from oodlit.detectors.formulas.percentile import check_percentile, feature_percentile
 from oodlit.detectors.formulas.shaping import Shaped, Shaping
 from oodlit.detectors.statistics import Statistic, Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError
@@ -73,13 +73,9 @@ class ReAct(Shaping):
     def _prepare(self, statistics: Statistics, head: Head) -> None:
         clip = self.threshold
         if clip is None:
-            features = statistics[TrainSample].column("features", ordered=False)
-            if float(features.amin()) < 0:
-                self.note("features have negative values; ReAct was proposed for non-negative ones")
-            clip = statistics.memo(
-                ("feature_percentile", self.percentile), lambda: percentile(features, self.percentile)
-            )
-        self.register_buffer("clip", torch.tensor(clip, dtype=torch.float64, device=head.weight.device))
+            self._note_negative(statistics)
+            clip = feature_percentile(statistics, self.percentile)
+        self.keep(clip=torch.tensor(clip, dtype=torch.float64, device=head.weight.device))
 
     def _shape(self, features: Features) -> Shaped:
         return features.clamp(max=self.clip.to(features.dtype)), None

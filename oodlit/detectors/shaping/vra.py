@@ -1,12 +1,11 @@
 """VRA: activations cut at both ends."""
 
-from functools import partial
 from typing import ClassVar, final
 
 import torch
 
 from oodlit.detectors.contract import Detector, Reference
-from oodlit.detectors.formulas.percentile import check_percentile, percentile
+from oodlit.detectors.formulas.percentile import check_percentile, feature_percentile
 from oodlit.detectors.formulas.shaping import Shaped, Shaping
 from oodlit.detectors.statistics import Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError
@@ -55,12 +54,10 @@ class VRA(Shaping):
             raise InvalidArgumentError(f"VRA: low={low} is not below high={high}")
 
     def _prepare(self, statistics: Statistics, head: Head) -> None:
-        features = statistics[TrainSample].column("features", ordered=False)
-        if float(features.amin()) < 0:
-            self.note("features have negative values; VRA was proposed for non-negative ones")
-        for name, percent in (("floor", self.low), ("cap", self.high)):
-            value = statistics.memo(("feature_percentile", percent), partial(percentile, features, percent))
-            self.register_buffer(name, torch.tensor(value, dtype=torch.float64, device=head.weight.device))
+        self._note_negative(statistics)
+        ends = [feature_percentile(statistics, percent) for percent in (self.low, self.high)]
+        floor, cap = torch.tensor(ends, dtype=torch.float64, device=head.weight.device)
+        self.keep(floor=floor, cap=cap)
 
     def _shape(self, features: Features) -> Shaped:
         floor, cap = self.floor.to(features.dtype), self.cap.to(features.dtype)

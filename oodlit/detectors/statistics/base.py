@@ -29,6 +29,8 @@ class Statistic(Metric):
     rows_at_a_time: ClassVar[int | None] = 4096
     """Larger batches, such as a whole training set, are taken in parts of so many images; None = never cut."""
     full_state_update = False
+    counted_by: ClassVar[str] = "class_counts"
+    """The state whose sum is the number of training images seen."""
 
     @classmethod
     def for_detectors(cls: type[S], detectors: Iterable[Any]) -> S:
@@ -52,9 +54,9 @@ class Statistic(Metric):
         """Memory of the state, in bytes, for a training set of `num_train` images."""
 
     @property
-    @abstractmethod
     def num_samples(self) -> int:
-        """Number of training images seen."""
+        """Number of training images seen, which may be more than are kept."""
+        return int(getattr(self, self.counted_by).sum())
 
     def finite_proxy(self, outputs: Outputs) -> dict[str, torch.Tensor]:
         """By field: a smaller tensor that is computed anyway and is finite only if the field is; see `check_finite`."""

@@ -48,9 +48,9 @@ class Moments(Statistic):
         """What the moments are of, (batch, dimensions); detectors score the same rows."""
 
     @staticmethod
-    @abstractmethod
     def dimensions(width: int) -> int:
         """Length of a row, for features of a given width."""
+        return width
 
     def accumulate(self, outputs: Outputs) -> None:
         """Take in one batch."""
@@ -104,11 +104,6 @@ class Moments(Statistic):
         """Memory of the state, and of the matrices that are formed when it is decomposed."""
         size = self.dimensions(width)
         return 8 * size * (7 * size + 2 * num_classes)
-
-    @property
-    def num_samples(self) -> int:
-        """Number of training images seen."""
-        return int(self.class_counts.sum())
 
     @property
     def counts(self) -> Tensor:
@@ -196,11 +191,6 @@ class ClassMoments(Moments):
         """The features."""
         return outputs.require("features")
 
-    @staticmethod
-    def dimensions(width: int) -> int:
-        """That of the features."""
-        return width
-
 
 @final
 class UnitMoments(Moments):
@@ -210,11 +200,6 @@ class UnitMoments(Moments):
     def rows_of(outputs: Outputs) -> Tensor:
         """Unit features in float64, once per batch."""
         return outputs.memo("unit_rows", lambda: unit(outputs.require("features").double()))
-
-    @staticmethod
-    def dimensions(width: int) -> int:
-        """That of the features."""
-        return width
 
 
 def _add_products(upper: Tensor, rows: Tensor, *, sign: int = 1) -> Tensor:

@@ -82,11 +82,6 @@ class _ClassScatter(Statistic):
         self.scatter = all_sum(group, self.scatter)
 
     @property
-    def num_samples(self) -> int:
-        """Number of training images seen."""
-        return int(self.class_counts.sum())
-
-    @property
     def class_ids(self) -> Tensor:
         """Ids of the classes that have at least one image, ascending."""
         return self.class_counts.nonzero().flatten()

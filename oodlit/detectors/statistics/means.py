@@ -26,6 +26,7 @@ class FeatureMean(Sums):
 
     needs = frozenset({"features"})
     rows_at_a_time = None
+    counted_by = "count"
     count: Tensor
     sum: Tensor
 
@@ -52,11 +53,6 @@ class FeatureMean(Sums):
         return 8 * width
 
     @property
-    def num_samples(self) -> int:
-        """Number of training images seen."""
-        return int(self.count)
-
-    @property
     def mean(self) -> Tensor:
         """Mean feature, float64, shape (features,)."""
         return self.sum / self.count
@@ -69,6 +65,7 @@ class CorrectMeans(Sums):
     """
 
     needs = frozenset({"features", "logits", "labels"})
+    counted_by = "seen"
     seen: Tensor
     right_counts: Tensor
     right_sums: Tensor
@@ -102,11 +99,6 @@ class CorrectMeans(Sums):
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
         """Memory of the state."""
         return 16 * num_classes * width
-
-    @property
-    def num_samples(self) -> int:
-        """Number of training images seen."""
-        return int(self.seen)
 
     @property
     def means(self) -> Tensor:

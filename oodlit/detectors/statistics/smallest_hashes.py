@@ -30,6 +30,7 @@ class SmallestHashes(Statistic):
     """
 
     rows_at_a_time = None
+    counted_by = "seen"
     is_shared = False
     """Whether the processes of a machine hold the rows of all processes in the same memory."""
 
@@ -138,11 +139,6 @@ class SmallestHashes(Statistic):
         own = int((local.get("hash", nothing) <= bound).sum())
         local |= {name: column[:own] for name, column in local.items()}  # sorted: those that stay come first
         return [int((part <= bound).sum()) for part in torch.split(hashes, list(sizes))]
-
-    @property
-    def num_samples(self) -> int:
-        """Number of training images seen (not kept)."""
-        return int(self.seen)
 
     @property
     def num_kept(self) -> int:

@@ -98,11 +98,6 @@ class PredictedSums(Sums):
             self.class_sums.index_add_(0, of_class, self.rows_of(part))
 
     @property
-    def num_samples(self) -> int:
-        """Number of training images seen."""
-        return int(self.class_counts.sum())
-
-    @property
     def counts(self) -> Tensor:
         """Images predicted as each class, int64, shape (classes,)."""
         return self.class_counts

@@ -2,17 +2,16 @@
 
 from typing import ClassVar, final
 
-import torch
 from torch import Tensor
 
-from oodlit.detectors.contract import Detector, Reference
-from oodlit.detectors.formulas.principal_axes import axes_by_share, check_share
+from oodlit.detectors.contract import Reference
+from oodlit.detectors.formulas.principal_axes import KernelPCA, check_share
 from oodlit.detectors.statistics import Statistics, UnitMoments
-from oodlit.outputs import Head, Outputs, Scores
+from oodlit.outputs import Head, Outputs
 
 
 @final
-class CoP(Detector):
+class CoP(KernelPCA):
     """S = -|(I - UU')(f - mean)|, f = x / |x|; U the fewest principal axes of f that reach a share of its variance.
 
     Mean and covariance over the training images; a feature vector of zeros stays zero.
@@ -25,6 +24,7 @@ class CoP(Detector):
         InvalidArgumentError: `variance` is out of its range.
 
     Example:
+        >>> import torch
         >>> from oodlit.detectors import fit
         >>> train = torch.tensor([[1.0, 0.0, 0.0], [3.0, 3.0, 0.0], [0.0, 2.0, 0.0]])
         >>> detector = CoP(variance=0.9)
@@ -59,13 +59,7 @@ class CoP(Detector):
         self.variance = check_share("CoP", "variance", variance)
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        moments = statistics[UnitMoments]
-        used, rest = axes_by_share(moments.total_covariance, self.variance)
-        if not used.shape[1]:
-            self.note("the training features have one direction: scores are distances to it")
-        self.register_buffer("mean", moments.mean)
-        self.register_buffer("rest", rest)
+        self._keep_rest(statistics[UnitMoments], self.variance)
 
-    def _score(self, outputs: Outputs) -> Scores:
-        norms: Tensor = torch.linalg.vector_norm((UnitMoments.rows_of(outputs) - self.mean) @ self.rest, dim=1)
-        return -norms
+    def _rows(self, outputs: Outputs) -> Tensor:
+        return UnitMoments.rows_of(outputs)

@@ -1,13 +1,12 @@
 """Kernel PCA with a Gaussian kernel of unit features."""
 
+from dataclasses import replace
 from typing import ClassVar, final
 
-import torch
 from torch import Tensor
 
 from oodlit.base.checks import check_int, check_positive, check_seed
-from oodlit.detectors.contract import Detector, Reference
-from oodlit.detectors.formulas.principal_axes import axes_by_share, check_share
+from oodlit.detectors.formulas.principal_axes import KernelPCA, check_share
 from oodlit.detectors.statistics import (
     FeatureMean,
     Statistics,
@@ -16,11 +15,12 @@ from oodlit.detectors.statistics import (
     fourier_map,
     fourier_moments,
 )
-from oodlit.outputs import BackboneFacts, Head, Outputs, Scores
+from oodlit.detectors.subspaces.cop import CoP
+from oodlit.outputs import BackboneFacts, Head, Outputs
 
 
 @final
-class CoRP(Detector):
+class CoRP(KernelPCA):
     """S = -|(I - UU')(f - mean)|, f = sqrt(2 / M) cos(A x / |x| + u): as `CoP` in M random Fourier features.
 
     A is normal with variance 2 gamma, u uniform in [0, 2 pi); products of f approximate exp(-gamma |a - b|^2) of unit
@@ -50,14 +50,10 @@ class CoRP(Detector):
         "cifar10-resnet18": {"variance": 0.8, "gamma": 2.0, "size": 2048},
     }
     tuned_presets: ClassVar = frozenset(presets)
-    reference = Reference(
-        "Kernel PCA for Out-of-Distribution Detection",
-        "K. Fang",
-        "NeurIPS",
-        2024,
-        "https://arxiv.org/abs/2402.02949",
-        "the reconstruction error alone, not multiplied with another score; axes of equal variance are not parted,"
-        " and one axis is always left over;"
+    reference = replace(
+        CoP.reference,
+        deviations="the reconstruction error alone, not multiplied with another score; axes of equal variance are not"
+        " parted, and one axis is always left over;"
         " M follows from the width by default; how the authors chose their settings is not known, they count as tuned"
         " on OOD data",
     )
@@ -78,18 +74,11 @@ class CoRP(Detector):
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         moments = statistics[fourier_moments(self.size, self.gamma, self.seed)]
-        used, rest = axes_by_share(moments.total_covariance, self.variance)
-        if not used.shape[1]:
-            self.note("the training features have one direction: scores are distances to it")
+        self._keep_rest(moments, self.variance)
         width = len(statistics[FeatureMean].mean)
         size = moments.dimensions(width)
-        directions, phases = fourier_map(width, size, self.gamma, self.seed, rest.device)
-        self.register_buffer("mean", moments.mean)
-        self.register_buffer("rest", rest)
-        self.register_buffer("directions", directions.clone())
-        self.register_buffer("phases", phases.clone())
+        directions, phases = fourier_map(width, size, self.gamma, self.seed, self.rest.device)
+        self.keep(directions=directions.clone(), phases=phases.clone())
 
-    def _score(self, outputs: Outputs) -> Scores:
-        rows = fourier_features(UnitMoments.rows_of(outputs), self.directions, self.phases)
-        norms: Tensor = torch.linalg.vector_norm((rows - self.mean) @ self.rest, dim=1)
-        return -norms
+    def _rows(self, outputs: Outputs) -> Tensor:
+        return fourier_features(UnitMoments.rows_of(outputs), self.directions, self.phases)

@@ -87,9 +87,7 @@ class NECO(Detector):
             axes = first_axes(correlations, self.dim)
         if not axes.shape[1]:
             self.note("the training features are all alike: no image has a share in their principal space")
-        self.register_buffer("mean", mean)
-        self.register_buffer("scale", scale)
-        self.register_buffer("axes", axes)
+        self.keep(mean=mean, scale=scale, axes=axes)
 
     def _score(self, outputs: Outputs) -> Scores:
         h = (outputs.require("features").double() - self.mean) / self.scale

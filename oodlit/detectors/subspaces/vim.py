@@ -1,12 +1,13 @@
 """Virtual-logit matching."""
 
+from dataclasses import replace
 from typing import final
 
 import torch
 
-from oodlit.detectors.contract import Reference
 from oodlit.detectors.formulas.residual_space import ResidualDetector, ResidualSpace
 from oodlit.detectors.statistics import ClassMoments, Statistics, TrainSample
+from oodlit.detectors.subspaces.residual import Residual
 from oodlit.outputs import Head, Outputs, Scores
 
 LEAST_LEVEL = 0.1
@@ -65,13 +66,8 @@ class ViM(ResidualDetector):
     statistics = (ClassMoments, TrainSample)
     sample_fields = frozenset({"features", "max_logits"})
     invariances = frozenset({"class_permutation", "larger_residual_is_worse"})
-    reference = Reference(
-        "ViM: Out-Of-Distribution with Virtual-logit Matching",
-        "H. Wang",
-        "CVPR",
-        2022,
-        "https://arxiv.org/abs/2203.10807",
-        "the logarithm of the authors' softmax form: same order up to a monotone map",
+    reference = replace(
+        Residual.reference, deviations="the logarithm of the authors' softmax form: same order up to a monotone map"
     )
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
@@ -84,14 +80,13 @@ class ViM(ResidualDetector):
             total = total + self._residual_norms(part).sum()
         largest = sample.of_logits("max_logits", ordered=False).sum(dtype=torch.float64)
         alpha = self._alpha(statistics, head, space, float(largest) / sample.num_kept, float(total) / sample.num_kept)
-        self.register_buffer("alpha", space.origin.new_tensor(alpha))
+        self.keep(alpha=space.origin.new_tensor(alpha))
 
     def _alpha(
         self, statistics: Statistics, head: Head, space: ResidualSpace, mean_logit: float, mean_norm: float
     ) -> float:
         """Alpha as published, as far as it is positive and does not come from rounding."""
-        unmasked = head.offset > -float("inf")
-        weight, bias = head.weight[unmasked].double().mean(dim=0), head.offset[unmasked].double().mean()
+        weight, bias = head.unmasked.weight.double().mean(dim=0), head.unmasked.offset.double().mean()
         mean = statistics[ClassMoments].mean.to(weight.device)
         excess = mean_logit - float(weight @ mean + bias)  # over the mean of all logits: no constant is part of it
         level, scale = mean_logit, mean_norm

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Protocol, TypeAlias, runtime_checkable
+from operator import index
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
@@ -158,20 +159,51 @@ def as_numbers(values: ScoreLike, name: str = "scores") -> Tensor:
     return rounded
 
 
-def as_integers(values: object, name: str) -> Int[Tensor, " n"]:
-    """`values` as a one-dimensional int64 tensor.
+def as_integers(values: object, name: str, *, like: Tensor | None = None) -> Int[Tensor, " n"]:
+    """`values` as a one-dimensional int64 tensor; on the device of `like`, with one entry per score of it.
 
     Raises:
-        InvalidArgumentError: Not one-dimensional, or not integers.
+        InvalidArgumentError: Not one-dimensional, not integers, or another length than `like`.
     """
     tensor = _tensor(values, name)
-    if tensor.ndim == 1 and len(tensor) == 0:
-        return torch.zeros(0, dtype=torch.int64, device=tensor.device)
+    if tensor.ndim == 1 and len(tensor) == 0:  # an empty list has no type of its own
+        tensor = tensor.long()
     if tensor.ndim != 1 or tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise InvalidArgumentError(
             f"{name}: shape {tuple(tensor.shape)} and dtype {tensor.dtype}; integers of shape (n,) are needed"
         )
-    return tensor.long()
+    return tensor.long() if like is None else _with_length_of(like, tensor.long(), name)
+
+
+def as_count(value: object, name: str, *, at_least: int = 1) -> int:
+    """`value` as an int of Python's own.
+
+    Raises:
+        InvalidArgumentError: It is not an integer, or below `at_least`.
+    """
+    try:
+        number = index(value)  # type: ignore[arg-type]  # it raises for other types
+    except TypeError:
+        number = at_least - 1
+    if number < at_least or isinstance(value, bool):
+        raise InvalidArgumentError(f"{name}={value!r}: an integer, at least {at_least}, is needed")
+    return number
+
+
+def as_groups(groups: object, num_groups: int, size: int) -> Int[Tensor, " n"]:
+    """`groups` as one index below `num_groups` for each of `size` scores.
+
+    Raises:
+        InvalidArgumentError: Not integers, another number of them, or one is out of range.
+    """
+    values = as_integers(groups, "groups")
+    if len(values) != size:
+        raise InvalidArgumentError(f"groups: {len(values)} entries, but there are {size} scores")
+    if size and not (int(values.min()) >= 0 and int(values.max()) < num_groups):
+        raise InvalidArgumentError(
+            f"groups: {int(values.min())} to {int(values.max())}; 0 to {num_groups - 1} is needed"
+        )
+    return values
 
 
 def as_flags(values: FlagLike, name: str, *, like: Tensor) -> Tensor:
@@ -183,9 +215,7 @@ def as_flags(values: FlagLike, name: str, *, like: Tensor) -> Tensor:
     tensor = _tensor(values, name)
     if tensor.dtype != torch.bool and tensor.numel():  # an empty list has no type of its own
         raise InvalidArgumentError(f"{name}: dtype {tensor.dtype}; booleans are needed")
-    if tensor.shape != like.shape:
-        raise InvalidArgumentError(f"{name}: shape {tuple(tensor.shape)}, but there are {len(like)} scores")
-    return tensor.to(device=like.device, dtype=torch.bool)
+    return _with_length_of(like, tensor.bool(), name)
 
 
 def as_sorted(values: ScoreLike, name: str = "scores") -> SortedScores:
@@ -231,16 +261,22 @@ def smallest_count(share: ShareLike, total: int) -> int:
     return -(-exact.numerator * total // exact.denominator)
 
 
-def exact_share(share: object, name: str = "tpr") -> Fraction:
-    """`share` as the number that was meant (`shares.exact_number`), checked to be in (0, 1].
+def exact_share(share: Any, name: str = "tpr", *, below_one: bool = False) -> Fraction:
+    """Return `share` as the number that was meant (`fractions.exact_number`), checked to be in (0, 1].
+
+    With `below_one`, 1 is refused; a number that is 1 up to rounding is then taken as it is.
 
     Example:
         >>> exact_share(0.95), exact_share(1 - 0.05), exact_share(Fraction(1, 3))
         (Fraction(19, 20), Fraction(19, 20), Fraction(1, 3))
     """
-    exact = exact_number(share)
-    if exact is None or isinstance(share, bool) or not 0 < exact <= 1:
-        raise InvalidArgumentError(f"{name}={share!r}: a share in (0, 1] is needed, such as 0.95")
+    exact = None if isinstance(share, bool) else exact_number(share)
+    if exact == 1 and below_one:
+        exact = Fraction(float(share))
+    if exact is None or not 0 < exact <= 1 or (below_one and exact == 1):
+        raise InvalidArgumentError(
+            f"{name}={share!r}: a share in (0, 1{')' if below_one else ']'} is needed, such as 0.95"
+        )
     return exact
 
 
@@ -260,6 +296,12 @@ def _tensor(values: object, name: str) -> Tensor:
         array = array.astype(np.float64)
     # ascontiguousarray: torch takes no negative strides, no foreign byte order and warns on read-only memory.
     return torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True))
+
+
+def _with_length_of(like: Tensor, tensor: Tensor, name: str) -> Tensor:
+    if tensor.shape != like.shape:
+        raise InvalidArgumentError(f"{name}: shape {tuple(tensor.shape)}, but there are {len(like)} scores")
+    return tensor.to(like.device)
 
 
 def _same_dtype(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:

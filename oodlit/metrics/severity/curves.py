@@ -15,9 +15,16 @@ from torch import Tensor
 from oodlit.base.fractions import ShareLike
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.base import StreamMetric, check_batch
-from oodlit.metrics.classwise import check_count
 from oodlit.metrics.numerics.exact_sums import ExactSums
-from oodlit.metrics.numerics.ranking import ScoreLike, as_integers, as_numbers, as_scores, as_sorted, exact_share
+from oodlit.metrics.numerics.ranking import (
+    ScoreLike,
+    as_groups,
+    as_integers,
+    as_numbers,
+    as_scores,
+    as_sorted,
+    exact_share,
+)
 from oodlit.metrics.numerics.threshold import acceptance_threshold, check_rule
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.metrics.severity.levels import (
@@ -129,7 +136,7 @@ def class_counts(
         ([0.75, 0.0], [0.5, 1.0])
     """
     sorted_id, values = as_sorted(id_scores, "id_scores"), as_scores(scores)
-    classes = _checked_groups(groups, num_classes, len(values)).to(values.device)
+    classes = as_groups(groups, num_classes, len(values)).to(values.device)
     n = len(sorted_id)
     if n == 0:
         raise InvalidArgumentError("class_counts: there is no ID score to count against")
@@ -253,6 +260,7 @@ class SeverityLevels(StreamMetric):
     """
 
     higher_is_better = True  # the AUROC
+    plot_lower_bound = plot_upper_bound = None
 
     def __init__(
         self,
@@ -264,7 +272,6 @@ class SeverityLevels(StreamMetric):
         **kwargs: Any,
     ) -> None:
         """Check the settings; streams of ID, test and estimation scores."""
-        check_count(num_classes, "num_classes")
         level_starts(num_classes, id_classes, levels)
         check_rule(rule)
         exact_share(tpr)
@@ -297,11 +304,10 @@ class SeverityLevels(StreamMetric):
         """
         scores, (is_ood, is_test) = check_batch(scores, is_ood=is_ood, is_test=is_test)
         averaged = scores if confidences is None else as_numbers(confidences, "confidences").to(scores.device)
-        all_groups = as_integers(groups, "groups").to(scores.device)
-        for name, values in (("groups", all_groups), ("confidences", averaged)):
-            if len(values) != len(scores):
-                raise InvalidArgumentError(f"{name}: {len(values)} entries, but there are {len(scores)} scores")
-        _checked_groups(all_groups[is_ood], self.num_classes, int(is_ood.sum()))
+        if len(averaged) != len(scores):
+            raise InvalidArgumentError(f"confidences: {len(averaged)} entries, but there are {len(scores)} scores")
+        all_groups = as_integers(groups, "groups", like=scores)
+        as_groups(all_groups[is_ood], self.num_classes, int(is_ood.sum()))
         estimation, test = is_ood & ~is_test, is_ood & is_test
         self.append("id_scores", scores[~is_ood])
         self.append("test_scores", scores[test])
@@ -340,14 +346,3 @@ class SeverityLevels(StreamMetric):
         return {
             name: self._float(value) for name, value in (values | means | {"severities": severities.tolist()}).items()
         }
-
-
-def _checked_groups(groups: object, num_classes: int, size: int) -> Int[Tensor, " m"]:
-    values = as_integers(groups, "groups")
-    if len(values) != size:
-        raise InvalidArgumentError(f"groups: {len(values)} entries, but there are {size} scores")
-    if size and not (int(values.min()) >= 0 and int(values.max()) < num_classes):
-        raise InvalidArgumentError(
-            f"groups: {int(values.min())} to {int(values.max())}; 0 to {num_classes - 1} is needed"
-        )
-    return values

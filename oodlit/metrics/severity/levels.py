@@ -5,14 +5,13 @@ ImageNet, ICLR 2023. The classes of a pool are sorted by how hard they are; n_ID
 """
 
 from collections.abc import Sequence
-from operator import index
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.metrics.numerics.ranking import ScoreLike, as_scores
+from oodlit.metrics.numerics.ranking import ScoreLike, as_count, as_scores
 
 LEVELS = 11
 """Number of levels of the paper, s0 .. s10."""
@@ -39,14 +38,8 @@ def level_starts(num_classes: int, id_classes: int, levels: int = LEVELS) -> lis
         >>> level_starts(11_000, 1000)[:4], level_starts(7, 5, levels=3)
         ([0, 1000, 2000, 3000], [0, 1, 2])
     """
-    num_classes, id_classes, levels = (
-        _count(number, name, least)
-        for number, name, least in (
-            (num_classes, "num_classes", 0),
-            (id_classes, "id_classes", 1),
-            (levels, "levels", 2),
-        )
-    )
+    num_classes = as_count(num_classes, "num_classes", at_least=0)
+    id_classes, levels = as_count(id_classes, "id_classes"), as_count(levels, "levels", at_least=2)
     if num_classes < id_classes:
         raise InvalidArgumentError(
             f"the pool has {num_classes} classes and the classifier {id_classes}; a level needs as many OOD classes as"
@@ -129,13 +122,3 @@ def check_no_class_is_empty(sizes: Int[Tensor, " classes"], kind: str, class_nam
 def _window_sums(values: Tensor, width: int) -> Tensor:
     sums = torch.cat([values.new_zeros(1), values.cumsum(0)])
     return sums[width:] - sums[: len(sums) - width]
-
-
-def _count(number: object, name: str, least: int) -> int:
-    try:
-        value = index(number)  # type: ignore[arg-type]
-    except TypeError:
-        value = least - 1
-    if value < least or isinstance(number, bool):
-        raise InvalidArgumentError(f"{name}={number!r}: an integer, at least {least}, is needed")
-    return value

@@ -1,7 +1,6 @@
 """Intervals for shares and AUROC: how far a value can be from the truth."""
 
 from collections.abc import Sequence
-from fractions import Fraction
 from functools import lru_cache
 from operator import index
 from typing import Any
@@ -10,9 +9,17 @@ import numpy as np
 import torch
 from scipy.stats import norm
 
-from oodlit.base.fractions import ShareLike, exact_number
+from oodlit.base.fractions import ShareLike
 from oodlit.errors import InvalidArgumentError
-from oodlit.metrics.numerics.ranking import ArrayConvertible, Ranking, ScoreLike, as_flags, as_scores, rank
+from oodlit.metrics.numerics.ranking import (
+    ArrayConvertible,
+    Ranking,
+    ScoreLike,
+    as_flags,
+    as_scores,
+    exact_share,
+    rank,
+)
 
 
 def wilson_interval(successes: int, total: int, *, confidence: ShareLike = 0.95) -> tuple[float, float]:
@@ -166,9 +173,4 @@ def _normal_quantile(confidence: float) -> float:
 
 def check_confidence(confidence: Any) -> float:
     """The confidence that was meant; an error unless it is in (0, 1)."""
-    exact = exact_number(confidence)
-    if exact == 1 and float(confidence) < 1:  # within rounding: the number itself is meant
-        exact = Fraction(float(confidence))
-    if exact is None or not 0 < exact < 1:
-        raise InvalidArgumentError(f"confidence={confidence!r}: a share in (0, 1) is needed, such as 0.95")
-    return float(exact)
+    return float(exact_share(confidence, "confidence", below_one=True))
