@@ -244,7 +244,7 @@ class OODModule(pl.LightningModule):
             batch_idx: Position of the batch; never used as identity.
             dataloader_idx: Position of the stream.
         """
-        with self.acceleration.blamed(self.name, partial(self.exact_outputs, batch)):
+        with self.acceleration.explain_failure(self.name, partial(self.exact_outputs, batch)):
             made = self.outputs(batch, self._plan)
         return replace(made, backbone=self._backbone())
 

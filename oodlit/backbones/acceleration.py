@@ -91,7 +91,7 @@ class Acceleration:
             self._lay_out(is_on=True)
 
     @contextmanager
-    def blamed(self, name: str, plain: Callable[[], object]) -> Iterator[None]:
+    def explain_failure(self, name: str, plain: Callable[[], object]) -> Iterator[None]:
         """Say so where the network fails by what was switched on: without a compiler, or for the layout of its images.
 
         Args:

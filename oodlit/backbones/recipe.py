@@ -2,7 +2,6 @@
 
 import enum
 from collections.abc import Callable
-from importlib import import_module
 from inspect import signature
 from types import FunctionType
 from typing import Any
@@ -11,6 +10,7 @@ import torch
 from torch import Tensor
 
 from oodlit.backbones.description import describe
+from oodlit.base.lazy import import_object
 from oodlit.errors import InvalidArgumentError
 
 TRANSFORMS = ("torchvision.transforms.", "timm.data.transforms.")
@@ -83,11 +83,7 @@ def _path(value: Callable[..., Any] | type) -> str:
 
 
 def _located(path: str) -> Any:
-    module, _, name = path.rpartition(".")
-    try:
-        return getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise InvalidArgumentError(f"recipe of a transform: {path!r} cannot be imported: {error}") from error
+    return import_object(path, f"recipe of a transform: {path!r}")
 
 
 def _written_tensor(value: Tensor) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def _all_can_be_scored(value: Tensor, finite_proxy: Tensor) -> bool:
     if value.dtype != torch.float64 or not value.numel():
         return all_finite(finite_proxy)
     low, high = value.aminmax()  # one pass, and no tensor as large as the field
-    return holds((-low <= LARGEST) & (high <= LARGEST))
+    return check_usual((-low <= LARGEST) & (high <= LARGEST))
 
 
 def name_images(outputs: Outputs, rows: Sequence[int]) -> str:
@@ -275,15 +275,15 @@ _put_off: ContextVar[list[Tensor] | None] = ContextVar("put_off", default=None)
 
 
 @contextmanager
-def looking_later() -> Iterator[list[Tensor]]:
-    """Take what is usual for granted: `holds` waits for no device, and gives True.
+def deferred_checks() -> Iterator[list[Tensor]]:
+    """Take what is usual for granted: `check_usual` waits for no device, and gives True.
 
     Gives:
         What was taken for granted. Where some of it does not hold, everything that was computed meanwhile is void.
 
     Example:
-        >>> with looking_later() as granted:
-        ...     holds(torch.tensor(1.0) > 2)
+        >>> with deferred_checks() as granted:
+        ...     check_usual(torch.tensor(1.0) > 2)
         True
         >>> granted
         [tensor(False)]
@@ -296,8 +296,8 @@ def looking_later() -> Iterator[list[Tensor]]:
         _put_off.reset(token)
 
 
-def holds(usual: Tensor) -> bool:
-    """Whether something holds that holds for nearly every batch; waits for the device, unless `looking_later`.
+def check_usual(usual: Tensor) -> bool:
+    """Whether something holds that holds for nearly every batch; waits for the device, unless `deferred_checks`.
 
     Args:
         usual: One truth value.
@@ -310,11 +310,11 @@ def holds(usual: Tensor) -> bool:
 
 
 def all_finite(value: Tensor) -> bool:
-    """Whether all values are finite; see `holds`.
+    """Whether all values are finite; see `check_usual`.
 
     Example:
         >>> all_finite(torch.full((9,), 3e38)), all_finite(torch.tensor([1.0, float("inf"), float("-inf")]))
         (True, False)
     """
     # A finite sum has finite terms, and a sum is quick to form; where it overflows, the terms are looked at one by one.
-    return holds(value.sum().isfinite()) or bool(value.isfinite().all())
+    return check_usual(value.sum().isfinite()) or bool(value.isfinite().all())

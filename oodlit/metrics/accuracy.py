@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from jaxtyping import Int
 from torch import Tensor
 
@@ -31,20 +32,33 @@ def accuracy(predictions: ArrayConvertible | Sequence[int], labels: ArrayConvert
         >>> accuracy([0, 2, 1, 1], [0, 2, 2, 1])
         0.75
     """
+    return _accuracy_of(matches(predictions, labels))
+
+
+def matches(predictions: ArrayConvertible | Sequence[int], labels: ArrayConvertible | Sequence[int]) -> Tensor:
+    """Whether each prediction is its label; see `accuracy`.
+
+    Raises:
+        InvalidArgumentError: Shapes or types do not fit, or an image has no label.
+    """
     predicted, true = as_integers(predictions, "predictions"), as_integers(labels, "labels")
     if predicted.shape != true.shape:
         raise InvalidArgumentError(f"predictions and labels differ in number: {len(predicted)} and {len(true)}")
-    if len(true) == 0:
-        return undefined("accuracy", "there is no labelled image")
     if unlabelled := int((true < 0).sum()):
         raise InvalidArgumentError(
             f"labels: {unlabelled} of {len(true)} images have no label (-1); choose the labelled images first"
         )
-    return int((predicted.to(true.device) == true).sum()) / len(true)
+    return predicted.to(true.device) == true
+
+
+def _accuracy_of(is_correct: Tensor) -> float:
+    if len(is_correct) == 0:
+        return undefined("accuracy", "there is no labelled image")
+    return int(is_correct.sum()) / len(is_correct)
 
 
 class Accuracy(StreamMetric):
-    """Streaming `accuracy`: two integer counts, NaN while there is no image.
+    """Streaming `accuracy`: NaN while there is no image.
 
     Example:
         >>> import torch
@@ -56,17 +70,13 @@ class Accuracy(StreamMetric):
 
     higher_is_better = True
 
-    correct: Tensor
-    total: Tensor
-
     def __init__(self, **kwargs: Any) -> None:
-        """Two counts, summed over processes."""
+        """Whether each prediction is right."""
         super().__init__(**kwargs)
-        self.add_count("correct")
-        self.add_count("total")
+        self.add_stream("is_correct", torch.bool)
 
     def update(self, predictions: Int[Tensor, " batch"], labels: Int[Tensor, " batch"]) -> None:
-        """Count one batch.
+        """Take one batch.
 
         Args:
             predictions: Predicted class, shape (batch,).
@@ -75,14 +85,11 @@ class Accuracy(StreamMetric):
         Raises:
             InvalidArgumentError: Shapes or types do not fit, or an image has no label.
         """
-        if len(labels) or len(predictions):
-            self.correct += round(accuracy(predictions, labels) * len(labels))
-            self.total += len(labels)
+        self.append("is_correct", matches(predictions, labels))
 
     def result(self) -> Tensor:
-        """Correct over all."""
-        total = int(self.total)
-        return self._float(int(self.correct) / total if total else undefined("accuracy", "there is no labelled image"))
+        """Accuracy of all images seen."""
+        return self._float(_accuracy_of(self.stream("is_correct")))
 
 
 ENTRIES = (

@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from oodlit.base.checks import looking_later, plain_mode
+from oodlit.base.checks import deferred_checks, plain_mode
 from oodlit.detectors import Detector
 from oodlit.detectors.statistics import Statistics
 from oodlit.outputs import Head, Outputs
@@ -64,7 +64,7 @@ class Scoring:
         try:
             detector.fit(*(_copies(detector, statistics, head) if name in self._foreign else (statistics, head)))
         except Exception as error:  # one that cannot be fitted takes no other with it
-            detector._fitted = False
+            detector.forget()
             self.leave_out(name, error, dataset)
         finally:
             self.clock.enter(OTHER)
@@ -88,7 +88,7 @@ class Scoring:
         """Scores without waiting for the device in between; None if the batch is not a usual one."""
         scores = {}
         try:
-            with looking_later() as granted:
+            with deferred_checks() as granted:
                 own = replace(outputs)  # what is remembered of it may be void
                 for name in names:
                     self.clock.enter("scores", name, images=len(outputs))

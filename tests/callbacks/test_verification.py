@@ -189,10 +189,10 @@ def test_an_error_of_the_network_itself_stays_what_it_is():
     def fails():
         raise KeyError("plain")
 
-    with pytest.raises(KeyError, match="fast"), fast.acceleration.blamed("tiny", fails):
+    with pytest.raises(KeyError, match="fast"), fast.acceleration.explain_failure("tiny", fails):
         raise KeyError("fast")
     fast.acceleration.stop()
-    with pytest.raises(KeyError, match="fast"), fast.acceleration.blamed("tiny", list):
+    with pytest.raises(KeyError, match="fast"), fast.acceleration.explain_failure("tiny", list):
         raise KeyError("fast")
 
 

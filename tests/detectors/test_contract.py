@@ -38,9 +38,8 @@ from oodlit.detectors import (
     presets,
     save,
 )
-from oodlit.detectors.contract.class_paths import from_config
+from oodlit.detectors.contract.class_paths import from_config, parameters_of
 from oodlit.detectors.contract.fitting import make_statistics, name_detectors
-from oodlit.detectors.contract.naming import parameters_of
 from oodlit.detectors.contract.placement import follow
 from oodlit.detectors.contract.saving import detector_to_config
 from oodlit.detectors.statistics import FeatureBank, FeatureMean, Statistics, TrainSample

@@ -1,6 +1,7 @@
 """Classes and settings as plain values: the dotted path of a class, and the arguments of its constructor."""
 
 import inspect
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -75,3 +76,19 @@ def construct(kind: type[T], settings: Mapping[str, Any], base: type[Any]) -> T:
         ) from None
     nested = {n: from_config(v, base) for n, v in settings.items() if isinstance(v, Mapping) and "class_path" in v}
     return kind(**{**settings, **nested})
+
+
+def snake_case(name: str) -> str:
+    """A class name as key.
+
+    Example:
+        >>> [snake_case(n) for n in ("MSP", "ViM", "KLMatching", "RelativeMahalanobis", "ReAct", "MCDropout")]
+        ['msp', 'vim', 'kl_matching', 'relative_mahalanobis', 'react', 'mc_dropout']
+    """
+    acronym = re.sub(r"([A-Z])([A-Z][a-z]{2,})", r"\1_\2", name)
+    return re.sub(r"([a-z]{2,})([A-Z])", r"\1_\2", acronym).lower()
+
+
+def parameters_of(kind: type) -> Mapping[str, Any]:
+    """Names and defaults of the constructor's parameters."""
+    return {name: parameter.default for name, parameter in signature(kind).parameters.items()}

@@ -21,8 +21,7 @@ from oodlit.base.checks import (
     where_float64_is,
 )
 from oodlit.base.fingerprint import check_same
-from oodlit.detectors.contract.class_paths import construct
-from oodlit.detectors.contract.naming import parameters_of, snake_case
+from oodlit.detectors.contract.class_paths import construct, parameters_of, snake_case
 from oodlit.detectors.contract.placement import follow
 from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.statistics import Statistic, Statistics
@@ -160,6 +159,11 @@ class Detector(nn.Module, ABC):
         """
         if "head" in self.required_needs and head is None:
             raise RequirementError(f"{self!r} needs the linear head of the classifier; pass head=Head(weight, bias)")
+
+    @final
+    def forget(self) -> None:
+        """Drop the fit: `score` raises `NotFittedError` until the next one."""
+        self._fitted = False
 
     @final
     def score(self, outputs: Outputs) -> Float[Tensor, " batch"]:

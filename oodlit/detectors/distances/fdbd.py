@@ -5,7 +5,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from oodlit.base.checks import holds, is_traced
+from oodlit.base.checks import check_usual, is_traced
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.softmax import gaps
 from oodlit.detectors.statistics import FeatureMean, Statistics
@@ -59,7 +59,7 @@ class FDBD(Detector):
     def _score(self, outputs: Outputs) -> Scores:
         below, lowest = gaps(outputs), torch.finfo(outputs.require("logits").dtype).min
         # A masked class has a logit of minus infinity.
-        if is_traced() or (len(outputs) and not holds(~(below.amin() <= lowest))):
+        if is_traced() or (len(outputs) and not check_usual(~(below.amin() <= lowest))):
             below = below.where(below > lowest, torch.zeros_like(below))
         distances = -(below * self.inverse_distances[outputs.predictions]).sum(dim=1)
         norms: Tensor = torch.linalg.vector_norm(outputs.require("features").double() - self.mean, dim=1)

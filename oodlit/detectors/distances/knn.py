@@ -6,7 +6,7 @@ import torch
 
 from oodlit.base.checks import check_int
 from oodlit.detectors.contract import Detector, Reference
-from oodlit.detectors.formulas.neighbours import default_k, kth_distances
+from oodlit.detectors.formulas.neighbours import check_neighbors, default_k, kth_distances
 from oodlit.detectors.statistics import FeatureBank, Statistics
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs, Scores
@@ -67,11 +67,7 @@ class KNN(Detector):
         k = default_k(len(bank)) if self.k is None else self.k
         if self.k is None:
             self.note(f"k={k}, by the size of the bank, {len(bank)} training images; the presets are the paper's")
-        if k > len(bank):
-            raise InvalidArgumentError(
-                f"{self!r}: k={self.k}, but the bank holds {len(bank)} training images;"
-                f" use k <= {len(bank)} or fit on more images"
-            )
+        check_neighbors(self, k, len(bank))
         self.keep(bank=bank, norms=norms, neighbour=torch.tensor(k))
 
     def _score(self, outputs: Outputs) -> Scores:

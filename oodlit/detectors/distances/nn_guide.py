@@ -7,7 +7,7 @@ from torch import Tensor
 
 from oodlit.base.checks import check_int
 from oodlit.detectors.contract import Detector, Reference
-from oodlit.detectors.formulas.neighbours import largest_products
+from oodlit.detectors.formulas.neighbours import check_neighbors, largest_products
 from oodlit.detectors.statistics import Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs, Scores, unit
@@ -71,11 +71,7 @@ class NNGuide(Detector):
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         sample = statistics[TrainSample]
         features = sample.column("features")[: self.bank_size]
-        if self.k > len(features):
-            raise InvalidArgumentError(
-                f"{self!r}: k={self.k}, but the bank holds {len(features)} training images;"
-                f" use k <= {len(features)} or fit on more images"
-            )
+        check_neighbors(self, self.k, len(features))
         energies = sample.of_logits("logsumexp")[: self.bank_size]
         offset = self._offset(energies)
         self.keep(

@@ -6,7 +6,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.base.checks import holds, is_traced, memo_key
+from oodlit.base.checks import check_usual, is_traced, memo_key
 from oodlit.detectors.contract import Detector
 from oodlit.detectors.statistics import ClassMoments, Moments, Statistics
 from oodlit.outputs import Head, Outputs, Scores
@@ -130,7 +130,7 @@ def class_distances(
         if not is_traced() and len(distances):
             error = DOUBLE_ERROR * (own + of_means.amax())
             doubtful = error > TOLERANCE * distances.amin(dim=1)
-            if not holds(~doubtful.any()):
+            if not check_usual(~doubtful.any()):
                 rows = doubtful.nonzero().flatten()
                 _centre_on_nearest(distances, rows, features, whiten, whitened_means, class_means)
         return distances

@@ -6,8 +6,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from oodlit.base.checks import holds, is_traced
+from oodlit.base.checks import check_usual, is_traced
 from oodlit.detectors.statistics.feature_bank import exact_scaling
+from oodlit.errors import InvalidArgumentError
 
 BUDGET = 2**24
 """Products held at a time (64 MiB in float32), whatever the size of batch and bank."""
@@ -37,6 +38,18 @@ def default_k(num_rows: int) -> int:
         [1000, 50, 10, 3, 1]
     """
     return min(1000, max(1, min(10, num_rows // 100), num_rows // 1000))
+
+
+def check_neighbors(owner: object, k: int, rows: int) -> None:
+    """Refuse more neighbors than there are training images in a bank.
+
+    Raises:
+        InvalidArgumentError: `k` is above `rows`.
+    """
+    if k > rows:
+        raise InvalidArgumentError(
+            f"{owner!r}: k={k}, but the bank holds {rows} training images; use k <= {rows} or fit on more images"
+        )
 
 
 def chunks(num_queries: int, num_rows: int, *, at_least: int, at_most: int | None = None) -> Iterator[slice]:
@@ -162,7 +175,7 @@ def _kth_distances(queries: Tensor, bank: Tensor, norms: Tensor, k: int) -> Tens
     none_below = (around.values.amin(dim=1) + 8 * error <= at) if found < len(bank) else torch.ones_like(at).bool()
     none_above = (around.values.amax(dim=1) - 8 * error >= at) if size < found else torch.ones_like(at).bool()
     is_sure = none_below & none_above
-    if not holds(is_sure.all()):
+    if not check_usual(is_sure.all()):
         doubtful = (~is_sure).nonzero().flatten()
         kth[doubtful] = _kth_by_differences(exact[doubtful], bank, inverse, halves, k)
     return kth

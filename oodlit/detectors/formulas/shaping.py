@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from oodlit.base.checks import all_finite, holds, is_traced
+from oodlit.base.checks import all_finite, check_usual, is_traced
 from oodlit.base.fractions import exact_number
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.placement import follow
@@ -116,7 +116,7 @@ def check_non_negative(owner: object, features: Features) -> None:
     Raises:
         RequirementError: One is.
     """
-    if not is_traced() and features.numel() and not holds(~(features.amin() < 0)):
+    if not is_traced() and features.numel() and not check_usual(~(features.amin() < 0)):
         raise RequirementError(
             f"{owner!r} assumes non-negative features, as after a ReLU; got {float(features.min()):.3g}"
         )
@@ -149,7 +149,7 @@ def largest_mask(values: Features, k: int) -> Bool[Tensor, "batch features"]:
     if is_traced():
         above, equal = values > threshold, values == threshold
         return above | (equal & (equal.cumsum(dim=1) <= k - above.sum(dim=1, keepdim=True)))
-    if not holds(~tied.any()):
+    if not check_usual(~tied.any()):
         rows, limits = values[tied], threshold[tied]
         above, equal = rows > limits, rows == limits
         room = k - above.sum(dim=1, keepdim=True)

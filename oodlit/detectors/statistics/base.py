@@ -32,6 +32,12 @@ class Statistic(Metric):
     counted_by: ClassVar[str] = "class_counts"
     """The state whose sum is the number of training images seen."""
 
+    def __init__(self, **states: torch.Tensor) -> None:
+        """Register the states by name, as they are before the first image."""
+        super().__init__(sync_on_compute=False)
+        for name, state in states.items():
+            self.add_state(name, state, dist_reduce_fx=None)
+
     @classmethod
     def for_detectors(cls: type[S], detectors: Iterable[Any]) -> S:
         """The statistic that serves all `detectors` that name it; a subclass may ask them for their settings."""
@@ -69,6 +75,15 @@ class Statistic(Metric):
     def changed_columns(self) -> list[str]:
         """Which of the columns that were handed out were written to since."""
         return []
+
+    def state(self) -> dict[str, Any]:
+        """All that was accumulated, as plain values and tensors."""
+        return {"states": {name: getattr(self, name) for name in self._defaults}, "store": None}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Replace what was accumulated by the return value of an earlier `state`."""
+        for name, value in state["states"].items():
+            setattr(self, name, value)
 
     @final
     def check(self, outputs: Outputs) -> None:
@@ -216,6 +231,23 @@ class Statistics(Mapping[type[Statistic], Statistic]):
             self.sizes |= sizes_of(outputs, ("logits", "features"))
         for statistic in self.values():
             statistic.update(outputs)
+
+    @property
+    def can_be_saved(self) -> bool:
+        """Whether `state` is complete: custom statistics may keep more than their registered states."""
+        return all(kind.__module__.startswith("oodlit.") for kind in self)
+
+    def state(self) -> dict[str, Any]:
+        """All that was accumulated, as plain values and tensors."""
+        states = {kind.__name__: statistic.state() for kind, statistic in self.items()}
+        return {"statistics": states, "shapes": dict(self.shapes), "sizes": dict(self.sizes)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Replace what was accumulated by the return value of an earlier `state`."""
+        for kind, statistic in self.items():
+            statistic.restore(state["statistics"][kind.__name__])
+        self.shapes |= state["shapes"]
+        self.sizes |= state["sizes"]
 
 
 def _tensors_in(value: object) -> list[torch.Tensor]:

@@ -37,10 +37,9 @@ class Moments(Statistic):
     scatter: Tensor
 
     def __init__(self) -> None:
-        super().__init__(sync_on_compute=False)
-        self.add_state("class_counts", torch.zeros(0, dtype=torch.int64), dist_reduce_fx=None)
-        for name in ("references", "differences", "scatter"):
-            self.add_state(name, torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx=None)
+        empty = torch.zeros(0, 0, dtype=torch.float64)
+        counts = torch.zeros(0, dtype=torch.int64)
+        super().__init__(class_counts=counts, references=empty, differences=empty, scatter=empty)
 
     @staticmethod
     @abstractmethod

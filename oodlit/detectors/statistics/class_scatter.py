@@ -24,10 +24,8 @@ class _ClassScatter(Statistic):
     scatter: Tensor
 
     def __init__(self) -> None:
-        super().__init__(sync_on_compute=False)
-        self.add_state("class_counts", torch.zeros(0, dtype=torch.int64), dist_reduce_fx=None)
-        self.add_state("running_means", torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx=None)
-        self.add_state("scatter", torch.zeros(0, dtype=torch.float64), dist_reduce_fx=None)
+        means, scatter = torch.zeros(0, 0, dtype=torch.float64), torch.zeros(0, dtype=torch.float64)
+        super().__init__(class_counts=torch.zeros(0, dtype=torch.int64), running_means=means, scatter=scatter)
 
     @abstractmethod
     def _shape(self, num_classes: int, width: int) -> tuple[int, ...]:

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.base.checks import holds
+from oodlit.base.checks import check_usual
 from oodlit.detectors.statistics.row_store import PAGE_BYTES
 from oodlit.detectors.statistics.smallest_hashes import SmallestHashes
 from oodlit.errors import InvalidArgumentError
@@ -110,4 +110,4 @@ def exact_scaling(vectors: Float[Tensor, "rows features"]) -> Float[Tensor, "row
     # Two steps where a row is tiny: 2^149, which the smallest numbers need, is not a float32.
     half = exponents.clamp(min=-100)
     scaled = vectors * torch.ldexp(one, -half)
-    return scaled if holds((half == exponents).all()) else scaled * torch.ldexp(one, half - exponents)
+    return scaled if check_usual((half == exponents).all()) else scaled * torch.ldexp(one, half - exponents)

@@ -2,7 +2,8 @@
 
 import weakref
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -31,19 +32,18 @@ class SmallestHashes(Statistic):
 
     rows_at_a_time = None
     counted_by = "seen"
+    seen: Tensor
     is_shared = False
     """Whether the processes of a machine hold the rows of all processes in the same memory."""
 
     def __init__(self, rows: int | None = None, *, ordered: bool = True) -> None:
-        super().__init__(sync_on_compute=False)
+        super().__init__(seen=torch.zeros((), dtype=torch.int64))
         if rows is not None and rows < 1:
             raise InvalidArgumentError(f"{type(self).__name__}: rows={rows}; at least 1 is needed, or None for all")
         if rows is not None and not ordered:
             raise InvalidArgumentError(f"{type(self).__name__}: rows={rows} are chosen by order; use ordered=True")
         self.rows = rows
         self.ordered = ordered
-        self.seen: Tensor
-        self.add_state("seen", torch.zeros((), dtype=torch.int64), dist_reduce_fx=None)
         self._store = self._store_of()
         self._handed_out: dict[str, tuple[weakref.ref[Tensor], int]] = {}
 
@@ -51,6 +51,18 @@ class SmallestHashes(Statistic):
         """Forget everything."""
         super().reset()
         self._store = self._store_of()
+
+    def state(self) -> dict[str, Any]:
+        """All that was accumulated, as plain values and tensors."""
+        blocks = [{name: _tight(column) for name, column in block.items()} for block in self._store.blocks]
+        return {**super().state(), "store": blocks}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Replace what was accumulated by the return value of an earlier `state`."""
+        super().restore(state)
+        self._store = self._store_of()
+        for block in state["store"]:
+            self._store.append(block)
 
     def _store_of(self, columns: Columns | None = None) -> RowStore | SmallestRows:
         return RowStore(columns) if self.rows is None else SmallestRows(self.rows, by="hash", columns=columns)
@@ -179,3 +191,8 @@ class SmallestHashes(Statistic):
             if (tensor := ref()) is not None
         }
         return [name for name, (tensor, version) in alive.items() if version_of(tensor) != version]
+
+
+def _tight(column: Tensor) -> Tensor:
+    """The column without unused memory behind it, which would be saved as well."""
+    return column if 2 * column.nbytes >= column.untyped_storage().nbytes() else column.clone()

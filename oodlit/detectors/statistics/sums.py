@@ -21,14 +21,8 @@ that comes and goes is taken from the system anew for every batch, which costs m
 class Sums(Statistic):
     """A statistic whose states are sums over images, so that those of several parts of a training set add up.
 
-    Args:
-        states: The states by name: empty tensors, whose shapes `allocate` sets with the first batch, or scalars.
+    States are scalars, or empty tensors whose shapes `allocate` sets with the first batch.
     """
-
-    def __init__(self, **states: Tensor) -> None:
-        super().__init__(sync_on_compute=False)
-        for name, state in states.items():
-            self.add_state(name, state, dist_reduce_fx=None)
 
     @final
     def merge(self: S, other: S) -> None:

@@ -72,11 +72,6 @@ class ExactSums:
             for offset, part in enumerate(parts):
                 self._add(str(number + offset), cells[here], (part * sign)[here])
 
-    def merge(self, other: "ExactSums") -> None:
-        """Add the sums of another process, cell by cell."""
-        for name, values in other._columns.items():
-            self._column(name).add_(values)
-
     def sums(self) -> Float[Tensor, " cells"]:
         """The sums, rounded once; infinite where an infinity was added, NaN where both were."""
         places = {int(name): values for name, values in self._columns.items() if name not in _OTHERS}
