@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from oodlit.backbones.reader import Reader
+from oodlit.backbones.network_reader import NetworkReader
 from oodlit.errors import InvalidArgumentError, RequirementError
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
@@ -31,7 +31,7 @@ class Acceleration:
     def __init__(
         self,
         network: nn.Module,
-        reader: Reader | None = None,
+        reader: NetworkReader | None = None,
         *,
         channels_last: bool = False,
         compile: bool | str = False,

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from oodlit.backbones.hub import check_hub
+from oodlit.backbones.returned import as_vectors
 from oodlit.errors import InvalidArgumentError, MissingExtraError
 from oodlit.outputs import unit
 
@@ -20,6 +21,8 @@ TEMPLATES = ("a photo of a {class}",)
 """The prompt of the published CLIP detectors."""
 FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
 """Names of published weights, unless the tag names another."""
+
+RETURN_EMBEDDINGS = "return a tensor with one embedding per input"
 
 
 class ZeroShotClassifier(nn.Module):
@@ -73,24 +76,16 @@ class ZeroShotClassifier(nn.Module):
         """Logits of a batch of transformed images."""
         embedded = self.image_tower(images)
         if not self._checked:
-            _check_embeddings(embedded, len(images), self.classifier.in_features)
+            embedded = as_vectors(embedded, len(images), "ZeroShotClassifier: image tower", way_out=RETURN_EMBEDDINGS)
+            width = self.classifier.in_features
+            if embedded.shape[1] != width:
+                raise InvalidArgumentError(
+                    f"ZeroShotClassifier: expected {width} features per image from the image tower, as the concepts"
+                    f" have, got {embedded.shape[1]}; both towers must embed into the same space"
+                )
             self._checked = True
         logits: Tensor = self.classifier(unit(embedded))
         return logits
-
-
-def _check_embeddings(embedded: object, num_images: int, width: int) -> None:
-    """One vector per image, as wide as the concepts."""
-    if not isinstance(embedded, Tensor):
-        raise InvalidArgumentError(
-            f"ZeroShotClassifier: the image tower gave a {type(embedded).__name__}; it must return a tensor"
-            f" ({num_images}, {width}) - wrap it in a module that returns the embeddings alone"
-        )
-    if embedded.ndim != 2 or embedded.shape[1] != width:
-        raise InvalidArgumentError(
-            f"ZeroShotClassifier: the image tower gave shape {tuple(embedded.shape)} for {num_images} images, but the"
-            f" concepts have {width} features; both towers must embed into the same space: (images, {width}) is needed"
-        )
 
 
 def class_prompts(names: Sequence[str], template: str = TEMPLATES[0]) -> list[str]:
@@ -143,25 +138,12 @@ def text_concepts(
     with torch.no_grad():
         for template in templates:
             prompts = class_prompts(names, template)
-            parts = [_embed(text_tower, prompts[i : i + batch_size]) for i in range(0, len(prompts), batch_size)]
+            chunks = [prompts[i : i + batch_size] for i in range(0, len(prompts), batch_size)]
+            name = "text_concepts: text tower"
+            parts = [as_vectors(text_tower(c), len(c), name, way_out=RETURN_EMBEDDINGS) for c in chunks]
             total = total + unit(torch.cat(parts).float())
     assert isinstance(total, Tensor)
     return unit(total)
-
-
-def _embed(text_tower: Callable[[list[str]], object], prompts: list[str]) -> Tensor:
-    """One row per prompt, or an error."""
-    found = text_tower(prompts)
-    if not isinstance(found, Tensor):
-        raise InvalidArgumentError(
-            f"text_concepts: the text tower gave a {type(found).__name__}; a tensor (prompts, features) is needed"
-        )
-    if found.ndim != 2 or len(found) != len(prompts):
-        raise InvalidArgumentError(
-            f"text_concepts: the text tower gave shape {tuple(found.shape)} for {len(prompts)} prompts;"
-            f" one row per prompt is needed, ({len(prompts)}, features)"
-        )
-    return found
 
 
 def from_open_clip(

@@ -63,20 +63,25 @@ def as_logits(raw: Any, batch: int, name: str) -> Tensor:
     return raw
 
 
-def as_vectors(raw: Any, batch: int, name: str) -> Tensor:
-    """Features (batch, features) of a network without classifier; 1x1 maps are flattened.
+def as_vectors(raw: Any, batch: int, name: str, *, way_out: str = "") -> Tensor:
+    """Check features (batch, features), such as those of a network without a classifier; 1x1 maps are flattened.
+
+    Args:
+        raw: What was returned.
+        batch: Number of images, or of other inputs.
+        name: Who returned it, for the message.
+        way_out: How to fix it, for the message; empty = by what was returned.
 
     Raises:
-        InvalidArgumentError: It is something else; says what, and what to write.
+        InvalidArgumentError: It is something else.
     """
     if isinstance(raw, Tensor) and raw.ndim > 2 and raw[:1].numel() == raw.shape[1]:
         raw = raw.flatten(1)
     if not isinstance(raw, Tensor) or raw.ndim != 2 or not raw.dtype.is_floating_point or raw.shape[0] != batch:
-        pooled = isinstance(raw, Tensor) and raw.ndim > 2
-        way_out = "pool it to one vector per image, for example with global_pool='avg'" if pooled else _way_out(raw)
+        if not way_out and isinstance(raw, Tensor) and raw.ndim > 2:
+            way_out = "pool it to one vector per image, for example with global_pool='avg'"
         raise InvalidArgumentError(
-            f"{name}: the network gives {_kind(raw)} for {batch} images instead of features (batch, features);"
-            f" {way_out}"
+            f"{name}: expected features of shape ({batch}, features), got {_kind(raw)}; {way_out or _way_out(raw)}"
         )
     return raw
 

@@ -8,10 +8,10 @@ from jaxtyping import Int
 from torch import Tensor
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.metrics.base import StreamMetric
 from oodlit.metrics.entry import Entry, share
 from oodlit.metrics.numerics.ranking import ArrayConvertible, as_integers
 from oodlit.metrics.numerics.undefined import undefined
+from oodlit.metrics.streams import StreamMetric
 from oodlit.roles import Role
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from oodlit.base.fractions import ShareLike
-from oodlit.metrics.base import RankingMetric
 from oodlit.metrics.entry import Entry, ranked
 from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, exact_share, rank
 from oodlit.metrics.numerics.undefined import undefined
+from oodlit.metrics.streams import RankingMetric
 from oodlit.roles import Role
 
 

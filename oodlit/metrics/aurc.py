@@ -3,10 +3,10 @@
 import torch
 from torch import Tensor
 
-from oodlit.metrics.base import SelectiveMetric
 from oodlit.metrics.entry import Entry, Images, Value
 from oodlit.metrics.numerics.ranking import FlagLike, Ranking, ScoreLike, as_flags, as_scores, rank
 from oodlit.metrics.numerics.undefined import undefined
+from oodlit.metrics.streams import SelectiveMetric
 from oodlit.metrics.uncertainty.intervals import augrc_interval_of
 from oodlit.roles import Role
 

@@ -9,7 +9,6 @@ from jaxtyping import Int
 from torch import Tensor
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.metrics.base import RankingMetric, StreamMetric, check_batch
 from oodlit.metrics.fpr import fpr_at_tpr
 from oodlit.metrics.numerics.ranking import (
     Ranking,
@@ -23,6 +22,7 @@ from oodlit.metrics.numerics.ranking import (
     rank,
 )
 from oodlit.metrics.numerics.undefined import undefined
+from oodlit.metrics.streams import RankingMetric, StreamMetric, check_batch
 
 
 def mean_over_classes(
@@ -64,15 +64,6 @@ def mean_of(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def rank_groups(
-    id_scores: ScoreLike, ood_scores: ScoreLike, groups: Int[Tensor, " m"], num_groups: int
-) -> list[Ranking]:
-    """One ranking per group 0 .. num_groups - 1, from one sort of the ID scores."""
-    sorted_id = as_sorted(id_scores, "id_scores")
-    values = as_scores(ood_scores, "ood_scores")
-    return [rank(sorted_id, values[groups == group]) for group in range(num_groups)]
-
-
 class GroupedMetric(StreamMetric):
     """A metric of ID scores against OOD scores that fall into a fixed number of groups."""
 
@@ -103,10 +94,10 @@ class GroupedMetric(StreamMetric):
         self.append("ood_groups", ood_groups)
 
     def rankings(self) -> list[Ranking]:
-        """One ranking per group."""
-        return rank_groups(
-            self.stream("id_scores"), self.stream("ood_scores"), self.stream("ood_groups"), self.num_groups
-        )
+        """One ranking per group, from one sort of the ID scores."""
+        sorted_id, groups = as_sorted(self.stream("id_scores"), "id_scores"), self.stream("ood_groups")
+        scores = as_scores(self.stream("ood_scores"), "ood_scores")
+        return [rank(sorted_id, scores[groups == group]) for group in range(self.num_groups)]
 
 
 class MeanOverClasses(GroupedMetric):

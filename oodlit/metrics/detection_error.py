@@ -2,10 +2,10 @@
 
 import torch
 
-from oodlit.metrics.base import RankingMetric
 from oodlit.metrics.entry import Entry, ranked
 from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, rank
 from oodlit.metrics.numerics.undefined import undefined
+from oodlit.metrics.streams import RankingMetric
 from oodlit.roles import Role
 
 

@@ -7,10 +7,10 @@ from typing import Any
 from torch import Tensor
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.metrics.base import SelectiveMetric
 from oodlit.metrics.entry import Entry, Images, Value, share
 from oodlit.metrics.numerics.ranking import FlagLike, ScoreLike, as_flags, as_scores
 from oodlit.metrics.numerics.undefined import undefined
+from oodlit.metrics.streams import SelectiveMetric
 from oodlit.roles import Role
 
 

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from oodlit.base.fractions import ShareLike
-from oodlit.metrics.base import RankingMetric
 from oodlit.metrics.entry import Entry, Images, Value, full_spectrum, share
+from oodlit.metrics.numerics.acceptance import acceptance_threshold, check_rule
 from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, exact_share, rank, smallest_count
-from oodlit.metrics.numerics.threshold import acceptance_threshold, check_rule
 from oodlit.metrics.numerics.undefined import undefined
+from oodlit.metrics.streams import RankingMetric
 from oodlit.roles import Role
 
 

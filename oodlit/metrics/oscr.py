@@ -5,10 +5,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oodlit.metrics.base import StreamMetric, check_batch
 from oodlit.metrics.entry import Entry, Images, Value
 from oodlit.metrics.numerics.ranking import FlagLike, ScoreLike, as_flags, as_scores, rank
 from oodlit.metrics.numerics.undefined import undefined
+from oodlit.metrics.streams import StreamMetric, check_batch
 from oodlit.roles import Role
 
 

@@ -5,8 +5,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from oodlit.errors import InvalidArgumentError
+from oodlit.metrics.numerics.acceptance import check_rule
 from oodlit.metrics.numerics.ranking import as_count, exact_share
-from oodlit.metrics.numerics.threshold import check_rule
 from oodlit.metrics.uncertainty.intervals import check_confidence
 
 

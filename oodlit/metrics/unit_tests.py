@@ -9,8 +9,8 @@ from oodlit.base.fractions import ShareLike
 from oodlit.metrics.classwise import GroupedMetric
 from oodlit.metrics.entry import Entry, Images, Value
 from oodlit.metrics.fpr import accepted_count
+from oodlit.metrics.numerics.acceptance import check_rule
 from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, as_count, as_sorted, exact_share, rank
-from oodlit.metrics.numerics.threshold import check_rule
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.roles import Role
 

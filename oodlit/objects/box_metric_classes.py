@@ -9,10 +9,10 @@ from torch import Tensor
 
 from oodlit.base.fractions import ShareLike
 from oodlit.errors import InvalidArgumentError
-from oodlit.metrics.base import StreamMetric
 from oodlit.metrics.entry import Value
 from oodlit.metrics.numerics.ranking import as_integers, as_numbers
 from oodlit.metrics.numerics.undefined import undefined
+from oodlit.metrics.streams import StreamMetric
 from oodlit.objects.metrics.open_set import MatchedBoxes, OpenSet
 from oodlit.objects.metrics.thresholds import TAU_RULES, unknown_threshold
 from oodlit.objects.metrics.wilderness import ClassifiedBoxes, wilderness_of

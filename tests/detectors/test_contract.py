@@ -212,14 +212,14 @@ def test_arrays_are_no_outputs(unchecked: None, field: str) -> None:
 @pytest.mark.parametrize(
     ("detectors_", "batches", "message"),
     [
-        (KNN(k=1), [], r"detectors=KNN\(k=1\); give a list: fit\(\[KNN\(k=1\)\], batches, head\)"),
-        ({"a": KNN()}, [], r"detectors is a mapping; give a list: fit\(list\(detectors\.values\(\)\), batches\)"),
-        ("KNN", [], "detectors='KNN'; give a list of detectors"),
+        (KNN(k=1), [], r"list of detectors, got KNN\(k=1\)"),
+        ({"a": KNN()}, [], r"list of detectors, got \{'a': KNN\(\)\}"),
+        ("KNN", [], "list of detectors, got 'KNN'"),
         ([KNN], [], r"is not an oodlit.detectors.Detector; write KNN\(\)"),
-        ([KNN(k=1)], Outputs(torch.ones(1, 2)), r"batches is one Outputs; give a list: fit\(detectors, \[outputs\]"),
-        ([KNN(k=1)], torch.ones(1, 2), "batches is a Tensor; give a list"),
-        ([KNN(k=1)], None, "batches is a NoneType; give a list"),
-        ([KNN(k=1)], [torch.ones(1, 2)], "a batch is a Tensor; batches of Outputs are needed"),
+        ([KNN(k=1)], Outputs(torch.ones(1, 2)), "list of Outputs, got Outputs"),
+        ([KNN(k=1)], torch.ones(1, 2), "list of Outputs, got Tensor"),
+        ([KNN(k=1)], None, "list of Outputs, got NoneType"),
+        ([KNN(k=1)], [torch.ones(1, 2)], "batches of Outputs, got Tensor"),
     ],
 )
 def test_fit_takes_lists(unchecked: None, detectors_: object, batches: object, message: str) -> None:

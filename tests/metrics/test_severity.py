@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import oodlit.metrics as m
 from oodlit.errors import InvalidArgumentError, NonFiniteScoreError
 from oodlit.metrics.numerics.exact_sums import ExactSums
-from oodlit.metrics.severity.intervals import level_intervals
+from oodlit.metrics.severity.level_intervals import level_intervals
 from oodlit.metrics.severity.levels import window_values
 
 

@@ -12,8 +12,8 @@ from torch import nn
 from torchvision.transforms import v2
 
 from oodlit import OODModule
-from oodlit.backbones.description import describe
-from oodlit.backbones.fingerprint import examine
+from oodlit.backbones.identity import examine
+from oodlit.backbones.transform_description import describe
 from oodlit.base.fingerprint import difference
 from oodlit.testing.backbones import TinyConvNet
 

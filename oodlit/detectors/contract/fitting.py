@@ -40,7 +40,10 @@ def fit(detectors: Sequence[Detector], batches: Iterable[Outputs], head: Head | 
     backbone = ""
     if statistics:
         for outputs in batches:
-            _check_batch(outputs)
+            if not isinstance(outputs, Outputs):
+                raise InvalidArgumentError(
+                    f"fit: expected batches of Outputs, got {type(outputs).__name__}; write Outputs(logits, features)"
+                )
             check_same(backbone, outputs.backbone, source="the first part of the training images")
             backbone = outputs.backbone or backbone
             statistics.update(outputs)
@@ -107,26 +110,13 @@ def _check(item: object) -> Detector:
 
 def _check_lists(detectors: object, batches: object) -> None:
     """Refuse detectors and batches that are not lists, also where there is only one."""
-    if isinstance(detectors, Detector):
-        raise InvalidArgumentError(f"fit: detectors={detectors!r}; give a list: fit([{detectors!r}], batches, head)")
-    if isinstance(detectors, Mapping):
-        raise InvalidArgumentError("fit: detectors is a mapping; give a list: fit(list(detectors.values()), batches)")
-    if isinstance(detectors, str | Iterator) or not isinstance(detectors, Iterable):  # they are gone through twice
-        raise InvalidArgumentError(f"fit: detectors={detectors!r}; give a list of detectors")
+    if isinstance(detectors, Detector | Mapping | str | Iterator) or not isinstance(detectors, Iterable):
+        raise InvalidArgumentError(
+            f"fit: expected a list of detectors, got {detectors!r}; write fit([detector], batches, head)"
+        )
     for item in detectors:
         _check(item)
-    if isinstance(batches, Outputs):
-        raise InvalidArgumentError("fit: batches is one Outputs; give a list: fit(detectors, [outputs], head)")
-    if isinstance(batches, Tensor) or not isinstance(batches, Iterable):
+    if isinstance(batches, Outputs | Tensor) or not isinstance(batches, Iterable):
         raise InvalidArgumentError(
-            f"fit: batches is a {type(batches).__name__};"
-            " give a list: fit(detectors, [Outputs(logits, features)], head)"
-        )
-
-
-def _check_batch(outputs: object) -> None:
-    if not isinstance(outputs, Outputs):
-        raise InvalidArgumentError(
-            f"fit: a batch is a {type(outputs).__name__};"
-            " batches of Outputs are needed: Outputs(logits, features, labels)"
+            f"fit: expected a list of Outputs, got {type(batches).__name__}; write fit(detectors, [outputs], head)"
         )

@@ -20,10 +20,13 @@ def _settings_fit(detector: "LaRD", facts: BackboneFacts) -> str:
     channels = facts.channels.get(detector.layer)
     if channels is not None and detector.dim is not None and detector.dim > channels:
         return f"has dim={detector.dim}, but layer {detector.layer!r} has {channels} channels"
-    count = {"knn": ("k", detector.k or 1), "gmm": ("components", detector.components)}.get(detector.density, ("", 0))
-    if count[1] > facts.num_train and not detector.is_fitted:
-        return f"has {count[0]}={count[1]}, but there are {facts.num_train} training images"
-    return ""
+    return "" if detector.is_fitted else _too_few(detector, detector.k or 1, facts.num_train)
+
+
+def _too_few(detector: "LaRD", k: int, num_train: int) -> str:
+    """Say which setting asks for more training images than there are; empty if none does."""
+    name, number = {"knn": ("k", k), "gmm": ("components", detector.components)}.get(detector.density, ("", 0))
+    return f"has {name}={number}, but there are {num_train} training images" if number > num_train else ""
 
 
 @final
@@ -103,11 +106,8 @@ class LaRD(Detector):
         sample = statistics[HiddenSample]
         values = sample.column(self.layer).double()
         k = default_k(len(values)) if self.k is None else self.k
-        needed = {"knn": ("k", k), "gmm": ("components", self.components)}.get(self.density, ("", 0))
-        if needed[1] > len(values):
-            raise InvalidArgumentError(
-                f"{self!r}: {needed[0]}={needed[1]}, but there are {len(values)} training images"
-            )
+        if problem := _too_few(self, k, len(values)):
+            raise InvalidArgumentError(f"{self!r} {problem}")
         self.keep(mean=values.mean(dim=0))
         self.keep(basis=self._principal(values - self.mean))
         reduced = self._reduce(values)

@@ -49,7 +49,7 @@ class ResidualSpace(NamedTuple):
     note: str
 
 
-def _below_width(detector: Any, facts: BackboneFacts) -> str:
+def below_width(detector: Any, facts: BackboneFacts) -> str:
     """Requirement of detectors with a principal space: it leaves something over."""
     size = default_dim(facts.width) if detector.dim is None else detector.dim
     if size < facts.width or not facts.width:
@@ -68,7 +68,7 @@ class ResidualDetector(Detector):
         InvalidArgumentError: `dim` is below 1.
     """
 
-    requirements = (_below_width,)
+    requirements = (below_width,)
 
     def __init__(self, dim: int | None = None) -> None:
         super().__init__()

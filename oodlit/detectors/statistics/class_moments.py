@@ -8,8 +8,8 @@ from torch import Tensor
 
 from oodlit.base.checks import check_same_shape
 from oodlit.base.distributed import Group, all_sum, gather_objects
-from oodlit.detectors.statistics.base import Statistic
-from oodlit.detectors.statistics.labels import train_labels
+from oodlit.detectors.statistics.class_labels import train_labels
+from oodlit.detectors.statistics.statistic import Statistic
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs, unit
 

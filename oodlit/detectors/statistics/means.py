@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from oodlit.base.checks import all_finite
-from oodlit.detectors.statistics.labels import train_labels
+from oodlit.detectors.statistics.class_labels import train_labels
 from oodlit.detectors.statistics.sums import PredictedSums, Sums
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs

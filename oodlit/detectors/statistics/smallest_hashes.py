@@ -10,10 +10,10 @@ from torch import Tensor
 
 from oodlit.base.checks import check_same_shape
 from oodlit.base.distributed import Group, all_sum, gather_objects, gather_rows, is_distributed
-from oodlit.detectors.statistics.base import Statistic
 from oodlit.detectors.statistics.hashes import hash_rows
 from oodlit.detectors.statistics.row_store import PAGE_BYTES, Columns, RowStore
 from oodlit.detectors.statistics.smallest_rows import SmallestRows
+from oodlit.detectors.statistics.statistic import Statistic
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs, version_of
 

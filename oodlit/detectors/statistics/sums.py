@@ -9,7 +9,7 @@ from torch import Tensor
 
 from oodlit.base.checks import check_same_shape
 from oodlit.base.distributed import Group, all_sum, gather_objects
-from oodlit.detectors.statistics.base import Statistic
+from oodlit.detectors.statistics.statistic import Statistic
 from oodlit.outputs import Outputs
 
 S = TypeVar("S", bound="Sums")

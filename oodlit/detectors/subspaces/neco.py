@@ -1,6 +1,6 @@
 """NECO: the share of a feature that lies in the principal space of the training features."""
 
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -8,19 +8,13 @@ from torch import Tensor
 from oodlit.base.checks import check_choice, check_int
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.principal_axes import axes_by_share, check_share, first_axes
+from oodlit.detectors.formulas.residual_space import below_width
 from oodlit.detectors.statistics import ClassMoments, Statistics
 from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import BackboneFacts, Head, Outputs, Scores
+from oodlit.outputs import Head, Outputs, Scores
 
 CONSTANT = 1e-24
 """Largest variance of a feature that may be rounding, relative to the square of its mean."""
-
-
-def _below_width(detector: Any, facts: BackboneFacts) -> str:
-    """Requirement: the principal space leaves something over."""
-    if detector.dim is None or not facts.width or detector.dim < facts.width:
-        return ""
-    return f"needs more than the {detector.dim} features of its principal space, {facts.name} has {facts.width}"
 
 
 @final
@@ -50,7 +44,7 @@ class NECO(Detector):
 
     needs = frozenset({"logits", "features"})
     statistics = (ClassMoments,)
-    requirements = (_below_width,)
+    requirements = (below_width,)
     invariances = frozenset({"class_permutation"})
     presets: ClassVar = {"resnet": {"max_logit": False}}
     reference = Reference(

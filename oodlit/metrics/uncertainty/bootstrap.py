@@ -8,8 +8,8 @@ from jaxtyping import Float, Int
 
 from oodlit.base.fractions import ShareLike
 from oodlit.errors import InvalidArgumentError
+from oodlit.metrics.numerics.acceptance import check_rule
 from oodlit.metrics.numerics.ranking import exact_share, smallest_count
-from oodlit.metrics.numerics.threshold import check_rule
 from oodlit.metrics.uncertainty.intervals import check_confidence
 
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from oodlit.base.fractions import ShareLike
 from oodlit.errors import InvalidArgumentError
-from oodlit.metrics.base import StreamMetric, check_batch
+from oodlit.metrics.numerics.acceptance import acceptance_threshold, check_rule
 from oodlit.metrics.numerics.exact_sums import ExactSums
 from oodlit.metrics.numerics.ranking import (
     ScoreLike,
@@ -25,7 +25,6 @@ from oodlit.metrics.numerics.ranking import (
     as_sorted,
     exact_share,
 )
-from oodlit.metrics.numerics.threshold import acceptance_threshold, check_rule
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.metrics.severity.levels import (
     LEVELS,
@@ -34,6 +33,7 @@ from oodlit.metrics.severity.levels import (
     severity_order,
     window_values,
 )
+from oodlit.metrics.streams import StreamMetric, check_batch
 
 
 @dataclass(frozen=True, eq=False)

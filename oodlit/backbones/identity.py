@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from oodlit.backbones.description import Description, changed, describe, hash_of, shown
+from oodlit.backbones.transform_description import Description, changed, describe, hash_of, shown
 from oodlit.base.fingerprint import sketch
 
 SIZES = ((97, 131), (300, 200))

@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_map_only
 
 from oodlit.backbones.capture import Call, capture, survey
-from oodlit.backbones.description import hash_of
 from oodlit.backbones.facts import check_features, hides_layers, is_headless
 from oodlit.backbones.heads import Heads, find_head_layers, gives
 from oodlit.backbones.layout import FEATURE_MAP, channel_axis, channels_first
@@ -23,11 +22,12 @@ from oodlit.backbones.returned import (
     pick,
     warn_of_probabilities,
 )
+from oodlit.backbones.transform_description import hash_of
 from oodlit.errors import InvalidArgumentError, OodlitError, RequirementError, UnknownNameError
 from oodlit.outputs import Outputs
 
 
-class Reader:
+class NetworkReader:
     """Reads what a network gives. What is its head is decided by its first outputs.
 
     Args:

@@ -9,7 +9,7 @@ from torchmetrics import Metric
 
 from oodlit.base.checks import check_finite, check_shapes, plain_mode, sizes_of, where_float64_is
 from oodlit.base.distributed import Group
-from oodlit.detectors.statistics.labels import train_labels
+from oodlit.detectors.statistics.class_labels import train_labels
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs, version_of
 
