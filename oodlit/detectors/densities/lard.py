@@ -24,28 +24,28 @@ def _settings_fit(detector: "LaRD", facts: BackboneFacts) -> str:
 
 
 def _too_few(detector: "LaRD", k: int, num_train: int) -> str:
-    """Say which setting asks for more training images than there are; empty if none does."""
+    """Return which setting requires more training images than there are; empty if none does."""
     name, number = {"knn": ("k", k), "gmm": ("components", detector.components)}.get(detector.density, ("", 0))
     return f"has {name}={number}, but there are {num_train} training images" if number > num_train else ""
 
 
 @final
 class LaRD(Detector):
-    """S = a density of h, the channel means of a hidden layer, reduced to its principal components if asked for.
+    """S = a density of h, the channel means of a hidden layer, optionally reduced to their principal components.
 
     Density "mahalanobis": -min_c (h - mu_c)' Sigma^-1 (h - mu_c) over the labels; "knn": minus the distance to the k-th
-    nearest direction; "gmm": the log density of a Gaussian mixture. Fitted on at most 50 000 training images.
+    nearest direction; "gmm": the log density of a Gaussian mixture. Fitted on at most 50,000 training images.
 
     Args:
         layer: Name of the layer in `Outputs.hidden`: a submodule of the network, or "feature_map" for the last block.
         density: "mahalanobis" (default), "knn" or "gmm".
         dim: Number of principal components, at least 1; None (default) = all channels as they are.
-        k: Neighbour of "knn"; None (default) goes by the number of training images as in `KNN`, and is noted.
-        components: Gaussians of "gmm", default 10.
-        seed: Of the initialisation of "gmm", 0 to 2^32 - 1, default 0.
+        k: Neighbor of "knn"; None (default) = chosen by the number of training images as in `KNN`, and noted.
+        components: Number of Gaussians of "gmm", default 10.
+        seed: Seed for initializing "gmm", 0 to 2^32 - 1, default 0.
 
     Raises:
-        InvalidArgumentError: An argument is out of its range or, at fit, above what the layer or the sample has.
+        InvalidArgumentError: An argument is out of range or, during the fit, exceeds the layer or the sample.
 
     Example:
         >>> from oodlit.detectors import fit
@@ -64,8 +64,10 @@ class LaRD(Detector):
     invariances = frozenset({"class_permutation"})
     host_buffers = frozenset({"bank", "norms", "neighbour"})
     same_order_as: ClassVar = {
-        "mahalanobis": "the channel means of the last block are the features of a network"
-        " that pools by the mean, and both take the nearest class in one covariance"
+        "mahalanobis": (
+            "the channel means of the last block are the features of a network with mean pooling, and both use the"
+            " nearest class under one covariance"
+        )
     }
     reference = Reference(
         "Latent Representation Entropy Density for Distribution Shift Detection",
@@ -118,7 +120,7 @@ class LaRD(Detector):
             bank = exact_scaling(reduced)
             state = {"bank": bank, "norms": torch.linalg.vector_norm(bank, dim=1), "neighbour": torch.tensor(k)}
             if self.k is None:
-                self.note(f"k={k}, by the number of training images, {len(bank)}")
+                self.note(f"k={k}, chosen for {len(bank)} training images")
         else:
             state = _mixture(reduced, self.components, self.seed)
         self.keep(**state)
@@ -144,7 +146,7 @@ class LaRD(Detector):
         return vectors.flip(1)[:, : self.dim].contiguous()
 
     def _reduce(self, values: Float[Tensor, "batch channels"]) -> Float[Tensor, "batch dim"]:
-        # Principal components need centred values; without them "knn" takes directions from zero, as KNN does.
+        # Principal components require centered values; without them "knn" uses directions from zero, as KNN does.
         return values.double() if self.dim is None else (values.double() - self.mean) @ self.basis
 
 

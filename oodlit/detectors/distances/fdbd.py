@@ -16,8 +16,8 @@ from oodlit.outputs import Head, Outputs, Scores
 class FDBD(Detector):
     """S = sum over c != y of |z_y - z_c| / |w_y - w_c| / |x - mean|: y the prediction, mean over the training images.
 
-    |w_i - w_j| comes from the Gram matrix of the head; memory C x C. Classes with equal weights have no boundary
-    between them and add nothing; they are noted. Nor does a masked class, with a logit of minus infinity.
+    |w_i - w_j| is computed from the Gram matrix of the head with memory C x C. Classes with equal weights have no
+    boundary and add nothing, which is noted. Masked classes, with a logit of minus infinity, add nothing either.
 
     Example:
         >>> import torch
@@ -38,13 +38,13 @@ class FDBD(Detector):
         "ICML",
         2024,
         "https://arxiv.org/abs/2312.11536",
-        "sum over the classes in place of the mean: a constant factor",
+        "sum over classes instead of the mean: a constant factor",
     )
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`
         weight = head.weight.double()
-        # Around their mean: the differences are the same, and their squares lose fewer digits.
+        # Centered on their mean: the differences are the same, and their squares lose fewer digits.
         centred = weight - weight.mean(dim=0)
         gram = centred @ centred.T
         squares = gram.diagonal()[:, None] + gram.diagonal() - 2 * gram
@@ -63,4 +63,4 @@ class FDBD(Detector):
             below = below.where(below > lowest, torch.zeros_like(below))
         distances = -(below * self.inverse_distances[outputs.predictions]).sum(dim=1)
         norms: Tensor = torch.linalg.vector_norm(outputs.require("features").double() - self.mean, dim=1)
-        return distances / norms.clamp(min=1e-200)  # an image at the mean: far inside, yet finite
+        return distances / norms.clamp(min=1e-200)  # an image at the mean: far inside, but finite

@@ -12,8 +12,8 @@ from oodlit.outputs import Outputs, Scores
 class Mahalanobis(GaussianDetector):
     """S = -min_c (x - mu_c)' Sigma^-1 (x - mu_c), Sigma = (1/N) sum_i (x_i - mu_y)(x_i - mu_y)'.
 
-    True labels, all training images, float64. Classes without an image have no mean and are left out. Eigenvalues of
-    Sigma are bounded at 1e-12 of the largest, so that a direction that training never used costs more than a used one.
+    Uses true labels, all training images and float64. Classes without images have no mean and are left out. Eigenvalues
+    of Sigma are bounded at 1e-12 of the largest, so that a direction unused in training costs more than a used one.
 
     Example:
         >>> import torch

@@ -10,10 +10,10 @@ from oodlit.outputs import Outputs, Scores
 
 @final
 class MahalanobisPlusPlus(GaussianDetector):
-    """S = -min_c d_c of the unit features x / |x|: means and covariance, too, are those of unit training features.
+    """S = -min_c d_c of the unit features x / |x|; means and covariance are those of unit training features.
 
-    d_c as in `Mahalanobis`. The norm of an image, which differs much between classes in many networks, counts no more.
-    A feature vector of zeros has no direction and stays zero, in training and in scoring.
+    d_c is as in `Mahalanobis`. This removes the norm of the features, which differs much between classes in many
+    networks. A zero feature vector has no direction and stays zero, in fit and scoring.
 
     Example:
         >>> import torch

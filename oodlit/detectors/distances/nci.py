@@ -19,7 +19,7 @@ class NCI(Detector):
         alpha: a, finite, >= 0, default 1e-4.
 
     Raises:
-        InvalidArgumentError: `alpha` is out of its range.
+        InvalidArgumentError: `alpha` is out of range.
 
     Example:
         >>> import torch

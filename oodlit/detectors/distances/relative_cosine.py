@@ -1,4 +1,4 @@
-"""Softmax over the cosines to the class directions."""
+"""Softmax over the cosines with the class directions."""
 
 from dataclasses import replace
 from typing import ClassVar, final
@@ -14,15 +14,15 @@ from oodlit.outputs import Outputs, Scores
 class RelativeCosine(ConceptDetector):
     """S = log max_c softmax_c(cos(x, mu_c) / T): mu_c the mean training feature of class c, or row c of the head.
 
-    With the head of a zero-shot CLIP classifier and `concepts="head"` this is MCM; no training images are needed then.
-    `exp` of the score is the probability itself.
+    With the head of a zero-shot CLIP classifier, `concepts="head"` is MCM and requires no training images. `exp` of the
+    score is the probability.
 
     Args:
         concepts: "means" (default) or "head".
         temperature: T > 0, default 1.
 
     Raises:
-        InvalidArgumentError: An argument is out of its range.
+        InvalidArgumentError: An argument is out of range.
 
     Example:
         >>> import torch
@@ -38,7 +38,7 @@ class RelativeCosine(ConceptDetector):
     presets: ClassVar = {"class-means": {"concepts": "means"}, "mcm": {"concepts": "head", "temperature": 1.0}}
     reference = replace(
         Cosine.reference,
-        deviations="log of the probability; on text embeddings it is MCM (Y. Ming, NeurIPS 2022, arXiv 2211.13445)",
+        deviations="log of the probability; with text embeddings it is MCM (Y. Ming, NeurIPS 2022, arXiv 2211.13445)",
     )
 
     def __init__(self, concepts: Concepts = "means", temperature: float = 1.0) -> None:

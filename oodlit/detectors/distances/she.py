@@ -11,8 +11,8 @@ from oodlit.outputs import Head, Outputs, Scores
 class SHE(Detector):
     """S = x . P_y, y the prediction; P_c the mean feature of the correctly classified training images of class c.
 
-    A class without a correctly classified image takes the mean of all its images, one without any image the mean of the
-    training set; both are noted.
+    A class without correctly classified images uses the mean of all its images, and a class without images the mean of
+    the training set; both are noted.
 
     Example:
         >>> import torch

@@ -16,8 +16,8 @@ from oodlit.outputs import Head, Outputs, Scores
 class KLMatching(Detector):
     """S = -min_k sum_c p_c (log p_c - log d_kc): d_k the mean softmax of the training images predicted as k.
 
-    Means in float64; log d is bounded at the smallest normal number (about -708). A class that no training image was
-    predicted as has no d_k: it is left out and noted.
+    Means are in float64; log d is bounded at the smallest normal number (about -708). A class that is never predicted
+    in training has no d_k: it is left out, which is noted.
 
     Example:
         >>> import torch
@@ -42,14 +42,14 @@ class KLMatching(Detector):
         self.note_classes(~predicted, "are never predicted in training and left out")
         means, classes = probabilities.means[predicted], predicted.nonzero()
         log_means = means.clamp(min=torch.finfo(means.dtype).tiny).log()
-        # d_kk is close to 1: its logarithm comes from what is left for the other classes.
+        # d_kk is close to 1: compute its logarithm from the remainder for the other classes.
         others = means.scatter(1, classes, 0).sum(dim=1, keepdim=True).clamp(max=0.5)
         own = torch.log1p(-others).where(others < 0.5, log_means.gather(1, classes))
         self.keep(log_means=log_means.scatter(1, classes, own))
 
     def _score(self, outputs: Outputs) -> Scores:
         p = outputs.probabilities
-        # float32 products are as exact as float32 logits, but some devices form them in lower precision.
+        # float32 products are as exact as float32 logits, but some devices compute them in lower precision.
         dtype = p.dtype if p.device.type == "cpu" else torch.float64
         matched = (p.to(dtype) @ self.log_means.to(dtype).T).amax(dim=1)
         return matched.double() - negative_entropy(outputs).double()

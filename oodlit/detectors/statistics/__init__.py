@@ -1,7 +1,7 @@
-"""What detectors know of the training set: facts that are accumulated once and shared.
+"""Statistics of the training set, accumulated once and shared by detectors.
 
-A statistic is a `torchmetrics.Metric`, so it can be updated with any cut of the training set into batches, merged,
-moved and reset. `synchronize` makes the statistics of all processes equal to those of a single one.
+A statistic is a `torchmetrics.Metric`: it can be updated with batches of any size, merged, moved and reset.
+`synchronize` makes the statistics of all processes equal to those of a single one.
 """
 
 from oodlit.detectors.statistics.class_labels import train_labels as train_labels

@@ -12,16 +12,16 @@ from oodlit.outputs import Head, Outputs
 
 @final
 class CoP(KernelPCA):
-    """S = -|(I - UU')(f - mean)|, f = x / |x|; U the fewest principal axes of f that reach a share of its variance.
+    """S = -|(I - UU')(f - mean)|, f = x / |x|; U the fewest principal axes of f that reach a fraction of its variance.
 
-    Mean and covariance over the training images; a feature vector of zeros stays zero.
+    Mean and covariance are over the training images; a zero feature vector stays zero.
 
     Args:
-        variance: The share, between 0 and 1. Default 0.99, the authors' for a ResNet-50 on ImageNet; they give another
-            one for every network, and do not say on which data they chose it.
+        variance: The fraction, between 0 and 1. Default 0.99, the authors' value for a ResNet-50 on ImageNet; they use
+            others for other networks, and do not state on which data they chose them.
 
     Raises:
-        InvalidArgumentError: `variance` is out of its range.
+        InvalidArgumentError: `variance` is out of range.
 
     Example:
         >>> import torch
@@ -49,9 +49,9 @@ class CoP(KernelPCA):
         "NeurIPS",
         2024,
         "https://arxiv.org/abs/2402.02949",
-        "the reconstruction error alone, not multiplied with another score; axes of equal variance are not parted,"
-        " and one axis is always left over;"
-        " how the authors chose the shares is not known, they count as tuned on OOD data",
+        "only the reconstruction error, not multiplied by another score; axes of equal variance are not separated,"
+        " and at least one axis remains; it is unknown how the authors chose the fractions, which count as tuned on"
+        " OOD data",
     )
 
     def __init__(self, variance: float = 0.99) -> None:

@@ -21,20 +21,21 @@ from oodlit.outputs import BackboneFacts, Head, Outputs
 
 @final
 class CoRP(KernelPCA):
-    """S = -|(I - UU')(f - mean)|, f = sqrt(2 / M) cos(A x / |x| + u): as `CoP` in M random Fourier features.
+    """S = -|(I - UU')(f - mean)|, f = sqrt(2 / M) cos(A x / |x| + u): `CoP` with M random Fourier features.
 
     A is normal with variance 2 gamma, u uniform in [0, 2 pi); products of f approximate exp(-gamma |a - b|^2) of unit
     features. A and u follow from the seed and are part of the fit. Memory: 7 M x M doubles during the fit.
 
     Args:
-        variance: The share of the variance that U reaches, between 0 and 1, default 0.5.
-        gamma: > 0, default 3. Both are the authors' for a ResNet-50 on ImageNet; they give others for every network,
-            and do not say on which data they chose them.
-        size: M, at least 1. None (default) = twice the number of features, at most 4096, as the authors' 4096 for 2048.
-        seed: Of A and u, 0 to 2^32 - 1, default 0.
+        variance: Fraction of the variance that U reaches, between 0 and 1, default 0.5.
+        gamma: > 0, default 3. Both are the authors' values for a ResNet-50 on ImageNet; they use others for other
+            networks, and do not state on which data they chose them.
+        size: M, at least 1. None (default) = twice the number of features, at most 4096, like the authors' 4096 for
+            2048.
+        seed: Seed of A and u, 0 to 2^32 - 1, default 0.
 
     Raises:
-        InvalidArgumentError: An argument is out of its range.
+        InvalidArgumentError: An argument is out of range.
 
     Example:
         >>> CoRP.preset("imagenet-resnet50-supcon")
@@ -52,10 +53,11 @@ class CoRP(KernelPCA):
     tuned_presets: ClassVar = frozenset(presets)
     reference = replace(
         CoP.reference,
-        deviations="the reconstruction error alone, not multiplied with another score; axes of equal variance are not"
-        " parted, and one axis is always left over;"
-        " M follows from the width by default; how the authors chose their settings is not known, they count as tuned"
-        " on OOD data",
+        deviations=(
+            "only the reconstruction error, not multiplied by another score; axes of equal variance are not"
+            " separated, and at least one axis remains; M follows from the width by default; it is unknown how the"
+            " authors chose their settings, which count as tuned on OOD data"
+        ),
     )
 
     def __init__(self, variance: float = 0.5, gamma: float = 3.0, size: int | None = None, seed: int = 0) -> None:
@@ -68,7 +70,7 @@ class CoRP(KernelPCA):
         self.statistics = (fourier_moments(size, gamma, seed), FeatureMean)
 
     def kept_bytes(self, facts: BackboneFacts) -> int:
-        """Memory of the axes that are left over, and of A."""
+        """Return the memory of the remaining axes and of A."""
         size = fourier_moments(self.size, self.gamma, self.seed).dimensions(facts.width)
         return 8 * size * (size + facts.width)
 
