@@ -42,7 +42,7 @@ def overview(detector: Detector) -> Overview:
     Example:
         >>> from oodlit.detectors import BATS, KNN, ODIN, ReAct, WeiPer
         >>> [overview(d).cost for d in (KNN(), ODIN(), ODIN(epsilon=0.0))]
-        ['bank', '2 further passes', 'closed form']
+        ['bank', '2 extra forward passes', 'closed form']
         >>> [overview(d).tuned for d in (WeiPer(), WeiPer(strength=1.0), ReAct(then=BATS()))]
         ['imagenet-resnet50', '', 'imagenet of BATS']
     """

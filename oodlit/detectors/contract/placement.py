@@ -51,9 +51,9 @@ def place_large(detectors: Mapping[str, nn.Module], device: torch.device, room: 
         >>> knn = KNN(k=2)
         >>> fit([knn], [Outputs(features=torch.rand(1000, 250))])  # 1 MB, and the norms
         >>> place_large({"knn": knn}, torch.device("meta"), room=500_000)
-        'on the CPU stay rows of knn (1.0 MB), moved in parts for every batch; on meta, 0.5 MB are free for them'
+        'on the CPU: rows of knn (1.0 MB), moved in parts for every batch (0.5 MB free on meta)'
         >>> place_large({"knn": knn}, torch.device("meta"), room=2_000_000)
-        'on meta lie rows of knn (1.0 MB)'
+        'on meta: rows of knn (1.0 MB)'
     """
     if room is None:
         if device.type != "cuda":
