@@ -1,4 +1,4 @@
-"""How a transform is made, as plain values: what a service needs to make it again."""
+"""Describe a transform as plain values from which a service can rebuild it."""
 
 import enum
 from collections.abc import Callable
@@ -14,15 +14,15 @@ from oodlit.base.lazy import import_object
 from oodlit.errors import InvalidArgumentError
 
 TRANSFORMS = ("torchvision.transforms.", "timm.data.transforms.")
-"""Modules whose classes are made again from a record. Functions can lie anywhere: they are not called for that."""
+"""Modules whose classes can be rebuilt from a record. Functions may be anywhere, since they are not called."""
 _LARGEST_TENSOR = 64
 
 
 def recipe_of(transform: object) -> Any:
-    """A transform as plain values that `made_from` understands; None where it cannot be made from such.
+    """Describe a transform as plain values for `made_from`; None if that is impossible.
 
-    Steps of torchvision and timm are told by the arguments of their constructors, functions by their dotted path.
-    Whether the recipe is right is tried: what it makes must have the description of the transform.
+    Steps of torchvision and timm are described by their constructor arguments, and functions by their dotted path. The
+    recipe is verified: the rebuilt transform must have the same description.
 
     Example:
         >>> from torchvision.transforms import CenterCrop, Compose, ToTensor
@@ -39,15 +39,15 @@ def recipe_of(transform: object) -> Any:
     try:
         recipe = _written(transform)
         return recipe if describe(made_from(recipe)) == describe(transform) else None
-    except Exception:  # constructors of others raise anything; without a recipe a gate asks for the transform
+    except Exception:  # constructors may raise anything; without a recipe a gate requires the transform
         return None
 
 
 def made_from(recipe: Any) -> Any:
-    """What a recipe describes.
+    """Rebuild what a recipe describes.
 
     Raises:
-        InvalidArgumentError: It names what cannot be imported, or a class outside `TRANSFORMS`.
+        InvalidArgumentError: It names something that cannot be imported, or a class outside `TRANSFORMS`.
     """
     if isinstance(recipe, list):
         return [made_from(part) for part in recipe]
@@ -58,7 +58,9 @@ def made_from(recipe: Any) -> Any:
         return _MAKERS[kind](value)
     made = _located(value) if value.startswith(TRANSFORMS) else None
     if not isinstance(made, type):
-        raise InvalidArgumentError(f"recipe of a transform: {value!r} is no class of {' or '.join(TRANSFORMS)}")
+        raise InvalidArgumentError(
+            f"recipe of a transform: expected a class of {' or '.join(TRANSFORMS)}, got {value!r}"
+        )
     return made(recipe["value"]) if kind == "enum" else made(**{n: made_from(v) for n, v in recipe["with"].items()})
 
 
@@ -78,7 +80,7 @@ def _written(value: Any) -> Any:
 def _path(value: Callable[..., Any] | type) -> str:
     path = f"{value.__module__}.{value.__qualname__}"
     if _located(path) is not value or value.__module__ == "__main__":
-        raise InvalidArgumentError(f"{path} is not found where its name says")
+        raise InvalidArgumentError(f"{path} cannot be found under its name")
     return path
 
 
@@ -88,7 +90,7 @@ def _located(path: str) -> Any:
 
 def _written_tensor(value: Tensor) -> dict[str, Any]:
     if value.dtype != torch.float32 or value.numel() > _LARGEST_TENSOR:
-        raise InvalidArgumentError(f"a tensor of {value.numel()} values in {value.dtype} is not written down")
+        raise InvalidArgumentError(f"a tensor of {value.numel()} values in {value.dtype} cannot be part of a recipe")
     return {"tensor": value.tolist()}
 
 

@@ -1,7 +1,7 @@
-"""Metrics of OOD detection: pure functions of tensors or array-likes, and torchmetrics classes of the same names.
+"""Metrics of OOD detection, as pure functions of tensors or array-likes and as torchmetrics classes of the same names.
 
-A higher score means more in-distribution, and ID is the positive class, everywhere. The export list is the registry:
-what a file with an exported name lists as `ENTRIES` stands in the table of results (`oodlit.metrics.entry`).
+Everywhere, a higher score means more in-distribution, and ID is the positive class. The export list is the registry:
+`ENTRIES` of a file with an exported name appear in the table of results (`oodlit.metrics.entry`).
 """
 
 from oodlit.metrics.accuracy import Accuracy as Accuracy
@@ -46,5 +46,5 @@ from oodlit.metrics.uncertainty.intervals import wilson_interval as wilson_inter
 from oodlit.metrics.unit_tests import UnitTestFailures as UnitTestFailures
 from oodlit.metrics.unit_tests import unit_test_failures as unit_test_failures
 
-# Imported at once, not on first use: `accuracy` is a function of this package and the name of its file.
+# Imported eagerly: `accuracy` is both a function of this package and the name of its file.
 __all__ = [name for name, value in sorted(vars().items()) if getattr(value, "__module__", "").startswith(__name__)]

@@ -1,4 +1,4 @@
-"""Accuracy of the classifier itself, from its own predictions."""
+"""Accuracy of the classifier, from its own predictions."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,17 +16,17 @@ from oodlit.roles import Role
 
 
 def accuracy(predictions: ArrayConvertible | Sequence[int], labels: ArrayConvertible | Sequence[int]) -> float:
-    """Share of images whose prediction equals the label.
+    """Fraction of images whose prediction equals the label.
 
     Args:
         predictions: Predicted class, integers, shape (n,).
-        labels: True class, integers >= 0, shape (n,). -1 (no label) is refused: choose the labelled images first.
+        labels: True class, integers >= 0, shape (n,). -1 (no label) is refused: select the labeled images first.
 
     Returns:
-        A share in [0, 1]. NaN with an `UndefinedMetricWarning` if there is no image.
+        A fraction in [0, 1]. NaN with an `UndefinedMetricWarning` without images.
 
     Raises:
-        InvalidArgumentError: Shapes or types do not fit, or an image has no label.
+        InvalidArgumentError: Shapes or types do not match, or an image has no label.
 
     Example:
         >>> accuracy([0, 2, 1, 1], [0, 2, 2, 1])
@@ -36,29 +36,29 @@ def accuracy(predictions: ArrayConvertible | Sequence[int], labels: ArrayConvert
 
 
 def matches(predictions: ArrayConvertible | Sequence[int], labels: ArrayConvertible | Sequence[int]) -> Tensor:
-    """Whether each prediction is its label; see `accuracy`.
+    """Return whether each prediction equals its label; see `accuracy`.
 
     Raises:
-        InvalidArgumentError: Shapes or types do not fit, or an image has no label.
+        InvalidArgumentError: Shapes or types do not match, or an image has no label.
     """
     predicted, true = as_integers(predictions, "predictions"), as_integers(labels, "labels")
     if predicted.shape != true.shape:
         raise InvalidArgumentError(f"predictions and labels differ in number: {len(predicted)} and {len(true)}")
     if unlabelled := int((true < 0).sum()):
         raise InvalidArgumentError(
-            f"labels: {unlabelled} of {len(true)} images have no label (-1); choose the labelled images first"
+            f"labels: {unlabelled} of {len(true)} images have no label (-1); select the labeled images first"
         )
     return predicted.to(true.device) == true
 
 
 def _accuracy_of(is_correct: Tensor) -> float:
     if len(is_correct) == 0:
-        return undefined("accuracy", "there is no labelled image")
+        return undefined("accuracy", "there is no labeled image")
     return int(is_correct.sum()) / len(is_correct)
 
 
 class Accuracy(StreamMetric):
-    """Streaming `accuracy`: NaN while there is no image.
+    """Streaming `accuracy`: NaN until there is an image.
 
     Example:
         >>> import torch
@@ -71,24 +71,24 @@ class Accuracy(StreamMetric):
     higher_is_better = True
 
     def __init__(self, **kwargs: Any) -> None:
-        """Whether each prediction is right."""
+        """Store whether each prediction is correct."""
         super().__init__(**kwargs)
         self.add_stream("is_correct", torch.bool)
 
     def update(self, predictions: Int[Tensor, " batch"], labels: Int[Tensor, " batch"]) -> None:
-        """Take one batch.
+        """Add one batch.
 
         Args:
             predictions: Predicted class, shape (batch,).
             labels: True class, >= 0, shape (batch,).
 
         Raises:
-            InvalidArgumentError: Shapes or types do not fit, or an image has no label.
+            InvalidArgumentError: Shapes or types do not match, or an image has no label.
         """
         self.append("is_correct", matches(predictions, labels))
 
     def result(self) -> Tensor:
-        """Accuracy of all images seen."""
+        """Return the accuracy of all images."""
         return self._float(_accuracy_of(self.stream("is_correct")))
 
 
@@ -97,7 +97,7 @@ ENTRIES = (
         name="accuracy",
         better="higher",
         of=(Role.ID, Role.SHIFT),
-        text="share of labelled images that the classifier gets right",
+        text="fraction of labeled images that the classifier gets right",
         function=accuracy,
         compute=lambda images: share(images.is_correct.sum(), len(images), images.settings),
         order=90,

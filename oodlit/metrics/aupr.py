@@ -1,4 +1,4 @@
-"""Area under the precision-recall curve, with ID images or OOD images as the positive class."""
+"""Area under the precision-recall curve, with ID or OOD images as the positive class."""
 
 import sys
 from fractions import Fraction
@@ -17,18 +17,18 @@ from oodlit.roles import Role
 def aupr_success(id_scores: ScoreLike, ood_scores: ScoreLike, *, prior: ShareLike | None = None) -> float:
     r"""AUPR-S (AUPR-in): average precision with **ID** as the positive class, found by a high score.
 
-    :math:`\sum_t (R_t - R_{t^+}) P_t` over all distinct scores t, descending, with recall
-    :math:`R_t = P(s_{ID} \ge t)` and precision :math:`P_t = TP_t / (TP_t + FP_t)`: step-wise, nothing is interpolated.
-    A tie group enters as a whole. Precision depends on the sizes of the two groups: state n and m beside the value, or
-    fix the share of ID images by `prior`: :math:`P_t = \pi R_t / (\pi R_t + (1 - \pi) FPR_t)`.
+    :math:`\sum_t (R_t - R_{t^+}) P_t` over all distinct scores t, descending, with recall :math:`R_t = P(s_{ID} \ge t)`
+    and precision :math:`P_t = TP_t / (TP_t + FP_t)`: step-wise, without interpolation. A tie group enters as a whole.
+    Precision depends on the sizes of the two groups: report n and m beside the value, or fix the fraction of ID images
+    with `prior`: :math:`P_t = \pi R_t / (\pi R_t + (1 - \pi) FPR_t)`.
 
     Args:
         id_scores: ID scores, higher = more in-distribution, shape (n,).
         ood_scores: OOD scores, shape (m,).
-        prior: Share of ID images to assume, in (0, 1). None takes the shares of the two groups.
+        prior: Fraction of ID images to assume, in (0, 1). None = that of the two groups.
 
     Returns:
-        A share in [0, 1]. NaN with an `UndefinedMetricWarning` if one of the groups is empty.
+        A fraction in [0, 1]. NaN with an `UndefinedMetricWarning` if one of the groups is empty.
 
     Raises:
         InvalidArgumentError: `prior` is outside (0, 1).
@@ -46,16 +46,16 @@ def aupr_success(id_scores: ScoreLike, ood_scores: ScoreLike, *, prior: ShareLik
 def aupr_error(id_scores: ScoreLike, ood_scores: ScoreLike, *, prior: ShareLike | None = None) -> float:
     r"""AUPR-E (AUPR-out): average precision with **OOD** as the positive class, found by a low score.
 
-    The definition of `aupr_success` with the groups exchanged and the scores negated; `prior` is still the share of ID
-    images.
+    The definition of `aupr_success` with the groups exchanged and the scores negated; `prior` is still the fraction of
+    ID images.
 
     Args:
         id_scores: ID scores, higher = more in-distribution, shape (n,).
         ood_scores: OOD scores, shape (m,).
-        prior: Share of ID images to assume, in (0, 1). None takes the shares of the two groups.
+        prior: Fraction of ID images to assume, in (0, 1). None = that of the two groups.
 
     Returns:
-        A share in [0, 1]. NaN with an `UndefinedMetricWarning` if one of the groups is empty.
+        A fraction in [0, 1]. NaN with an `UndefinedMetricWarning` if one of the groups is empty.
 
     Raises:
         InvalidArgumentError: `prior` is outside (0, 1).
@@ -69,7 +69,7 @@ def aupr_error(id_scores: ScoreLike, ood_scores: ScoreLike, *, prior: ShareLike 
 
 
 def aupr_success_of(ranking: Ranking, *, prior: ShareLike | None = None) -> float:
-    """AUPR-S of a ranking that exists already."""
+    """Compute AUPR-S from a ranking."""
     odds = _odds(ranking, prior)
     if reason := ranking.missing():
         return undefined("aupr_success", reason)
@@ -79,7 +79,7 @@ def aupr_success_of(ranking: Ranking, *, prior: ShareLike | None = None) -> floa
 
 
 def aupr_error_of(ranking: Ranking, *, prior: ShareLike | None = None) -> float:
-    """AUPR-E of a ranking that exists already."""
+    """Compute AUPR-E from a ranking."""
     odds = _odds(ranking, prior)
     if reason := ranking.missing():
         return undefined("aupr_error", reason)
@@ -89,16 +89,16 @@ def aupr_error_of(ranking: Ranking, *, prior: ShareLike | None = None) -> float:
 
 
 def exact_prior(prior: ShareLike | None) -> Fraction | None:
-    """`prior` as the number that was meant, checked to be None or in (0, 1)."""
+    """Return `prior` as the number that was meant, checked to be None or in (0, 1)."""
     return None if prior is None else exact_share(prior, "prior", below_one=True)
 
 
 def _odds(ranking: Ranking, prior: ShareLike | None) -> float:
-    """Weight of one ID image relative to one OOD image; 1 without a prior."""
+    """Return the weight of one ID image relative to one OOD image; 1 without a prior."""
     exact = exact_prior(prior)
     if exact is None or ranking.missing():
         return 1.0
-    # Bounded, since 0 / 0 would follow from odds that underflow.
+    # Bounded, since underflowing odds would result in 0 / 0.
     return max(float(exact / (1 - exact) * ranking.n_ood / ranking.n_id), sys.float_info.min)
 
 
@@ -116,7 +116,7 @@ class AUPRSuccess(_AUPR):
     """Streaming `aupr_success`: ID positive, NaN while one of the groups is empty.
 
     Args:
-        prior: Share of ID images to assume, in (0, 1). None takes the shares of the two groups.
+        prior: Fraction of ID images to assume, in (0, 1). None = that of the two groups.
         kwargs: Passed to `torchmetrics.Metric`.
 
     Example:
@@ -127,7 +127,7 @@ class AUPRSuccess(_AUPR):
     """
 
     def value(self, ranking: Ranking) -> float:
-        """AUPR-S of all scores seen."""
+        """Return AUPR-S of all scores."""
         return aupr_success_of(ranking, prior=self.prior)
 
 
@@ -135,7 +135,7 @@ class AUPRError(_AUPR):
     """Streaming `aupr_error`: OOD positive, NaN while one of the groups is empty.
 
     Args:
-        prior: Share of ID images to assume, in (0, 1). None takes the shares of the two groups.
+        prior: Fraction of ID images to assume, in (0, 1). None = that of the two groups.
         kwargs: Passed to `torchmetrics.Metric`.
 
     Example:
@@ -146,7 +146,7 @@ class AUPRError(_AUPR):
     """
 
     def value(self, ranking: Ranking) -> float:
-        """AUPR-E of all scores seen."""
+        """Return AUPR-E of all scores."""
         return aupr_error_of(ranking, prior=self.prior)
 
 

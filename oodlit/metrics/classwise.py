@@ -1,4 +1,4 @@
-"""Per OOD class, their mean, and the pooled value: three numbers with three names."""
+"""Values per OOD class, their mean, and the pooled value: three numbers with three names."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -31,9 +31,9 @@ def mean_over_classes(
     *,
     metric: Callable[[SortedScores, ScoreLike], float] = fpr_at_tpr,
 ) -> float:
-    r"""Mean of a metric over OOD classes, each class weighing the same: :math:`\frac1C \sum_c M(\mathrm{ID}, OOD_c)`.
+    r"""Mean of a metric over OOD classes with equal weights: :math:`\frac1C \sum_c M(\mathrm{ID}, OOD_c)`.
 
-    The headline for sets with OOD classes. It is not the pooled value, in which a class weighs as much as it has
+    The headline for sets with OOD classes. It differs from the pooled value, which weights classes by their number of
     images. The ID scores are sorted once for all classes.
 
     Args:
@@ -42,7 +42,7 @@ def mean_over_classes(
         metric: Function of ID scores and OOD scores, for example `auroc` or a partial of `fpr_at_tpr`.
 
     Returns:
-        The mean. NaN with an `UndefinedMetricWarning` if there is no class or a class has no value.
+        The mean. NaN with an `UndefinedMetricWarning` if there are no classes or a class has no value.
 
     Raises:
         NonFiniteScoreError: NaN among the scores.
@@ -56,7 +56,7 @@ def mean_over_classes(
 
 
 def mean_of(values: Sequence[float]) -> float:
-    """Mean of the values of all classes; NaN if one of them is NaN or there is none."""
+    """Return the mean of the values of all classes; NaN if one of them is NaN or there are none."""
     if not values:
         return undefined("mean over classes", "there is no class")
     if without := [index for index, value in enumerate(values) if math.isnan(value)]:
@@ -65,10 +65,10 @@ def mean_of(values: Sequence[float]) -> float:
 
 
 class GroupedMetric(StreamMetric):
-    """A metric of ID scores against OOD scores that fall into a fixed number of groups."""
+    """A metric of ID scores against OOD scores in a fixed number of groups."""
 
     def __init__(self, num_groups: int, **kwargs: Any) -> None:
-        """Scores of both kinds and the group of every OOD score."""
+        """Store scores of both kinds and the group of every OOD score."""
         super().__init__(**kwargs)
         self.num_groups = num_groups
         self.add_stream("id_scores", torch.float64)
@@ -76,15 +76,15 @@ class GroupedMetric(StreamMetric):
         self.add_stream("ood_groups", torch.int64)
 
     def update(self, scores: Tensor, is_ood: Tensor, groups: Int[Tensor, " batch"]) -> None:
-        """Take one batch, of any mixture of ID and OOD images.
+        """Add one batch with any mixture of ID and OOD images.
 
         Args:
             scores: Higher = more in-distribution, shape (batch,).
             is_ood: True for OOD images, boolean, shape (batch,).
-            groups: Index of the OOD class or test, shape (batch,); not read for ID images.
+            groups: Index of the OOD class or test, shape (batch,); ignored for ID images.
 
         Raises:
-            InvalidArgumentError: Shapes or types do not fit, or a group is out of range.
+            InvalidArgumentError: Shapes or types do not match, or a group is out of range.
         """
         scores, (is_ood,) = check_batch(scores, is_ood=is_ood)
         ood_groups = as_integers(groups, "groups", like=scores)[is_ood]
@@ -94,7 +94,7 @@ class GroupedMetric(StreamMetric):
         self.append("ood_groups", ood_groups)
 
     def rankings(self) -> list[Ranking]:
-        """One ranking per group, from one sort of the ID scores."""
+        """Return one ranking per group, from one sort of the ID scores."""
         sorted_id, groups = as_sorted(self.stream("id_scores"), "id_scores"), self.stream("ood_groups")
         scores = as_scores(self.stream("ood_scores"), "ood_scores")
         return [rank(sorted_id, scores[groups == group]) for group in range(self.num_groups)]
@@ -103,8 +103,8 @@ class GroupedMetric(StreamMetric):
 class MeanOverClasses(GroupedMetric):
     """A ranking metric per OOD class, its mean over classes, and its pooled value.
 
-    `compute` gives `{"mean": scalar, "pooled": scalar, "per_class": shape (classes,)}`. A class without images is NaN,
-    and so is then the mean.
+    `compute` returns `{"mean": scalar, "pooled": scalar, "per_class": shape (classes,)}`. The value of a class without
+    images is NaN, and so is then the mean.
 
     Args:
         metric: The metric to evaluate, with its settings, such as `FPRAtTPR(tpr=0.95)`.
@@ -112,7 +112,7 @@ class MeanOverClasses(GroupedMetric):
         kwargs: Passed to `torchmetrics.Metric`.
 
     Raises:
-        InvalidArgumentError: There is no class, or `metric` is of another kind.
+        InvalidArgumentError: There are no classes, or `metric` is of another kind.
 
     Example:
         >>> from oodlit.metrics import FPRAtTPR
@@ -130,18 +130,18 @@ class MeanOverClasses(GroupedMetric):
         kind: object = metric
         if not isinstance(kind, RankingMetric):
             raise InvalidArgumentError(
-                f"metric={metric!r}: a metric of ID against OOD scores, such as FPRAtTPR(), is needed"
+                f"expected metric to be a metric of ID against OOD scores, such as FPRAtTPR(), got {metric!r}"
             )
         super().__init__(as_count(num_classes, "num_classes"), **kwargs)
         self.metric = metric
 
     @property
     def higher_is_better(self) -> bool | None:  # type: ignore[override]
-        """As of the metric."""
+        """The attribute of the metric."""
         return self.metric.higher_is_better
 
     def result(self) -> dict[str, Tensor]:
-        """Mean, pooled and per-class values."""
+        """Return mean, pooled and per-class values."""
         values = [self.metric.value(ranking) for ranking in self.rankings()]
         pooled = self.metric.value(rank(self.stream("id_scores"), self.stream("ood_scores")))
         return {

@@ -1,4 +1,4 @@
-"""The metrics of the table: the entries of all files from which `oodlit.metrics` exports something."""
+"""The metrics of the table: entries of all files from which `oodlit.metrics` exports something."""
 
 import sys
 
@@ -7,7 +7,7 @@ from oodlit.metrics.entry import Entry
 
 
 def entries() -> list[Entry]:
-    """All entries, in the order of the table.
+    """Return all entries in the order of the table.
 
     Example:
         >>> [entry.name for entry in entries() if entry.better == ""]
