@@ -180,7 +180,7 @@ def test_files_are_brought_to_disk_by_handles_that_can_write(tmp_path: Path, mon
 
 
 def test_a_lock_is_held_by_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = pytest.raises(BlockingIOError, match="is held by another process")
+    held = pytest.raises(BlockingIOError, match="is locked by another process")
     monkeypatch.setattr(atomic, "ORPHANS_S", 0.0)
     with lock(tmp_path / "lock"), held, lock(tmp_path / "lock", wait=False):
         pass

@@ -156,7 +156,7 @@ class Restless(TinyConvNet):
     [
         (
             Flat,
-            r"^tiny with channels_last=True fails, and does not without: RuntimeError: view size .*; leave the",
+            r"^tiny fails with channels_last=True but not without: RuntimeError: view size .*; omit the",
         ),
         (Restless, r"^tiny: the logits of the same images differ from pass to pass by .* such as dropout"),
     ],

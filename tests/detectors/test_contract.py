@@ -101,7 +101,7 @@ def test_find(name: str) -> None:
 def test_unknown_names_give_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match="unknown detector 'mahalonobis'; did you mean 'mahalanobis'"):
         find("mahalonobis")
-    with pytest.raises(InvalidArgumentError, match=re.escape("'torch.nn.Linear' is not a subclass of oodlit")):
+    with pytest.raises(InvalidArgumentError, match=re.escape("'torch.nn.Linear' to be a subclass of oodlit")):
         find("torch.nn.Linear")
     with pytest.raises(InvalidArgumentError, match=re.escape("'nowhere.Mine' cannot be imported")):
         find("nowhere.Mine")
@@ -150,9 +150,9 @@ def test_settings_are_frozen_after_the_fit() -> None:
 
 
 def test_missing_fields_are_named() -> None:
-    with pytest.raises(InvalidArgumentError, match="logits is needed here"):
+    with pytest.raises(InvalidArgumentError, match="missing logits"):
         MSP().score(Outputs(features=torch.ones(1, 2)))
-    with pytest.raises(InvalidArgumentError, match=re.escape("RankFeat() needs Outputs.hidden, but this backbone")):
+    with pytest.raises(InvalidArgumentError, match=re.escape("RankFeat() needs Outputs.hidden, which this backbone")):
         RankFeat().score(Outputs(torch.ones(1, 2)))
     outputs = Outputs(torch.ones(1, 2), hidden={"other": torch.ones(1, 2, 1, 1)})
     with pytest.raises(InvalidArgumentError, match=re.escape("RankFeat() needs Outputs.model")):
@@ -193,7 +193,7 @@ def test_no_presets() -> None:
 @pytest.mark.parametrize("detector", [MSP(), Mahalanobis(), ASH()], ids=repr)
 def test_only_outputs_are_scored(unchecked: None, detector: Detector) -> None:
     for wrong in (torch.ones(1, 2), np.ones((1, 2)), [Outputs(torch.ones(1, 2))], None):
-        message = rf"score takes Outputs, not a {type(wrong).__name__}; wrap it: Outputs\(logits, features\)"
+        message = rf"expected Outputs to score, got {type(wrong).__name__}; write Outputs\(logits, features\)"
         with pytest.raises(InvalidArgumentError, match=message):
             detector.score(wrong)
 
@@ -293,9 +293,9 @@ def test_statistics_serve_all_detectors() -> None:
 @pytest.mark.parametrize(
     ("fields", "read", "message"),
     [
-        ({"feature"}, "features", r"sample_fields has \['feature'\]; known: logits, max_logits, logsumexp, features"),
+        ({"feature"}, "features", r"sample_fields \['feature'\]; known: logits, max_logits, logsumexp, features"),
         ({"features", "logsumexp"}, "features", "sample_fields reads logits, which is not in `needs`"),
-        ({"features"}, "max_logits", r"no max_logits were seen or kept; name them in `sample_fields` .*kept: features"),
+        ({"features"}, "max_logits", r"missing max_logits; name them in `sample_fields` .*kept: features"),
     ],
 )
 def test_sample_fields_that_are_wrong(fields: set[str], read: str, message: str) -> None:

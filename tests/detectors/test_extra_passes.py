@@ -80,7 +80,7 @@ def test_cood_step_needs_three_channels() -> None:
     model = PlainModel(Conv(channels=1), torch.ones(1))
     with torch.no_grad():
         outputs = Outputs(model.network(images), images=images, model=model)
-    with pytest.raises(InvalidArgumentError, match="1 channels; its step is fixed for 3"):
+    with pytest.raises(InvalidArgumentError, match="requires images with 3 channels, got 1"):
         ODIN.preset("cood-program").score(outputs)
 
 

@@ -174,7 +174,7 @@ def test_no_overflow_of_the_exponential(make: type[Detector]) -> None:
 @pytest.mark.parametrize("make", [ASH, SCALE])
 def test_signed_features_are_refused(make: type[Detector]) -> None:
     facts = BackboneFacts(name="vit_tiny", width=4, num_classes=3, signed_features=True)
-    assert make().why_not(facts) == "assumes non-negative features; those of vit_tiny are signed"
+    assert make().why_not(facts) == "assumes non-negative features, but those of vit_tiny are signed"
     assert "non-negative" in ReAct(then=make()).why_not(BackboneFacts(signed_features=True, num_train=9))
     detector = make(percentile=50.0)
     detector.fit(head=Head(torch.eye(4)))
@@ -232,7 +232,7 @@ def test_percentile_against_numpy(percent: float) -> None:
 @pytest.mark.parametrize("percent", [-0.1, 100.1, float("nan")])
 @pytest.mark.parametrize("make", [ReAct, ASH, SCALE])
 def test_percentile_out_of_range(make: type[ReAct], percent: float) -> None:
-    with pytest.raises(InvalidArgumentError, match=r"is no percentile; a number in \[0, 100\] is needed"):
+    with pytest.raises(InvalidArgumentError, match=r"percentile in \[0, 100\]"):
         make(percentile=percent)
 
 

@@ -134,7 +134,7 @@ def test_zero_vectors_keep_the_zero_direction() -> None:
 def test_k_above_the_bank_names_both_numbers() -> None:
     """FAULTS: KNN parameter against data size."""
     detector = KNN(k=5)
-    with pytest.raises(InvalidArgumentError, match=re.escape("k=5, but the bank holds 3 training images; use k <= 3")):
+    with pytest.raises(InvalidArgumentError, match=re.escape("k=5, but the bank contains 3 training images")):
         fit([detector], [Outputs(features=normal(3, 4))])
     with pytest.raises(NotFittedError, match="is not fitted"):
         detector.score(Outputs(features=normal(3, 4)))
@@ -166,7 +166,7 @@ def test_c7_the_default_neighbour_goes_by_the_size_of_the_bank(images: int, k: i
     assert default.why_not(BackboneFacts(num_train=images)) == ""
     fit([default, named], [train])
     assert torch.equal(default.score(train.select(slice(100))), named.score(train.select(slice(100))))
-    assert f"k={k}, by the size of the bank, {images} training images" in default.notes[0]
+    assert f"k={k}, chosen for a bank of {images} training images" in default.notes[0]
     assert not named.notes
     assert default.settings == {"k": None, "bank_size": None}
 

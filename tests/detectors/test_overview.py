@@ -40,7 +40,7 @@ every = pytest.mark.parametrize("kind", detectors().values(), ids=detectors())
         (RankFeat(), ("hidden activations", False, "part of a pass", "")),
         (ODIN(), ("images", False, "2 further passes", "")),
         (ODIN(epsilon=0.0), ("images", False, "closed form", "")),
-        (MCDropout(passes=1), ("images", False, "1 further pass", "")),
+        (MCDropout(passes=1), ("images", False, "1 extra forward pass", "")),
         (ReAct(then=MSP()), ("features and head", True, "closed form", "")),
         (CoP(), ("features", True, "closed form", "imagenet-resnet50")),
         (CoP(variance=0.5), ("features", True, "closed form", "")),

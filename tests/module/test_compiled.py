@@ -58,7 +58,7 @@ def test_b5_networks_that_show_no_layers_give_logits(make):
     module.train()  # as Lightning does
     facts = module.probe(IMAGES)
     assert (facts.num_classes, facts.width) == (4, 0)
-    assert "cannot be looked into" in facts.head_problem
+    assert "cannot be inspected" in facts.head_problem
     assert (MSP().why_not(facts), Energy().why_not(facts)) == ("", "")
     assert "needs the linear head" in ViM().why_not(facts)
     assert "needs features" in KNN().why_not(facts)
@@ -66,11 +66,11 @@ def test_b5_networks_that_show_no_layers_give_logits(make):
     assert module(IMAGES).features is None
     torch.testing.assert_close(module.logits(IMAGES), plain()(IMAGES))
     assert difference(module.fingerprint, OODModule(make()).fingerprint) == ""
-    with pytest.raises(RequirementError, match="cannot be looked into"):
+    with pytest.raises(RequirementError, match="cannot be inspected"):
         _ = module.head
-    with pytest.raises(InvalidArgumentError, match="cannot be looked into; leave head out"):
+    with pytest.raises(InvalidArgumentError, match="cannot be inspected; omit head"):
         OODModule(make(), head="3")
-    assert "cannot be looked into" in module.probe(IMAGES, layers=("0",)).layer_problems["0"]
+    assert "cannot be inspected" in module.probe(IMAGES, layers=("0",)).layer_problems["0"]
 
 
 def test_b5_an_exported_program_that_takes_one_batch_size_says_so():

@@ -148,7 +148,7 @@ def squashed(image) -> torch.Tensor:
 def test_s2_steps_that_change_large_pictures_alone_are_seen(one, other):
     """The fixed pictures were only ever made larger."""
     sketches = [f"pictures={examine(t, 'net')[1]}" for t in (one, other)]
-    assert difference(*sketches) == "what the transform makes of fixed pictures"
+    assert difference(*sketches) == "the result of the transform on fixed pictures"
 
 
 def gray(image, mean: float) -> torch.Tensor:
@@ -166,7 +166,7 @@ def gray(image, mean: float) -> torch.Tensor:
 )
 def test_s2_transforms_of_tensors_and_gray_pictures_are_tried(one, other):
     sketches = [f"pictures={examine(t, 'net')[1]}" for t in (one, other)]
-    assert difference(*sketches) == "what the transform makes of fixed pictures"
+    assert difference(*sketches) == "the result of the transform on fixed pictures"
 
 
 class Twice(nn.Module):
@@ -198,6 +198,6 @@ def of_record(record, mean: float = 0.0, *, scale: float = 1.0):
     ids=["constant", "name", "default", "named default", "hidden attribute", "in a compose", "buffer"],
 )
 def test_s2_a_transform_that_cannot_be_tried_is_told_by_its_code(one, other):
-    with pytest.warns(UserWarning, match=r"^net: the transform .* takes no picture .* by its description alone"):
+    with pytest.warns(UserWarning, match=r"^net: the transform .* does not accept pictures .* by its description only"):
         hashes = [examine(t, "net")[0] for t in (one, other, one)]
     assert hashes[0] == hashes[2] != hashes[1]

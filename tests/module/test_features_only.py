@@ -98,7 +98,7 @@ def test_b12_part_of_the_output():
 
 
 def test_b12_a_head_and_no_head_contradict():
-    with pytest.raises(InvalidArgumentError, match="features_only=True says that there is none"):
+    with pytest.raises(InvalidArgumentError, match="contradicts features_only=True"):
         OODModule(TinyConvNet(6), head="head", features_only=True)
 
 

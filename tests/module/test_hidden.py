@@ -220,7 +220,7 @@ def test_a9_blocks_that_concatenate():
     network = nn.Sequential(Concatenates(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(13, 4))
     assert OODModule(network).probe(IMAGES, layers=("0",)).channels == {"0": 13}
     wide = arithmetic(2, 3, 6, 5).float()  # its last axis is as large as the last layer has channels
-    with pytest.raises(InvalidArgumentError, match="either axis can hold its channels"):
+    with pytest.raises(InvalidArgumentError, match="either axis may contain its channels"):
         hidden(OODModule(network), "0", images=wide)
 
 

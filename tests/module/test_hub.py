@@ -69,7 +69,7 @@ def keep(cache: Path, repository: str, file: str) -> None:
 def test_without_a_network_the_answer_comes_before_timm_tries(network: Session, created: list[str]) -> None:
     message = (
         r"^backbone 'resnet10t': the weights 'timm/resnet10t\.c3_in1k' are not on this machine, and https://\S+ cannot"
-        r" be reached \(ConnectionError: Name or service not known\); connect to the network, or give weights=PATH"
+        r" be reached \(ConnectionError: Name or service not known\); connect to the network, or pass weights=PATH"
     )
     with pytest.raises(InvalidArgumentError, match=message) as caught:
         load_network("resnet10t")
@@ -123,7 +123,7 @@ def test_clip_without_a_network(network: Session, monkeypatch: pytest.MonkeyPatc
     fake = SimpleNamespace(get_pretrained_cfg=lambda *_: {"hf_hub": published}, create_model_and_transforms=create)
     monkeypatch.setitem(sys.modules, "open_clip", fake)
     if published:
-        with pytest.raises(InvalidArgumentError, match=r"^from_open_clip\('ViT-B-16', .* give pretrained=PATH"):
+        with pytest.raises(InvalidArgumentError, match=r"^from_open_clip\('ViT-B-16', .* pass pretrained=PATH"):
             from_open_clip("ViT-B-16", ["cat"], pretrained="openai")
     else:
         with pytest.raises(AskedError):

@@ -61,8 +61,8 @@ def test_c3_a_path_within_a_package_and_weights_from_a_file(tmp_path):
     ("what", "message"),
     [
         ("MyModl", "cannot be imported: .*MyModl"),
-        ("WithArgument", "missing a required argument: 'depth'; give class_path and init_args"),
-        ("gives_text", "gives a str; an nn.Module is needed"),
+        ("WithArgument", "missing a required argument: 'depth'; use class_path and init_args"),
+        ("gives_text", "expected an nn.Module, got str"),
         ("number", "is a int; a class or function is needed"),
     ],
 )

@@ -57,7 +57,7 @@ PLAIN = OODModule(Gives(lambda y, _: y))
 @pytest.mark.parametrize("call", [OODModule.forward, OODModule.logits, OODModule.probe])
 def test_a1_several_outputs_are_refused_with_what_to_write(give, call):
     """FAULTS2 A1: two matrices were averaged as logits, silently."""
-    with pytest.raises(InvalidArgumentError, match=r"gives a (tuple|list) of . .*OODModule\(\.\.\., output=0\)"):
+    with pytest.raises(InvalidArgumentError, match=r"got a (tuple|list) of . .*OODModule\(\.\.\., output=0\)"):
         call(OODModule(Gives(give)), IMAGES)
 
 
@@ -101,9 +101,9 @@ def test_a1_messages_name_the_parts_that_may_be_logits(give, hint):
 
 @pytest.mark.parametrize("output", [2, "scores"])
 def test_a1_a_part_that_is_not_there(output):
-    with pytest.raises(InvalidArgumentError, match=f"output={output!r}, but the network gives a tuple of 2"):
+    with pytest.raises(InvalidArgumentError, match=f"output={output!r} in a tuple of 2"):
         OODModule(Gives(lambda y, f: (y, f)), output=output)(IMAGES)
-    with pytest.raises(InvalidArgumentError, match=f"output={output!r}, but the network gives a tensor of shape"):
+    with pytest.raises(InvalidArgumentError, match=f"output={output!r} in a tensor of shape"):
         OODModule(Gives(lambda y, _: y), output=output)(IMAGES)
 
 
@@ -138,7 +138,7 @@ def test_a1_outputs_of_the_heads_that_the_network_names_are_averaged():
     "give", [lambda a, b: (a, a - b), lambda a, b: (a, b.exp()), lambda a, b: (a, b, a)], ids=["other", "exp", "three"]
 )
 def test_a1_outputs_that_are_not_those_of_the_named_heads_are_refused(give):
-    with pytest.raises(InvalidArgumentError, match="say which part are the logits"):
+    with pytest.raises(InvalidArgumentError, match="specify the part with the logits"):
         OODModule(Distilled(give))(IMAGES)
 
 

@@ -51,7 +51,7 @@ class Gated(nn.Module):
 )
 def test_s4_features_of_a_layer_from_which_the_logits_do_not_follow_are_said_once(network, width, layer):
     module = OODModule(network)
-    message = rf"the features are the {width} inputs of layer '{layer}', from which the logits do not follow: "
+    message = rf"the features are the {width} inputs of layer '{layer}', which do not determine the logits: "
     with pytest.warns(UserWarning, match=message):
         module.probe(IMAGES)
     module(IMAGES)  # once is enough: a second warning would be an error here
@@ -150,7 +150,7 @@ class OwnHeads(nn.Module):
 
 
 def test_s10_two_heads_of_a_network_of_ones_own_are_not_averaged_without_a_word():
-    with pytest.warns(UserWarning, match=r"OwnHeads: get_classifier\(\) gives 2 heads, 'mean' and 'logvar'; the mean"):
+    with pytest.warns(UserWarning, match=r"OwnHeads: get_classifier\(\) returns 2 heads, 'mean' and 'logvar'"):
         OODModule(OwnHeads()).probe(IMAGES)
 
 
