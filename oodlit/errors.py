@@ -1,18 +1,18 @@
 """Exceptions that oodlit raises on purpose.
 
 OodlitError
- ├── InvalidArgumentError   (ValueError)       a value is outside what is allowed
- │    └── UsageError                           the command line cannot be understood
- ├── UnknownNameError       (LookupError)      a name that no registry knows; nearest names are given
- ├── NotFittedError         (RuntimeError)     a detector scores before it was fitted
- ├── RequirementError       (ValueError)       a detector does not apply to this backbone or data
- ├── FingerprintError       (ValueError)       fitted state belongs to another backbone
- ├── NonFiniteScoreError    (ValueError)       NaN where a ranking is formed
+ ├── InvalidArgumentError   (ValueError)       a value is outside its allowed range
+ │    └── UsageError                           the command line cannot be parsed
+ ├── UnknownNameError       (LookupError)      an unknown name; the message lists the nearest names
+ ├── NotFittedError         (RuntimeError)     a detector scores before being fitted
+ ├── RequirementError       (ValueError)       a detector is not applicable to this backbone or data
+ ├── FingerprintError       (ValueError)       a saved fit belongs to another backbone
+ ├── NonFiniteScoreError    (ValueError)       NaN scores in a ranking
  ├── DataError              (RuntimeError)     a shard, sample or label is missing or unreadable
- ├── PreprocessingError     (RuntimeError)     a transform, decoder or data set of the user's fails on a sample
- ├── ProcessFailedError     (RuntimeError)     another process of the run failed; the message has its error
- ├── RunIsCompleteError     (RuntimeError)     the results of this very run are there already
- ├── LoggingError           (RuntimeError)     something was not logged; every other logger has all of it
+ ├── PreprocessingError     (RuntimeError)     a custom transform, decoder or data set fails on a sample
+ ├── ProcessFailedError     (RuntimeError)     another process of the run failed; the message contains its error
+ ├── RunIsCompleteError     (RuntimeError)     the results of this run already exist
+ ├── LoggingError           (RuntimeError)     a logger could not record the whole run
  └── MissingExtraError      (ImportError)      an optional dependency is not installed
 """
 

@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 ABANDONED_S = 86_400.0
 """Age of a leftover that is removed on file systems without locks: one day."""
 ORPHANS_S = 10.0
-"""How long a lock can outlive its killed holder: forked processes share the lock, and data-loading workers check every
+"""How long a lock can outlive its holder: forked processes share the lock, and data-loading workers check every
 five seconds whether their parent still exists."""
 
 

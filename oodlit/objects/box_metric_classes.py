@@ -249,8 +249,7 @@ class WildernessImpact(_BoxMetric):
         self.add_stream("confidence", torch.float64)
         self.add_stream("classes", torch.int64)
         self.add_stream("on_unknown", torch.bool)
-        self._counts.append("class_counts")
-        self.add_state("class_counts", default=torch.zeros(n_classes, dtype=torch.int64), dist_reduce_fx="sum")
+        self.add_counts("class_counts", n_classes)
 
     def update(
         self, confidence: Tensor, classes: Tensor, known: Tensor, on_unknown: Tensor, *, object_classes: Tensor

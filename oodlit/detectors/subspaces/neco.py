@@ -21,7 +21,7 @@ CONSTANT = 1e-24
 class NECO(Detector):
     """S = max z * |P h| / |h|, h = (x - mean) / std per feature; P the projection on the first principal axes of h.
 
-    A feature that is constant in training has std 1. The fraction is 1 for an image with h = 0. If max z is negative, a
+    A feature that is constant in training has std 1. With h = 0 the fraction is 1. If max z is negative, a
     larger fraction would lower the score: then S = max z * (2 - |P h| / |h|), which agrees at max z = 0.
 
     Args:
