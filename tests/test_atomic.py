@@ -227,8 +227,8 @@ def wait_for(file: Path) -> None:
         time.sleep(0.01)
 
 
-def test_b8_nothing_else_brings_files_to_disk() -> None:
-    """FAULTS2 B8: Windows refuses fsync on a handle that cannot write; `atomic.fsync` knows, so it is the only one."""
+def test_only_the_atomic_module_calls_fsync() -> None:
+    """Windows refuses fsync on a read-only handle, which only `atomic.fsync` takes into account."""
     package = Path(atomic.__file__).parent
     others = [path.name for path in package.rglob("*.py") if "os.fsync" in path.read_text("utf-8")]
     assert others == ["atomic.py"]

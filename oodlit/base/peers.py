@@ -163,9 +163,7 @@ class Peers:
                 self._hear(other, message.get("cause", ""))
                 if "cause" in message:
                     _send(connection, {"heard": True})
-        self._hear(
-            other, "" if is_done else f"process {other} of {self.world_size} disappeared (crashed or stopped)"
-        )
+        self._hear(other, "" if is_done else f"process {other} of {self.world_size} disappeared (crashed or stopped)")
 
     def _hear(self, other: int, cause: str) -> None:
         """Record the first cause, forward it, and make sure that this process ends."""

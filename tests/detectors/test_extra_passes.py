@@ -28,7 +28,7 @@ def odin_outputs(std: float = 0.25, network: nn.Module | None = None) -> tuple[O
 
 @pytest.mark.parametrize("std", [0.25, 0.5])
 def test_odin(std: float) -> None:
-    """FAULTS: preprocessing constants in input perturbation - the step is scaled by the std of the model in use."""
+    """The step is scaled by the std of the model in use, not by constants of another preprocessing."""
     outputs, model = odin_outputs(std)
     expected = []
     for image in outputs.require("images"):

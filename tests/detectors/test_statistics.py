@@ -63,7 +63,7 @@ def test_empty_batches_are_taken(kind: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_one_pass_moments_far_from_zero(dtype: torch.dtype) -> None:
-    """FAULTS: one-pass moments in float32 - 2000 x 4 normal, mean 1000, sd .01."""
+    """One-pass moments in float32 would lose all digits here: mean 1000, standard deviation 0.01."""
     outputs = Outputs(features=(1000 + 0.01 * normal(2000, 4).double()).to(dtype), labels=torch.arange(2000) % 5)
     x = outputs.require("features").double().numpy()
     moments = made("ClassMoments", outputs, 37)
@@ -91,7 +91,7 @@ def test_parts_far_from_zero_merge_without_loss() -> None:
 
 @pytest.mark.parametrize("size", [1, 37, 2000])
 def test_means_of_float32_far_from_zero(size: int) -> None:
-    """FAULTS, as above: NCI and FDBD divide by the distance to the mean, which is of the size of the spread."""
+    """NCI and FDBD divide by the distance to the mean, which has the size of the spread."""
     outputs = Outputs(features=1000 + 0.01 * normal(2000, 4))
     statistic = made("FeatureMean", outputs, size)
     assert isinstance(statistic, FeatureMean)
@@ -131,7 +131,7 @@ def test_a_whole_set_in_one_batch_is_taken_in_parts() -> None:
 
 
 def test_pooled_covariance_weighs_by_sample() -> None:
-    """FAULTS: shared covariance weighted by class instead of by sample - .9806, not .505 or 2.90."""
+    """The shared covariance is weighted by image rather than by class: 0.9806, not 0.505 or 2.90."""
     a, b = [-1.0] * 50 + [1.0] * 50, [9.9, 10.1]
     outputs = Outputs(features=torch.tensor([a + b]).double().T, labels=torch.tensor([0] * 100 + [1] * 2))
     assert float(made("ClassMoments", outputs, 13).within_covariance) == pytest.approx(0.98058823, rel=1e-6)

@@ -166,8 +166,8 @@ def test_collections_share_states_and_change_no_value():
     assert values[0]["auroc"] == m.auroc([3, 4, 1, 2], [1, 2, 3, 4])
 
 
-def test_c6_arguments_may_be_positional_as_in_torchmetrics():
-    """FAULTS2 C6."""
+def test_arguments_may_be_positional_as_in_torchmetrics():
+    """torchmetrics passes arguments by position."""
     groups, is_correct = torch.tensor([-1, -1, 0, 1]), torch.tensor([True, False, False, False])
     calls = {
         m.AUROC(): (IS_OOD,),
@@ -203,6 +203,6 @@ def test_c6_arguments_may_be_positional_as_in_torchmetrics():
     assert set(both.compute()) == {"AUROC", "FPRAtTPR"}
 
 
-def test_c6_a_class_index_cannot_pass_for_a_flag():
+def test_class_indices_are_refused_as_flags():
     with pytest.raises((InvalidArgumentError, TypeError), match=r"expected booleans|Type-check"):
         m.AUROC().update(SCORES, torch.tensor([0, 1, 1, 0]))

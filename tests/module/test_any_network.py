@@ -50,7 +50,7 @@ class Nested(nn.Module):
 
 @pytest.mark.parametrize("wrap", [nn.DataParallel, lambda network: nn.DataParallel(nn.DataParallel(network))])
 def test_wrapper_of_data_parallel_is_removed(wrap):
-    """FAULTS: hard-coded attribute names, wrapper removed: names, fingerprint and head are those of the network."""
+    """Without the wrapper, names, fingerprint and head are those of the network."""
     network = TinyConvNet(6)
     module, plain = OODModule(wrap(copy.deepcopy(network)), head="head"), OODModule(network)
     assert module.name == plain.name
@@ -59,7 +59,7 @@ def test_wrapper_of_data_parallel_is_removed(wrap):
 
 
 def test_wrapper_of_distributed_data_parallel_is_removed():
-    """FAULTS: hard-coded attribute names, DDP wrapper removed."""
+    """Wrappers are removed without relying on attribute names."""
     torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
     try:
         module = OODModule(nn.parallel.DistributedDataParallel(TinyConvNet(6)))
@@ -191,7 +191,7 @@ def test_channels_last_is_the_same_backbone():
 
 
 def test_kept_features_do_not_keep_the_tokens_alive():
-    """FAULTS: unbounded memory: the class token is a view on all tokens of all images."""
+    """The class token is a view of all tokens of all images, and would keep them in memory."""
 
     class Tokens(nn.Module):
         def __init__(self) -> None:

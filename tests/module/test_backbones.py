@@ -1,6 +1,6 @@
 """Features and heads of real architectures, with random weights.
 
-FAULTS: wrong feature width, unpooled features, classifier that is not a Linear; hard-coded attribute names.
+Feature width, pooling, classifiers other than Linear, and no reliance on attribute names.
 """
 
 from types import SimpleNamespace
@@ -128,7 +128,7 @@ def _head_name(network: nn.Module) -> str:
 
 @torch.no_grad()
 def test_head_called_classifier_without_bias():
-    """FAULTS: hard-coded attribute names; a missing bias is zeros."""
+    """The name of the head does not matter, and a missing bias is zeros."""
     network = TinyConvNet(3, bias=False, head_name="classifier")
     module = OODModule(network)
     outputs = module(torch.rand(2, 3, 8, 8))
@@ -194,7 +194,7 @@ def test_feature_map_of_timm_networks_leads_to_the_logits():
 
 
 def test_transform_is_that_of_the_backbone():
-    """FAULTS: preprocessing not that of the backbone."""
+    """The transform is that of the backbone."""
     import numpy as np
     from PIL import Image
 
@@ -216,7 +216,7 @@ def test_fingerprint_belongs_to_weights_and_transform():
 
 
 def test_eval_mode_and_no_training_statistics():
-    """FAULTS: fit data or mode."""
+    """Reading outputs leaves mode and weights unchanged."""
 
     class Normed(nn.Module):
         def __init__(self) -> None:

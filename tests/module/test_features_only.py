@@ -32,8 +32,8 @@ def headless_resnet() -> nn.Module:
     ids=["identity", "no layer", "told", "1x1 map"],
 )
 @torch.no_grad()
-def test_b12_what_the_network_returns_are_features(network, settings):
-    """FAULTS2 B12: backbones without classifier were refused, so KNN could not run."""
+def test_outputs_without_a_classifier_are_features(network, settings):
+    """Backbones without a classifier are enough for detectors such as KNN."""
     network = network().eval()
     module = OODModule(network, **settings)
     facts = module.probe(IMAGES, num_train=5000)
@@ -62,7 +62,7 @@ def test_b12_what_the_network_returns_are_features(network, settings):
     ],
 )
 @torch.no_grad()
-def test_b12_networks_of_timm_without_classes(name, width):
+def test_timm_networks_without_classes(name, width):
     network = timm.create_model(name, num_classes=0).eval()
     module = OODModule(network)
     facts = module.probe(images_for(name, network))
@@ -72,21 +72,21 @@ def test_b12_networks_of_timm_without_classes(name, width):
 
 @pytest.mark.parametrize("name", ["vit_small_patch14_dinov2", "vit_base_patch16_siglip_224"])
 @torch.no_grad()
-def test_b12_names_of_timm_without_classes(name):
+def test_timm_names_without_classes(name):
     module = OODModule(name, weights=None)
     size = module.network.pretrained_cfg["input_size"][1]
     facts = module.probe(torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(0)))
     assert (facts.width, facts.num_classes) == (module.network.num_features, 0)
 
 
-def test_b12_maps_and_tokens_are_not_pooled_by_guess():
+def test_maps_and_tokens_are_not_pooled_implicitly():
     network = timm.create_model("resnet18", num_classes=0, global_pool="")
     with pytest.raises(InvalidArgumentError, match=r"features.*; pool it"):
         OODModule(network).probe(images_for("resnet18", network))
 
 
 @torch.no_grad()
-def test_b12_part_of_the_output():
+def test_part_of_the_output():
     class Two(nn.Module):
         def forward(self, images):
             return {"pooled": images.mean(dim=(2, 3)), "map": images}
@@ -97,7 +97,7 @@ def test_b12_part_of_the_output():
         OODModule(Two(), features_only=True)(IMAGES)
 
 
-def test_b12_a_head_and_no_head_contradict():
+def test_head_contradicts_features_only():
     with pytest.raises(InvalidArgumentError, match="contradicts features_only=True"):
         OODModule(TinyConvNet(6), head="head", features_only=True)
 
@@ -113,6 +113,6 @@ class LastHasAnotherName(nn.Module):
         return self.output(self.head(images.flatten(1)))
 
 
-def test_b12_an_identity_beside_a_linear_layer_is_no_missing_classifier():
+def test_an_identity_beside_a_linear_layer_does_not_mean_features_only():
     facts = OODModule(LastHasAnotherName()).probe(IMAGES)
     assert (facts.num_classes, facts.width, facts.head_problem) == (4, 192, "")

@@ -147,15 +147,15 @@ def test_clip_weights_that_are_there_need_no_network(
 
 @pytest.mark.parametrize("prefix", ["hf-hub:", "hf_hub:"])
 @pytest.mark.parametrize("weights", ["hub", None])
-def test_b12_names_of_the_hub_without_a_network(network: Session, prefix: str, weights: str | None) -> None:
-    """FAULTS2 B12: `hf-hub:` names were unknown backbones."""
+def test_hub_names_without_a_network_connection(network: Session, prefix: str, weights: str | None) -> None:
+    """`hf-hub:` names are known backbones."""
     with pytest.raises(
         InvalidArgumentError, match=rf"^backbone '{prefix}timm/resnet10t.c3_in1k': .* cannot be reached"
     ):
         load_network(f"{prefix}timm/resnet10t.c3_in1k", weights)
 
 
-def test_b12_names_of_the_hub_that_are_on_this_machine(
+def test_hub_names_that_are_on_this_machine(
     network: Session, created: list[str], empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep(empty_cache, "owner/net", "model.safetensors")

@@ -55,8 +55,8 @@ PLAIN = OODModule(Gives(lambda y, _: y))
     ids=["log-variances", "probabilities", "features", "list of three", "twice"],
 )
 @pytest.mark.parametrize("call", [OODModule.forward, OODModule.logits, OODModule.probe])
-def test_a1_several_outputs_are_refused_with_what_to_write(give, call):
-    """FAULTS2 A1: two matrices were averaged as logits, silently."""
+def test_several_outputs_are_refused_with_a_suggestion(give, call):
+    """Two matrices are not silently averaged as logits."""
     with pytest.raises(InvalidArgumentError, match=r"got a (tuple|list) of . .*OODModule\(\.\.\., output=0\)"):
         call(OODModule(Gives(give)), IMAGES)
 
@@ -74,8 +74,8 @@ def test_a1_several_outputs_are_refused_with_what_to_write(give, call):
     ],
 )
 @torch.no_grad()
-def test_a1_the_part_that_is_asked_for(give, output):
-    """FAULTS2 A1, B13: (logits, features), dictionaries and model outputs work when told which part."""
+def test_the_requested_part_is_used(give, output):
+    """Tuples, dictionaries and model outputs work with `output=`."""
     module = OODModule(Gives(give), output=output)
     assert module.probe(IMAGES).head_problem == ""
     expected = PLAIN(IMAGES)
@@ -94,13 +94,13 @@ def test_a1_the_part_that_is_asked_for(give, output):
         (lambda _y, _f: None, "wrap it in a module"),
     ],
 )
-def test_a1_messages_name_the_parts_that_may_be_logits(give, hint):
+def test_messages_name_the_parts_that_may_be_logits(give, hint):
     with pytest.raises(InvalidArgumentError, match=hint):
         OODModule(Gives(give))(IMAGES)
 
 
 @pytest.mark.parametrize("output", [2, "scores"])
-def test_a1_a_part_that_is_not_there(output):
+def test_a_missing_part_is_refused(output):
     with pytest.raises(InvalidArgumentError, match=f"output={output!r} in a tuple of 2"):
         OODModule(Gives(lambda y, f: (y, f)), output=output)(IMAGES)
     with pytest.raises(InvalidArgumentError, match=f"output={output!r} in a tensor of shape"):
@@ -124,7 +124,7 @@ class Distilled(TinyDistilledNet):
 
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore:.*gives 2 heads")
-def test_a1_outputs_of_the_heads_that_the_network_names_are_averaged():
+def test_outputs_of_the_listed_heads_are_averaged():
     module, expected = OODModule(Distilled()), TinyDistilledNet()(IMAGES)
     torch.testing.assert_close(module.logits(IMAGES), expected)  # also before the first batch
     made = module(IMAGES)
@@ -137,7 +137,7 @@ def test_a1_outputs_of_the_heads_that_the_network_names_are_averaged():
 @pytest.mark.parametrize(
     "give", [lambda a, b: (a, a - b), lambda a, b: (a, b.exp()), lambda a, b: (a, b, a)], ids=["other", "exp", "three"]
 )
-def test_a1_outputs_that_are_not_those_of_the_named_heads_are_refused(give):
+def test_outputs_of_other_layers_than_the_listed_heads_are_refused(give):
     with pytest.raises(InvalidArgumentError, match="specify the part with the logits"):
         OODModule(Distilled(give))(IMAGES)
 
@@ -155,13 +155,13 @@ def test_a1_outputs_that_are_not_those_of_the_named_heads_are_refused(give):
     ids=["softmax", "sharp", "log-softmax", "sharp log-softmax", "two classes", "bfloat16"],
 )
 @pytest.mark.parametrize("call", [OODModule.forward, OODModule.probe])
-def test_a2_probabilities_are_refused_by_name(end, what, call):
-    """FAULTS2 A2: Energy of log-probabilities is rounding noise."""
+def test_probabilities_are_refused(end, what, call):
+    """The energy of log-probabilities is rounding noise."""
     with pytest.raises(InvalidArgumentError, match=f"Gives {what}"):
         call(OODModule(Gives(lambda y, _: end(y))), IMAGES)
 
 
-def test_a2_a_softmax_layer_and_a_network_that_shows_no_layers():
+def test_softmax_layers_and_scripted_networks_are_refused():
     network = nn.Sequential(nn.Flatten(), fill_arithmetic_(nn.Linear(192, 4)), nn.LogSoftmax(dim=1)).eval()
     for backbone in (network, torch.jit.trace(network, IMAGES)):
         with pytest.raises(InvalidArgumentError, match="log-probabilities"):
@@ -170,7 +170,7 @@ def test_a2_a_softmax_layer_and_a_network_that_shows_no_layers():
 
 
 @torch.no_grad()
-def test_a2_logits_of_a_linear_layer_that_happen_to_sum_to_one_pass():
+def test_linear_logits_that_sum_to_one_are_accepted():
     """A least-squares classifier gives rows that sum to one, and they are what its features say."""
     network = Gives(lambda y, _: y)
     network.fc.weight.mul_(0.01)
@@ -183,12 +183,12 @@ def test_a2_logits_of_a_linear_layer_that_happen_to_sum_to_one_pass():
 
 @pytest.mark.parametrize("network", [TinyHiddenHeadNet(2), TinyHiddenHeadNet(6), TinyConvNet(2)])
 @pytest.mark.filterwarnings("ignore:.*the features are the")
-def test_a2_no_false_alarm(network):
+def test_logits_raise_no_false_alarm(network):
     OODModule(network).probe(IMAGES)
 
 
 @pytest.mark.filterwarnings("ignore:.*the features are the")
-def test_a2_equal_outputs_for_all_classes_are_warned_of_as_before():
+def test_equal_outputs_for_all_classes_are_warned_about():
     constant = Gives(lambda y, _: torch.full_like(y, 0.25))
     with pytest.warns(UserWarning, match="same logits for all classes"):
         OODModule(constant).probe(IMAGES)
