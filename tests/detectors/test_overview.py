@@ -38,7 +38,7 @@ every = pytest.mark.parametrize("kind", detectors().values(), ids=detectors())
         (LaRD(), ("hidden activations", True, "closed form", "")),
         (LaRD(density="knn"), ("hidden activations", True, "bank", "")),
         (RankFeat(), ("hidden activations", False, "part of a pass", "")),
-        (ODIN(), ("images", False, "2 further passes", "")),
+        (ODIN(), ("images", False, "2 extra forward passes", "")),
         (ODIN(epsilon=0.0), ("images", False, "closed form", "")),
         (MCDropout(passes=1), ("images", False, "1 extra forward pass", "")),
         (ReAct(then=MSP()), ("features and head", True, "closed form", "")),

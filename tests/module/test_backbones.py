@@ -194,7 +194,6 @@ def test_feature_map_of_timm_networks_leads_to_the_logits():
 
 
 def test_transform_is_that_of_the_backbone():
-    """The transform is that of the backbone."""
     import numpy as np
     from PIL import Image
 
@@ -216,7 +215,7 @@ def test_fingerprint_belongs_to_weights_and_transform():
 
 
 def test_eval_mode_and_no_training_statistics():
-    """Reading outputs leaves mode and weights unchanged."""
+    """Batch norm uses its running statistics rather than those of the batch."""
 
     class Normed(nn.Module):
         def __init__(self) -> None:
