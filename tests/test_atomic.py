@@ -1,4 +1,4 @@
-"""Files that are whole or not there; what killed writers leave is removed, what others write is not."""
+"""Files are complete or absent; leftovers of interrupted writers are removed, files being written are not."""
 
 import os
 import signal
@@ -211,7 +211,7 @@ def test_who_was_killed_is_waited_for_until_what_it_forked_has_ended(tmp_path: P
 
 
 def hold_with_a_worker(place: Path, ready: Path, end: Path) -> None:
-    """A run that holds a lock, and its worker, which lives until it is told to end."""
+    """A run that holds a lock, and its worker, which lives until the file `end` exists."""
     with lock(place):
         if os.fork() == 0:
             ready.touch()

@@ -57,7 +57,7 @@ raise SystemExit(main(["list", "detectors"]))
 
 
 def test_one_file_and_one_line(tmp_path: Path) -> None:
-    """In a copy of the package, in a process of its own."""
+    """In a copy of the package, in a separate process."""
     source = Path(oodlit.__file__).parent
     package = tmp_path / "oodlit"
     shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))

@@ -1,4 +1,4 @@
-"""What the base, the registry, fitting and files promise, beyond the conformance kit."""
+"""The base class, registry, fitting and files, beyond the conformance suite."""
 
 import inspect
 import json
@@ -178,7 +178,7 @@ def test_what_cannot_follow_a_reshaping(then: Detector) -> None:
 
 @pytest.mark.parametrize("kind", [ReAct, ASH, RankFeat])
 @pytest.mark.parametrize(
-    ("then", "hint"), [("MSP", r"; write MSP\(\)"), (MSP, r"; write MSP\(\)"), ("Nothing", "needed"), (3, "needed")]
+    ("then", "hint"), [("MSP", r"; write MSP\(\)"), (MSP, r"; write MSP\(\)"), ("Nothing", "use a train-free"), (3, "use a train-free")]
 )
 def test_what_is_no_detector_cannot_follow(unchecked: None, kind: type[Detector], then: object, hint: str) -> None:
     with pytest.raises(InvalidArgumentError, match=rf"{kind.__name__}: then={re.escape(repr(then))}.*{hint}$"):

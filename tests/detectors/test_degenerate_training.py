@@ -118,7 +118,7 @@ def residual_problem(seed: int) -> tuple[ViM, Tensor, Head]:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_far_out_the_faster_of_alpha_and_logits_decides(seed: int) -> None:
-    """What holds along any direction, used or not, and what does not: scores may rise with the residual."""
+    """Along any direction, used or not, scores may rise with the residual."""
     detector, x, head = residual_problem(seed)
     steepest = torch.nn.functional.normalize(head.weight.double() @ detector.residual) @ detector.residual.T
     for d in torch.cat([steepest, -steepest]):
@@ -129,7 +129,7 @@ def test_far_out_the_faster_of_alpha_and_logits_decides(seed: int) -> None:
 
 
 def test_a_score_may_rise_along_directions_used_in_training() -> None:
-    """As published; so says the docstring."""
+    """As published, and as documented in the docstring."""
     rises = 0
     for seed in range(40):
         detector, _, head = residual_problem(seed)

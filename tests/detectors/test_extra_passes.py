@@ -1,4 +1,4 @@
-"""ODIN and MC-dropout, which need further passes, against naive loops over the formulas of their papers."""
+"""ODIN and MC-dropout, which make extra forward passes, against naive loops over the formulas of their papers."""
 
 import numpy as np
 import pytest

@@ -284,7 +284,7 @@ def test_scores_inside_inference_mode_are_the_same() -> None:
 @pytest.mark.parametrize(
     ("kind", "settings", "message"),
     [
-        (AdaSCALE, {"variant": "b"}, "variant='b'; 'a' or 'l' is needed"),
+        (AdaSCALE, {"variant": "b"}, "variant to be 'a' or 'l', got 'b'"),
         (AdaSCALE, {"low": 90.0}, "low=90.0, high=85.0"),
         (AdaSCALE, {"step": 0.0}, "step=0.0; a positive, finite number"),
         (AdaSCALE, {"weight": -1.0}, "weight=-1.0; a finite number >= 0"),
@@ -292,7 +292,7 @@ def test_scores_inside_inference_mode_are_the_same() -> None:
         (AdaSCALE, {"active": 101.0}, "percentile in [0, 100], got 101.0"),
         (IODIN, {"temperature": 0.0}, "temperature=0.0; a positive, finite number"),
         (IODIN, {"epsilon": -1.0}, "epsilon=-1.0; a positive, finite number"),
-        (PRO, {"measure": "max"}, "measure='max'; 'gen', 'entropy' or 'msp' is needed"),
+        (PRO, {"measure": "max"}, "measure to be 'gen', 'entropy' or 'msp', got 'max'"),
         (PRO, {"steps": 0}, "steps=0; at least 1"),
         (PRO, {"epsilon": 0.0}, "epsilon=0.0; a positive, finite number"),
         (PRO, {"temperature": float("inf")}, "temperature=inf; a positive, finite number"),

@@ -275,8 +275,8 @@ def test_settings_that_are_no_percentiles(value: object) -> None:
     ("make", "message"),
     [
         (lambda: KNN(k=True), "KNN: k=True; a whole number"),
-        (lambda: Residual(dim=0), "Residual: dim=0; at least 1 is needed"),
-        (lambda: OpenMax(tail=1), "OpenMax: tail=1; at least 2 is needed"),
+        (lambda: Residual(dim=0), "Residual: expected dim to be at least 1, got 0"),
+        (lambda: OpenMax(tail=1), "OpenMax: expected tail to be at least 2, got 1"),
         (lambda: GEN(top=0), "GEN: top=0; at least 1"),
         (lambda: MCDropout(passes=0), "MCDropout: passes=0; at least 1"),
         (lambda: NNGuide(bank_size=0), "NNGuide: expected bank_size to be at least 1, got 0"),

@@ -66,7 +66,7 @@ def test_every_detector_has_one(kind: type[Detector]) -> None:
 
 @every
 def test_tuned_presets_are_found_again(kind: type[Detector]) -> None:
-    """Whoever uses one is told so; one that is not tuned is not called so, unless it has the same settings."""
+    """Tuned settings are reported, and only those."""
     assert kind.tuned_presets <= kind.presets.keys()
     for name in kind.presets:
         found = overview(kind.preset(name)).tuned

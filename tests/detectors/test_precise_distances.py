@@ -126,7 +126,7 @@ def test_lard_has_the_same_distances(kind: str) -> None:
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "one image per class but one"])
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
 def test_densities_of_single_classes(kind: str, covariance: str) -> None:
-    """A Gaussian per class: log densities against 60 digits, with the covariance that the detector says it has."""
+    """A Gaussian per class: log densities against 60 digits, with the documented covariance."""
     x, labels, probes = problem(kind)
     detector = DDU(covariance)  # type: ignore[arg-type]  # one of its names
     fit([detector], [Outputs(features=x, labels=labels)])

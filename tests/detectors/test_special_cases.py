@@ -119,7 +119,7 @@ def test_lard_errors() -> None:
 
 def test_rank_feat_of_a_zero_map_and_before_a_detector_of_features() -> None:
     assert without_first_component(torch.zeros(1, 2, 2, 2)).abs().max() == 0
-    with pytest.raises(InvalidArgumentError, match="a train-free detector of logits is needed"):
+    with pytest.raises(InvalidArgumentError, match="train-free detector of logits"):
         RankFeat(then=NNGuide())
 
 

@@ -111,7 +111,7 @@ def test_means_near_the_end_of_float32(value: float) -> None:
 @pytest.mark.parametrize("cut_into", [1, 7, 150])
 @pytest.mark.parametrize("outlier", [0.0, 1e6])
 def test_classes_far_apart_cost_no_digits(cut_into: int, outlier: float) -> None:
-    """Between-class scatter must not be subtracted from what is smaller; a first image that is far off is no excuse."""
+    """Between-class scatter must not be subtracted from a smaller scatter, even if the first image is an outlier."""
     rng = np.random.default_rng(0)
     labels = np.repeat([0, 1, 2], [30, 50, 70])  # counts that are no squares
     x = 1e7 * np.array([0.0, 1.0, 3.0])[labels][:, None] + 0.01 * rng.normal(size=(150, 4))
@@ -201,7 +201,7 @@ def test_content_hashes_tell_rows_apart_and_spread_evenly():
 
 @pytest.mark.parametrize(("size", "seed"), [(1, 0), (7, 1), (64, 2), (4000, 3)])
 def test_a_bounded_sample_asks_only_for_what_it_may_keep(size: int, seed: int) -> None:
-    """Further passes are made for these images alone; the values are those of the smallest hashes all the same."""
+    """Extra forward passes are only made for these images; the values are still those of the smallest hashes."""
     asked: list[int] = []
 
     def counted(outputs: Outputs) -> torch.Tensor:

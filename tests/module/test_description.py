@@ -34,7 +34,7 @@ class Holder:
 
 
 class Shown(Holder):
-    """Shows the set in a repr of its own."""
+    """Shows the set in its own repr."""
 
     def __repr__(self) -> str:
         return f"Shown({set(self.modes)})"
@@ -170,7 +170,7 @@ def test_transforms_of_tensors_and_gray_pictures_are_tried(one, other):
 
 
 class Twice(nn.Module):
-    """A module of one's own with a buffer."""
+    """A custom module with a buffer."""
 
     def __init__(self, factor: float) -> None:
         super().__init__()

@@ -32,7 +32,7 @@ def to_tensor(size: int = 8, resample=Image.Resampling.BILINEAR):
 
 
 class My:
-    """A step of one's own, without a repr."""
+    """A custom step without a repr."""
 
     def __init__(self, size: int = 8, resample=Image.Resampling.BILINEAR) -> None:
         self.inner = to_tensor(size, resample)

@@ -32,7 +32,7 @@ class Adapter(nn.Module):
 
 
 class OneParameter(nn.Module):
-    """A linear layer of one's own."""
+    """A custom linear layer."""
 
     def __init__(self, base: nn.Linear) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class OneParameter(nn.Module):
 
 
 class LoraLinear(nn.Linear):
-    """A linear layer that adds to what its weight says."""
+    """A linear layer that adds to the product with its weight."""
 
     def forward(self, x):
         return super().forward(x) + x[:, :1] * arithmetic(self.out_features).float()
@@ -72,7 +72,7 @@ HEADS = {
     "adapter behind a normalisation": normed,
     "adapter of an adapter": lambda base: Adapter(Adapter(base)),
     "two layers scaled": lambda base: nn.Sequential(base, nn.Dropout(0.1)),
-    "a layer of one's own": OneParameter,
+    "a custom layer": OneParameter,
     "subclass": lora_linear,
     "hook": hooked,
     "weight norm": parametrizations.weight_norm,
@@ -135,7 +135,7 @@ def test_the_head_uses_the_current_weights():
 
 
 class SumOfTwo(nn.Module):
-    """Two layers with inputs of their own make the logits."""
+    """Two layers with separate inputs add up to the logits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -154,7 +154,7 @@ def test_logits_of_two_layers_are_warned_about_with_width_and_layer():
 
 
 class AdapterInTheNetwork(nn.Module):
-    """The adapter has no module of its own."""
+    """The adapter has no separate module."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Published weights without a network: an answer at once, and no question where none is needed."""
+"""Published weights without a network connection: an immediate answer, and no unnecessary requests."""
 
 import sys
 from pathlib import Path
@@ -37,7 +37,7 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def network(monkeypatch: pytest.MonkeyPatch) -> Session:
-    """A network that is down until somebody says otherwise."""
+    """A network connection that is down until a test enables it."""
     session = Session(failures=99)
     monkeypatch.setattr(huggingface_hub.utils, "get_session", lambda: session)
     return session

@@ -63,7 +63,7 @@ def test_a_path_within_a_package_with_weights_from_a_file(tmp_path):
         ("MyModl", "cannot be imported: .*MyModl"),
         ("WithArgument", "missing a required argument: 'depth'; use class_path and init_args"),
         ("gives_text", "expected an nn.Module, got str"),
-        ("number", "is a int; a class or function is needed"),
+        ("number", "expected a class or function, got int"),
     ],
 )
 def test_paths_without_a_network_are_refused(my_models, what, message):

@@ -1,4 +1,4 @@
-"""What a network gives is not certain: features of another layer, outputs that look like probabilities. It is said."""
+"""Warnings about uncertain outputs: features of another layer, outputs that look like probabilities."""
 
 import warnings
 
