@@ -15,7 +15,7 @@ from oodlit.backbones.acceleration import Acceleration
 from oodlit.backbones.facts import check_logits, has_dropout, place_of
 from oodlit.backbones.identity import WeightsHash, examine, pattern
 from oodlit.backbones.layout import FEATURE_MAP
-from oodlit.backbones.loading import class_name, default_transform, load_network, normalisation_std, unwrapped
+from oodlit.backbones.loading import class_name, default_transform, load_network, normalization_std, unwrapped
 from oodlit.backbones.network_reader import NetworkReader
 from oodlit.base.fingerprint import join, sketch
 from oodlit.base.plan import RunPlan, plan_of
@@ -194,7 +194,7 @@ class OODModule(pl.LightningModule):
     @property
     def std(self) -> Tensor:
         """Normalisation standard deviation of the transform in use, shape (channels,)."""
-        return normalisation_std(self._plan.transform).to(self.device)
+        return normalization_std(self._plan.transform).to(self.device)
 
     @property
     def _plan(self) -> RunPlan:

@@ -243,7 +243,7 @@ def default_transform(network: nn.Module) -> Callable[[Image.Image], Tensor] | N
     return transform
 
 
-def normalisation_std(transform: object) -> Tensor:
+def normalization_std(transform: object) -> Tensor:
     """Return the standard deviation of the Normalize step of a torchvision-style transform; ones without one."""
     for step in getattr(transform, "transforms", [transform]):
         std = getattr(step, "std", None)

@@ -54,8 +54,8 @@ def made_from(recipe: Any) -> Any:
     if not isinstance(recipe, dict):
         return recipe
     kind, value = next(iter(recipe.items()))
-    if kind in _MAKERS:
-        return _MAKERS[kind](value)
+    if kind in _REBUILT:
+        return _REBUILT[kind](value)
     made = _located(value) if value.startswith(TRANSFORMS) else None
     if not isinstance(made, type):
         raise InvalidArgumentError(
@@ -70,9 +70,9 @@ def _written(value: Any) -> Any:
         return parts if isinstance(value, list) else {"tuple": parts}
     if isinstance(value, str | int | float | None):
         return value
-    for kind, told in _TOLD.items():
+    for kind, describe_value in _DESCRIBED.items():
         if isinstance(value, kind):
-            return told(value)
+            return describe_value(value)
     arguments = {name: _written(getattr(value, name)) for name in signature(type(value)).parameters}
     return {"class": _path(type(value)), "with": arguments}
 
@@ -94,13 +94,13 @@ def _written_tensor(value: Tensor) -> dict[str, Any]:
     return {"tensor": value.tolist()}
 
 
-_TOLD: dict[type, Callable[[Any], Any]] = {
+_DESCRIBED: dict[type, Callable[[Any], Any]] = {
     Tensor: _written_tensor,
     enum.Enum: lambda value: {"enum": _path(type(value)), "value": value.value},
     FunctionType: lambda value: {"function": _path(value)},
     torch.dtype: lambda value: {"dtype": str(value).removeprefix("torch.")},
 }
-_MAKERS: dict[str, Callable[[Any], Any]] = {
+_REBUILT: dict[str, Callable[[Any], Any]] = {
     "tuple": lambda parts: tuple(made_from(part) for part in parts),
     "tensor": torch.tensor,
     "dtype": lambda name: getattr(torch, name),

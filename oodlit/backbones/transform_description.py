@@ -59,7 +59,7 @@ class Description:
             return _of_array(value)
         if isinstance(value, str | bytes | int | float | complex | enum.Enum | type | None):
             return repr(value)
-        if _is_told_by_repr(value):
+        if _has_complete_repr(value):
             return repr(value)
         if id(value) in self._outer or len(self._outer) > MAX_DEPTH:
             return _path(value)
@@ -143,7 +143,7 @@ def _is_of_library(value: object) -> bool:
     return type(value).__module__.partition(".")[0] in _LIBRARIES
 
 
-def _is_told_by_repr(value: object) -> bool:
+def _has_complete_repr(value: object) -> bool:
     """Return whether `repr(value)` describes it completely: from a library, without address, set or custom step."""
     if not _is_of_library(value) or isinstance(value, list | tuple | set | frozenset | Mapping | functools.partial):
         return False
@@ -151,7 +151,7 @@ def _is_told_by_repr(value: object) -> bool:
         return False
     text = repr(value)
     inner = getattr(value, "transforms", ())
-    return " at 0x" not in text and "{" not in text and all(map(_is_told_by_repr, _steps(value, inner)))
+    return " at 0x" not in text and "{" not in text and all(map(_has_complete_repr, _steps(value, inner)))
 
 
 def _steps(value: object, inner: object) -> list[object]:

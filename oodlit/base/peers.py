@@ -230,9 +230,9 @@ def tell(error: BaseException) -> None:
     Nothing is reported for a process that has done its part.
     """
     global _owners, _current, _is_done  # noqa: PLW0603
-    if "_oodlit_is_told" in vars(error):  # by another callback
+    if "_oodlit_is_reported" in vars(error):  # by another callback
         return
-    object.__setattr__(error, "_oodlit_is_told", True)  # a frozen dataclass does not allow a normal assignment
+    object.__setattr__(error, "_oodlit_is_reported", True)  # a frozen dataclass does not allow a normal assignment
     is_done, _is_done = _is_done, False
     peers, _owners = None if is_done else _join(), 0
     if peers is None:

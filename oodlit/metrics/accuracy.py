@@ -44,9 +44,9 @@ def matches(predictions: ArrayConvertible | Sequence[int], labels: ArrayConverti
     predicted, true = as_integers(predictions, "predictions"), as_integers(labels, "labels")
     if predicted.shape != true.shape:
         raise InvalidArgumentError(f"predictions and labels differ in number: {len(predicted)} and {len(true)}")
-    if unlabelled := int((true < 0).sum()):
+    if unlabeled := int((true < 0).sum()):
         raise InvalidArgumentError(
-            f"labels: {unlabelled} of {len(true)} images have no label (-1); select the labeled images first"
+            f"labels: {unlabeled} of {len(true)} images have no label (-1); select the labeled images first"
         )
     return predicted.to(true.device) == true
 

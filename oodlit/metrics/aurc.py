@@ -134,7 +134,7 @@ def _compute(images: Images) -> Value:
     return Value(aurc(images.scores, images.is_correct))
 
 
-def _compute_generalised(images: Images) -> Value:
+def _compute_generalized(images: Images) -> Value:
     if not len(images):
         return Value.undefined("there is no image")
     ranking = images.right_and_wrong
@@ -158,7 +158,7 @@ ENTRIES = (
         of=(Role.ID,),
         text="area under the share of undetected errors, over the share of images accepted",
         function=augrc,
-        compute=_compute_generalised,
+        compute=_compute_generalized,
         order=111,
         needs=frozenset({"labels"}),
     ),

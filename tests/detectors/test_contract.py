@@ -178,10 +178,10 @@ def test_what_cannot_follow_a_reshaping(then: Detector) -> None:
 
 @pytest.mark.parametrize("kind", [ReAct, ASH, RankFeat])
 @pytest.mark.parametrize(
-    ("then", "hint"), [("MSP", r"; write MSP\(\)"), (MSP, r"; write MSP\(\)"), ("Nothing", "use a train-free"), (3, "use a train-free")]
+    ("then", "hint"), [("MSP", r"; write MSP\(\)"), (MSP, r"; write MSP\(\)"), ("Nothing", ""), (3, "")]
 )
 def test_what_is_no_detector_cannot_follow(unchecked: None, kind: type[Detector], then: object, hint: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=rf"{kind.__name__}: then={re.escape(repr(then))}.*{hint}$"):
+    with pytest.raises(InvalidArgumentError, match=rf"{kind.__name__}: .*{re.escape(repr(then))}.*{hint}"):
         kind(then=then)
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from oodlit.detectors import KNN, BackboneFacts, LaRD, fit, load, save
-from oodlit.detectors.formulas import neighbours
+from oodlit.detectors.formulas import neighbors as neighbours
 from oodlit.detectors.statistics.feature_bank import exact_scaling
 from oodlit.errors import InvalidArgumentError, NotFittedError
 from oodlit.outputs import Outputs

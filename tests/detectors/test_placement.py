@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from oodlit.detectors import KNN, MSP, Detector, LaRD, NNGuide, fit, load, save
 from oodlit.detectors.contract import placement
 from oodlit.detectors.contract.placement import follow, place_large
-from oodlit.detectors.formulas import neighbours
+from oodlit.detectors.formulas import neighbors as neighbours
 from oodlit.outputs import Outputs
 
 META = torch.device("meta")

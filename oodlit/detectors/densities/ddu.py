@@ -127,10 +127,10 @@ class DDU(Detector):
         return torch.stack([((x - mean) @ factor).square().sum(dim=1) for mean, factor in classes], dim=1)
 
     def _diagonal(self, x: Tensor) -> Tensor:
-        precision, centred, means = self.factors.square(), x - self.origin, self.means - self.origin
+        precision, centered, means = self.factors.square(), x - self.origin, self.means - self.origin
         scaled = means * precision
-        squares = centred.square() @ precision.T + (scaled * means).sum(dim=1)
-        distances = (squares - 2 * centred @ scaled.T).clamp(min=0)
+        squares = centered.square() @ precision.T + (scaled * means).sum(dim=1)
+        distances = (squares - 2 * centered @ scaled.T).clamp(min=0)
         # For a variance at its bound, squares and products exceed the distance by orders of magnitude.
         rows = (DOUBLE_ERROR * squares > TOLERANCE * distances).any(dim=1).nonzero().flatten()
         for label, (mean, factor) in enumerate(zip(self.means, self.factors, strict=True) if len(rows) else ()):

@@ -9,7 +9,7 @@ from torch import Tensor
 from oodlit.base.checks import check_choice, check_int, check_seed
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.gaussian import class_distances, class_gaussians
-from oodlit.detectors.formulas.neighbours import default_k, kth_distances
+from oodlit.detectors.formulas.neighbors import default_k, kth_distances
 from oodlit.detectors.statistics import ClassMoments, HiddenSample, Statistics, channel_means, train_labels
 from oodlit.detectors.statistics.feature_bank import exact_scaling
 from oodlit.errors import InvalidArgumentError
@@ -136,13 +136,13 @@ class LaRD(Detector):
         white = torch.einsum("bf,jfg->bjg", reduced, self.factors) - self.shifts
         return (self.log_weights - white.square().sum(dim=2) / 2).logsumexp(dim=1)
 
-    def _principal(self, centred: Tensor) -> Tensor:
-        width = centred.shape[1]
+    def _principal(self, centered: Tensor) -> Tensor:
+        width = centered.shape[1]
         if self.dim is None:
-            return torch.eye(width, dtype=centred.dtype)
+            return torch.eye(width, dtype=centered.dtype)
         if self.dim > width:
             raise InvalidArgumentError(f"{self!r}: dim={self.dim}, but layer {self.layer!r} has {width} channels")
-        vectors: Tensor = torch.linalg.eigh(centred.T @ centred).eigenvectors
+        vectors: Tensor = torch.linalg.eigh(centered.T @ centered).eigenvectors
         return vectors.flip(1)[:, : self.dim].contiguous()
 
     def _reduce(self, values: Float[Tensor, "batch channels"]) -> Float[Tensor, "batch dim"]:

@@ -45,8 +45,8 @@ class FDBD(Detector):
         assert head is not None  # checked by `fit`
         weight = head.weight.double()
         # Centered on their mean: the differences are the same, and their squares lose fewer digits.
-        centred = weight - weight.mean(dim=0)
-        gram = centred @ centred.T
+        centered = weight - weight.mean(dim=0)
+        gram = centered @ centered.T
         squares = gram.diagonal()[:, None] + gram.diagonal() - 2 * gram
         largest = gram.diagonal().amax()
         separate = squares > 1e-12 * largest

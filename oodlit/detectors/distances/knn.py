@@ -6,7 +6,7 @@ import torch
 
 from oodlit.base.checks import check_int
 from oodlit.detectors.contract import Detector, Reference
-from oodlit.detectors.formulas.neighbours import check_neighbors, default_k, kth_distances
+from oodlit.detectors.formulas.neighbors import check_neighbors, default_k, kth_distances
 from oodlit.detectors.statistics import FeatureBank, Statistics
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs, Scores

@@ -53,7 +53,7 @@ class NCI(Detector):
 
     def _score(self, outputs: Outputs) -> Scores:
         features = outputs.require("features")
-        centred = features.double() - self.mean
-        norms: Tensor = torch.linalg.vector_norm(centred, dim=1).clamp(min=torch.finfo(torch.float64).tiny)
-        closeness = (self.weight[outputs.predictions] * centred).sum(dim=1) / norms
+        centered = features.double() - self.mean
+        norms: Tensor = torch.linalg.vector_norm(centered, dim=1).clamp(min=torch.finfo(torch.float64).tiny)
+        closeness = (self.weight[outputs.predictions] * centered).sum(dim=1) / norms
         return closeness + self.alpha * features.abs().sum(dim=1, dtype=torch.float64)

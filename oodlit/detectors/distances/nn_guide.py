@@ -7,7 +7,7 @@ from torch import Tensor
 
 from oodlit.base.checks import check_int
 from oodlit.detectors.contract import Detector, Reference
-from oodlit.detectors.formulas.neighbours import check_neighbors, largest_products
+from oodlit.detectors.formulas.neighbors import check_neighbors, largest_products
 from oodlit.detectors.statistics import Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs, Scores, unit

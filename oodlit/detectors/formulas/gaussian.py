@@ -132,13 +132,13 @@ def class_distances(
             doubtful = error > TOLERANCE * distances.amin(dim=1)
             if not check_usual(~doubtful.any()):
                 rows = doubtful.nonzero().flatten()
-                _centre_on_nearest(distances, rows, features, whiten, whitened_means, class_means)
+                _center_on_nearest(distances, rows, features, whiten, whitened_means, class_means)
         return distances
 
     return outputs.memo((kind, "class_distances", memo_key(origin, whiten, whitened_means, class_means)), compute)
 
 
-def _centre_on_nearest(
+def _center_on_nearest(
     distances: Tensor, rows: Tensor, features: Tensor, whiten: Tensor, whitened_means: Tensor, class_means: Tensor
 ) -> None:
     """Recompute the distances of some rows in place, from differences to the nearest class so far.

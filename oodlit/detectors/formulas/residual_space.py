@@ -108,8 +108,8 @@ class ResidualDetector(Detector):
         """|R'(x - u)| in float64, computed once per batch for equal parameters."""
 
         def compute() -> Tensor:
-            centred = outputs.require("features").double() - self.origin
-            norms: Tensor = torch.linalg.vector_norm(centred @ self.residual, dim=1)
+            centered = outputs.require("features").double() - self.origin
+            norms: Tensor = torch.linalg.vector_norm(centered @ self.residual, dim=1)
             return norms
 
         return outputs.memo(("residual_norms", memo_key(self.origin, self.residual)), compute)

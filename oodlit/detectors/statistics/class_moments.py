@@ -64,10 +64,10 @@ class Moments(Statistic):
         self.class_counts += torch.bincount(labels, minlength=len(self.class_counts))
         for rows, of_class in zip(torch.split(features, ROWS), torch.split(labels, ROWS), strict=True):
             # Reuse one temporary: allocating several MB for every batch is slow.
-            centred = self.references.index_select(0, of_class)
-            torch.sub(rows, centred, out=centred)
-            self.differences.index_add_(0, of_class, centred)
-            _add_products(self.scatter, centred)
+            centered = self.references.index_select(0, of_class)
+            torch.sub(rows, centered, out=centered)
+            self.differences.index_add_(0, of_class, centered)
+            _add_products(self.scatter, centered)
 
     def merge(self, other: "Moments") -> None:
         """Add the data of `other`."""

@@ -75,8 +75,8 @@ def fourier_features(
     return torch.addmm(phases, rows, directions.T).cos_().mul_((2 / len(phases)) ** 0.5)
 
 
-def _made_again(kind: _OfSettings) -> tuple[Any, ...]:
+def _reduce(kind: _OfSettings) -> tuple[Any, ...]:
     return fourier_moments, kind.settings
 
 
-copyreg.pickle(_OfSettings, _made_again)
+copyreg.pickle(_OfSettings, _reduce)

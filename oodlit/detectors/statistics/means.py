@@ -148,17 +148,17 @@ def _sums(outputs: Outputs) -> Tensor:
     def compute() -> Tensor:
         features = outputs.require("features")
         first = features[:PROBE]
-        centre = first.mean(dim=0)
-        spread = (first - centre).square().mean().sqrt()
-        total = torch.zeros(len(centre), dtype=torch.float64, device=features.device)
+        center = first.mean(dim=0)
+        spread = (first - center).square().mean().sqrt()
+        total = torch.zeros(len(center), dtype=torch.float64, device=features.device)
         # Converting every feature to float64 first would take twice as long.
-        if bool(centre.abs().amax() < NEAR * spread):
+        if bool(center.abs().amax() < NEAR * spread):
             for rows in torch.split(features, ROWS):
                 total += rows.sum(dim=0)
         else:
-            total += centre.double() * len(features)
+            total += center.double() * len(features)
             for rows in torch.split(features, ROWS):
-                total += (rows - centre).sum(dim=0)
+                total += (rows - center).sum(dim=0)
         # Features near the limit of float32 overflow in a sum that fits in float64.
         return total if all_finite(total) else features.sum(dim=0, dtype=torch.float64)
 

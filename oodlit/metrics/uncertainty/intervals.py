@@ -157,12 +157,12 @@ def _wilson(share: float, total: float | int, confidence: float) -> tuple[float,
 def wilson_with(z: float, share: float, total: float | int) -> tuple[float, float]:
     """Compute Wilson's interval with another quantile than that of the normal distribution."""
     total = max(total, 1)
-    centre = share + z * z / (2 * total)
+    center = share + z * z / (2 * total)
     half = z * float(np.sqrt(share * (1 - share) / total + z * z / (4 * total * total)))
     scale = 1 + z * z / total
     # At 0 and 1 the closed end is exact; rounding must not move it.
-    low = 0.0 if share == 0 else max((centre - half) / scale, 0.0)
-    return low, (1.0 if share == 1 else min((centre + half) / scale, 1.0))
+    low = 0.0 if share == 0 else max((center - half) / scale, 0.0)
+    return low, (1.0 if share == 1 else min((center + half) / scale, 1.0))
 
 
 @lru_cache(maxsize=32)
