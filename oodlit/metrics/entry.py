@@ -96,7 +96,7 @@ class Entry:
         of: Roles of the sets that have this metric.
         text: One-line description; {share} is replaced by the number in the name, {limit} by that of unit tests.
         function: The function of `oodlit.metrics` that defines it.
-        compute: Computes the value from the images of a row.
+        compute: Computes the value from the `Images` of a row, or its `oodlit.objects.metrics.Boxes`.
         order: Position among the metrics of a set; by default the last.
         numbered_by: Setting with the fractions in its name: "tpr", as in fpr95, or "der"; "" = none.
         needs: Conditions for the row: "labels" of all images with known classes, "id_labels" of all ID images,
@@ -114,7 +114,7 @@ class Entry:
     of: tuple[Role, ...]
     text: str
     function: Callable[..., Any]
-    compute: Callable[[Images], Value]
+    compute: Callable[[Any], Value]
     order: int = 1000
     numbered_by: Literal["", "tpr", "der"] = ""
     needs: frozenset[str] = frozenset()

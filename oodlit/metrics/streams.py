@@ -36,17 +36,11 @@ class StreamMetric(torchmetrics.Metric):
         """Start without streams."""
         super().__init__(**kwargs)
         self._stream_dtypes: dict[str, torch.dtype] = {}
-        self._counts: list[str] = []
 
     def add_stream(self, name: str, dtype: torch.dtype) -> None:
         """Declare the stream `name` of per-image values."""
         self._stream_dtypes[name] = dtype
         self.add_state(name, default=[], dist_reduce_fx="cat")
-
-    def add_counts(self, name: str, size: int) -> None:
-        """Declare a vector of integers, summed over processes."""
-        self._counts.append(name)
-        self.add_state(name, default=torch.zeros(size, dtype=torch.int64), dist_reduce_fx="sum")
 
     def append(self, name: str, values: Tensor) -> None:
         """Append one batch to a stream; nothing for an empty batch."""
@@ -103,15 +97,13 @@ class StreamMetric(torchmetrics.Metric):
             raise InvalidArgumentError(
                 f"{type(self).__name__}: cannot merge the state of a {type(incoming_state).__name__}"
             )
-        names = [*self._stream_dtypes, *self._counts]
+        names = list(self._stream_dtypes)
         found = incoming_state if isinstance(incoming_state, dict) else {n: getattr(incoming_state, n) for n in names}
         if missing := [name for name in names if name not in found]:
             raise InvalidArgumentError(f"{type(self).__name__}: missing states {missing}, got {sorted(found)}")
-        for name in self._stream_dtypes:
+        for name in names:
             for values in found[name] if isinstance(found[name], list) else [found[name]]:
                 self.append(name, values)
-        for name in self._counts:
-            setattr(self, name, getattr(self, name) + found[name].to(self.device))
         self._computed = None
 
     def plot(self, val: Tensor | None = None, ax: Any | None = None) -> Any:
