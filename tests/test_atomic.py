@@ -144,7 +144,7 @@ def test_files_that_belong_together_are_all_written_or_none(tmp_path: Path) -> N
     with pytest.raises(FileNotFoundError):
         atomic.write_files(places)
     (tmp_path / "folder").mkdir()
-    with pytest.raises(IsADirectoryError, match="folder is a folder"):
+    with pytest.raises(IsADirectoryError, match="expected a file name, got the folder"):
         atomic.write_files({tmp_path / "a": b"3", tmp_path / "folder": b"4"})
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == {"a": b"1", "b": b"2"}
 

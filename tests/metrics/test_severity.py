@@ -208,13 +208,13 @@ GROUPS = torch.tensor([0, 1, 2])
         ({"id_classes": 4}, "the pool has 3 classes and the classifier 4; .*use a larger pool"),
         ({"id_classes": 0}, "id_classes to be an integer >= 1, got 0"),
         ({"levels": 1}, "levels to be an integer >= 2, got 1"),
-        ({"groups": torch.tensor([0, 0, 2])}, "1 of 3 classes have no test images, first 'b'; every class needs"),
+        ({"groups": torch.tensor([0, 0, 2])}, "1 of 3 classes have no test images, first 'b'; every class requires"),
         ({"groups": torch.tensor([0, 1, 3])}, "groups: expected 0 to 2, got 0 to 3"),
         ({"groups": torch.tensor([0, 1])}, r"groups: .*3.*2"),
         ({"class_names": ("a", "b")}, r"class_names: expected one name per class \(3\) or none, got 2"),
-        ({"class_names": ("a", "b", "a")}, "two classes of the pool are called 'a'"),
-        ({"id_scores": []}, "there is no ID score"),
-        ({"rule": "best"}, "rule='best'"),
+        ({"class_names": ("a", "b", "a")}, "two classes of the pool are named 'a'"),
+        ({"id_scores": []}, "expected at least one ID score"),
+        ({"rule": "best"}, "got 'best'"),
     ],
 )
 def test_what_is_refused(changes, message):

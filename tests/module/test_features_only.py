@@ -42,7 +42,7 @@ def test_outputs_without_a_classifier_are_features(network, settings):
     assert made.logits is None
     assert torch.equal(made.features, network(IMAGES).flatten(1))
     assert (KNN().why_not(facts), Mahalanobis().why_not(facts)) == ("", "")
-    assert MSP().why_not(facts) == "needs logits, which " + module.name + " does not give"
+    assert MSP().why_not(facts) == "needs logits, which " + module.name + " does not provide"
     assert ViM().why_not(facts) == "needs the linear head; the network has no classifier"
     empty = module.predict_step({"image": IMAGES[:0]}, 0)
     assert (empty.logits, empty.features.shape) == (None, (0, 16))

@@ -204,7 +204,7 @@ def test_outputs_of_another_network_are_refused(tmp_path):
         detector.score(module(IMAGES).select(slice(3)).to(dtype=torch.float64))
         detector.score(OODModule(TinyConvNet(6), transform=to_tensor())(IMAGES))  # weights and head alone are known
         message = (
-            r"^(Mahalanobis|KNN).* with fingerprint weights=\w+, this one has weights=\w+: the state of the weights"
+            r"^(Mahalanobis|KNN).* with fingerprint weights=\w+, got weights=\w+: the state of the weights"
         )
         with pytest.raises(FingerprintError, match=message):
             detector.score(others)

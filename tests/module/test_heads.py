@@ -110,7 +110,7 @@ def test_a_nonlinear_adapter_has_features_but_no_head():
     module = OODModule(with_head(lambda base: Adapter(base, between=nn.ReLU())))
     facts = module.probe(IMAGES)
     assert facts.width == WIDTH
-    assert "'head' gives the logits, but is not linear" in facts.head_problem
+    assert "'head' returns the logits, but is not linear" in facts.head_problem
     assert "not linear" in ViM().why_not(facts)
     assert Energy().why_not(facts) == ""
 

@@ -123,7 +123,7 @@ class Distilled(TinyDistilledNet):
 
 
 @torch.no_grad()
-@pytest.mark.filterwarnings("ignore:.*gives 2 heads")
+@pytest.mark.filterwarnings("ignore:.*returns 2 heads")
 def test_outputs_of_the_listed_heads_are_averaged():
     module, expected = OODModule(Distilled()), TinyDistilledNet()(IMAGES)
     torch.testing.assert_close(module.logits(IMAGES), expected)  # also before the first batch
@@ -145,12 +145,12 @@ def test_outputs_of_other_layers_than_the_listed_heads_are_refused(give):
 @pytest.mark.parametrize(
     ("end", "what"),
     [
-        (lambda y: y.softmax(1), r"gives probabilities \(rows sum to one\) .* softmax"),
-        (lambda y: (100 * y).softmax(1), "gives probabilities"),
-        (lambda y: y.log_softmax(1), r"gives log-probabilities .* log_softmax"),
-        (lambda y: (100 * y).log_softmax(1), "gives log-probabilities"),
-        (lambda y: y[:, :1].sigmoid() * torch.tensor([1.0, -1.0]) + torch.tensor([0.0, 1.0]), "gives probabilities"),
-        (lambda y: y.bfloat16().softmax(1), "gives probabilities"),
+        (lambda y: y.softmax(1), r"returns probabilities \(rows sum to one\) .* softmax"),
+        (lambda y: (100 * y).softmax(1), "returns probabilities"),
+        (lambda y: y.log_softmax(1), r"returns log-probabilities .* log_softmax"),
+        (lambda y: (100 * y).log_softmax(1), "returns log-probabilities"),
+        (lambda y: y[:, :1].sigmoid() * torch.tensor([1.0, -1.0]) + torch.tensor([0.0, 1.0]), "returns probabilities"),
+        (lambda y: y.bfloat16().softmax(1), "returns probabilities"),
     ],
     ids=["softmax", "sharp", "log-softmax", "sharp log-softmax", "two classes", "bfloat16"],
 )

@@ -30,7 +30,7 @@ def level_starts(num_classes: int, id_classes: int, levels: int = LEVELS) -> lis
         levels: Number of levels L, at least 2. Default 11.
 
     Returns:
-        L positions, ascending; a pool that is too small is refused.
+        L positions, ascending, never NaN; a pool that is too small is refused.
 
     Raises:
         InvalidArgumentError: The pool has fewer classes than the classifier, or a number is out of range.
