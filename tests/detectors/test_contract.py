@@ -201,11 +201,11 @@ def test_only_outputs_are_scored(unchecked: None, detector: Detector) -> None:
 @pytest.mark.parametrize("field", ["logits", "features", "labels", "groups", "images"])
 def test_arrays_are_no_outputs(unchecked: None, field: str) -> None:
     fields = {"logits": torch.ones(2, 2)}
-    with pytest.raises(InvalidArgumentError, match=rf"{field} is a numpy\.ndarray; .* torch\.from_numpy\({field}\)"):
+    with pytest.raises(InvalidArgumentError, match=rf"expected {field} to be a tensor, got numpy\.ndarray; .*torch\.from_numpy\({field}\)"):
         Outputs(**{**fields, field: np.ones((2, 2))})
-    with pytest.raises(InvalidArgumentError, match=rf"{field} is a list; .* torch\.as_tensor\({field}\)"):
+    with pytest.raises(InvalidArgumentError, match=rf"expected {field} to be a tensor, got list; .*torch\.as_tensor\({field}\)"):
         Outputs(**{**fields, field: [1, 2]})
-    with pytest.raises(InvalidArgumentError, match=r"hidden\['a'\] is a numpy\.ndarray"):
+    with pytest.raises(InvalidArgumentError, match=r"expected hidden\['a'\] to be a tensor, got numpy\.ndarray"):
         Outputs(**fields, hidden={"a": np.ones((2, 2))})
 
 
@@ -215,7 +215,7 @@ def test_arrays_are_no_outputs(unchecked: None, field: str) -> None:
         (KNN(k=1), [], r"list of detectors, got KNN\(k=1\)"),
         ({"a": KNN()}, [], r"list of detectors, got \{'a': KNN\(\)\}"),
         ("KNN", [], "list of detectors, got 'KNN'"),
-        ([KNN], [], r"is not an oodlit.detectors.Detector; write KNN\(\)"),
+        ([KNN], [], r"expected an oodlit.detectors.Detector, got .*KNN.*; write KNN\(\)"),
         ([KNN(k=1)], Outputs(torch.ones(1, 2)), "list of Outputs, got Outputs"),
         ([KNN(k=1)], torch.ones(1, 2), "list of Outputs, got Tensor"),
         ([KNN(k=1)], None, "list of Outputs, got NoneType"),
@@ -274,10 +274,10 @@ def test_names_in_tables() -> None:
     assert list(name_detectors([ASH(), ASH("b"), MSP()])) == ["ash", "ash[variant='b']", "msp"]
     assert list(name_detectors({"mine": MSP()})) == ["mine"]
     for bad, message in (
-        ([], "no detector is given"),
+        ([], "expected at least one detector"),
         ([MSP], re.escape("write MSP()")),
         ([MSP(), MSP()], "two detectors are named 'msp'"),
-        ({"x": 3}, "3 is not an oodlit.detectors.Detector"),
+        ({"x": 3}, "expected an oodlit.detectors.Detector, got 3"),
     ):
         with pytest.raises(InvalidArgumentError, match=message):
             name_detectors(bad)

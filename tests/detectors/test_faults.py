@@ -117,7 +117,7 @@ def test_dimension_against_width(make: type[ViM]) -> None:
     train, head = small_problem(width=8)
     with pytest.raises(InvalidArgumentError, match="principal space has 8 dimensions but there are only 8 features"):
         fit([make(dim=8)], [train], head)
-    with pytest.raises(InvalidArgumentError, match="dim=0; at least 1"):
+    with pytest.raises(InvalidArgumentError, match="expected dim to be at least 1, got 0"):
         make(dim=0)
     assert fitted(make(), train, head).residual.shape == (8, 4)
 

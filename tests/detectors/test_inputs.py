@@ -274,11 +274,11 @@ def test_settings_that_are_no_percentiles(value: object) -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: KNN(k=True), "KNN: k=True; a whole number"),
+        (lambda: KNN(k=True), "KNN: expected k to be an integer >= 1, got True"),
         (lambda: Residual(dim=0), "Residual: expected dim to be at least 1, got 0"),
         (lambda: OpenMax(tail=1), "OpenMax: expected tail to be at least 2, got 1"),
-        (lambda: GEN(top=0), "GEN: top=0; at least 1"),
-        (lambda: MCDropout(passes=0), "MCDropout: passes=0; at least 1"),
+        (lambda: GEN(top=0), "GEN: expected top to be at least 1, got 0"),
+        (lambda: MCDropout(passes=0), "MCDropout: expected passes to be at least 1, got 0"),
         (lambda: NNGuide(bank_size=0), "NNGuide: expected bank_size to be at least 1, got 0"),
         (lambda: ReAct(threshold=float("nan")), "ReAct: expected threshold to be a number"),
     ],

@@ -140,7 +140,7 @@ def test_k_above_the_bank_names_both_numbers() -> None:
         detector.score(Outputs(features=normal(3, 4)))
     with pytest.raises(InvalidArgumentError, match="k=5 is above bank_size=3"):
         KNN(k=5, bank_size=3)
-    with pytest.raises(InvalidArgumentError, match="k=0; at least 1"):
+    with pytest.raises(InvalidArgumentError, match="expected k to be at least 1, got 0"):
         KNN(k=0)
 
 

@@ -71,7 +71,7 @@ def test_a_refused_batch_leaves_no_trace(fault: str, at: int) -> None:
         found.update(train(60).select(part))
         expected.update(train(60).select(part))
         with pytest.raises(
-            InvalidArgumentError, match=r"no label|has label 99|NaN in logits|infinite values in features"
+            InvalidArgumentError, match=r"no label|got label 99|NaN in logits|infinite values in features"
         ):
             found.update(bad)
     for kind, statistic in expected.items():

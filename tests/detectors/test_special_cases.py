@@ -74,7 +74,7 @@ def test_openmax_with_absent_classes_and_single_images() -> None:
     fit([detector], [train])
     assert "1 classes have no correctly classified training image (first: [2])" in detector.notes[0]
     assert detector.score(Outputs(5 * normal(9, 3))).isfinite().all()
-    with pytest.raises(RequirementError, match="none of 2 training images is classified correctly"):
+    with pytest.raises(RequirementError, match="none of the 2 training images is classified correctly"):
         fit([OpenMax()], [Outputs(train.logits, labels=torch.tensor([2, 2]))])
 
 
