@@ -3,6 +3,7 @@
 import os
 import resource
 import signal
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -127,4 +128,8 @@ def happen(what: str) -> None:
 
 def main(kind: str, sets: Path, out: Path, what: str, at: int) -> None:
     warnings.simplefilter("ignore")
-    print("batches", run(kind, sets, out, what, at), flush=True)
+    try:
+        run(kind, sets, out, what, at)
+    except OSError as error:  # on a full disk there is little room for its traceback
+        print(type(error).__name__, flush=True)
+        sys.exit(1)
