@@ -100,10 +100,6 @@ class OODDetection(WithDetectors):
         """Look at what the backbone makes of the first ID images."""
         return probe(trainer, module, datamodule, layers=layers)
 
-    def settings_json(self) -> dict[str, Any]:
-        """How the metrics will be computed."""
-        return self.evaluation.to_json()
-
     def record_run(self, start: Start) -> ImageRecorder:
         """Make the recorder of images."""
         figures = self.log_figures

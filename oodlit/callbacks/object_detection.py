@@ -88,10 +88,6 @@ class ObjectDetection(WithDetectors):
             )
         return probe_boxes(module, datamodule, layers=layers)
 
-    def settings_json(self) -> dict[str, Any]:
-        """How the metrics will be computed."""
-        return self.settings.to_json()
-
     def record_run(self, start: Start) -> BoxRecorder:
         """Make the recorder of boxes."""
         return BoxRecorder(start, BoxSettings(self.settings, self.t_star_rule, self.fit_on))

@@ -32,7 +32,6 @@ class OutputFolder:
 
     Args:
         path: The folder; made if need be.
-        settings: How the metrics will be computed, as plain values.
         process: Number of this process, from 0.
         processes: How many there are.
         saved_fit: Folder of fitted detectors that the run uses and must keep; it may lie within `path`.
@@ -42,14 +41,12 @@ class OutputFolder:
 
     """
 
-    def __init__(
-        self, path: Path, *, settings: Mapping[str, Any], process: int, processes: int, saved_fit: Path | None = None
-    ) -> None:
+    def __init__(self, path: Path, *, process: int, processes: int, saved_fit: Path | None = None) -> None:
         self.path, self._unfinished = path, path / UNFINISHED
         # What lies in `unfinished` goes with it: such a fit is saved again, as this run's own.
         is_rescued = saved_fit is not None and self._unfinished.resolve() in saved_fit.resolve().parents
         self.saved_fit = None if is_rescued or saved_fit is None else saved_fit.resolve()
-        self._settings, self._process, self._processes = settings, process, processes
+        self._process, self._processes = process, processes
         self._numbers: dict[str, int] = {}
         self._kept: set[str] = set()
         self.progress: Progress
@@ -82,7 +79,6 @@ class OutputFolder:
                 **record,
                 "datasets": [info.to_json() for info in datasets],
                 "detectors": list(detectors),
-                "settings": self._settings,
                 "processes": self._processes,
             }
             with temporary_folder(self._unfinished) as folder:  # what an earlier run had finished stays until then
