@@ -46,7 +46,7 @@ class ImageOptions(NamedTuple):
         train_thresholds: Whether training images are read even if no detector is fitted.
         num_thumbnails: Accepted OOD images kept per detector.
         log_figures: Figures that loggers get.
-        bank: What holds a copy of the bank of training images.
+        bank: Where copies of the bank of training images are kept.
     """
 
     evaluation: Settings
