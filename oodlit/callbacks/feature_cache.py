@@ -66,7 +66,7 @@ class FeatureCache(RunCallback):
         is_beside = any(isinstance(other, OODDetection) for other in others)
         if not is_beside and any(isinstance(other, FeatureCache) for other in others):
             raise InvalidArgumentError(
-                "FeatureCache: a recording pass writes one cache, but the Trainer has several FeatureCache callbacks"
+                "FeatureCache: expected one callback without OODDetection, the Trainer has several"
             )
         check_strategy("FeatureCache", trainer.strategy)
         clock = Clock(trainer.strategy.root_device)

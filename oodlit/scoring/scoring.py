@@ -81,7 +81,7 @@ class Scoring:
         return scores
 
     def _may_look_later(self, outputs: Outputs) -> bool:
-        """Whether detectors may take the usual for granted; custom ones may raise what would be attributed to others."""
+        """Whether detectors may take the usual for granted; an error of a custom one may look like one of others."""
         return outputs.device.type in self.looks_later_on and not self._foreign and self._unusual < MOST_UNUSUAL
 
     def _score_at_once(self, outputs: Outputs, names: Sequence[str]) -> dict[str, Tensor] | None:

@@ -46,7 +46,7 @@ class Recording:
         cut: See `ProcessPart`.
         process: Number of this process.
         every_s: Longest time until a batch is on disk, in seconds; 0 = after every batch.
-        on_error: See `OODDataModule`: where it is "raise", a stream that was recorded with skipped images is recorded again.
+        on_error: See `OODDataModule`: if it is "raise", streams with skipped images are recorded again.
     """
 
     def __init__(
