@@ -63,7 +63,7 @@ def check_packages(
                 " the two do not mix - import pytorch_lightning as pl and build all parts from it"
             )
     if not isinstance(trainer, pl.Trainer):
-        raise InvalidArgumentError(f"{owner}: the trainer is a {type(trainer).__name__}; pl.Trainer is needed")
+        raise InvalidArgumentError(f"{owner}: expected a pl.Trainer, got a {type(trainer).__name__}")
     if not isinstance(module, parts.module):
         wanted = parts.module.__name__
         raise InvalidArgumentError(
@@ -159,7 +159,7 @@ def place_bank(statistics: Statistics, facts: BackboneFacts, trainer: pl.Trainer
     """Choose whether each process or each machine holds a copy of the bank of training images.
 
     Returns:
-        The choice in words; empty where there is no bank, or one process.
+        The choice as text; empty where there is no bank, or one process.
     """
     if FeatureBank not in statistics:
         return ""
@@ -174,13 +174,13 @@ def place_bank(statistics: Statistics, facts: BackboneFacts, trainer: pl.Trainer
 
 
 def check_is_list(owner: str, detectors: object) -> None:
-    """Refuse one detector, or its name, where a list is needed.
+    """Refuse a single detector or its name in place of a list.
 
     Raises:
-        InvalidArgumentError: It is no list.
+        InvalidArgumentError: `detectors` is not a list.
     """
     if isinstance(detectors, Detector | str):
-        raise InvalidArgumentError(f"{owner}: detectors={detectors!r}; a list of detectors is needed")
+        raise InvalidArgumentError(f"{owner}: detectors={detectors!r}; expected a list of detectors")
 
 
 def check_alone(owner: pl.Callback, trainer: pl.Trainer) -> None:
@@ -212,8 +212,8 @@ def check_strategy(owner: str, strategy: pl.strategies.Strategy, *, loader: str 
     """
     if isinstance(strategy, SHARDED):
         raise InvalidArgumentError(
-            f"strategy {type(strategy).__name__} shards the weights; the whole network is needed in every"
-            " process - use strategy='ddp', or 'auto' with one device"
+            f"strategy {type(strategy).__name__} shards the weights, but every process must hold the whole"
+            " network; use strategy='ddp', or 'auto' with one device"
         )
     if loader and "MultiProcessing" in type(strategy.launcher).__name__:
         raise InvalidArgumentError(
@@ -223,11 +223,11 @@ def check_strategy(owner: str, strategy: pl.strategies.Strategy, *, loader: str 
 
 
 def warn_of_many_predictions(needed: int) -> None:
-    """Warn where `trainer.predict(return_predictions=True)` would fill the memory with so many bytes of outputs."""
+    """Warn where `trainer.predict(return_predictions=True)` would keep this many bytes of outputs in memory."""
     if needed > MANY_BYTES:
         warnings.warn(
             f"trainer.predict keeps the outputs of all images, {needed / 1e9:.1f} GB per process;"
-            " pass return_predictions=False, the results need none of them",
+            " pass return_predictions=False; the results do not require them",
             stacklevel=3,
         )
 

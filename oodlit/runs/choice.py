@@ -139,19 +139,19 @@ def choose(probe: Probe, detectors: Mapping[str, Detector], earlier: EarlierFit,
 
 
 def cost_text(detectors: Mapping[str, Detector]) -> str:
-    """What detectors cost that ask for further forward passes; empty if none does.
+    """Cost of detectors that make extra forward passes, as text; empty if there are none.
 
     Example:
         >>> from oodlit.detectors import MSP, ODIN
         >>> cost_text({"msp": MSP(), "odin": ODIN()})
-        'further forward passes an image: odin 2; about 3 times the time of a run without them'
+        'extra forward passes per image: odin 2; with these detectors the run takes about 3x as long'
     """
     passes = {name: detector.extra_passes for name, detector in detectors.items() if detector.extra_passes}
     if not passes:
         return ""
     listed = ", ".join(f"{name} {number}" for name, number in passes.items())
     times = 1 + sum(passes.values())
-    return f"further forward passes an image: {listed}; about {times} times the time of a run without them"
+    return f"extra forward passes per image: {listed}; with these detectors the run takes about {times}x as long"
 
 
 def _class_lists(datamodule: OODDataModule, facts: BackboneFacts) -> Iterator[Finding]:

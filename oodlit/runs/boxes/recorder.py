@@ -209,6 +209,7 @@ class BoxRecorder(ScoredRun):
         return {
             **common_record(self.trainer, self.datamodule, self.choice),
             **self.common_entries(),
+            "settings": self.settings.metrics.to_json(),
             "model": self.module.name,
             "min_confidence": self.module.min_confidence,
             "fit": {"on": self.settings.fit_on, "confidence": self.cut, "boxes": self.num_fitted},
