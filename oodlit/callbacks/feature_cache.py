@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from oodlit._lightning import pl
+from oodlit.backbones.backbone import Backbone
 from oodlit.base import peers
 from oodlit.base.distributed import Group, cpu_group, gather_objects
 from oodlit.base.plan import RunPlan, plan_of
@@ -14,7 +15,6 @@ from oodlit.callbacks.detection import OODDetection
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream import Stream
 from oodlit.errors import InvalidArgumentError
-from oodlit.module import OODModule
 from oodlit.outputs import Outputs
 from oodlit.recorded.module import RecordedModule
 from oodlit.recorded.rows import Rows
@@ -228,7 +228,7 @@ class _Pass:
         data: The streams.
     """
 
-    def __init__(self, trainer: pl.Trainer, module: OODModule, data: OODDataModule) -> None:
+    def __init__(self, trainer: pl.Trainer, module: Backbone, data: OODDataModule) -> None:
         self.clock = Clock(trainer.strategy.root_device)
         self.probe: Probe = probe(trainer, module, data)
         self.verification = Verification(module, str(trainer.precision), decode_on_device=data.decode_on_device)
@@ -269,7 +269,7 @@ class _Pass:
         return {"time": times, **({"acceleration": record} if record else {})}
 
 
-def _facts(module: OODModule, data: OODDataModule) -> tuple[dict[str, Any], Any]:
+def _facts(module: Backbone, data: OODDataModule) -> tuple[dict[str, Any], Any]:
     """What a new manifest says of network and data, and the head."""
     facts = {"head_problem": module.head_problem, "class_names": list(data.class_names)}
     return facts, None if module.head_problem else module.head

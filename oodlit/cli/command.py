@@ -19,8 +19,10 @@ from docstring_parser import parse as parse_docstring
 
 from oodlit.base.lazy import search_current_folder
 from oodlit.configuration import CLASS_KEYS, make, plan, spell_out
+from oodlit.configuration.names import PACKAGES
 from oodlit.errors import UnknownNameError, UsageError
 
+_PACKAGES = (*PACKAGES, "oodlit.cli.running.loggers")
 _Function = Callable[..., int | None]
 _Parameters = Mapping[str, inspect.Parameter]
 
@@ -43,7 +45,10 @@ def arguments_of(function: _Function, words: Sequence[str]) -> dict[str, Any] | 
     missing = [name for name, p in parameters.items() if p.default is p.empty and name not in given]
     if missing and not printing:
         raise UsageError(f"needed but not given: {', '.join(missing)}")
-    planned = {name: plan(value, _type(parameters[name]), _label(parameters[name])) for name, value in given.items()}
+    planned = {
+        name: plan(value, _type(parameters[name]), _label(parameters[name]), packages=_PACKAGES)
+        for name, value in given.items()
+    }
     if not configured:
         return planned
     whole = {name: planned.get(name, p.default) for name, p in parameters.items() if name not in missing}

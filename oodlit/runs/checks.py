@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from oodlit._lightning import pl
+from oodlit.backbones.backbone import Backbone, is_backbone
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import Detector
 from oodlit.detectors.contract.fitting import estimate_bytes
 from oodlit.detectors.statistics import FeatureBank, Statistics
 from oodlit.detectors.statistics.feature_bank import Copies
 from oodlit.errors import DataError, InvalidArgumentError, RequirementError
-from oodlit.module import OODModule
 from oodlit.outputs import BackboneFacts, Outputs
 
 SHARDED = (
@@ -26,7 +26,7 @@ MANY_BYTES = 1_000_000_000
 
 def check_packages(
     owner: str, trainer: object, module: object, datamodule: object
-) -> tuple[pl.Trainer, OODModule, OODDataModule]:
+) -> tuple[pl.Trainer, Backbone, OODDataModule]:
     """The three parts of a run, or an error that names what is wrong with them.
 
     Raises:
@@ -45,7 +45,7 @@ def check_packages(
             )
     if not isinstance(trainer, pl.Trainer):
         raise InvalidArgumentError(f"{owner}: the trainer is a {type(trainer).__name__}; pl.Trainer is needed")
-    if not isinstance(module, OODModule):
+    if not is_backbone(module):
         raise InvalidArgumentError(
             f"{owner} runs on an OODModule, not on a {type(module).__name__}; wrap the network: OODModule(network)"
         )

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from oodlit._lightning import pl
+from oodlit.backbones.backbone import Backbone
 from oodlit.base.plan import RunPlan
 from oodlit.datamodules.batches import Transform
 from oodlit.datamodules.datamodule import OODDataModule
@@ -13,7 +14,6 @@ from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.stream import Stream
 from oodlit.detectors import Detector, FitOrigin
 from oodlit.errors import DataError, RequirementError
-from oodlit.module import OODModule
 from oodlit.outputs import BackboneFacts
 from oodlit.results import Finding
 from oodlit.roles import Role
@@ -80,7 +80,7 @@ class Probe(NamedTuple):
     facts: BackboneFacts
 
 
-def probe(trainer: pl.Trainer, module: OODModule, datamodule: OODDataModule, *, layers: Sequence[str] = ()) -> Probe:
+def probe(trainer: pl.Trainer, module: Backbone, datamodule: OODDataModule, *, layers: Sequence[str] = ()) -> Probe:
     """Pass the first ID images through the backbone: what it gives, and whether data, transform and network fit.
 
     Args:
@@ -100,14 +100,14 @@ def probe(trainer: pl.Trainer, module: OODModule, datamodule: OODDataModule, *, 
     return Probe(transform, images, facts)
 
 
-def transform_of(module: OODModule, datamodule: OODDataModule) -> Transform | None:
+def transform_of(module: Backbone, datamodule: OODDataModule) -> Transform | None:
     """The transform of a run: that of the data, or the backbone's own where it has none."""
     return module.transform if datamodule.transform is None else datamodule.transform
 
 
 def choose(
     trainer: pl.Trainer,
-    module: OODModule,
+    module: Backbone,
     datamodule: OODDataModule,
     detectors: Mapping[str, Detector],
     earlier: EarlierFit,

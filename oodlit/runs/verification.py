@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from oodlit.backbones.backbone import Backbone, is_backbone
 from oodlit.base.distributed import Group, gather_objects
 from oodlit.detectors import Detector
 from oodlit.errors import RequirementError
-from oodlit.module import OODModule
 from oodlit.outputs import Outputs
 
 MOST_OF_LOGITS = {False: 0.01, True: 0.1}
@@ -34,7 +34,7 @@ class Verification:
         decode_on_device: Whether a device decodes JPEGs.
     """
 
-    def __init__(self, module: OODModule, precision: str, *, decode_on_device: bool = False) -> None:
+    def __init__(self, module: Backbone, precision: str, *, decode_on_device: bool = False) -> None:
         self._module = module
         self._is_in_16_bits = "16" in precision
         self.options = (
@@ -200,5 +200,5 @@ def relative_deviation(values: Tensor, exact: Tensor) -> float:
 
 def leave_as_it_was(module: object) -> None:
     """Switch off what makes a network faster, after a run that failed: Lightning does not ask modules to."""
-    if isinstance(module, OODModule):
+    if is_backbone(module):
         module.acceleration.stop()

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from oodlit._lightning import pl
+from oodlit.backbones.backbone import Backbone
 from oodlit.base.distributed import Group, cpu_group, gather_objects
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.sets import descriptions
@@ -19,7 +20,6 @@ from oodlit.detectors.contract.placement import place_large
 from oodlit.detectors.statistics import Statistics, TrainSample, synchronize
 from oodlit.detectors.statistics.feature_bank import Copies
 from oodlit.errors import DataError
-from oodlit.module import OODModule
 from oodlit.outputs import Outputs
 from oodlit.results import DatasetInfo, Finding, Results, Settings
 from oodlit.roles import Role
@@ -51,7 +51,7 @@ class Run:
     def __init__(
         self,
         trainer: pl.Trainer,
-        module: OODModule,
+        module: Backbone,
         datamodule: OODDataModule,
         choice: Choice,
         *,
