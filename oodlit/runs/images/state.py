@@ -31,7 +31,7 @@ from oodlit.runs.folder import OutputFolder
 from oodlit.runs.images.pool_rows import PoolRows
 from oodlit.runs.images.rows import ImageRows, check_labels
 from oodlit.runs.joining import join_estimates, join_scores, masked_accuracy, unlisted
-from oodlit.runs.journal import TRAINING, Kept, can_be_kept, of_statistics, to_statistics
+from oodlit.runs.journal import TRAINING, Kept
 from oodlit.runs.record import Record, joined, run_record
 from oodlit.runs.resumed import Resumed
 from oodlit.runs.verification import Verification
@@ -122,7 +122,7 @@ class Run:
                 f" per process{'; ' * bool(self.bank)}{self.bank}"
             )
             if self.resumed.training is not None:
-                to_statistics(self.resumed.training.state, self.statistics)
+                self.statistics.restore(self.resumed.training.state)
                 self.skipped += map(tuple, self.resumed.training.state["skipped"])
                 self.one_shape &= self.resumed.training.state.get("one_shape", False)
                 self.verification.restore(self.resumed.training.state.get("deviations", {}))
@@ -150,7 +150,7 @@ class Run:
         if not self.fitting_done:
             return before
         for detector in self.to_fit:  # broken within the fit: some are of this run, some of an earlier one
-            detector._fitted = False
+            detector.forget()
         return None
 
     @property
@@ -190,9 +190,9 @@ class Run:
         done = self.resumed.done[stream.name]
         if stream.role is not Role.TRAIN:
             self.output.progress.keep(stream.name, Kept(done, is_last, self._state(stream.name)))
-        elif can_be_kept(self.statistics):
+        elif self.statistics.can_be_saved:
             batches = {s.name: self.resumed.done.get(s.name, 0) for s in self.streams if s.role is Role.TRAIN}
-            state = {**of_statistics(self.statistics), "batches": batches, "skipped": self.skipped}
+            state = {**self.statistics.state(), "batches": batches, "skipped": self.skipped}
             state |= {"one_shape": self.one_shape, "deviations": self.verification.state()}
             state["time"] = self.clock.state()
             self.output.progress.keep(TRAINING, Kept(done, is_last, state))
