@@ -1,7 +1,7 @@
 """What a run asks of the module that it predicts with."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeGuard
+from typing import Any, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -11,11 +11,11 @@ from oodlit.network import BackboneFacts, Head
 from oodlit.outputs import Outputs
 
 
+@runtime_checkable
 class Backbone(Protocol):
     """A module that returns `Outputs` for each batch: `OODModule`, `RecordedModule`, or your own.
 
-    It must also be a LightningModule whose `predict_step` returns `Outputs`. Check with `is_backbone`: `isinstance`
-    would read `head`, which raises an error where there is none.
+    It must also be a LightningModule whose `predict_step` returns `Outputs`.
     """
 
     name: str
@@ -41,13 +41,8 @@ class Backbone(Protocol):
     def head_problem(self) -> str:
         """Why there is no usable head; empty if there is one."""
 
-    @property
-    def head(self) -> Head:
-        """The linear head.
-
-        Raises:
-            RequirementError: There is none.
-        """
+    def head_or_none(self) -> Head | None:
+        """The linear head; None if there is no usable one."""
 
     def fingerprint_with(self, transform: Callable[..., Any] | None) -> str:
         """Fingerprint of weights, head and a transform."""
@@ -66,16 +61,3 @@ class Backbone(Protocol):
             layers: Hidden layers that detectors ask for.
             precision: Lightning's precision of the run.
         """
-
-
-_MEMBERS = {name for name in (*Backbone.__annotations__, *vars(Backbone)) if not name.startswith("_")}
-
-
-def is_backbone(module: object) -> TypeGuard[Backbone]:
-    """Whether an object has every member of `Backbone`; no property is read.
-
-    Example:
-        >>> is_backbone(nn.Linear(2, 2))
-        False
-    """
-    return _MEMBERS.issubset(dir(module))

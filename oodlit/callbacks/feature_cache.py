@@ -272,7 +272,7 @@ class _Pass:
 def _facts(module: Backbone, data: OODDataModule) -> tuple[dict[str, Any], Any]:
     """What a new manifest says of network and data, and the head."""
     facts = {"head_problem": module.head_problem, "class_names": list(data.class_names)}
-    return facts, None if module.head_problem else module.head
+    return facts, module.head_or_none()
 
 
 def _text(recording: Recording, data: OODDataModule) -> str:

@@ -50,7 +50,7 @@ def enum_of(kind: Any) -> type[Enum] | None:
 
 
 def item_type(kind: Any, value: object) -> Any:
-    """The type of the items of a list or dictionary; None if the value is neither, or the type accepts no such value."""
+    """The type of the items of a list or dictionary; None if the value is neither, or the type does not accept it."""
     for member in members(kind) if isinstance(value, (list, dict)) else ():
         origin = get_origin(member)
         if member in UNTYPED:

@@ -88,6 +88,10 @@ class RecordedModule(pl.LightningModule):
             raise RequirementError(f"{self.name}: {self._problem}")
         return Head(self.network.get_buffer("weight"), self.network.get_buffer("bias"))
 
+    def head_or_none(self) -> Head | None:
+        """The linear head; None if there is no usable one."""
+        return None if self.head_problem else self.head
+
     @property
     def fingerprint(self) -> str:
         """Fingerprint of the backbone that the outputs come from; empty if unknown."""

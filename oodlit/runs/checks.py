@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from oodlit._lightning import pl
-from oodlit.backbones.backbone import Backbone, is_backbone
+from oodlit.backbones.backbone import Backbone
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import Detector
 from oodlit.detectors.contract.fitting import estimate_bytes
@@ -45,7 +45,7 @@ def check_packages(
             )
     if not isinstance(trainer, pl.Trainer):
         raise InvalidArgumentError(f"{owner}: the trainer is a {type(trainer).__name__}; pl.Trainer is needed")
-    if not is_backbone(module):
+    if not isinstance(module, Backbone):
         raise InvalidArgumentError(
             f"{owner} runs on an OODModule, not on a {type(module).__name__}; wrap the network: OODModule(network)"
         )

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oodlit.backbones.backbone import Backbone, is_backbone
+from oodlit.backbones.backbone import Backbone
 from oodlit.base.distributed import Group, gather_objects
 from oodlit.detectors import Detector
 from oodlit.errors import RequirementError
@@ -200,5 +200,5 @@ def relative_deviation(values: Tensor, exact: Tensor) -> float:
 
 def leave_as_it_was(module: object) -> None:
     """Switch off what makes a network faster, after a run that failed: Lightning does not ask modules to."""
-    if is_backbone(module):
+    if isinstance(module, Backbone):
         module.acceleration.stop()

@@ -253,7 +253,7 @@ class Run:
         self.clock.enter(OTHER)
         if self.statistics and self.statistics.num_samples == 0:
             self._refuse_without_training()
-        head = None if self.facts.head_problem else self.module.head
+        head = self.module.head_or_none()
         for name in self.detectors:
             if name not in self.choice.kept:
                 self.scoring.fit(name, self.statistics, head, self.train_name or "the head")
