@@ -14,7 +14,6 @@ from oodlit.datamodules import MemorySource, Sample, Stream, StreamLoader
 from oodlit.datamodules.decode import MAX_PIXELS
 from oodlit.datamodules.device import jpegs
 from oodlit.datamodules.device.jpegs import jpeg_for_device
-from oodlit.datamodules.device.resize import FILTERS, resize
 from oodlit.detectors import Detector, detectors, fit
 from oodlit.detectors.contract.placement import place_large
 from oodlit.outputs import Outputs
@@ -213,14 +212,6 @@ def test_jpegs_decoded_on_the_gpu_are_those_of_the_workers_but_for_their_chroma(
             largest, mean = reading.deviation(batch["image"], like["image"])
             assert largest < 60
             assert mean < 2
-
-
-def test_resizing_on_the_gpu_gives_every_pixel_of_the_cpu():
-    generator = torch.Generator().manual_seed(0)
-    for before, after in (((375, 500), (256, 341)), ((700, 300), (224, 224)), ((30, 40), (64, 50))):
-        image = torch.randint(0, 256, (3, *before), dtype=torch.uint8, generator=generator)
-        for filter in FILTERS:
-            assert torch.equal(resize(image.cuda(), *after, filter).cpu(), resize(image, *after, filter)), filter
 
 
 @pytest.mark.filterwarnings("ignore")
