@@ -84,10 +84,9 @@ def _datasets() -> Iterator[dict[str, str]]:
 
 
 def _metrics() -> Iterator[dict[str, str]]:
-    from oodlit.objects.metrics.evaluation import HIGHER_IS_BETTER, METRICS
+    from oodlit.objects.metrics.registry import box_metrics, meaning
     from oodlit.objects.metrics.settings import ObjectSettings
-    from oodlit.objects.results.summary import meaning
-    from oodlit.results.glossary import PREFIXES, glossary
+    from oodlit.results.glossary import PREFIXES, glossary, sets_of
 
     def row(group: str, *cells: str) -> dict[str, str]:
         columns = ("group", "name in the table", "of sets", "better", "what it is", "oodlit.metrics")
@@ -99,11 +98,8 @@ def _metrics() -> Iterator[dict[str, str]]:
     for prefix, text in PREFIXES.items():
         yield row("of images", f"{prefix}NAME", "OOD", "as NAME", text, "")
     settings = ObjectSettings()
-    for name in METRICS:
-        own = name.replace("fpr", settings.fpr_name)
-        sets = {"map": "ID", "map50": "ID", "no_boxes": "ID, OOD"}.get(name, "OOD")
-        better = "higher" if name in HIGHER_IS_BETTER else "lower"
-        yield row("of boxes (oodlit objects)", own, sets, better, meaning(own, settings), "")
+    for name, entry in box_metrics(settings).items():
+        yield row("of boxes (oodlit objects)", name, sets_of(entry), entry.better, meaning(name, settings), "")
 
 
 def _published() -> Iterator[dict[str, str]]:

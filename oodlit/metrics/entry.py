@@ -91,7 +91,7 @@ class Entry:
         of: Roles of the sets that have it.
         text: What it is, in one plain line; {share} stands for the number in its name, {limit} for that of unit tests.
         function: The function of `oodlit.metrics` that defines it.
-        compute: From the images of a row to its value.
+        compute: From the `Images` of a row, or the `oodlit.objects.metrics.Boxes`, to its value.
         order: Its place among the metrics of a set; by default the last.
         numbered_by: The setting whose shares stand in its name: "tpr", as in fpr95, or "der"; "" = none.
         needs: What must be there, or there is no row: "labels" of all images whose classes are known, "id_labels" of
@@ -109,7 +109,7 @@ class Entry:
     of: tuple[Role, ...]
     text: str
     function: Callable[..., Any]
-    compute: Callable[[Images], Value]
+    compute: Callable[[Any], Value]
     order: int = 1000
     numbered_by: Literal["", "tpr", "der"] = ""
     needs: frozenset[str] = frozenset()

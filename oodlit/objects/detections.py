@@ -15,6 +15,9 @@ from oodlit.outputs import Outputs
 
 __all__ = ["Detections"]
 
+CORNERS = ["xmin", "ymin", "xmax", "ymax"]
+"""Columns of the corners of a box in tables."""
+
 
 @dataclass(frozen=True, eq=False)
 class Detections:

@@ -129,7 +129,7 @@ def evaluate_files(
 
 
 def f1_confidence(detections: Detections, annotations: Annotations | None) -> float:
-    r"""t\* of the ID set by the best F1; see `oodlit.objects.best_f1_confidence`.
+    r"""t\* of the ID set by the best F1; see `oodlit.objects.metrics.best_f1_confidence`.
 
     Raises:
         InvalidArgumentError: There are no annotations, no objects, or no predicted classes.

@@ -24,6 +24,11 @@ _SETS = {
 }
 
 
+def sets_of(entry: Entry) -> str:
+    """The kinds of sets that have a metric."""
+    return ", ".join(_SETS[role] for role in entry.of)
+
+
 @dataclass(frozen=True)
 class TableMetric:
     """A metric under the name that it has with some settings.
@@ -44,7 +49,7 @@ class TableMetric:
     @property
     def sets(self) -> str:
         """The kinds of sets that have it."""
-        return ", ".join(_SETS[role] for role in self.entry.of)
+        return sets_of(self.entry)
 
     def text(self, settings: Settings) -> str:
         """What it is, in one plain line."""

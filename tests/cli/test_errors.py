@@ -167,13 +167,19 @@ HELP = " (see 'oodlit evaluate --help')"
             "--detectors[1]: init_args of oodlit.detectors.KNN must map names to values, got 3" + HELP,
         ),
         (NET % "{width: [1]}", "--backbone.width: expected int, got [1]" + HELP),
-        (STREAM % "damaged: never", "--data.streams[0].damaged: invalid value never; choose one of 'raise', 'mark'" + HELP),
+        (
+            STREAM % "damaged: never",
+            "--data.streams[0].damaged: invalid value never; choose one of 'raise', 'mark'" + HELP,
+        ),
         (
             "--data={class_path: OODDataModule}",
             "--data: oodlit.datamodules.OODDataModule is missing init_args: streams" + HELP,
         ),
         ("--data.per_test=1.5", "--data.per_test: expected int, got 1.5" + HELP),
-        ("--data.transform=math.nope", "--data.transform: cannot import math.nope: module 'math' has no attribute 'nope'" + HELP),
+        (
+            "--data.transform=math.nope",
+            "--data.transform: cannot import math.nope: module 'math' has no attribute 'nope'" + HELP,
+        ),
         ("--detectors={a: 1}", "--detectors.a: expected class_path and init_args, got 1" + HELP),
         ("--detectors=[3]", "--detectors[0]: expected class_path and init_args, got 3" + HELP),
         ("--detectors=[{class_path: 3}]", "--detectors[0]: class_path must be the name of a class, got 3" + HELP),

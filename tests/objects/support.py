@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 from hypothesis import strategies as st
 
-from oodlit.objects import Annotations, MatchedBoxes, Objects, best_overlaps
+from oodlit.objects import Annotations
 from oodlit.objects.files.annotations import parse_annotations
+from oodlit.objects.metrics import MatchedBoxes, Objects, best_overlaps
 
 
 @dataclass

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.objects import Objects, best_overlaps
-from oodlit.objects.metrics import matching
+from oodlit.objects.metrics import Objects, best_overlaps, matching
 
 from .support import Plain, arrays, reference_best, reference_iou, scenes
 

@@ -10,10 +10,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from oodlit.metrics import auroc, fpr_at_tpr
-from oodlit.objects import OpenSet
-from oodlit.objects.metrics.resampling import RankedBoxes, interval, open_set_replicates, ranking_replicates, resample
+from oodlit.objects.metrics import OpenSet, RankedBoxes, ranking_replicates
+from oodlit.objects.metrics.open_set_error import dismissed_of, nose_boxes_of, nose_of
+from oodlit.objects.metrics.resampling import interval, resample
+from oodlit.objects.metrics.unknown_boxes import ap_u_of, ap_u_replicates, p_u_of, r_u_of
 
 from .support import SCORES, Plain, matched, scenes
+
+RATIOS = {
+    "p_u": p_u_of,
+    "r_u": r_u_of,
+    "nose": nose_of,
+    "nose_boxes": nose_boxes_of,
+    "dismissed": dismissed_of,
+}
 
 
 def drawn_scene(scene: Plain, counts: list[int]) -> Plain:
@@ -31,13 +41,16 @@ def test_replicates_are_metrics_of_drawn_scenes(scene: Plain, tau: float, seed: 
     drawn = resample(scene.n_images, repetitions=3, seed=seed)
     image = np.array([box.image for box in scene.boxes], dtype=np.int64)
     object_image = np.array([image for image, _, _ in scene.objects], dtype=np.int64)
-    found = open_set_replicates(OpenSet(matched(scene), tau), image, object_image, drawn)
+    boxes = replace(matched(scene), image=image, object_image=object_image)
+    found = OpenSet(boxes, tau)
+    replicates = {name: of(found).replicates(drawn) for name, of in RATIOS.items()}
     for row, counts in enumerate(drawn.tolist()):
         again = OpenSet(matched(drawn_scene(scene, counts)), tau)
-        for name in ("p_u", "r_u", "nose", "nose_boxes", "ap_u"):
-            expected = getattr(again, name)().value
-            np.testing.assert_allclose(found[name][row], expected, rtol=0, atol=1e-12, err_msg=name)
-        np.testing.assert_allclose(found["dismissed"][row], again.dismissed_share().value, rtol=0, atol=1e-12)
+        for name, of in RATIOS.items():
+            expected = of(again).value.value
+            np.testing.assert_allclose(replicates[name][row], expected, rtol=0, atol=1e-12, err_msg=name)
+        area = ap_u_replicates(found, drawn)[row]
+        np.testing.assert_allclose(area, ap_u_of(again).value, rtol=0, atol=1e-12)
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([0.5, 0.8, 0.95, 1.0]))

@@ -16,7 +16,8 @@ from oodlit import Results
 from oodlit.errors import DataError, InvalidArgumentError, NonFiniteScoreError, UnknownNameError
 from oodlit.metrics import auroc, fpr_at_tpr
 from oodlit.objects import Annotations, Detections, ObjectResults, ObjectSet, ObjectSettings
-from oodlit.objects.metrics.evaluation import METRICS, OBJECT_COLUMNS
+from oodlit.objects.metrics.registry import box_metrics
+from oodlit.objects.results.evaluation import OBJECT_COLUMNS
 from oodlit.results import DatasetInfo
 from oodlit.roles import Role
 
@@ -129,7 +130,7 @@ def test_every_nan_has_its_reason_and_every_name_its_meaning() -> None:
     told = {(e["detector"], e["dataset"], e["ood_class"], e["metric"]) for e in found.run["undefined"]}
     assert told == set(rows[["detector", "dataset", "ood_class", "metric"]].itertuples(index=False, name=None))
     assert all(entry["reason"] for entry in found.run["undefined"])
-    assert {name.replace("95", "") for name in example().table["metric"]} == set(METRICS)
+    assert set(example().table["metric"]) == set(box_metrics(ObjectSettings()))
     assert tuple(found.table.columns) == OBJECT_COLUMNS
 
 
@@ -267,7 +268,7 @@ def test_nan_scores_are_an_error() -> None:
 def test_a_threshold_that_cannot_be_leaves_its_reason() -> None:
     inside, split = ([Box(0, (0, 0, 4, 4), 0.5, score)] for score in (-math.inf, 0.0))
     found = made(Plain(inside), Plain(split, [(0, (0, 0, 4, 4), 0)]), classes=(), tau_rule="normal")
-    assert found.reason("r_u", dataset="near", detector="g") == "tau: ID scores are infinite, which have no mean"
+    assert found.reason("r_u", dataset="near", detector="g") == "tau: ID scores are infinite, so they have no mean"
     assert found.value("auroc", dataset="near", detector="g") == 0
     assert found.recompute(tau_rule="quantile").value("r_u", dataset="near", detector="g") == 0
 
@@ -305,11 +306,11 @@ def test_crowds_are_unknown_objects_too() -> None:
     assert found.objects["is_crowd"].all()
 
 
-def test_scenes_are_matched_once() -> None:
+def test_boxes_are_matched_once() -> None:
     found = example()
-    assert found.scene("near") is found.scene("near")
+    assert found.scored_boxes("near") is found.scored_boxes("near")
     with pytest.raises(UnknownNameError, match="unknown data set 'far'"):
-        found.scene("far")
+        found.scored_boxes("far")
 
 
 def test_what_users_should_hear() -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics import UndefinedMetricWarning
-from oodlit.objects import Objects, best_f1_confidence, unknown_threshold
+from oodlit.objects.metrics import Objects, best_f1_confidence, unknown_threshold
 
 
 @given(st.lists(st.sampled_from([-1.0, 0.0, 0.25, 2.0, 3.0]), min_size=1, max_size=40))

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics import UndefinedMetricWarning
-from oodlit.objects import ClassifiedBoxes, wilderness_impact
+from oodlit.objects.metrics import ClassifiedBoxes, wilderness_impact
 from oodlit.objects.metrics.wilderness import wilderness_of
 
 

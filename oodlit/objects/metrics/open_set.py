@@ -1,58 +1,53 @@
-r"""Open-set metrics: are unknown objects found, dismissed, or taken for something known?
+r"""What a threshold makes of the boxes of an OOD split: the ground of all open-set metrics.
 
 Every annotated object of an OOD split is unknown. A box is *called unknown* if its OOD score is below :math:`\tau`, and
-it *hits* the object that it overlaps most, if that is by `iou` or more. Only boxes from the confidence t\* on are given
-to these functions. With N_U objects:
+it *hits* the object it overlaps most if the overlap is `iou` or more. These functions expect only boxes with a
+confidence of at least t\*. With N_U objects:
 
-- boxes called unknown, by falling confidence of the detector: the first that hits an object is a true positive (TP),
-  every other one is a false positive (FP), whether it hits an object that is found already or none;
-- an object is *misclassified* if boxes hit it, but all of them are called ID, and *dismissed* if no box hits it.
+- Boxes called unknown, sorted by falling confidence of the detector: the first box that hits an object is a true
+  positive (TP). Every other one is a false positive (FP), whether it hits an object already found or none.
+- An object is *misclassified* if boxes hit it but all of them are called ID. It is *dismissed* if no box hits it.
 
 TP + misclassified + dismissed = N_U at every :math:`\tau`.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
 from oodlit.errors import InvalidArgumentError, NonFiniteScoreError
 from oodlit.metrics.entry import Value
 from oodlit.metrics.numerics.undefined import undefined
+from oodlit.objects.metrics.resampling import ratios
 
-__all__ = [
-    "MatchedBoxes",
-    "OpenSet",
-    "aose",
-    "ap_u",
-    "dismissed",
-    "nose",
-    "nose_boxes",
-    "p_u",
-    "r_u",
-]
+__all__ = ["MatchedBoxes", "OpenSet", "Ratio"]
 
-POINTS = ("all", "11")
+NO_OBJECT = "no object is annotated"
 
 
 @dataclass(frozen=True, eq=False)
 class MatchedBoxes:
-    """Boxes from t* on of the images of a split, with the unknown object that each overlaps most.
+    """Boxes of the images of a split, each with the unknown object it overlaps most.
 
     Args:
         confidence: The detector's own confidence, shape (boxes,).
         scores: OOD score, higher = more in-distribution, shape (boxes,).
-        objects: Number of the object, -1 = none; shape (boxes,). See `best_overlaps`.
+        objects: Position of the object, -1 = none; shape (boxes,). See `best_overlaps`.
         overlaps: Intersection over union with it, shape (boxes,).
         n_objects: Number of annotated objects N_U.
+        image: Position of the image of every box, shape (boxes,). None (default) = all are of one image.
+        object_image: Position of the image of every object, shape (objects,). None (default) = the same.
 
     Raises:
-        InvalidArgumentError: Shapes do not fit, or there is no such object.
-        NonFiniteScoreError: NaN among the scores.
+        InvalidArgumentError: Shapes do not match, or an object does not exist.
+        NonFiniteScoreError: A value is NaN.
 
     Example:
+        >>> from oodlit.objects.metrics import dismissed, nose, p_u, r_u
         >>> confidence, scores = np.array([0.9, 0.8, 0.7]), np.array([1.0, 2.0, 9.0])
         >>> boxes = MatchedBoxes(confidence, scores, np.array([0, 0, 1]), np.array([0.8, 0.6, 0.5]), n_objects=4)
         >>> p_u(boxes, tau=5.0), r_u(boxes, tau=5.0), nose(boxes, tau=5.0), dismissed(boxes, tau=5.0)
@@ -64,6 +59,8 @@ class MatchedBoxes:
     objects: np.ndarray
     overlaps: np.ndarray
     n_objects: int
+    image: np.ndarray | None = None
+    object_image: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         """Check shapes and ranges."""
@@ -71,16 +68,16 @@ class MatchedBoxes:
             value = np.asarray(getattr(self, name))
             if value.ndim != 1 or len(value) != len(np.asarray(self.confidence)):
                 raise InvalidArgumentError(
-                    f"MatchedBoxes: {name} has shape {value.shape}; one value per box, of which there are"
-                    f" {len(np.asarray(self.confidence))}, is needed"
+                    f"MatchedBoxes: expected one value of {name} for each of {len(np.asarray(self.confidence))} boxes,"
+                    f" got shape {value.shape}"
                 )
             if np.isnan(value.astype(np.float64)).any():
-                raise NonFiniteScoreError(f"MatchedBoxes: {name} holds NaN; boxes with NaN have no rank")
+                raise NonFiniteScoreError(f"MatchedBoxes: {name} contains NaN; boxes with NaN cannot be ranked")
             object.__setattr__(self, name, value.astype(kind))
         if len(self.objects) and not -1 <= self.objects.min() <= self.objects.max() < self.n_objects:
             raise InvalidArgumentError(
-                f"MatchedBoxes: objects holds {self.objects.min()}..{self.objects.max()}; numbers below"
-                f" n_objects={self.n_objects}, or -1, are needed"
+                f"MatchedBoxes: expected objects to be -1 or below n_objects={self.n_objects},"
+                f" got {self.objects.min()}..{self.objects.max()}"
             )
 
     def __len__(self) -> int:
@@ -88,18 +85,42 @@ class MatchedBoxes:
         return len(self.confidence)
 
 
+class Ratio(NamedTuple):
+    """A number of boxes or objects divided by another one.
+
+    Args:
+        part: Image of every counted box or object.
+        whole: Image of every box or object it is divided by.
+        reason: Why the ratio is undefined if `whole` is empty.
+    """
+
+    part: Int[np.ndarray, " part"]
+    whole: Int[np.ndarray, " whole"]
+    reason: str = NO_OBJECT
+
+    @property
+    def value(self) -> Value:
+        """The ratio, or NaN with the reason."""
+        return Value(len(self.part) / len(self.whole)) if len(self.whole) else Value(math.nan, reason=self.reason)
+
+    def replicates(self, drawn: Int[np.ndarray, "repetitions images"]) -> Float[np.ndarray, " repetitions"]:
+        """The ratio in every repetition of the bootstrap."""
+        part, whole = (drawn @ np.bincount(rows, minlength=drawn.shape[1]) for rows in (self.part, self.whole))
+        return ratios(part, whole)
+
+
 @dataclass(frozen=True, eq=False)
 class OpenSet:
-    r"""What a threshold makes of the boxes of a split; everything that the metrics need, each formed once.
+    r"""Boxes of a split, divided by a threshold. Metrics share what they need of it; each part is computed once.
 
     Args:
         boxes: The boxes.
         tau: Boxes with a lower score are called unknown.
-        iou: Overlap from which on a box hits an object, in (0, 1].
+        iou: Smallest overlap with which a box hits an object, in (0, 1].
         strict: Whether the overlap must be larger than `iou`.
 
     Raises:
-        InvalidArgumentError: `tau` is NaN, or `iou` outside its range.
+        InvalidArgumentError: `tau` is NaN, or `iou` is out of range.
     """
 
     boxes: MatchedBoxes
@@ -108,11 +129,27 @@ class OpenSet:
     strict: bool = False
 
     def __post_init__(self) -> None:
-        """Check ranges."""
+        """Check ranges, and fill in the images."""
         if math.isnan(self.tau):
-            raise InvalidArgumentError("tau is NaN: there is no threshold; it comes from the scores of ID boxes")
+            raise InvalidArgumentError("expected tau to be a number, got NaN; it is undefined without ID boxes")
         if not 0 < self.iou <= 1:
-            raise InvalidArgumentError(f"iou={self.iou!r}: an overlap in (0, 1] is needed, such as 0.5")
+            raise InvalidArgumentError(f"expected iou to be in (0, 1], such as 0.5, got iou={self.iou!r}")
+        boxes = self.boxes
+        image = np.zeros(len(boxes), dtype=np.int64) if boxes.image is None else boxes.image
+        of_objects = np.zeros(boxes.n_objects, dtype=np.int64) if boxes.object_image is None else boxes.object_image
+        object.__setattr__(self, "boxes", replace(boxes, image=image, object_image=of_objects))
+
+    @property
+    def image(self) -> Int[np.ndarray, " boxes"]:
+        """Image of every box."""
+        assert self.boxes.image is not None  # filled in by the constructor
+        return self.boxes.image
+
+    @property
+    def object_image(self) -> Int[np.ndarray, " objects"]:
+        """Image of every object."""
+        assert self.boxes.object_image is not None  # filled in by the constructor
+        return self.boxes.object_image
 
     @cached_property
     def is_unknown(self) -> Bool[np.ndarray, " boxes"]:
@@ -160,140 +197,18 @@ class OpenSet:
         """Which objects no box hits."""
         return ~self._hit_by(self.hits)
 
-    @property
-    def aose(self) -> int:
-        """Number of unknown objects called ID."""
-        return int(self.misclassified.sum())
-
     @cached_property
     def is_error(self) -> Bool[np.ndarray, " boxes"]:
         """Which boxes called ID hit an unknown object, duplicates included."""
         errors: np.ndarray = self.hits & ~self.is_unknown
         return errors
 
-    def p_u(self) -> Value:
-        """TP / (TP + FP)."""
-        if not len(self.ranked):
-            return Value(math.nan, reason="no box is called unknown")
-        return Value(int(self.is_true.sum()) / len(self.ranked))
-
-    def r_u(self) -> Value:
-        """TP / N_U."""
-        return self._share(int(self.is_true.sum()))
-
-    def nose(self) -> Value:
-        """Misclassified objects / N_U."""
-        return self._share(self.aose)
-
-    def nose_boxes(self) -> Value:
-        """Boxes called ID on unknown objects / N_U."""
-        return self._share(int(self.is_error.sum()))
-
-    def dismissed_share(self) -> Value:
-        """Dismissed objects / N_U."""
-        return self._share(int(self.dismissed.sum()))
-
-    def ap_u(self, points: str = "all", *, each_box: bool = False) -> Value:
-        """Area under the precision-recall curve; `each_box` makes a point of every box, also within ties."""
-        if points not in POINTS:
-            raise InvalidArgumentError(f"points={points!r}: 'all' or '11' is needed")
-        if not self.boxes.n_objects:
-            return Value(math.nan, reason=_NO_OBJECT)
-        true = np.cumsum(self.is_true)
-        called = np.arange(1, len(true) + 1)
-        if not each_box:  # boxes of one confidence have no order: the curve has a point where it changes
-            confidence = self.boxes.confidence[self.ranked]
-            last = np.append(confidence[1:] != confidence[:-1], True)[: len(true)]
-            true, called = true[last], called[last]
-        return Value(average_precision(true, called, self.boxes.n_objects, points=points))
-
     def _hit_by(self, rows: Bool[np.ndarray, " boxes"]) -> Bool[np.ndarray, " objects"]:
         hit = np.zeros(self.boxes.n_objects, dtype=bool)
         hit[self.boxes.objects[rows]] = True
         return hit
 
-    def _share(self, count: int) -> Value:
-        if not self.boxes.n_objects:
-            return Value(math.nan, reason=_NO_OBJECT)
-        return Value(count / self.boxes.n_objects)
 
-
-_NO_OBJECT = "no object is annotated"
-
-
-def average_precision(
-    true: Int[np.ndarray, " points"], called: Int[np.ndarray, " points"], n_objects: int, *, points: str = "all"
-) -> float:
-    """Average precision from the points of a precision-recall curve.
-
-    `all`: the area under the curve whose precision is the largest at this recall or a higher one. `11`: the mean of
-    that precision at recall 0, 0.1, ..., 1, decided in integers; above the largest recall it is 0.
-
-    Args:
-        true: Number of true positives among the first boxes, rising.
-        called: Number of these boxes, rising.
-        n_objects: Number of objects, positive.
-        points: "all" or "11".
-
-    Example:
-        >>> round(average_precision(np.array([1, 1, 2]), np.array([1, 2, 3]), 4), 4)
-        0.4167
-    """
-    precision = np.maximum.accumulate((true / called)[::-1])[::-1]
-    if points == "11":
-        reached = [np.flatnonzero(true * 10 >= tenth * n_objects) for tenth in range(11)]
-        return math.fsum(float(precision[rows[0]]) for rows in reached if len(rows)) / 11
-    steps = np.diff(true, prepend=0)
-    return math.fsum((steps * precision).tolist()) / n_objects
-
-
-def p_u(boxes: MatchedBoxes, *, tau: float, iou: float = 0.5) -> float:
-    """Precision of the boxes called unknown: TP / (TP + FP). NaN with a warning if there is none."""
-    return _told("p_u", OpenSet(boxes, tau, iou).p_u())
-
-
-def r_u(boxes: MatchedBoxes, *, tau: float, iou: float = 0.5) -> float:
-    """Share of the unknown objects that are found: TP / N_U. NaN with a warning if there is no object."""
-    return _told("r_u", OpenSet(boxes, tau, iou).r_u())
-
-
-def ap_u(boxes: MatchedBoxes, *, tau: float, iou: float = 0.5, points: str = "all") -> float:
-    """Average precision of the boxes called unknown, ranked by the confidence of the detector.
-
-    The precision at a recall is the largest at this recall or a higher one. Boxes of equal confidence enter together,
-    so their order does not matter. Never above `r_u` for `points="all"`.
-
-    Args:
-        boxes: The boxes.
-        tau: Boxes with a lower score are called unknown.
-        iou: Overlap from which on a box hits an object.
-        points: "all" (area under the whole curve) or "11" (mean at recall 0, 0.1, ..., 1).
-
-    Returns:
-        A share in [0, 1]. NaN with a warning if there is no object.
-    """
-    return _told("ap_u", OpenSet(boxes, tau, iou).ap_u(points))
-
-
-def aose(boxes: MatchedBoxes, *, tau: float, iou: float = 0.5) -> int:
-    """Absolute open-set error: number of unknown objects that are hit by boxes called ID alone."""
-    return OpenSet(boxes, tau, iou).aose
-
-
-def nose(boxes: MatchedBoxes, *, tau: float, iou: float = 0.5) -> float:
-    """`aose` / N_U, in [0, 1]. NaN with a warning if there is no object."""
-    return _told("nose", OpenSet(boxes, tau, iou).nose())
-
-
-def nose_boxes(boxes: MatchedBoxes, *, tau: float, iou: float = 0.5) -> float:
-    """Boxes called ID that hit an unknown object / N_U: duplicates count, it may exceed 1 (FMIYC's printed nOSE)."""
-    return _told("nose_boxes", OpenSet(boxes, tau, iou).nose_boxes())
-
-
-def dismissed(boxes: MatchedBoxes, *, tau: float, iou: float = 0.5) -> float:
-    """Share of the unknown objects that no box hits. NaN with a warning if there is no object."""
-    return _told("dismissed", OpenSet(boxes, tau, iou).dismissed_share())
-
-
-def _told(metric: str, value: Value) -> float:
+def defined(metric: str, value: Value) -> float:
+    """The number, or NaN with a warning that states the reason."""
     return undefined(metric, value.reason) if math.isnan(value.value) else value.value

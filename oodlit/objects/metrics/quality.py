@@ -2,6 +2,7 @@
 
 import importlib.util
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,11 @@ import torch
 from torch import Tensor
 
 from oodlit.errors import InvalidArgumentError, MissingExtraError
+from oodlit.metrics.entry import Entry, Value
 from oodlit.objects.detections import Detections
 from oodlit.objects.files.annotations import Annotations
+from oodlit.objects.metrics.boxes import Boxes
+from oodlit.roles import Role
 
 __all__ = ["has_id_quality", "id_quality"]
 
@@ -86,3 +90,39 @@ def _per_image(fields: dict[str, Tensor], image: Tensor, n_images: int) -> list[
     counts = torch.bincount(image, minlength=n_images).tolist()
     split = {name: torch.split(value[order], counts) for name, value in fields.items()}
     return [{name: parts[position] for name, parts in split.items()} for position in range(n_images)]
+
+
+def _recorded(name: str) -> Callable[[Boxes], Value]:
+    """A value that was computed while all boxes were at hand."""
+
+    def compute(boxes: Boxes) -> Value:
+        value = boxes.quality[f"{name}/{boxes.group}" if boxes.group else name]
+        return Value(value, reason=f"no object of {boxes.group or 'any class'} is annotated")
+
+    return compute
+
+
+ENTRIES = (
+    Entry(
+        "map",
+        "higher",
+        (Role.ID,),
+        "mean average precision of the ID classes, over IoU .5:.95 (all boxes)",
+        id_quality,
+        _recorded("map"),
+        order=1,
+        needs=frozenset({"quality"}),
+        of_classifier=True,
+    ),
+    Entry(
+        "map50",
+        "higher",
+        (Role.ID,),
+        "mean average precision of the ID classes, at IoU .5 (all boxes)",
+        id_quality,
+        _recorded("map50"),
+        order=2,
+        needs=frozenset({"quality"}),
+        of_classifier=True,
+    ),
+)

@@ -9,12 +9,12 @@ from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics.numerics.ranking import exact_share
 from oodlit.metrics.settings import percent
 from oodlit.metrics.uncertainty.intervals import check_confidence
-from oodlit.objects.metrics.open_set import POINTS
 from oodlit.objects.metrics.thresholds import TAU_RULES
 
 __all__ = ["ObjectSettings"]
 
 RULES = ("exact", "published")
+POINTS = ("all", "11")
 
 
 @dataclass(frozen=True)

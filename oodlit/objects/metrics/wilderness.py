@@ -1,4 +1,4 @@
-"""Wilderness impact: by how much do unknown objects add to the boxes that are taken for known classes?"""
+"""Wilderness impact: share of the boxes of known classes that lie on unknown objects."""
 
 import math
 from dataclasses import dataclass
@@ -8,9 +8,11 @@ from jaxtyping import Bool, Float, Int
 
 from oodlit.base.fractions import ShareLike
 from oodlit.errors import InvalidArgumentError
-from oodlit.metrics.entry import Value
+from oodlit.metrics.entry import Entry, Value
 from oodlit.metrics.numerics.ranking import exact_share
-from oodlit.metrics.numerics.undefined import undefined
+from oodlit.objects.metrics.boxes import Boxes
+from oodlit.objects.metrics.open_set import defined
+from oodlit.roles import Role
 
 __all__ = ["ClassifiedBoxes", "wilderness_impact"]
 
@@ -72,8 +74,7 @@ def wilderness_impact(boxes: ClassifiedBoxes, *, recall: ShareLike = 0.8) -> flo
     References:
         Dhamija, Günther, Ventura, Boult: The Overlooked Elephant of Object Detection: Open Set. WACV 2020.
     """
-    value = wilderness_of(boxes, recall=recall)
-    return undefined("wilderness_impact", value.reason) if math.isnan(value.value) else value.value
+    return defined("wilderness_impact", wilderness_of(boxes, recall=recall))
 
 
 def wilderness_of(boxes: ClassifiedBoxes, *, recall: ShareLike = 0.8) -> Value:
@@ -101,3 +102,41 @@ def wilderness_of(boxes: ClassifiedBoxes, *, recall: ShareLike = 0.8) -> Value:
         reason = f"{len(missed)} of {len(present)} classes do not reach recall {float(share):g}"
         return Value(math.nan, reason=f"{reason}, first: class {missed[0]}")
     return Value(on_unknown / called)
+
+
+def _of_split(boxes: Boxes) -> Value:
+    """Boxes called ID, of the ID images and of the split together."""
+    sides = (boxes.known, boxes.own)
+    if not (boxes.known.is_annotated and boxes.class_names):
+        return Value(math.nan, reason="the objects of the ID set are not known")
+    if not len(boxes.own.objects):
+        return Value(math.nan, reason="no unknown object is annotated")
+    if any((side.boxes["prediction"] < 0).any() for side in sides):
+        return Value(math.nan, reason="the predicted classes of the boxes are not known")
+    called = [side.scores(boxes.detector) >= boxes.tau for side in sides]
+    best, classes = boxes.known.best_of_class, boxes.known.objects.classes
+    assert classes is not None  # tables of objects have classes
+    known = np.where(boxes.known.reaches(best), best.objects, -1)
+    none = np.zeros(int(called[0].sum()), dtype=bool)
+    chosen = ClassifiedBoxes(
+        np.concatenate([side.confidence[rows] for side, rows in zip(sides, called, strict=True)]),
+        np.concatenate([side.boxes["prediction"].to_numpy()[rows] for side, rows in zip(sides, called, strict=True)]),
+        np.concatenate([known[called[0]], np.full(int(called[1].sum()), -1)]),
+        np.concatenate([none, boxes.own.hits[called[1]]]),
+        np.bincount(classes, minlength=len(boxes.class_names)),
+    )
+    return wilderness_of(chosen, recall=boxes.settings.recall)
+
+
+ENTRIES = (
+    Entry(
+        "wi",
+        "lower",
+        (Role.OOD,),
+        "wilderness impact: boxes of ID classes on unknown objects per box of these classes, at recall {recall}",
+        wilderness_impact,
+        _of_split,
+        order=50,
+        by_threshold=True,
+    ),
+)

@@ -11,11 +11,12 @@ import jinja2
 from markupsafe import Markup
 
 from oodlit.base.atomic import write_bytes
-from oodlit.objects.metrics.curves import CURVES, TauPoint, tau_curve
+from oodlit.objects.metrics.registry import meaning
 from oodlit.objects.published import fmiyc
 from oodlit.objects.results.pictures import COLOURS, drawn_pictures, picture_keys
 from oodlit.objects.results.results import ObjectResults
-from oodlit.objects.results.summary import headline, headline_metrics, meaning, ranked
+from oodlit.objects.results.summary import headline, headline_metrics, ranked
+from oodlit.objects.results.tau_curve import CURVES, TauPoint, tau_curve
 from oodlit.results.files.plain import to_json
 
 __all__ = ["write_object_report"]

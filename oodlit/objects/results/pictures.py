@@ -13,8 +13,8 @@ from PIL import Image, ImageDraw, ImageFont
 
 from oodlit.base.atomic import write_bytes
 from oodlit.errors import InvalidArgumentError
+from oodlit.objects.detections import CORNERS
 from oodlit.objects.results.results import ObjectResults
-from oodlit.objects.results.tables import CORNERS
 from oodlit.report.thumbnails import load_thumbnails
 
 __all__ = ["Mark", "draw_boxes", "marks_of", "picture_keys", "save_pictures"]
@@ -88,28 +88,28 @@ def marks_of(results: ObjectResults, detector: str, dataset: str) -> dict[str, l
     An object that is taken for known has the class of the surest box on it, one that is found the confidence.
     """
     tau = results.threshold(detector)
-    scene = results.scene(dataset)
-    marks: dict[str, list[Mark]] = {key: [] for key in scene.images["key"]}
+    scored = results.scored_boxes(dataset)
+    marks: dict[str, list[Mark]] = {key: [] for key in scored.images["key"]}
     if np.isnan(tau):
         return marks
-    found = scene.open_set(detector, tau)
-    rows = np.flatnonzero(scene.counted)
-    order = rows[np.argsort(-scene.confidence[rows], kind="stable")]
-    surest = {int(scene.best.objects[row]): row for row in order[::-1] if scene.hits[row]}
-    keys = scene.images["key"].tolist()
+    found = scored.open_set(detector, tau)
+    rows = np.flatnonzero(scored.counted)
+    order = rows[np.argsort(-scored.confidence[rows], kind="stable")]
+    surest = {int(scored.best.objects[row]): row for row in order[::-1] if scored.hits[row]}
+    keys = scored.images["key"].tolist()
     names = results.class_names
     for number, (corners, image) in enumerate(
-        zip(scene.objects.boxes.tolist(), scene.objects.image.tolist(), strict=True)
+        zip(scored.objects.boxes.tolist(), scored.objects.image.tolist(), strict=True)
     ):
         state = "found" if found.found[number] else "missed" if found.dismissed[number] else "taken"
         label = ""
         if state == "taken":
-            code = int(scene.boxes["prediction"].iloc[surest[number]])
+            code = int(scored.boxes["prediction"].iloc[surest[number]])
             label = names[code] if 0 <= code < len(names) else "known"
         marks[keys[image]].append(Mark(tuple(corners), state, label))
-    corners = scene.boxes[CORNERS].to_numpy(dtype=np.float64)
+    corners = scored.boxes[CORNERS].to_numpy(dtype=np.float64)
     for row in rows[found.is_unknown & ~found.hits].tolist():
-        marks[keys[scene.image[row]]].append(Mark(tuple(corners[row].tolist()), "false"))
+        marks[keys[scored.image[row]]].append(Mark(tuple(corners[row].tolist()), "false"))
     return marks
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import pandas as pd
 
 from oodlit.errors import InvalidArgumentError, UnknownNameError
-from oodlit.objects.metrics.boxes_above import Scene
-from oodlit.objects.metrics.evaluation import evaluate_tables
 from oodlit.objects.metrics.quality import has_id_quality, id_quality
+from oodlit.objects.metrics.scored_boxes import ScoredBoxes
 from oodlit.objects.metrics.settings import ObjectSettings
 from oodlit.objects.results import storage
-from oodlit.objects.results.tables import ObjectSet, Tables, make_tables
+from oodlit.objects.results.evaluation import evaluate_tables
+from oodlit.objects.results.tables import ObjectSet, Tables, make_tables, scored_boxes
 from oodlit.results.info import DatasetInfo, id_dataset
 from oodlit.results.names import MODEL
 from oodlit.roles import Role
@@ -42,7 +42,7 @@ class ObjectResults:
     objects: pd.DataFrame
     table: pd.DataFrame
     run: dict[str, Any] = field(default_factory=dict)
-    _scenes: dict[str, Scene] = field(default_factory=dict, init=False, repr=False)
+    _scored: dict[str, ScoredBoxes] = field(default_factory=dict, init=False, repr=False)
 
     # --- making ---------------------------------------------------------------------------------------------------
 
@@ -118,7 +118,7 @@ class ObjectResults:
             )
         return self._of(self.tables, self.run, settings)
 
-    def scene(self, dataset: str) -> Scene:
+    def scored_boxes(self, dataset: str) -> ScoredBoxes:
         r"""The boxes of a data set from t\* on, with what they hit; matched once.
 
         Raises:
@@ -127,9 +127,9 @@ class ObjectResults:
         names = [info.name for info in self.datasets]
         if dataset not in names:
             raise UnknownNameError.of("data set", dataset, names)
-        if dataset not in self._scenes:
-            self._scenes[dataset] = Scene.of(self.tables, dataset, self.class_names, self.settings)
-        return self._scenes[dataset]
+        if dataset not in self._scored:
+            self._scored[dataset] = scored_boxes(self.tables, dataset, self.class_names, self.settings)
+        return self._scored[dataset]
 
     # --- what there is --------------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from oodlit.errors import DataError
-from oodlit.objects.metrics.evaluation import OBJECT_COLUMNS
+from oodlit.objects.results.evaluation import OBJECT_COLUMNS
 from oodlit.objects.results.tables import Tables
 from oodlit.results.files import storage
 

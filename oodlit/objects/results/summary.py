@@ -6,17 +6,18 @@ from dataclasses import dataclass
 from rich.table import Table
 from rich.text import Text
 
-from oodlit.metrics.settings import percent
-from oodlit.objects.metrics.evaluation import HIGHER_IS_BETTER, METRICS
+from oodlit.metrics.entry import Entry
+from oodlit.objects.metrics.registry import box_metrics
 from oodlit.objects.metrics.settings import ObjectSettings
 from oodlit.objects.results.results import ObjectResults
 from oodlit.results.names import MODEL
 
-__all__ = ["HeadlineCell", "HeadlineRow", "headline", "meaning", "ranked", "summary_tables"]
+__all__ = ["HeadlineCell", "HeadlineRow", "headline", "headline_metrics", "ranked", "summary_tables"]
 
-LEGACY = ("auroc", "fpr", "auroc_hit")
-OPEN_SET = ("ap_u", "r_u", "p_u", "nose", "nose_boxes", "dismissed", "aose", "wi")
-COUNTS = frozenset({"aose", "aose_boxes"})
+_FIRST = ("auroc", "fpr{share}", "auroc_hit", "ap_u", "r_u")
+"""Metrics that lead the headline; the others follow in the order of the table."""
+_LEFT_OUT = frozenset({"fpr{share}_hit", "aose_boxes"})
+"""Metrics that the table alone has: the columns beside them tell nearly the same."""
 
 
 @dataclass(frozen=True)
@@ -66,29 +67,32 @@ def headline_metrics(settings: ObjectSettings) -> list[str]:
         >>> headline_metrics(ObjectSettings())[:4]
         ['auroc', 'fpr95', 'auroc_hit', 'ap_u']
     """
-    return [settings.fpr_name if name == "fpr" else name for name in (*LEGACY, *OPEN_SET)]
+    of_detectors = {entry.name: name for name, entry in box_metrics(settings).items() if not entry.of_classifier}
+    return [of_detectors[name] for name in dict.fromkeys((*_FIRST, *of_detectors)) if name not in _LEFT_OUT]
 
 
 def headline(results: ObjectResults, dataset: str) -> list[HeadlineRow]:
     """The rows of a split, the detector with the largest AP_U first."""
     table = results.table[(results.table["dataset"] == dataset) & (results.table["detector"] != MODEL)]
     found = {(row["detector"], row["metric"]): row for row in table.to_dict("records")}
-    names = headline_metrics(results.settings)
+    names, entries = headline_metrics(results.settings), box_metrics(results.settings)
     best = {}
     for name in names:
         values = [float(found[d, name]["value"]) for d in results.detectors if (d, name) in found]
         defined = [value for value in values if not math.isnan(value)]
         distinct = set(defined) if len(set(defined)) > 1 else set()  # what all have alike is no merit
-        best[name] = (max if name in HIGHER_IS_BETTER else min)(distinct, default=math.nan)
+        best[name] = (max if entries[name].better == "higher" else min)(distinct, default=math.nan)
     rows = []
     for detector in ranked(results, dataset):
         cells = []
         for name in names:
             row = found.get((detector, name))
             value, *ends = (math.nan,) * 3 if row is None else (row["value"], row["ci_low"], row["ci_high"])
-            known = [_text(name, end) for end in ends if not math.isnan(end)]
+            known = [_text(entries[name], end) for end in ends if not math.isnan(end)]
             reason = results.reason(name, dataset=dataset, detector=detector)
-            cells.append(HeadlineCell(name, _text(name, value), " to ".join(known), value, reason, value == best[name]))
+            cells.append(
+                HeadlineCell(name, _text(entries[name], value), " to ".join(known), value, reason, value == best[name])
+            )
         of_all = found[detector, "auroc"]
         rows.append(HeadlineRow(detector, cells, of_all["tau"], of_all["n_id"], of_all["n_ood"]))
     return rows
@@ -98,18 +102,6 @@ def ranked(results: ObjectResults, dataset: str) -> list[str]:
     """Detectors by falling AP_U on a split; undefined ones last, ties in the order of the run."""
     values = {name: results.value("ap_u", dataset=dataset, detector=name) for name in results.detectors}
     return sorted(values, key=lambda name: math.inf if math.isnan(values[name]) else -values[name])
-
-
-def meaning(metric: str, settings: ObjectSettings) -> str:
-    """A sentence on a name of the table.
-
-    Example:
-        >>> meaning("fpr95_hit", ObjectSettings())
-        'fpr95 of boxes that hit an annotated object, on both sides'
-    """
-    share = percent(settings.tpr)
-    name = metric.replace(f"fpr{share}", "fpr")
-    return METRICS.get(name, "").format(share=share, recall=f"{settings.recall:g}")
 
 
 def summary_tables(results: ObjectResults) -> list[Table]:
@@ -140,7 +132,7 @@ def _title(results: ObjectResults, dataset: str) -> Text:
     )
 
 
-def _text(metric: str, value: float) -> str:
+def _text(entry: Entry, value: float) -> str:
     if math.isnan(value):
         return "-"
-    return f"{value:.0f}" if metric in COUNTS else f"{100 * value:.1f}"
+    return f"{value:.0f}" if entry.is_count else f"{100 * value:.1f}"

@@ -9,16 +9,17 @@ import pandas as pd
 from torch import Tensor
 
 from oodlit.errors import DataError, InvalidArgumentError, NonFiniteScoreError
-from oodlit.objects.detections import Detections
+from oodlit.objects.detections import CORNERS, Detections
 from oodlit.objects.files.annotations import Annotations
 from oodlit.objects.metrics.matching import Objects, best_overlaps
+from oodlit.objects.metrics.scored_boxes import ScoredBoxes
+from oodlit.objects.metrics.settings import ObjectSettings
 from oodlit.results.files.score_table import check_detector_names
 from oodlit.results.info import DatasetInfo, id_dataset
 from oodlit.roles import Role
 
 __all__ = ["ObjectSet", "Tables", "make_tables"]
 
-CORNERS = ["xmin", "ymin", "xmax", "ymax"]
 BOXES = ["key", "dataset", "image", "index", *CORNERS, "confidence", "prediction", "object", "overlap"]
 IMAGES = ["key", "dataset", "width", "height", "boxes", "objects"]
 OBJECTS = ["dataset", "image", "object", "class", "is_crowd", *CORNERS]
@@ -96,6 +97,15 @@ def objects_of(frame: pd.DataFrame, images: Sequence[str], class_names: Sequence
         frame["image"].map(number).to_numpy(dtype=np.int64),
         np.array([code.get(name, -1) for name in frame["class"]], dtype=np.int64),
     )
+
+
+def scored_boxes(tables: Tables, dataset: str, class_names: Sequence[str], settings: ObjectSettings) -> ScoredBoxes:
+    r"""The boxes of a data set with a confidence of at least t\*."""
+    boxes = tables.boxes[(tables.boxes["dataset"] == dataset) & (tables.boxes["confidence"] >= settings.t_star)]
+    images = tables.images[tables.images["dataset"] == dataset].reset_index(drop=True)
+    rows = tables.objects[tables.objects["dataset"] == dataset]
+    objects = objects_of(rows, images["key"].tolist(), class_names)
+    return ScoredBoxes(dataset, boxes.reset_index(drop=True), images, objects, settings)
 
 
 def _of_set(entry: ObjectSet, detectors: Sequence[str], class_names: Sequence[str]) -> Tables:

@@ -1,5 +1,6 @@
-r"""The boxes of one data set from t\* on, with what they hit, in the arithmetic that the settings ask for."""
+r"""The boxes of one data set with a confidence of at least t\*, what they hit, and their scores."""
 
+import zlib
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -7,38 +8,32 @@ import numpy as np
 import pandas as pd
 from jaxtyping import Bool, Float, Int
 
+from oodlit.objects.detections import CORNERS
 from oodlit.objects.metrics.matching import BestOverlaps, Objects, best_overlaps
 from oodlit.objects.metrics.open_set import MatchedBoxes, OpenSet
+from oodlit.objects.metrics.resampling import resample
 from oodlit.objects.metrics.settings import ObjectSettings
-from oodlit.objects.results.tables import CORNERS, Tables, objects_of
 
-__all__ = ["Scene"]
+__all__ = ["ScoredBoxes"]
 
 
 @dataclass(frozen=True, eq=False)
-class Scene:
-    r"""One data set of a run.
+class ScoredBoxes:
+    r"""The boxes of one data set, in the arithmetic that the settings ask for.
 
     Args:
-        boxes: Its rows of the table of boxes, from t\* on.
+        dataset: Name of the data set.
+        boxes: Its rows of the table of boxes, with a confidence of at least t\*.
         images: Its rows of the table of images.
-        objects: What is annotated, by number of the image; classes are positions among the ID classes.
+        objects: Its annotated objects; classes are positions among the ID classes.
         settings: How to compute.
     """
 
+    dataset: str
     boxes: pd.DataFrame
     images: pd.DataFrame
     objects: Objects
     settings: ObjectSettings
-
-    @classmethod
-    def of(cls, tables: Tables, dataset: str, class_names: tuple[str, ...], settings: ObjectSettings) -> "Scene":
-        """The data set of that name."""
-        boxes = tables.boxes[(tables.boxes["dataset"] == dataset) & (tables.boxes["confidence"] >= settings.t_star)]
-        images = tables.images[tables.images["dataset"] == dataset].reset_index(drop=True)
-        rows = tables.objects[tables.objects["dataset"] == dataset]
-        objects = objects_of(rows, images["key"].tolist(), class_names)
-        return cls(boxes.reset_index(drop=True), images, objects, settings)
 
     def __len__(self) -> int:
         """Number of boxes."""
@@ -46,14 +41,21 @@ class Scene:
 
     @property
     def is_annotated(self) -> bool:
-        """Whether the objects are known."""
+        """Whether all images are annotated."""
         return bool((self.images["objects"] >= 0).all())
 
     @cached_property
     def image(self) -> Int[np.ndarray, " boxes"]:
-        """Number of the image of every box."""
+        """Position of the image of every box."""
         number = {key: position for position, key in enumerate(self.images["key"])}
         return self.boxes["image"].map(number).to_numpy(dtype=np.int64)
+
+    @cached_property
+    def drawn(self) -> Int[np.ndarray, "repetitions images"]:
+        """How often the bootstrap draws every image."""
+        # The seed depends on the name of the set, not on its position: other sets do not change its intervals.
+        seed = self.settings.seed + zlib.crc32(self.dataset.encode())
+        return resample(len(self.images), repetitions=self.settings.bootstrap, seed=seed)
 
     @cached_property
     def corners(self) -> Float[np.ndarray, "boxes 4"]:
@@ -85,23 +87,23 @@ class Scene:
 
     @cached_property
     def counted(self) -> Bool[np.ndarray, " boxes"]:
-        """Which boxes count for open-set metrics: the published rules leave out images without objects."""
+        """Which boxes count for open-set metrics: the published rules ignore images without objects."""
         if not self.settings.is_published:
             return np.ones(len(self), dtype=bool)
         annotated: np.ndarray = np.isin(self.image, self.objects.image)
         return annotated
 
     def reaches(self, best: BestOverlaps) -> Bool[np.ndarray, " boxes"]:
-        """Which overlaps are enough."""
+        """Which overlaps are large enough for a hit."""
         enough: np.ndarray = best.overlaps >= self.settings.iou
         return best.overlaps > self.settings.iou if self.settings.is_published else enough
 
     def scores(self, detector: str) -> Float[np.ndarray, " boxes"]:
         """The scores of a detector."""
-        return self.boxes[detector].to_numpy(dtype=np.float64, copy=True)  # torch warns of read-only memory
+        return self.boxes[detector].to_numpy(dtype=np.float64, copy=True)  # torch warns about read-only memory
 
     def open_set(self, detector: str, tau: float) -> OpenSet:
-        """What a threshold makes of the boxes that count."""
+        """The boxes that count, divided by a threshold."""
         rows = self.counted
         boxes = MatchedBoxes(
             self.confidence[rows],
@@ -109,6 +111,8 @@ class Scene:
             self.best.objects[rows],
             self.best.overlaps[rows],
             len(self.objects),
+            self.image[rows],
+            self.objects.image,
         )
         return OpenSet(boxes, tau, self.settings.iou, strict=self.settings.is_published)
 
@@ -118,7 +122,7 @@ class Scene:
 
 
 def rounded(values: Float[np.ndarray, "*shape"], decimals: int) -> Float[np.ndarray, "*shape"]:
-    """Numbers as they come back from text with so many decimals, which `numpy.round` does not always give.
+    """Round numbers as text formatting does, which `numpy.round` does not always match.
 
     Example:
         >>> rounded(np.array([0.15, 0.25]), 1).tolist(), np.round(np.array([0.15, 0.25]), 1).tolist()

@@ -8,6 +8,8 @@ import torch
 from oodlit.errors import UnknownNameError
 from oodlit.metrics.numerics.ranking import as_sorted
 from oodlit.metrics.numerics.threshold import acceptance_threshold
+from oodlit.objects.metrics.open_set_error import nose_of
+from oodlit.objects.metrics.unknown_boxes import ap_u_of, p_u_of, r_u_of
 from oodlit.objects.results.results import ObjectResults
 
 __all__ = ["CURVES", "TauPoint", "tau_curve"]
@@ -49,7 +51,7 @@ def tau_curve(results: ObjectResults, detector: str, dataset: str, *, points: in
     results.threshold(detector)
     if dataset not in results.splits:
         raise UnknownNameError.of("OOD split", dataset, results.splits)
-    known, split = results.scene(results.id_dataset.name), results.scene(dataset)
+    known, split = results.scored_boxes(results.id_dataset.name), results.scored_boxes(dataset)
     scores = as_sorted(torch.from_numpy(known.scores(detector)))
     if not len(scores):
         return []
@@ -57,11 +59,7 @@ def tau_curve(results: ObjectResults, detector: str, dataset: str, *, points: in
     for kept in np.linspace(1.0, 0.5, points).round(6).tolist():
         tau = acceptance_threshold(scores, tpr=kept)
         at = split.open_set(detector, tau)
-        values = (
-            at.r_u(),
-            at.nose(),
-            at.p_u(),
-            at.ap_u(results.settings.points, each_box=results.settings.is_published),
-        )
+        area = ap_u_of(at, results.settings.points, each_box=results.settings.is_published)
+        values = (r_u_of(at).value, nose_of(at).value, p_u_of(at).value, area)
         found.append(TauPoint(kept, tau, {name: value.value for name, value in zip(CURVES, values, strict=True)}))
     return found

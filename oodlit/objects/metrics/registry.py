@@ -1,0 +1,32 @@
+"""The metrics of boxes by name: which there are, and what each means."""
+
+from collections.abc import Mapping
+
+from oodlit.metrics.entry import Entry
+from oodlit.metrics.registry import entries
+from oodlit.metrics.settings import percent
+from oodlit.objects import metrics
+from oodlit.objects.metrics.settings import ObjectSettings
+
+__all__ = ["box_metrics", "meaning"]
+
+
+def box_metrics(settings: ObjectSettings) -> Mapping[str, Entry]:
+    """Every metric by its name in a table made with these settings, in the order of the table.
+
+    Example:
+        >>> list(box_metrics(ObjectSettings(tpr=0.9)))[3:6]
+        ['auroc', 'fpr90', 'auroc_hit']
+    """
+    return {entry.name.format(share=percent(settings.tpr)): entry for entry in entries(metrics)}
+
+
+def meaning(name: str, settings: ObjectSettings) -> str:
+    """What a metric is, as text; empty if there is no metric of this name.
+
+    Example:
+        >>> meaning("fpr95_hit", ObjectSettings())
+        'fpr95 of boxes that hit an annotated object, on both sides'
+    """
+    entry = box_metrics(settings).get(name)
+    return "" if entry is None else entry.text.format(share=percent(settings.tpr), recall=f"{settings.recall:g}")
