@@ -4,9 +4,10 @@ import inspect
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, is_dataclass
-from typing import Any
+from typing import Any, get_args, get_origin
 
 import jsonargparse
+from typing_extensions import Unpack
 
 from oodlit.configuration.kinds import (
     accepts_text,
@@ -122,12 +123,16 @@ def _plan_object(value: Mapping[str, Any], kinds: tuple[type, ...], where: str, 
 
 
 def parameters_of(maker: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """The parameters of a class or function that can be given by name."""
+    """The parameters of a class or function that can be given by name, with those that `**kwargs` names by `Unpack`."""
     try:
         every = inspect.signature(maker, eval_str=True).parameters
     except (TypeError, ValueError, NameError):
         return {}
     named = {n: p for n, p in every.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    unpacked = [get_args(p.annotation)[0] for p in every.values() if get_origin(p.annotation) is Unpack]
+    passed_on = {name for options in unpacked for name in options.__annotations__}
+    for base in maker.__mro__[1:] if passed_on and isinstance(maker, type) else ():
+        named |= {n: p for n, p in parameters_of(base).items() if n in passed_on - named.keys()}
     return {n: p.replace(annotation=Any) if p.annotation is p.empty else p for n, p in named.items()}
 
 

@@ -359,7 +359,7 @@ def test_what_is_no_pool(results):
 
 
 def test_folders_and_shards_as_pools(tmp_path):
-    from oodlit.testing.shards import write_tiny_shards
+    from tests.tiny_shards import write_tiny_shards
 
     write_tiny_shards(tmp_path / "shards", (30, 30), name="odd", role=Role.OOD)
     pool = severity_pool(tmp_path / "shards", name="mine", test_share=0.5)
