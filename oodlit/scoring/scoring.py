@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from oodlit.base.checks import looking_later, plain_mode
+from oodlit.base.checks import deferred_checks, plain_mode
 from oodlit.detectors import Detector
 from oodlit.detectors.statistics import Statistics
 from oodlit.outputs import Head, Outputs
@@ -88,7 +88,7 @@ class Scoring:
         """Scores without waiting for the device in between; None if the batch is not a usual one."""
         scores = {}
         try:
-            with looking_later() as granted:
+            with deferred_checks() as granted:
                 own = replace(outputs)  # what is remembered of it may be void
                 for name in names:
                     self.clock.enter("scores", name, images=len(outputs))

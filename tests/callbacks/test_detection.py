@@ -9,7 +9,7 @@ import pytorch_lightning as pl
 import torch
 
 from oodlit import OODModule, Results, Role
-from oodlit.backbones.fingerprint import SIZES
+from oodlit.backbones.identity import SIZES
 from oodlit.callbacks import OODDetection
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream import Sample, Stream
