@@ -66,10 +66,6 @@ class WithDetectors(RunCallback):
     def record_run(self, start: Start) -> ScoredRun:
         """Make the recorder."""
 
-    @abstractmethod
-    def settings_json(self) -> dict[str, Any]:
-        """How the metrics will be computed, as plain values."""
-
     def make_recorder(self, trainer: pl.Trainer, module: Any, datamodule: Any) -> ScoredRun:
         """Check everything that can be wrong before the first batch, and decide which detectors run."""
         clock, owner = Clock(trainer.strategy.root_device), type(self).__name__
@@ -81,7 +77,7 @@ class WithDetectors(RunCallback):
             check_replaceable(folder, keep=self._earlier.folder)
             self.lock_folder(trainer)
             place = {"process": trainer.global_rank, "processes": trainer.world_size}
-            output = OutputFolder(folder, settings=self.settings_json(), **place, saved_fit=self._earlier.folder)
+            output = OutputFolder(folder, **place, saved_fit=self._earlier.folder)
         self.results = None
         probe = self.probe(trainer, module, datamodule, hidden_layers(self.detectors.values()))
         choice = choose(probe, self.detectors, self._earlier, strict=self.options.strict)

@@ -1,4 +1,4 @@
-"""The folder of a run: what is finished while it goes on, and at its end results, fit, thumbnails and the page.
+"""The folder of a run: what is finished while it runs, and at its end results, fit, thumbnails and the page.
 
 Until the end, everything lies in `unfinished` within the folder, and the results of an earlier run stay whole. At the
 end one switch replaces them by the new ones, and `unfinished` goes.
@@ -32,7 +32,6 @@ class OutputFolder:
 
     Args:
         path: The folder; made if need be.
-        settings: How the metrics will be computed, as plain values.
         process: Number of this process, from 0.
         processes: How many there are.
         saved_fit: Folder of fitted detectors that the run uses and must keep; it may lie within `path`.
@@ -42,26 +41,24 @@ class OutputFolder:
 
     """
 
-    def __init__(
-        self, path: Path, *, settings: Mapping[str, Any], process: int, processes: int, saved_fit: Path | None = None
-    ) -> None:
+    def __init__(self, path: Path, *, process: int, processes: int, saved_fit: Path | None = None) -> None:
         self.path, self._unfinished = path, path / UNFINISHED
         # What lies in `unfinished` goes with it: such a fit is saved again, as this run's own.
         is_rescued = saved_fit is not None and self._unfinished.resolve() in saved_fit.resolve().parents
         self.saved_fit = None if is_rescued or saved_fit is None else saved_fit.resolve()
-        self._settings, self._process, self._processes = settings, process, processes
+        self._process, self._processes = process, processes
         self._numbers: dict[str, int] = {}
         self._kept: set[str] = set()
         self.progress: Progress
 
     @property
     def kept_fit(self) -> Path | None:
-        """The fit of an earlier run that did not come to its end."""
+        """The fit of an interrupted run."""
         folder = self._unfinished / FITTED
         return folder if folder.is_dir() else None
 
     def kept_record(self) -> dict[str, Any]:
-        """The record of an earlier run that did not come to its end; empty without one."""
+        """The record of an interrupted run; empty without one."""
         try:
             return dict(json.loads((self._unfinished / unfinished.RUN).read_text(encoding="utf-8")))
         except (OSError, ValueError):
@@ -82,7 +79,6 @@ class OutputFolder:
                 **record,
                 "datasets": [info.to_json() for info in datasets],
                 "detectors": list(detectors),
-                "settings": self._settings,
                 "processes": self._processes,
             }
             with temporary_folder(self._unfinished) as folder:  # what an earlier run had finished stays until then
@@ -94,7 +90,7 @@ class OutputFolder:
         gather_objects(group, None)  # nobody writes scores before the folder is the new one
 
     def go_on(self, datasets: Sequence[DatasetInfo], over: Collection[str]) -> None:
-        """Go on with record and fit of an earlier run; the shares of this process in `over` lie there already."""
+        """Resume with record and fit of an earlier start; the scores of this process in `over` exist already."""
         self._numbers = {info.name: number for number, info in enumerate(datasets)}
         self._kept |= set(over)
 
@@ -172,7 +168,7 @@ def lock_folder(folder: Path, *, what: str = "output_dir", name: str = ".lock") 
         held.enter_context(lock(lock_file, wait=False))
     except BlockingIOError as error:
         raise InvalidArgumentError(
-            f"{what}={str(folder)!r}: another run is writing there; wait for its end, or name another folder"
+            f"{what}={str(folder)!r}: another run is writing there; wait for it to finish, or name another folder"
         ) from error
     held.callback(lock_file.unlink, missing_ok=True)
     return held

@@ -153,7 +153,7 @@ def test_whoever_adds_a_detector_is_told_what_to_write() -> None:
     with pytest.raises(AssertionError) as told:
         test_every_detector_has_its_row(IODIN)
     assert "IODIN has no row, or a stale one, under 'Which detector when' in docs/detectors.md" in str(told.value)
-    line = "| IODIN | images | no | no | - | none | 2 further passes | - | 76.53 / 89.64 | - | - | - |"
+    line = "| IODIN | images | no | no | - | none | 2 extra forward passes | - | 76.53 / 89.64 | - | - | - |"
     assert line in str(told.value)
 
 

@@ -38,7 +38,7 @@ from oodlit.runs.start import Start
 from oodlit.scoring.span import OTHER
 from oodlit.scoring.time_record import ms_per_image, time_record
 
-BOXES = Parts(ObjectModule, ObjectBenchmark, Detections, "annotated objects")
+BOXES = Parts(ObjectModule, "ObjectModule", ObjectBenchmark, Detections, "annotated objects")
 
 
 @dataclass(frozen=True)
@@ -209,6 +209,7 @@ class BoxRecorder(ScoredRun):
         return {
             **common_record(self.trainer, self.datamodule, self.choice),
             **self.common_entries(),
+            "settings": self.settings.metrics.to_json(),
             "model": self.module.name,
             "min_confidence": self.module.min_confidence,
             "fit": {"on": self.settings.fit_on, "confidence": self.cut, "boxes": self.num_fitted},

@@ -24,9 +24,9 @@ from oodlit.results.files import storage
 from oodlit.roles import Role
 from oodlit.runs.checks import check_images, check_memory, check_train_size, place_bank
 from oodlit.runs.datasets import dataset_infos
+from oodlit.runs.images.joining import join_estimates, join_scores, masked_accuracy, unlisted
 from oodlit.runs.images.pool_rows import PoolRows
 from oodlit.runs.images.rows import ImageRows, check_labels
-from oodlit.runs.joining import join_estimates, join_scores, masked_accuracy, unlisted
 from oodlit.runs.loggers import RunLog, figures_of
 from oodlit.runs.record import joined, run_record
 from oodlit.runs.scored import ScoredRun
@@ -46,7 +46,7 @@ class ImageOptions(NamedTuple):
         train_thresholds: Whether training images are read even if no detector is fitted.
         num_thumbnails: Accepted OOD images kept per detector.
         log_figures: Figures that loggers get.
-        bank: What holds a copy of the bank of training images.
+        bank: Where copies of the bank of training images are kept.
     """
 
     evaluation: Settings
@@ -186,6 +186,7 @@ class ImageRecorder(ScoredRun):
         return {
             **run_record(self.trainer, self.module, self.datamodule, self.choice),
             **self.common_entries(),
+            "settings": self.images.evaluation.to_json(),
             **({"confidences": self._confidences()} if self._pools() else {}),
         }
 

@@ -1,7 +1,8 @@
 """Detection from the easiest to the hardest OOD classes: AUROC and FPR at levels of severity (COOD).
 
 Both are linear in the OOD images: with w(x) = #{id > x} + #{id = x} / 2 the AUROC of any set of classes is the sum of w
-over their images, divided by all pairs. Two binary searches an image, and prefix sums, give every level in integers.
+over their images, divided by all pairs. Two binary searches per image, and prefix sums, determine every level in
+integers.
 """
 
 from collections.abc import Sequence
@@ -14,11 +15,17 @@ from torch import Tensor
 
 from oodlit.base.fractions import ShareLike
 from oodlit.errors import InvalidArgumentError
-from oodlit.metrics.base import StreamMetric, check_batch
-from oodlit.metrics.classwise import check_count
+from oodlit.metrics.numerics.acceptance import acceptance_threshold, check_rule
 from oodlit.metrics.numerics.exact_sums import ExactSums
-from oodlit.metrics.numerics.ranking import ScoreLike, as_integers, as_numbers, as_scores, as_sorted, exact_share
-from oodlit.metrics.numerics.threshold import acceptance_threshold, check_rule
+from oodlit.metrics.numerics.ranking import (
+    ScoreLike,
+    as_groups,
+    as_integers,
+    as_numbers,
+    as_scores,
+    as_sorted,
+    exact_share,
+)
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.metrics.severity.levels import (
     LEVELS,
@@ -27,11 +34,12 @@ from oodlit.metrics.severity.levels import (
     severity_order,
     window_values,
 )
+from oodlit.metrics.streams import StreamMetric, check_batch
 
 
 @dataclass(frozen=True, eq=False)
 class ClassCounts:
-    """The test images of every OOD class among the ID images, in integers.
+    """Counts of the test images of every OOD class among the ID images.
 
     Args:
         n_id: Number of ID images.
@@ -47,12 +55,12 @@ class ClassCounts:
 
     @property
     def auroc(self) -> Float[Tensor, " classes"]:
-        """AUROC of every class; NaN where it has no image."""
+        """AUROC of every class; NaN for a class without images."""
         return self.half_wins.double() / self.half_pairs.double()
 
     @property
     def fpr(self) -> Float[Tensor, " classes"]:
-        """Share of accepted images of every class; NaN where it has no image."""
+        """Fraction of accepted images of every class; NaN for a class without images."""
         return self.accepted.double() / self.sizes.double()
 
     @property
@@ -68,10 +76,10 @@ class Levels:
     Args:
         order: Classes from the easiest to the hardest, shape (classes,).
         starts: Position in `order` at which each level begins, shape (levels,).
-        width: Classes of a level, n_ID.
-        classes: What the classes count.
-        auroc_windows: AUROC of every n_ID neighbours in `order`, shape (K - n_ID + 1,).
-        fpr_windows: FPR of every n_ID neighbours in `order`, shape (K - n_ID + 1,).
+        width: Number of classes of a level, n_ID.
+        classes: Counts of the classes.
+        auroc_windows: AUROC of every n_ID neighbors in `order`, shape (K - n_ID + 1,).
+        fpr_windows: FPR of every n_ID neighbors in `order`, shape (K - n_ID + 1,).
     """
 
     order: Tensor
@@ -83,16 +91,16 @@ class Levels:
 
     @property
     def auroc(self) -> Float[Tensor, " levels"]:
-        """AUROC of all ID images against the test images of the level's classes, together."""
+        """AUROC of all ID images against all test images of the level's classes."""
         return self.auroc_windows[self.starts]
 
     @property
     def fpr(self) -> Float[Tensor, " levels"]:
-        """Share of the test images of the level's classes that are accepted."""
+        """Fraction of the test images of the level's classes that are accepted."""
         return self.fpr_windows[self.starts]
 
     def members(self, level: int) -> Int[Tensor, " width"]:
-        """Classes of a level, from the easiest to the hardest."""
+        """Return the classes of a level, from the easiest to the hardest."""
         start = int(self.starts[level])
         return self.order[start : start + self.width]
 
@@ -106,21 +114,21 @@ def class_counts(
     tpr: ShareLike = 0.95,
     rule: str = "attained",
 ) -> ClassCounts:
-    """Count the test images of every class against the ID images, class by class and all at once.
+    """Count the test images of every class against the ID images, for all classes in one call.
 
     Args:
         id_scores: ID scores, higher = more in-distribution, shape (n,).
         scores: Scores of the test images of all classes, shape (m,).
         groups: Class of every test image, 0 .. num_classes - 1, shape (m,).
         num_classes: Number of classes.
-        tpr: Share of ID scores to keep, in (0, 1].
+        tpr: Fraction of ID scores to keep, in (0, 1].
         rule: "attained" or "interpolated", see `acceptance_threshold`.
 
     Returns:
         The counts.
 
     Raises:
-        InvalidArgumentError: There is no ID score, or shapes, groups or settings are not allowed.
+        InvalidArgumentError: There are no ID scores, or shapes, groups or settings are not allowed.
         NonFiniteScoreError: NaN among the scores; infinities are ordered.
 
     Example:
@@ -129,10 +137,10 @@ def class_counts(
         ([0.75, 0.0], [0.5, 1.0])
     """
     sorted_id, values = as_sorted(id_scores, "id_scores"), as_scores(scores)
-    classes = _checked_groups(groups, num_classes, len(values)).to(values.device)
+    classes = as_groups(groups, num_classes, len(values)).to(values.device)
     n = len(sorted_id)
     if n == 0:
-        raise InvalidArgumentError("class_counts: there is no ID score to count against")
+        raise InvalidArgumentError("class_counts: expected at least one ID score")
     threshold = acceptance_threshold(sorted_id, tpr=tpr, rule=rule)
     half_wins = 2 * n - sorted_id.count_below(values) - sorted_id.count_at_most(values)
     # Both sides in float64: a float32 score equal to the threshold it gave must stay equal.
@@ -153,15 +161,17 @@ def levels_of(
     levels: int = LEVELS,
     class_names: Sequence[str] = (),
 ) -> Levels:
-    """Levels of classes that are counted already; see `severity_levels`."""
+    """Compute levels from class counts; see `severity_levels`."""
     order = severity_order(severities)
     if len(order) != len(counts.sizes):
-        raise InvalidArgumentError(f"severities: {len(order)} entries for {len(counts.sizes)} classes; one each")
+        raise InvalidArgumentError(f"severities: expected one entry per class ({len(counts.sizes)}), got {len(order)}")
     if class_names and len(class_names) != len(order):
-        raise InvalidArgumentError(f"class_names: {len(class_names)} names for {len(order)} classes; one each, or none")
+        raise InvalidArgumentError(
+            f"class_names: expected one name per class ({len(order)}) or none, got {len(class_names)}"
+        )
     if len(set(class_names)) < len(class_names):
         twice = next(name for name in class_names if list(class_names).count(name) > 1)
-        raise InvalidArgumentError(f"two classes of the pool are called {twice!r}; rename one")
+        raise InvalidArgumentError(f"two classes of the pool are named {twice!r}; rename one")
     starts = torch.tensor(level_starts(len(order), id_classes, levels))
     check_no_class_is_empty(counts.sizes, "test", class_names)
     order = order.to(counts.sizes.device)
@@ -189,17 +199,18 @@ def severity_levels(
 ) -> Levels:
     """AUROC and FPR from the easiest to the hardest OOD classes of a pool, for one model and one confidence.
 
-    Classes are sorted by the mean confidence of their *estimation* images; a level is n_ID neighbours, and its value
-    that of all ID images against the *test* images of these classes, pooled. See `level_starts` for the levels.
+    Classes are sorted by the mean confidence of their *estimation* images; a level consists of n_ID neighbors, and its
+    value is that of all ID images against the *test* images of these classes, pooled. See `level_starts` for the
+    levels.
 
     Args:
         id_scores: ID scores, higher = more in-distribution, shape (n,).
         scores: Scores of the test images of all classes, shape (m,).
         groups: Class of every test image, 0 .. K - 1, shape (m,).
         severities: Mean confidence of the estimation images of every class, higher = harder, shape (K,).
-        id_classes: Classes that the classifier knows: the classes of a level.
+        id_classes: Number of classes that the classifier knows, and of the classes of a level.
         levels: Number of levels.
-        tpr: Share of ID scores to keep, in (0, 1].
+        tpr: Fraction of ID scores to keep, in (0, 1].
         rule: "attained" or "interpolated", see `acceptance_threshold`.
         class_names: Names for messages; empty = numbers.
 
@@ -207,7 +218,8 @@ def severity_levels(
         Levels, with the values of all windows.
 
     Raises:
-        InvalidArgumentError: There are fewer classes than a level needs, two of one name, or one without test images.
+        InvalidArgumentError: There are fewer classes than in a level, two with the same name, or one without test
+            images.
         NonFiniteScoreError: NaN among scores or severities; infinities are ordered.
 
     Example:
@@ -227,15 +239,15 @@ def severity_levels(
 class SeverityLevels(StreamMetric):
     """Streaming `severity_levels`: classes are sorted by the mean confidence of the images that are not test images.
 
-    `compute` gives `{"auroc": shape (levels,), "fpr": shape (levels,), "mean_auroc": scalar, "mean_fpr": scalar,
-    "severities": shape (classes,)}`; all NaN while there is no ID image. Batches come in any cut and order, from any
+    `compute` returns `{"auroc": shape (levels,), "fpr": shape (levels,), "mean_auroc": scalar, "mean_fpr": scalar,
+    "severities": shape (classes,)}`; all NaN until there is an ID image. Batches may have any size and order, from any
     number of processes: sums of confidences are exact, so that equal classes stay equal. Memory is 8 bytes per score.
 
     Args:
         num_classes: Number of OOD classes; groups are 0 to num_classes - 1.
-        id_classes: Classes that the classifier knows.
+        id_classes: Number of classes that the classifier knows.
         levels: Number of levels.
-        tpr: Share of ID scores to keep, in (0, 1].
+        tpr: Fraction of ID scores to keep, in (0, 1].
         rule: "attained" or "interpolated".
         kwargs: Passed to `torchmetrics.Metric`.
 
@@ -253,6 +265,7 @@ class SeverityLevels(StreamMetric):
     """
 
     higher_is_better = True  # the AUROC
+    plot_lower_bound = plot_upper_bound = None
 
     def __init__(
         self,
@@ -263,8 +276,7 @@ class SeverityLevels(StreamMetric):
         rule: str = "attained",
         **kwargs: Any,
     ) -> None:
-        """Check the settings; streams of ID, test and estimation scores."""
-        check_count(num_classes, "num_classes")
+        """Check the settings; store ID, test and estimation scores."""
         level_starts(num_classes, id_classes, levels)
         check_rule(rule)
         exact_share(tpr)
@@ -283,25 +295,26 @@ class SeverityLevels(StreamMetric):
         is_test: Tensor,
         confidences: Tensor | None = None,
     ) -> None:
-        """Take one batch, of any mixture of ID images and estimation and test images of the pool.
+        """Add one batch with any mixture of ID images, and estimation and test images of the pool.
 
         Args:
             scores: Higher = more in-distribution, shape (batch,).
             is_ood: True for images of the pool, boolean, shape (batch,).
-            groups: Class of every image of the pool, shape (batch,); not read for ID images.
-            is_test: True for test images of the pool, boolean, shape (batch,); not read for ID images.
-            confidences: What the mean is taken of, shape (batch,); None = the scores. `Detector.confidences` gives it.
+            groups: Class of every image of the pool, shape (batch,); ignored for ID images.
+            is_test: True for test images of the pool, boolean, shape (batch,); ignored for ID images.
+            confidences: Values to average, shape (batch,), such as those of `Detector.confidences`; None = the scores.
 
         Raises:
-            InvalidArgumentError: Shapes or types do not fit, or a group is out of range.
+            InvalidArgumentError: Shapes or types do not match, or a group is out of range.
         """
         scores, (is_ood, is_test) = check_batch(scores, is_ood=is_ood, is_test=is_test)
         averaged = scores if confidences is None else as_numbers(confidences, "confidences").to(scores.device)
-        all_groups = as_integers(groups, "groups").to(scores.device)
-        for name, values in (("groups", all_groups), ("confidences", averaged)):
-            if len(values) != len(scores):
-                raise InvalidArgumentError(f"{name}: {len(values)} entries, but there are {len(scores)} scores")
-        _checked_groups(all_groups[is_ood], self.num_classes, int(is_ood.sum()))
+        if len(averaged) != len(scores):
+            raise InvalidArgumentError(
+                f"confidences: expected one entry per score ({len(scores)}), got {len(averaged)}"
+            )
+        all_groups = as_integers(groups, "groups", like=scores)
+        as_groups(all_groups[is_ood], self.num_classes, int(is_ood.sum()))
         estimation, test = is_ood & ~is_test, is_ood & is_test
         self.append("id_scores", scores[~is_ood])
         self.append("test_scores", scores[test])
@@ -310,10 +323,10 @@ class SeverityLevels(StreamMetric):
         self.append("estimation_groups", all_groups[estimation])
 
     def result(self) -> dict[str, Tensor]:
-        """Values of the levels, their means, and the severities.
+        """Return values of the levels, their means, and the severities.
 
         Raises:
-            InvalidArgumentError: There are ID images, and a class lacks estimation or test images.
+            InvalidArgumentError: There are ID images, but a class has no estimation or test images.
         """
         if len(self.stream("id_scores")) == 0:
             nan = undefined("severity_levels", "there is no ID score")
@@ -340,14 +353,3 @@ class SeverityLevels(StreamMetric):
         return {
             name: self._float(value) for name, value in (values | means | {"severities": severities.tolist()}).items()
         }
-
-
-def _checked_groups(groups: object, num_classes: int, size: int) -> Int[Tensor, " m"]:
-    values = as_integers(groups, "groups")
-    if len(values) != size:
-        raise InvalidArgumentError(f"groups: {len(values)} entries, but there are {size} scores")
-    if size and not (int(values.min()) >= 0 and int(values.max()) < num_classes):
-        raise InvalidArgumentError(
-            f"groups: {int(values.min())} to {int(values.max())}; 0 to {num_classes - 1} is needed"
-        )
-    return values

@@ -1,4 +1,4 @@
-"""A transform as text that stays the same from run to run, and changes where the transform does."""
+"""Describe a transform as text that is stable between runs and changes with the transform."""
 
 import enum
 import functools
@@ -14,19 +14,19 @@ from torch import Tensor, nn
 
 MAX_DEPTH = 12
 _LIBRARIES = sys.stdlib_module_names | {"torch", "torchvision", "timm", "PIL", "numpy", "open_clip"}
-"""Their objects tell all settings in their repr."""
+"""Libraries whose objects show all settings in their repr."""
 
 
 def hash_of(text: str) -> str:
-    """A short hash of a text."""
+    """Return a short hash of a text."""
     return hashlib.blake2b(text.encode(errors="surrogatepass"), digest_size=12).hexdigest()
 
 
 def describe(value: object) -> str:
-    """A transform, or a part of one, as text.
+    """Describe a transform, or a part of one, as text.
 
-    The address in the default repr of objects and functions, and the order of a set of strings, change from run to
-    run. Functions are told by their code and what they hold, objects by all their attributes.
+    The address in the default repr of objects and functions, and the order of a set of strings, change between runs.
+    Functions are described by their code and closure, objects by all their attributes.
 
     Example:
         >>> describe([round, object(), {"b", "a"}])
@@ -36,16 +36,16 @@ def describe(value: object) -> str:
 
 
 def shown(value: object) -> str:
-    """A transform for people: its own repr where that has no address, else its description."""
+    """Describe a transform for people: its repr, or its description if the repr contains an address."""
     text = repr(value)
     return describe(value) if " at 0x" in text else text
 
 
 class Description:
-    """Describes a value, and keeps the text of every attribute on the way.
+    """Describes a value, and records the text of every attribute on the way.
 
     Args:
-        without: Places of attributes that are left out, as in `texts`.
+        without: Places of attributes to leave out, as in `texts`.
     """
 
     def __init__(self, without: Collection[str] = ()) -> None:
@@ -54,12 +54,12 @@ class Description:
         self._outer: list[int] = []
 
     def of(self, value: object, place: str = "") -> str:
-        """The text of a value that lies at a place."""
+        """Return the text of a value at a place."""
         if isinstance(value, Tensor | np.ndarray):
             return _of_array(value)
         if isinstance(value, str | bytes | int | float | complex | enum.Enum | type | None):
             return repr(value)
-        if _is_told_by_repr(value):
+        if _has_complete_repr(value):
             return repr(value)
         if id(value) in self._outer or len(self._outer) > MAX_DEPTH:
             return _path(value)
@@ -106,7 +106,7 @@ class Description:
 
 
 def changed(before: Mapping[str, str], after: Mapping[str, str]) -> frozenset[str]:
-    """Places of the innermost attributes whose text differs.
+    """Return places of the innermost attributes whose text differs.
 
     Example:
         >>> sorted(changed({".a": "1", ".a.b": "1", ".c": "1"}, {".a": "2", ".a.b": "2", ".c": "1"}))
@@ -117,13 +117,13 @@ def changed(before: Mapping[str, str], after: Mapping[str, str]) -> frozenset[st
 
 
 def _code(code: CodeType) -> str:
-    """Hash of what a function does, whatever its line is."""
+    """Hash what a function does, regardless of its line numbers."""
     constants = [_code(c) if isinstance(c, CodeType) else describe(c) for c in code.co_consts]
     return hash_of(f"{code.co_code.hex()} {constants} {code.co_names} {code.co_varnames}")
 
 
 def _own_calls(kind: type) -> Iterator[FunctionType]:
-    """What an object of a class of one's own does when it is called."""
+    """Yield what an object of a custom class does when called."""
     for name in ("__call__", "forward"):
         owner = next((k for k in kind.__mro__ if name in vars(k)), None)
         if owner is not None and owner.__module__.partition(".")[0] not in _LIBRARIES:
@@ -143,25 +143,25 @@ def _is_of_library(value: object) -> bool:
     return type(value).__module__.partition(".")[0] in _LIBRARIES
 
 
-def _is_told_by_repr(value: object) -> bool:
-    """Whether the repr tells all: that of a library, without an address, a set, or a step of one's own inside."""
+def _has_complete_repr(value: object) -> bool:
+    """Return whether `repr(value)` describes it completely: from a library, without address, set or custom step."""
     if not _is_of_library(value) or isinstance(value, list | tuple | set | frozenset | Mapping | functools.partial):
         return False
     if isinstance(value, FunctionType | MethodType):
         return False
     text = repr(value)
     inner = getattr(value, "transforms", ())
-    return " at 0x" not in text and "{" not in text and all(map(_is_told_by_repr, _steps(value, inner)))
+    return " at 0x" not in text and "{" not in text and all(map(_has_complete_repr, _steps(value, inner)))
 
 
 def _steps(value: object, inner: object) -> list[object]:
-    """Steps that a library's object holds."""
+    """Return steps that a library's object contains."""
     steps = list(inner) if isinstance(inner, list | tuple | nn.ModuleList) else []
     return steps + (list(value.children()) if isinstance(value, nn.Module) else [])
 
 
 def _state(value: object) -> dict[str, Any]:
-    """All attributes of an object; of a module, its settings, weights, buffers and parts."""
+    """Return all attributes of an object; for a module its settings, weights, buffers and parts."""
     slots = (n for k in type(value).__mro__ for n in _names(getattr(k, "__slots__", ())) if not n.startswith("__"))
     state = {n: getattr(value, n) for n in slots if hasattr(value, n)} | dict(getattr(value, "__dict__", {}))
     if not isinstance(value, nn.Module):

@@ -1,4 +1,4 @@
-"""Largest products with a bank of vectors, in bounded memory; shared by KNN, NNGuide and LaRD."""
+"""Largest products with a bank of vectors in bounded memory, shared by KNN, NNGuide and LaRD."""
 
 from collections.abc import Iterator
 
@@ -6,31 +6,32 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from oodlit.base.checks import holds, is_traced
+from oodlit.base.checks import check_usual, is_traced
 from oodlit.detectors.statistics.feature_bank import exact_scaling
+from oodlit.errors import InvalidArgumentError
 
 BUDGET = 2**24
-"""Products held at a time (64 MiB in float32), whatever the size of batch and bank."""
+"""Maximum number of products in memory (64 MiB in float32), for any size of batch and bank."""
 DOUBLE_ERROR = 16 * torch.finfo(torch.float64).eps
-"""Error that a product of unit vectors may have even in float64."""
+"""Possible error of a product of unit vectors in float64."""
 MOVED = 2**26
-"""Numbers of a bank that are moved to the device of the queries, or converted, at a time (256 MiB in float32)."""
+"""Maximum number of bank entries moved or converted at a time (256 MiB in float32)."""
 TRACED_QUERIES = 256
-"""Queries that an exported program is made for; more of them take more memory."""
+"""Number of queries that an exported program is optimized for; more queries take more memory."""
 MARGIN = 8
-"""Rows on either side of the k-th nearest one whose distances are formed again, in float64."""
+"""Rows on either side of the k-th nearest one whose distances are recomputed in float64."""
 REFINED = 256
-"""Queries that this is done for at a time."""
+"""Queries recomputed at a time."""
 GROUP = 8
-"""Columns of which the largest value stands for all when the k largest are sought: near the square root of columns / k,
-with 65 536 columns and k = 1000, and more than twice as fast as a selection from all."""
+"""Columns represented by their largest value when searching for the k largest: near the square root of columns / k for
+65,536 columns and k = 1000, and more than twice as fast as a selection from all."""
 
 
 def default_k(num_rows: int) -> int:
-    """Which neighbour is taken in a bank of a given size where none is named.
+    """Choose the default neighbor for a bank of a given size.
 
-    0.1 % of the bank, at most 1000: the values of the paper, 50 for CIFAR and 1000 for ImageNet. In banks of fewer than
-    10 000 rows 1 %, at most 10, at least 1.
+    0.1 % of the bank, at most 1000, as in the paper (50 for CIFAR, 1000 for ImageNet). Banks of fewer than 10,000 rows:
+    1 %, between 1 and 10.
 
     Example:
         >>> [default_k(n) for n in (1_281_167, 50_000, 5000, 300, 20)]
@@ -39,12 +40,24 @@ def default_k(num_rows: int) -> int:
     return min(1000, max(1, min(10, num_rows // 100), num_rows // 1000))
 
 
+def check_neighbors(owner: object, k: int, rows: int) -> None:
+    """Refuse more neighbors than training images in the bank.
+
+    Raises:
+        InvalidArgumentError: `k` is above `rows`.
+    """
+    if k > rows:
+        raise InvalidArgumentError(
+            f"{owner!r}: k={k}, but the bank contains {rows} training images; use k <= {rows} or fit on more images"
+        )
+
+
 def chunks(num_queries: int, num_rows: int, *, at_least: int, at_most: int | None = None) -> Iterator[slice]:
-    """Slices of a bank such that queries x slice stays within `BUDGET`, each of `at_least` rows but the last.
+    """Slice a bank so that queries x slice stays within `BUDGET`; slices have at least `at_least` rows except the last.
 
-    Slices have `at_most` so many rows if that is given, and not below `at_least`.
+    If `at_most` is given, slices have at most that many rows, but not fewer than `at_least`.
 
-    In a trace, which knows no number of queries, for `TRACED_QUERIES` of them.
+    During tracing the number of queries is unknown; `TRACED_QUERIES` is assumed.
     """
     size = BUDGET // (TRACED_QUERIES if is_traced() else max(num_queries, 1))
     size = max(at_least, size if at_most is None else min(size, at_most))
@@ -59,16 +72,16 @@ def largest_products(
     scales: Float[Tensor, " rows"] | None = None,
     offsets: Float[Tensor, " rows"] | None = None,
 ) -> tuple[Float[Tensor, "batch k"], Int[Tensor, "batch k"]]:
-    """The k largest values of (q . b_i) * scales_i + offsets_i per query, unsorted, with their rows i.
+    """Find the k largest values of (q . b_i) * scales_i + offsets_i per query, unsorted, with their rows i.
 
     Args:
         queries: On the device and in the dtype of the computation.
-        bank: May live on another device; its parts are moved one after the other.
+        bank: May be on another device; it is moved in parts.
         k: At most the number of rows.
-        scales: Factor of each row, default 1.
-        offsets: Added to each row's product, default 0.
+        scales: Factor per row, default 1.
+        offsets: Added to the products of each row, default 0.
     """
-    number = queries.shape[0]  # of a tensor not by `len`, which `torch.export` would take for a constant
+    number = queries.shape[0]  # not len(): torch.export would treat it as a constant
     values = queries.new_empty((number, 0))
     rows = torch.empty((number, 0), dtype=torch.int64, device=queries.device)
     is_moved = bank.device != queries.device or bank.dtype != queries.dtype
@@ -89,9 +102,9 @@ def largest_products(
 
 
 def largest(values: Float[Tensor, "batch columns"], k: int) -> tuple[Float[Tensor, "batch k"], Int[Tensor, "batch k"]]:
-    """The k largest values of each row, unsorted, with their columns.
+    """Find the k largest values of each row, unsorted, with their columns.
 
-    They lie in the k groups of columns whose largest values are the largest: only these are searched, where k is small.
+    They are in the k groups of columns with the largest maxima; for small k only these groups are searched.
     """
     groups = values.shape[1] // GROUP
     if is_traced() or groups < 2 * k:
@@ -111,15 +124,15 @@ def kth_distances(
     norms: Float[Tensor, " rows"],
     k: int,
 ) -> Float[Tensor, " batch"]:
-    """Distance of every query's direction to the k-th nearest direction of the bank, float64, to 1e-6 relative.
+    """Compute the distance of every query direction to the k-th nearest bank direction, in float64 to 1e-6 relative.
 
-    Products of unit vectors in float32 are wrong by about 1e-7 (1e-3 in the reduced precision of some devices), and by
-    other amounts in other batches. They find the rows around the k-th; the distances of these are formed in float64, by
-    differences. Where the error that is seen there leaves open which rows these are, all is done in float64.
+    Products of unit vectors in float32 are off by about 1e-7 (1e-3 in reduced precision), differently in each batch.
+    They locate the rows around the k-th, whose distances are then computed in float64 by differences. If the observed
+    error leaves open which rows these are, everything is computed in float64.
 
     Args:
-        queries: Not normalised.
-        bank: Rows as `exact_scaling` gives them.
+        queries: Not normalized.
+        bank: Rows as returned by `exact_scaling`.
         norms: Norms of these rows, float64; 0 for a zero row, whose direction is the zero vector.
         k: At most the number of rows.
     """
@@ -130,7 +143,7 @@ def kth_distances(
 
 
 def _kth_in_float64(queries: Tensor, bank: Tensor, norms: Tensor, k: int) -> Tensor:
-    """All products in float64, in place of some of them again: nothing depends on a value."""
+    """Compute all products in float64; no step depends on a value."""
     exact = _unit(queries.double())
     inverse, halves, own = _scales(exact, norms)
     values, _ = largest_products(exact, bank, k, scales=inverse, offsets=halves)
@@ -138,7 +151,7 @@ def _kth_in_float64(queries: Tensor, bank: Tensor, norms: Tensor, k: int) -> Ten
 
 
 def _scales(exact: Tensor, norms: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """What makes products with a bank -|q - b|^2 / 2 = q.b - |q|^2/2 - |b|^2/2, with norms 0 or 1."""
+    """Return the terms that turn products into -|q - b|^2 / 2 = q.b - |q|^2/2 - |b|^2/2, with norms 0 or 1."""
     halves = -0.5 * (norms > 0).double()
     inverse = 1 / norms.where(norms > 0, torch.ones_like(norms))
     own = -0.5 * (exact.abs().amax(dim=1) > 0).double()
@@ -156,13 +169,13 @@ def _kth_distances(queries: Tensor, bank: Tensor, norms: Tensor, k: int) -> Tens
     distances = _distances(exact, bank, rows.gather(1, around.indices))
     kth = distances.kthvalue(k - (found - size), dim=1).values
     products = -0.5 * distances.square() - own[:, None]
-    # Products in float64 have errors too, which a comparison with float64 does not show.
+    # Products in float64 have errors too, which a comparison with float64 does not reveal.
     error = (products - around.values).abs().amax(dim=1).clamp(min=DOUBLE_ERROR)
     at = -0.5 * kth.square() - own
     none_below = (around.values.amin(dim=1) + 8 * error <= at) if found < len(bank) else torch.ones_like(at).bool()
     none_above = (around.values.amax(dim=1) - 8 * error >= at) if size < found else torch.ones_like(at).bool()
     is_sure = none_below & none_above
-    if not holds(is_sure.all()):
+    if not check_usual(is_sure.all()):
         doubtful = (~is_sure).nonzero().flatten()
         kth[doubtful] = _kth_by_differences(exact[doubtful], bank, inverse, halves, k)
     return kth
@@ -176,7 +189,7 @@ def _kth_by_differences(exact: Tensor, bank: Tensor, inverse: Tensor, halves: Te
 
 
 def _distances(exact: Tensor, bank: Tensor, rows: Tensor) -> Tensor:
-    """Distances (queries, n) of unit vectors to the directions of `rows` (queries, n) of the bank, by differences."""
+    """Distances (queries, n) of unit vectors to the bank directions in `rows` (queries, n), by differences."""
     result = exact.new_empty(rows.shape)
     for start in range(0, len(exact), REFINED):
         part = slice(start, start + REFINED)

@@ -1,4 +1,4 @@
-"""What a fit belongs to: weights, head and transform - what they are and, where no description tells, what they do."""
+"""Identify what a fit belongs to: weights, head and transform, by description or by behavior."""
 
 import copy
 import functools
@@ -14,20 +14,22 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from oodlit.backbones.description import Description, changed, describe, hash_of, shown
+from oodlit.backbones.transform_description import Description, changed, describe, hash_of, shown
 from oodlit.base.fingerprint import sketch
 
 SIZES = ((97, 131), (300, 200))
-"""Width and height of the pictures that transform and network are tried with."""
+"""Width and height of the pictures for trying transform and network."""
 LARGE = (1500, 1000)
-"""That of one more for the transform: many only do something, such as smoothing, to pictures larger than its output."""
+"""Size of another picture for the transform: many steps, such as smoothing, only affect pictures larger than their
+output."""
 _PRIME = 1021
 
 
 class WeightsHash:
     """Hash of all weights and buffers of a network, kept until a checksum of their values changes.
 
-    Neither identity nor version of a tensor tells: writes to `.data`, as in an average of weights, raise no version.
+    Neither identity nor version of a tensor suffices: writes to `.data`, as in weight averaging, do not change the
+    version.
 
     Args:
         network: The network.
@@ -40,10 +42,10 @@ class WeightsHash:
         self._before_conversion: dict[str, str] = {}
 
     def __call__(self, *, afresh: bool = False) -> str:
-        """The hash; that of the original weights, where a run has converted them to another precision.
+        """Return the hash; that of the original weights if a run has converted them to another precision.
 
         Args:
-            afresh: Hash all weights whatever the checksum says, as every run does at its start.
+            afresh: Whether to hash all weights regardless of the checksum, as every run does at its start.
         """
         checksum = b"".join(map(_checksum, self._tensors()))
         if afresh or not self._hash or checksum != self._checksum:
@@ -51,7 +53,7 @@ class WeightsHash:
         return self._before_conversion.get(self._hash, self._hash)
 
     def expect_conversion(self, dtype: torch.dtype) -> None:
-        """Recognise the weights after a run has converted them to `dtype`, as Lightning's precisions do in place."""
+        """Recognize the weights after a run has converted them to `dtype` in place, as Lightning's precisions do."""
         original = self(afresh=True)
         if any(v.is_floating_point() and v.dtype != dtype for v in self._tensors()):
             self._before_conversion[_hash_of_state(self.network, dtype)] = original
@@ -63,7 +65,7 @@ class WeightsHash:
 
 def _hash_of_state(network: nn.Module, dtype: torch.dtype | None = None) -> str:
     digest = hashlib.blake2b(digest_size=16)
-    # The name that `torch.compile` puts around a network says nothing about its weights.
+    # The name that `torch.compile` adds to a network is irrelevant for its weights.
     state = {name.replace("_orig_mod.", ""): value for name, value in network.state_dict().items()}
     for name, value in sorted(state.items()):
         for part in value if isinstance(value, tuple | list) else (value,):
@@ -72,7 +74,7 @@ def _hash_of_state(network: nn.Module, dtype: torch.dtype | None = None) -> str:
 
 
 def _checksum(value: Tensor) -> bytes:
-    """Sums of the bits of a tensor, by position modulo a prime; far faster than a hash, and enough to see a change."""
+    """Sum the bits of a tensor by position modulo a prime, which is much faster than a hash and reveals changes."""
     plain = value.detach()
     if plain.is_quantized or plain.is_sparse:
         return _hash_of_values(plain)
@@ -92,7 +94,7 @@ def _hash_of_values(value: Tensor) -> bytes:
 
 
 def _add(digest: Any, name: str, value: object, dtype: torch.dtype | None) -> None:
-    if not isinstance(value, Tensor):  # quantised layers keep settings beside their weights
+    if not isinstance(value, Tensor):  # quantized layers keep settings beside their weights
         digest.update(f"{name}:{describe(value)}".encode())
         return
     plain = value.detach()
@@ -108,15 +110,14 @@ def _add(digest: Any, name: str, value: object, dtype: torch.dtype | None) -> No
 
 
 def examine(transform: Any, name: str) -> tuple[str, str, Tensor | None]:
-    """What a transform is and does: hash of its description, sketch of what it makes of fixed pictures, two as a batch.
+    """Identify a transform: return the hash of its description, a sketch of its results, and two results as a batch.
 
-    A copy is tried. What it changes of itself on the way, such as a counter, is no part of its description. Sketch and
-    batch are empty where there is no transform, it takes no pictures, or it draws at random: a warning says the last
-    two.
+    A copy is tried. What it changes in itself, such as a counter, is not part of its description. Sketch and batch are
+    empty without a transform, or with a warning if it does not accept pictures or is random.
 
     Args:
         transform: The transform.
-        name: How warnings call the backbone.
+        name: Name of the backbone in warnings.
     """
     if transform is None:
         return hash_of(describe(None)), "", None
@@ -132,7 +133,7 @@ def examine(transform: Any, name: str) -> tuple[str, str, Tensor | None]:
 def _copied(transform: Any) -> Any:
     try:
         return copy.deepcopy(transform)
-    except Exception:  # copying runs the user's code, which raises anything; the transform itself is tried then
+    except Exception:  # copying runs custom code, which may raise anything; then the transform itself is tried
         return transform
 
 
@@ -140,30 +141,30 @@ def _try(transform: Any, name: str) -> tuple[str, Tensor | None]:
     tries: list[list[Tensor]] = []
     errors = []
     with _random_state_kept(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of other inputs; its own pictures come in the run
+        warnings.simplefilter("ignore")  # about other inputs; those about real pictures appear in the run
         for inputs in _inputs():
             try:
                 tries = [_outputs(transform, inputs, seed) for seed in range(3)]
                 break
-            except Exception as error:  # a transform for other inputs fails with anything
+            except Exception as error:  # a transform for other inputs may raise anything
                 errors.append(error)
     if not tries:
         warnings.warn(
-            f"{name}: the transform {shown(transform):.80} takes no picture"
-            f" ({(str(errors[0]).splitlines() or [repr(errors[0])])[0]}) and no tensor;"
-            " whether a saved fit belongs to it is told by its description alone, see docs/backbones.md",
+            f"{name}: the transform {shown(transform):.80} does not accept pictures"
+            f" ({(str(errors[0]).splitlines() or [repr(errors[0])])[0]}) or tensors; saved fits are matched by its"
+            " description only, see docs/backbones.md",
             stacklevel=5,
         )
         return "", None
     made = tries[0]
     if not all(torch.equal(a, b) for other in tries[1:] for a, b in zip(made, other, strict=True)):
         warnings.warn(
-            f"{name}: the transform gives another result each time for the same picture; scores depend on chance,"
-            " and whether a saved fit belongs to it cannot be checked - use a transform without random steps",
+            f"{name}: the transform is random, its results for the same picture differ; scores depend on chance, and"
+            " saved fits cannot be matched - use a transform without random steps",
             stacklevel=5,
         )
         return "", None
-    if isinstance(inputs[0], Tensor):  # as large as they come, and no images of the network
+    if isinstance(inputs[0], Tensor):  # these have any size and are no images for the network
         return sketch(*made), None
     is_one_batch = made[0].shape == made[1].shape and made[0].dtype == made[1].dtype
     return sketch(*made), torch.stack(made[: len(SIZES)]) if is_one_batch else made[0][None]
@@ -177,7 +178,7 @@ def _outputs(transform: Any, inputs: list[Any], seed: int) -> list[Tensor]:
 
 
 def _inputs() -> Iterator[list[Any]]:
-    """Fixed pictures, then their other forms, of which a transform may take one alone."""
+    """Yield fixed pictures, then their other forms, of which a transform may accept only one."""
     pictures = [*(_picture(*size) for size in SIZES), _large_picture()]
     yield pictures
     yield [picture.convert("L") for picture in pictures]
@@ -185,13 +186,13 @@ def _inputs() -> Iterator[list[Any]]:
 
 
 def pattern(like: Tensor) -> Tensor:
-    """Numbers between -1 and 1 from fixed arithmetic, in the shape of a batch of floating-point images."""
+    """Return numbers between -1 and 1 from fixed arithmetic, in the shape of a batch of floating-point images."""
     steps = torch.arange(like.numel(), dtype=torch.float64).reshape(like.shape)
     return ((steps * 0.754877666).sin() * 0.5 + (steps * 0.0123).cos() * 0.5).to(torch.float32)
 
 
 def _picture(width: int, height: int) -> Image.Image:
-    """A picture with slopes and with noise from integer arithmetic, so that sizes, cuts and filters show."""
+    """Create a picture with slopes and noise from integer arithmetic, which reveals sizes, crops and filters."""
     y, x, c = np.meshgrid(np.arange(height), np.arange(width), np.arange(3), indexing="ij")
     noise = (x * 7919 + y * 104_729 + c * 1_299_709) * 2_654_435_761 % 2**32 >> 24
     slopes = (x * (40 + 30 * c) // width + y * (80 - 20 * c) // height) % 256
@@ -200,7 +201,7 @@ def _picture(width: int, height: int) -> Image.Image:
 
 @functools.cache
 def _large_picture() -> Image.Image:
-    """Noise of the full range with a black and a white corner: pictures that are made smaller, not larger."""
+    """Create full-range noise with a black and a white corner, for transforms that shrink pictures."""
     width, height = LARGE
     steps = np.arange(width * height * 3, dtype=np.uint64)
     noise = (steps * np.uint64(2_654_435_761) % np.uint64(2**32) >> np.uint64(24)).astype(np.uint8)

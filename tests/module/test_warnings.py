@@ -1,4 +1,4 @@
-"""What a network gives is not certain: features of another layer, outputs that look like probabilities. It is said."""
+"""Warnings about uncertain outputs: features of another layer, outputs that look like probabilities."""
 
 import warnings
 
@@ -49,9 +49,9 @@ class Gated(nn.Module):
     [(Gated(), 16, "gate"), (Gated(over_tokens=True), 16, "gate"), (Gives(lambda y: y * y.abs()), 192, "fc")],
     ids=["gate", "tokens", "end"],
 )
-def test_s4_features_of_a_layer_from_which_the_logits_do_not_follow_are_said_once(network, width, layer):
+def test_features_that_do_not_determine_the_logits_are_warned_about_once(network, width, layer):
     module = OODModule(network)
-    message = rf"the features are the {width} inputs of layer '{layer}', from which the logits do not follow: "
+    message = rf"the features are the {width} inputs of layer '{layer}', which do not determine the logits: "
     with pytest.warns(UserWarning, match=message):
         module.probe(IMAGES)
     module(IMAGES)  # once is enough: a second warning would be an error here
@@ -71,7 +71,7 @@ LOOK = {
 
 @pytest.mark.filterwarnings(FEATURES)
 @pytest.mark.parametrize("end", LOOK.values(), ids=LOOK)
-def test_s5_outputs_that_look_like_probabilities_are_said(end):
+def test_outputs_that_look_like_probabilities_are_warned_about(end):
     with pytest.warns(UserWarning, match=r"^Gives: its outputs look like (log-)?probabilities"):
         OODModule(Gives(end)).probe(IMAGES)
 
@@ -89,13 +89,13 @@ def test_s5_outputs_that_look_like_probabilities_are_said(end):
     ],
     ids=["signed squares", "centred", "negative distances", "bounded", "positive", "nearly equal rows"],
 )
-def test_s5_logits_of_no_linear_layer_raise_no_false_alarm(end):
+def test_logits_without_a_linear_layer_raise_no_false_alarm(end):
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message=".*look like")
         OODModule(Gives(end)).probe(IMAGES)
 
 
-def test_s5_a_linear_head_may_give_what_it_likes():
+def test_outputs_of_a_linear_head_are_never_warned_about():
     network = TinyConvNet(6)
     with torch.no_grad():
         network.head.weight.mul_(1e-3)
@@ -110,7 +110,7 @@ class Cycle(nn.Sequential):
         return self[1](self[0](images).permute(0, 2, 3, 1).mean(dim=(1, 2)))
 
 
-def test_s3_axis_and_output_belong_to_the_head():
+def test_channel_axis_is_part_of_the_head_fingerprint():
     network = Cycle(nn.Conv2d(3, 8, 1), nn.Linear(8, 6))
     images = torch.rand(2, 3, 8, 8)
     modules = [OODModule(network, channel_axis=axes) for axes in ({"0": 1}, {"0": -1}, {"0": 1}, None)]
@@ -122,7 +122,7 @@ def test_s3_axis_and_output_belong_to_the_head():
 
 
 @pytest.mark.filterwarnings(FEATURES)
-def test_s3_output_too():
+def test_output_is_part_of_the_head_fingerprint():
     class Both(Gives):
         def forward(self, images):
             logits = self.fc(images.flatten(1))
@@ -149,12 +149,12 @@ class OwnHeads(nn.Module):
         return self.mean(images.flatten(1)), self.logvar(images.flatten(1))
 
 
-def test_s10_two_heads_of_a_network_of_ones_own_are_not_averaged_without_a_word():
-    with pytest.warns(UserWarning, match=r"OwnHeads: get_classifier\(\) gives 2 heads, 'mean' and 'logvar'; the mean"):
+def test_averaging_two_heads_of_a_custom_network_is_warned_about():
+    with pytest.warns(UserWarning, match=r"OwnHeads: get_classifier\(\) returns 2 heads, 'mean' and 'logvar'"):
         OODModule(OwnHeads()).probe(IMAGES)
 
 
-def test_s10_timm_networks_say_it_themselves():
+def test_distilled_timm_networks_are_averaged_silently():
     timm = pytest.importorskip("timm")
     network = timm.create_model("deit_tiny_distilled_patch16_224", img_size=32, num_classes=5)
     network.set_distilled_training(True)

@@ -1,4 +1,4 @@
-"""Intervals of values at levels of severity: the classes are the sampling unit."""
+"""Intervals of values at levels of severity, with classes as the sampling unit."""
 
 import math
 from collections.abc import Sequence
@@ -23,14 +23,14 @@ def level_intervals(
     *,
     confidence: ShareLike = 0.95,
 ) -> tuple[list[Interval], Interval]:
-    r"""Intervals of the levels, and of their mean: how they would vary for other classes as hard as these.
+    r"""Compute intervals of the levels and of their mean: their variation over other, equally hard classes.
 
     A level is the mean v of its classes' values, weighted by their images. Its variance is that of a ratio,
-    :math:`\frac{m}{m - 1} \sum_c n_c^2 (a_c - v)^2 / (\sum_c n_c)^2`. A class in several levels adds once to the
+    :math:`\frac{m}{m - 1} \sum_c n_c^2 (a_c - v)^2 / (\sum_c n_c)^2`. A class in several levels contributes once to the
     variance of their mean, with all its weights. :math:`n_e = v (1 - v) / V`, at most three times the images, is the
-    number with which a share would be as uncertain; the interval is Wilson's with that number, and Student's quantile
-    for m - 1 degrees of freedom, as few classes tell little of their spread. That some classes are harder than others
-    is taken as given.
+    number with which a fraction would be as uncertain; the interval is Wilson's with that number, and Student's
+    quantile for m - 1 degrees of freedom, since few classes tell little about their spread. Differences in difficulty
+    between classes are taken as given.
 
     Args:
         values: AUROC or FPR of every class, shape (K,).
@@ -41,7 +41,7 @@ def level_intervals(
         confidence: Nominal coverage, in (0, 1).
 
     Returns:
-        One interval per level, and that of the mean over levels; NaN where there is one class alone.
+        One interval per level, and that of the mean over levels; NaN for a single class.
 
     Raises:
         InvalidArgumentError: The confidence is outside its range.
@@ -68,7 +68,7 @@ def level_intervals(
         is_covered[window] = True
         means.append(mean)
         intervals.append(_interval(mean, change, images, width, width - 1, level))
-    # Each level has a mean of its own, which takes one degree of freedom.
+    # Each level has its own mean, which uses one degree of freedom.
     freedom = max(width - 1, int(is_covered.sum()) - len(set(starts)))
     mean = math.fsum(means) / len(means)
     return intervals, _interval(mean, influence, float(n[is_covered].sum()), width, freedom, level)

@@ -1,4 +1,4 @@
-"""A statistic: one fact about the training set, accumulated once and shared."""
+"""Base class of statistics: facts about the training set, accumulated once and shared."""
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
@@ -9,7 +9,7 @@ from torchmetrics import Metric
 
 from oodlit.base.checks import check_finite, check_shapes, plain_mode, sizes_of, where_float64_is
 from oodlit.base.distributed import Group
-from oodlit.detectors.statistics.labels import train_labels
+from oodlit.detectors.statistics.class_labels import train_labels
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs, version_of
 
@@ -18,54 +18,62 @@ T = TypeVar("T")
 
 
 class Statistic(Metric):
-    """One fact about the training set. Subclasses fill in the abstract methods.
+    """One fact about the training set. Subclasses implement the abstract methods.
 
-    `update(outputs)` takes a batch; `merge(other)` takes what another process or another part of the data gave; both
-    leave the same state for any order and any cut, up to rounding.
+    `update(outputs)` adds a batch; `merge(other)` adds the data of another process or another part of the training set.
+    The resulting state does not depend on order and batch sizes, up to rounding.
     """
 
     needs: ClassVar[frozenset[str]] = frozenset()
     """Fields of `Outputs` that are read."""
     rows_at_a_time: ClassVar[int | None] = 4096
-    """Larger batches, such as a whole training set, are taken in parts of so many images; None = never cut."""
+    """Larger batches, such as a whole training set, are processed in parts of this many images; None = never."""
     full_state_update = False
+    counted_by: ClassVar[str] = "class_counts"
+    """Name of the state whose sum is the number of training images seen."""
+
+    def __init__(self, **states: torch.Tensor) -> None:
+        """Register the initial states by name."""
+        super().__init__(sync_on_compute=False)
+        for name, state in states.items():
+            self.add_state(name, state, dist_reduce_fx=None)
 
     @classmethod
     def for_detectors(cls: type[S], detectors: Iterable[Any]) -> S:
-        """The statistic that serves all `detectors` that name it; a subclass may ask them for their settings."""
+        """Create the statistic for all `detectors` that use it; subclasses may read their settings."""
         return cls()
 
     @abstractmethod
     def accumulate(self, outputs: Outputs) -> None:
-        """Take in one batch; called under no_grad and without autocast."""
+        """Add one batch; called under no_grad and without autocast."""
 
     @abstractmethod
     def merge(self: S, other: S) -> None:
-        """Take in what `other` has seen; `other` is left as it is."""
+        """Add the data of `other`, which stays unchanged."""
 
     @abstractmethod
     def synchronize(self, group: Group) -> None:
-        """Make the state equal to that of one process that saw all batches of all processes in `group`."""
+        """Make the state equal to that of a single process that saw all batches of all processes in `group`."""
 
     @abstractmethod
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
-        """Memory of the state, in bytes, for a training set of `num_train` images."""
+        """Estimate the memory of the state, in bytes, for a training set of `num_train` images."""
 
     @property
-    @abstractmethod
     def num_samples(self) -> int:
-        """Number of training images seen."""
+        """Number of training images seen, which may be more than are kept."""
+        return int(getattr(self, self.counted_by).sum())
 
     def finite_proxy(self, outputs: Outputs) -> dict[str, torch.Tensor]:
-        """By field: a smaller tensor that is computed anyway and is finite only if the field is; see `check_finite`."""
+        """Return smaller tensors by field, computed anyway, that are finite only if the field is (`check_finite`)."""
         return {}
 
     def shared_tensors(self) -> dict[str, torch.Tensor]:
-        """The states, which properties may hand out themselves."""
+        """Return the states, which properties may return without copying."""
         return {name: state for name in self._defaults if isinstance(state := getattr(self, name), torch.Tensor)}
 
     def changed_columns(self) -> list[str]:
-        """Which of the columns that were handed out were written to since."""
+        """Return the names of returned columns that were written to since."""
         return []
 
     def state(self) -> dict[str, Any]:
@@ -79,9 +87,9 @@ class Statistic(Metric):
 
     @final
     def check(self, outputs: Outputs) -> None:
-        """Refuse a batch with values that are not finite or, where labels are read, without labels.
+        """Refuse a batch with values that are not finite, or without labels if they are read.
 
-        It is called before anything of the batch is taken in: a refused batch leaves the state as it was.
+        Called before anything is added: a refused batch leaves the state unchanged.
         """
         if len(outputs) == 0:
             return
@@ -93,7 +101,7 @@ class Statistic(Metric):
 
     @final
     def update(self, outputs: Outputs) -> None:
-        """Take in one batch."""
+        """Add one batch."""
         if len(outputs) == 0:
             return
         outputs = where_float64_is(outputs)
@@ -109,7 +117,7 @@ class Statistic(Metric):
 
     @final
     def _leave_inference_mode(self) -> None:
-        """Make states that were created or reset in inference mode, as within `trainer.predict`, writable anywhere."""
+        """Make states writable that were created or reset in inference mode, as within `trainer.predict`."""
         for name in self._defaults:
             state = getattr(self, name)
             if isinstance(state, torch.Tensor) and state.is_inference():
@@ -117,7 +125,7 @@ class Statistic(Metric):
 
     @final
     def compute(self) -> "Statistic":
-        """The statistic itself: its facts are properties."""
+        """Return the statistic itself, whose facts are properties."""
         return self
 
 
@@ -138,44 +146,44 @@ class Statistics(Mapping[type[Statistic], Statistic]):
         self._versions: dict[Hashable, int] = {}
         self._spoilt: list[str] = []
         self.shapes: dict[str, int] = {}
-        """Number of logits and features of the batches seen so far, where they are read."""
+        """Numbers of logits and features of the batches so far, if a statistic reads them."""
         self.sizes: dict[str, int] = {}
-        """The same, also where none reads them: a detector may score what no statistic reads."""
+        """The same for all fields: a detector may score fields that no statistic reads."""
 
     def __getitem__(self, kind: type[S]) -> S:
-        """The statistic of type `kind`."""
+        """Return the statistic of type `kind`."""
         try:
             value = self._by_type[kind]
         except KeyError:
             raise InvalidArgumentError(
-                f"the statistic {kind.__name__} was not accumulated; name it in the detector's `statistics`"
+                f"the statistic {kind.__name__} was not accumulated; list it in the detector's `statistics`"
             ) from None
         assert isinstance(value, kind)
         return value
 
     def __contains__(self, kind: object) -> bool:
-        """Whether there is a statistic of type `kind`."""
+        """Return whether there is a statistic of type `kind`."""
         return kind in self._by_type
 
     def __iter__(self) -> Iterator[type[Statistic]]:
-        """Types of the statistics."""
+        """Iterate over the types of the statistics."""
         return iter(self._by_type)
 
     def __len__(self) -> int:
-        """Number of statistics."""
+        """Return the number of statistics."""
         return len(self._by_type)
 
     def __repr__(self) -> str:
-        """Names of the statistics."""
+        """Return the names of the statistics."""
         return f"Statistics({', '.join(kind.__name__ for kind in self)})"
 
     @property
     def num_samples(self) -> int:
-        """Number of training images seen; 0 where no statistic was needed."""
+        """Number of training images seen; 0 without statistics."""
         return max((s.num_samples for s in self.values()), default=0)
 
     def memo(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """`compute()`, evaluated once for every `key`; shares decompositions between detectors."""
+        """Return `compute()`, evaluated once for every `key`, to share decompositions between detectors."""
         if key not in self._memo:
             value = self._memo[key] = compute()
             for place, tensor in enumerate(_tensors_in(value)):
@@ -183,18 +191,20 @@ class Statistics(Mapping[type[Statistic], Statistic]):
         return self._memo[key]  # type: ignore[return-value]  # the key decides the type of the value
 
     def check_unchanged(self) -> None:
-        """Count the writes from here on, for `changed`.
+        """Start counting writes, for `changed`.
 
         Raises:
-            InvalidArgumentError: A detector has written to a statistic; a further fit would be on something else.
+            InvalidArgumentError: A detector has written to a statistic, which would falsify further fits.
         """
         if self._spoilt:
-            raise InvalidArgumentError(f"a detector wrote to {', '.join(self._spoilt)}; accumulate the statistics anew")
+            raise InvalidArgumentError(
+                f"a detector wrote to {', '.join(self._spoilt)}; accumulate the statistics again"
+            )
         for kind, statistic in self.items():
             self._versions |= {(kind, name): version_of(tensor) for name, tensor in statistic.shared_tensors().items()}
 
     def changed(self) -> list[str]:
-        """What was written to since `check_unchanged`; what is kept for all detectors is then forgotten."""
+        """Return what was written to since `check_unchanged`; cached values are then discarded."""
         stale = [
             str(key)
             for key, value in self._memo.items()
@@ -212,12 +222,12 @@ class Statistics(Mapping[type[Statistic], Statistic]):
         return [*self._spoilt, *stale]
 
     def update(self, outputs: Outputs) -> None:
-        """Take in one batch."""
+        """Add one batch."""
         self._memo.clear()
         if len(outputs):
             found = sizes_of(outputs, frozenset().union(*(s.needs for s in self.values())))
             check_shapes(self, found, self.shapes, "a training batch has", "the batches before have")
-            for statistic in self.values():  # no statistic changes before all have accepted the batch
+            for statistic in self.values():  # no statistic changes until all have accepted the batch
                 statistic.check(outputs)
             self.shapes |= found
             self.sizes |= sizes_of(outputs, ("logits", "features"))
@@ -248,7 +258,7 @@ def _tensors_in(value: object) -> list[torch.Tensor]:
 
 
 def synchronize(statistics: Iterable[Statistic], group: Group = None) -> None:
-    """Give every process of `group` the statistics of all. Each calls it exactly once, also one without batches."""
+    """Give every process of `group` the statistics of all. Each calls it exactly once, even without batches."""
     with plain_mode():
         for statistic in statistics:
             statistic._leave_inference_mode()

@@ -38,7 +38,7 @@ def join_estimates(
 
 
 def unlisted(pools: Sequence[PoolRows], group: Group) -> list[Finding]:
-    """Images of pools that their split does not list, and images that it lists and the pool lacks."""
+    """Images of pools that their split does not list, and images that it lists and the pool is missing."""
     findings = []
     for rows in pools:
         parts = gather_objects(group, (rows.num_unused, rows.first_unused, rows.num_used))

@@ -56,8 +56,8 @@ NINETY_FIVE = [
 
 
 @pytest.mark.parametrize("share", NINETY_FIVE, ids=repr)
-def test_a11_a_share_is_the_number_that_was_meant(share):
-    """FAULTS2 A11."""
+def test_a_fraction_is_the_number_that_was_meant(share):
+    """0.95 in many spellings, types and results of arithmetic."""
     assert exact_share(share) == Fraction(19, 20)
     assert smallest_count(share, 20) == 19
     assert m.acceptance_threshold(range(20), tpr=share) == 1.0
@@ -103,19 +103,19 @@ def test_a11_a_share_is_the_number_that_was_meant(share):
         (1 / 1_281_167, Fraction(1, 1_281_167)),
     ],
 )
-def test_a11_what_is_meant_is_neither_rounded_nor_guessed_away(share, meant):
+def test_exact_fractions_are_preserved(share, meant):
     assert exact_share(share) == meant
 
 
 @given(st.integers(1, 10_000), st.integers(1, 10_000))
-def test_a11_ratios_of_counts_are_exact(a, b):
+def test_ratios_of_counts_are_exact(a, b):
     count, total = min(a, b), max(a, b)
     assert smallest_count(count / total, total) == count
     assert smallest_count(1 - (total - count) / total, total) == count
 
 
 @given(st.integers(1, 1_281_167), st.sampled_from([1_281_167, 1_281_168, 2_000_003, 9_999_991, 14_197_122]))
-def test_a11_ratios_of_the_counts_of_large_training_sets_are_exact(count, total):
+def test_ratios_of_counts_of_large_training_sets_are_exact(count, total):
     """But for one in ten thousand, which is as near to a decimal of nine places as rounding allows."""
     assume(count == total or abs(round(count / total, 9) - count / total) > 1e-13)
     assert smallest_count(count / total, total) == count
@@ -124,7 +124,7 @@ def test_a11_ratios_of_the_counts_of_large_training_sets_are_exact(count, total)
 
 
 @given(st.integers(1, 999))
-def test_a11_decimals_survive_arithmetic_in_single_precision(thousandths):
+def test_decimals_survive_arithmetic_in_single_precision(thousandths):
     share, one = Fraction(thousandths, 1000), np.float32(1)
     written = np.float32(float(share))
     for found in (written, one - (one - written), (written + one) - one, written / np.float32(3) * np.float32(3)):
@@ -134,14 +134,14 @@ def test_a11_decimals_survive_arithmetic_in_single_precision(thousandths):
 
 
 @given(st.integers(1, 10**6 - 1), st.sampled_from([10**k for k in range(1, 7)]))
-def test_a11_decimals_survive_arithmetic(numerator, scale):
+def test_decimals_survive_arithmetic(numerator, scale):
     share = Fraction(numerator % scale or 1, scale)
     written = float(share)
     for found in (written, 1 - (1 - written), written / 100 * 100, (written + 0.3) - 0.3, np.float64(written)):
         assert exact_number(found) == share
 
 
-def test_a11_unit_test_limits_are_exact():
+def test_unit_test_limits_are_exact():
     accepted_one_of_ten = [[0] * 9 + [50]]
     for limit in (0.1, 1 - 0.9, np.float32(0.1), "0.1", 0.3 - 0.2):
         assert m.unit_test_failures(range(100), accepted_one_of_ten, limit=limit) == 0
@@ -149,14 +149,14 @@ def test_a11_unit_test_limits_are_exact():
     assert m.unit_test_failures(range(100), accepted_one_of_ten, limit=with_a_little_less) == 1
 
 
-def test_a11_the_bootstrap_takes_the_same_threshold():
+def test_the_bootstrap_uses_the_same_threshold():
     scores, groups = np.arange(20.0)[None], np.zeros(20, dtype=int)
     expected = stratified_bootstrap(scores, scores - 1, groups, tpr=0.9, repetitions=20)
     found = stratified_bootstrap(scores, scores - 1, groups, tpr=0.7 + 0.2, repetitions=20)
     assert np.array_equal(found.fpr, expected.fpr)
 
 
-def test_a11_percentiles_are_those_that_were_meant():
+def test_percentiles_are_the_numbers_that_were_meant():
     assert num_kept(100, 100 * 0.07) == num_kept(100, 7.0) == 93
     assert num_kept(1000, 0.15 * 100) == num_kept(1000, 15) == 850
     # A tie goes to the even number, as in the authors' code; 57.5 comes out as 57.49999999999999 in floats.
@@ -168,13 +168,13 @@ def test_a11_percentiles_are_those_that_were_meant():
     assert VRA(low=100 * 0.07).low == 7.0
 
 
-def test_a11_priors_within_rounding_of_one_keep_their_odds():
+def test_priors_within_rounding_of_one_keep_their_odds():
     assert 0 < m.aupr_error([1.0, 2.0], [1.5], prior=1 - 2**-53) < 1e-12
     assert m.aupr_success([1.0, 2.0], [1.5], prior=1 - 0.9) == m.aupr_success([1.0, 2.0], [1.5], prior=0.1)
 
 
 @pytest.mark.parametrize("bad", ["x", "", "nan", "1/0", "inf", True, None, [0.95], 0, -0.1, 1.0000001, Decimal("NaN")])
-def test_a11_what_is_no_share_is_refused(bad):
-    with pytest.raises(InvalidArgumentError, match=r"tpr=.*a share in"):
+def test_invalid_fractions_are_refused(bad):
+    with pytest.raises(InvalidArgumentError, match=r"expected tpr to be in \(0, 1\]"):
         exact_share(bad)
     assert percent(0.95) == "95"

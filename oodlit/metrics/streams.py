@@ -1,4 +1,4 @@
-"""What all metric classes share: typed streams of per-image values that sync across processes."""
+"""Base classes of streaming metrics: typed per-image values that are synchronized across processes."""
 
 from abc import abstractmethod
 from collections.abc import Callable
@@ -14,45 +14,41 @@ from oodlit.metrics.numerics.ranking import ArrayConvertible, Ranking, ScoreLike
 
 
 class StreamMetric(torchmetrics.Metric):
-    """A metric over per-image values, gathered from all processes at `compute`.
+    """A metric over per-image values, gathered from all processes in `compute`.
 
-    A subclass declares its streams in `__init__` (`add_stream`), appends to them in `update` (`append`) and reads
-    them in `result` (`stream`). What is solved here, once:
+    A subclass declares its streams in `__init__` (`add_stream`), appends to them in `update` (`append`) and reads them
+    in `result` (`stream`). This class ensures that:
 
-    - a process that saw no image takes part in the gathering with an empty tensor of the right type (torchmetrics
-      takes float32, which does not fit int64 or float64 values of the other processes), and is not warned;
-    - an error raised by `result` leaves the metric usable, and every process raises it alike;
-    - `merge_state` after `compute` does not return the value from before.
+    - a process without images takes part in the gathering with an empty tensor of the right type (torchmetrics uses
+      float32, which does not match int64 or float64 values of the other processes), without a warning;
+    - an error raised by `result` leaves the metric usable, and every process raises it;
+    - `merge_state` after `compute` does not return the earlier value.
 
-    Values are moved to the metric's own device, so that a metric kept on the CPU takes scores from a GPU.
+    Values are moved to the metric's own device, so that a metric on the CPU accepts scores from a GPU.
     """
 
     full_state_update = False
     is_differentiable = False
+    plot_lower_bound: float | None = 0.0
+    plot_upper_bound: float | None = 1.0
 
     def __init__(self, **kwargs: Any) -> None:
         """Start without streams."""
         super().__init__(**kwargs)
         self._stream_dtypes: dict[str, torch.dtype] = {}
-        self._counts: list[str] = []
 
     def add_stream(self, name: str, dtype: torch.dtype) -> None:
         """Declare the stream `name` of per-image values."""
         self._stream_dtypes[name] = dtype
         self.add_state(name, default=[], dist_reduce_fx="cat")
 
-    def add_count(self, name: str) -> None:
-        """Declare the integer `name`, summed over processes."""
-        self._counts.append(name)
-        self.add_state(name, default=torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
-
     def append(self, name: str, values: Tensor) -> None:
-        """Append one batch to a stream; no values, no entry."""
+        """Append one batch to a stream; nothing for an empty batch."""
         if len(values):
             getattr(self, name).append(values.detach().to(self._empty(name).device).to(self._stream_dtypes[name]))
 
     def stream(self, name: str) -> Tensor:
-        """All values of a stream, of all processes once they are gathered."""
+        """Return all values of a stream, of all processes after gathering."""
         state = getattr(self, name)
         if isinstance(state, Tensor):
             return state
@@ -60,10 +56,10 @@ class StreamMetric(torchmetrics.Metric):
 
     @abstractmethod
     def result(self) -> Tensor | dict[str, Tensor]:
-        """The value, from the complete streams."""
+        """Return the value of the complete streams."""
 
     def compute(self) -> Tensor | dict[str, Tensor]:
-        """The value of all images seen by all processes; every process must call it."""
+        """Return the value of all images of all processes; every process must call it."""
         try:
             return self.result()
         except OodlitError:
@@ -74,7 +70,7 @@ class StreamMetric(torchmetrics.Metric):
 
     @property
     def update_called(self) -> bool:
-        """Always true: no image is a case of its own here, reported as an undefined value."""
+        """Always true: a metric without images is undefined rather than unused."""
         return True
 
     def sync(
@@ -84,7 +80,7 @@ class StreamMetric(torchmetrics.Metric):
         should_sync: bool = True,
         distributed_available: Callable[..., Any] | None = None,
     ) -> None:
-        """Gather the streams of all processes; those without an entry get one of the declared type."""
+        """Gather the streams of all processes; empty ones get an entry of the declared type."""
         for name in self._stream_dtypes:
             if isinstance(state := getattr(self, name), list) and not state:
                 state.append(self._empty(name))
@@ -96,24 +92,22 @@ class StreamMetric(torchmetrics.Metric):
         Raises:
             InvalidArgumentError: Another class, or a state is missing.
         """
-        # Written out: torchmetrics 1.5 has no such method, and that of 1.9 goes on returning the cached value.
+        # Reimplemented: torchmetrics 1.5 has no such method, and that of 1.9 keeps returning the cached value.
         if isinstance(incoming_state, torchmetrics.Metric) and type(incoming_state) is not type(self):
             raise InvalidArgumentError(
-                f"{type(self).__name__}: cannot take the state of a {type(incoming_state).__name__}"
+                f"{type(self).__name__}: cannot merge the state of a {type(incoming_state).__name__}"
             )
-        names = [*self._stream_dtypes, *self._counts]
+        names = list(self._stream_dtypes)
         found = incoming_state if isinstance(incoming_state, dict) else {n: getattr(incoming_state, n) for n in names}
         if missing := [name for name in names if name not in found]:
-            raise InvalidArgumentError(f"{type(self).__name__}: states {missing} are missing in {sorted(found)}")
-        for name in self._stream_dtypes:
+            raise InvalidArgumentError(f"{type(self).__name__}: missing states {missing}, got {sorted(found)}")
+        for name in names:
             for values in found[name] if isinstance(found[name], list) else [found[name]]:
                 self.append(name, values)
-        for name in self._counts:
-            setattr(self, name, getattr(self, name) + found[name].to(self.device))
         self._computed = None
 
     def plot(self, val: Tensor | None = None, ax: Any | None = None) -> Any:
-        """The value drawn by torchmetrics; returns figure and axes."""
+        """Plot the value with torchmetrics; return figure and axes."""
         return self._plot(val, ax)
 
     def _empty(self, name: str) -> Tensor:
@@ -121,7 +115,7 @@ class StreamMetric(torchmetrics.Metric):
 
     @property
     def _is_narrow(self) -> bool:
-        """Whether the device has no float64: scores then stay on the CPU."""
+        """Whether the device has no float64; scores then stay on the CPU."""
         return self.device.type == "mps"
 
     def _float(self, value: float | list[float]) -> Tensor:
@@ -130,26 +124,23 @@ class StreamMetric(torchmetrics.Metric):
 
 
 class RankingMetric(StreamMetric):
-    """A metric of ID scores against OOD scores; a subclass gives `value(ranking)`."""
-
-    plot_lower_bound = 0.0
-    plot_upper_bound = 1.0
+    """A metric of ID scores against OOD scores; a subclass implements `value(ranking)`."""
 
     def __init__(self, **kwargs: Any) -> None:
-        """Two streams of float64 scores."""
+        """Create two streams of float64 scores."""
         super().__init__(**kwargs)
         self.add_stream("id_scores", torch.float64)
         self.add_stream("ood_scores", torch.float64)
 
     def update(self, scores: Tensor, is_ood: Tensor) -> None:
-        """Take one batch, of any mixture of ID and OOD images.
+        """Add one batch with any mixture of ID and OOD images.
 
         Args:
             scores: Higher = more in-distribution, shape (batch,).
             is_ood: True for OOD images, boolean, shape (batch,).
 
         Raises:
-            InvalidArgumentError: Shapes or types do not fit.
+            InvalidArgumentError: Shapes or types do not match.
         """
         scores, (is_ood,) = check_batch(scores, is_ood=is_ood)
         self.append("id_scores", scores[~is_ood])
@@ -167,34 +158,31 @@ class RankingMetric(StreamMetric):
 
     @abstractmethod
     def value(self, ranking: Ranking) -> float:
-        """The value for the ranking of all scores."""
+        """Return the value for the ranking of all scores."""
 
     def result(self) -> Tensor:
-        """The value of all scores."""
+        """Return the value of all scores."""
         return self._float(self.value(rank(self.stream("id_scores"), self.stream("ood_scores"))))
 
 
 class SelectiveMetric(StreamMetric):
-    """A metric of scores against the correctness of predictions; a subclass gives `value(scores, is_correct)`."""
-
-    plot_lower_bound = 0.0
-    plot_upper_bound = 1.0
+    """A metric of scores against the correctness of predictions; a subclass implements `value(scores, is_correct)`."""
 
     def __init__(self, **kwargs: Any) -> None:
-        """Scores and whether the prediction is correct."""
+        """Store scores and the correctness of predictions."""
         super().__init__(**kwargs)
         self.add_stream("scores", torch.float64)
         self.add_stream("is_correct", torch.bool)
 
     def update(self, scores: Tensor, is_correct: Tensor) -> None:
-        """Take one batch.
+        """Add one batch.
 
         Args:
             scores: Higher = more in-distribution, shape (batch,).
             is_correct: True where the prediction equals the label, boolean, shape (batch,).
 
         Raises:
-            InvalidArgumentError: Shapes or types do not fit.
+            InvalidArgumentError: Shapes or types do not match.
         """
         scores, (is_correct,) = check_batch(scores, is_correct=is_correct)
         self.append("scores", scores)
@@ -202,17 +190,17 @@ class SelectiveMetric(StreamMetric):
 
     @abstractmethod
     def value(self, scores: Float[Tensor, " n"], is_correct: Tensor) -> float:
-        """The value for all images."""
+        """Return the value for all images."""
 
     def result(self) -> Tensor:
-        """The value of all images."""
+        """Return the value of all images."""
         return self._float(self.value(self.stream("scores"), self.stream("is_correct")))
 
 
 def check_batch(scores: ScoreLike, **flags: ArrayConvertible | Tensor) -> tuple[Tensor, list[Tensor]]:
-    """Scores of one batch and their flags as tensors on one device, checked to be one boolean per score.
+    """Convert scores of one batch and their flags to tensors on one device, with one boolean per score.
 
-    NaN is let through: it is an error of `compute`, which all processes raise alike.
+    NaN is allowed here and raises in `compute`, on all processes alike.
     """
     values = as_numbers(scores)
     return values, [as_flags(flag, name, like=values) for name, flag in flags.items()]

@@ -1,4 +1,4 @@
-"""The score from which on an image is accepted."""
+"""The smallest score at which an image is accepted."""
 
 import math
 from fractions import Fraction
@@ -12,23 +12,23 @@ RULES = ("attained", "interpolated")
 
 
 def acceptance_threshold(id_scores: ScoreLike, *, tpr: ShareLike = 0.95, rule: str = "attained") -> float:
-    r"""Threshold t at which at least a share `tpr` of the ID scores is accepted; an image is accepted if score >= t.
+    r"""Threshold t that accepts at least a fraction `tpr` of the ID scores; an image is accepted if score >= t.
 
     `attained`: :math:`t = \max\{t \in \mathrm{ID} : |\{s \in \mathrm{ID}: s \ge t\}| \ge k\}` with k the smallest
     integer >= tpr * n, decided in integers: the k-th largest ID score. It is an observed score, tied scores are
-    accepted or rejected together, and the share that is kept is never below `tpr`.
+    accepted or rejected together, and the fraction kept is never below `tpr`.
 
-    `interpolated`: the (1 - tpr) quantile with linear interpolation between neighbouring scores, as in the code that
-    made NINCO's tables. It can keep less than `tpr` of a small sample. Between a finite and an infinite score it is
-    that infinity.
+    `interpolated`: the (1 - tpr) quantile with linear interpolation between neighboring scores, as in the code behind
+    NINCO's tables. It can keep less than `tpr` of a small sample. Between a finite and an infinite score it is that
+    infinity.
 
     Args:
         id_scores: ID scores, higher = more in-distribution, shape (n,).
-        tpr: Share of ID scores to keep, in (0, 1].
+        tpr: Fraction of ID scores to keep, in (0, 1].
         rule: "attained" or "interpolated".
 
     Returns:
-        The threshold. NaN with an `UndefinedMetricWarning` if there is no ID score.
+        The threshold. NaN with an `UndefinedMetricWarning` without ID scores.
 
     Raises:
         InvalidArgumentError: `tpr` or `rule` is not allowed.
@@ -56,7 +56,7 @@ def acceptance_threshold(id_scores: ScoreLike, *, tpr: ShareLike = 0.95, rule: s
 def check_rule(rule: str) -> None:
     """Raise unless `rule` is one of RULES."""
     if rule not in RULES:
-        raise InvalidArgumentError(f"rule={rule!r}: {' or '.join(map(repr, RULES))} is needed")
+        raise InvalidArgumentError(f"expected rule to be {' or '.join(map(repr, RULES))}, got {rule!r}")
 
 
 def _interpolated(scores: SortedScores, tpr: Fraction) -> float:
@@ -69,5 +69,5 @@ def _interpolated(scores: SortedScores, tpr: Fraction) -> float:
         return low
     if math.isinf(low) or math.isinf(high):
         return low if math.isinf(low) else high
-    # From the nearer end, so that the value stays between its neighbours in floating point.
+    # Interpolate from the nearer end, so that rounding cannot leave the interval.
     return low + (high - low) * weight if weight < 0.5 else high - (high - low) * (1 - weight)
