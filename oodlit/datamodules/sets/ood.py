@@ -88,7 +88,7 @@ SSB_EASY = replace(
 )
 SPECIES = _ood(
     name="species",
-    title="Species: photos of iNaturalist species that ImageNet lacks",
+    title="Species: photos of iNaturalist species that are not in ImageNet",
     layout="<species>/<file>.jpg",
     place=by_folder,
     licence="that of each photo (CC)",

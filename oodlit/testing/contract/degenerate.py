@@ -19,7 +19,7 @@ MIN_AUROC = 0.9
 @clause(
     "degenerate-training",
     "Dead units, a constant feature, fewer images than dimensions, images that are all alike: scores stay finite, far"
-    " from the training images too, or the fit says what is missing; with equal logits a larger"
+    " from the training images too, or the fit reports what is missing; with equal logits a larger"
     " residual still never scores higher.",
     applies=fitted_on_training_data,
 )

@@ -1,4 +1,4 @@
-"""Checks of the fit: it does not depend on batches, can be repeated, and says what is missing."""
+"""Checks of the fit: it does not depend on batches, can be repeated, and reports what is missing."""
 
 from dataclasses import replace
 from typing import Any
@@ -122,8 +122,8 @@ def check_unfitted(factory: Factory, problem: ProblemFactory) -> None:
 
 @clause(
     "missing-class",
-    "A class without training images is left out, or the fit says what is missing; scores are never NaN, and the other"
-    " classes keep their ids.",
+    "A class without training images is left out, or the fit reports what is missing; scores are never NaN, and the"
+    " other classes keep their ids.",
     applies=fitted_on_training_data,
 )
 def check_missing_class(factory: Factory, problem: ProblemFactory) -> None:
@@ -142,7 +142,7 @@ def check_missing_class(factory: Factory, problem: ProblemFactory) -> None:
 
 @clause(
     "one-image-per-class",
-    "One training image per class is enough, or the fit says what is missing; scores are never NaN.",
+    "One training image per class is enough, or the fit reports what is missing; scores are never NaN.",
     applies=fitted_on_training_data,
 )
 def check_one_image_per_class(factory: Factory, problem: ProblemFactory) -> None:
@@ -152,7 +152,7 @@ def check_one_image_per_class(factory: Factory, problem: ProblemFactory) -> None
 
 @clause(
     "one-class",
-    "A training set of one class is enough, or the fit says what is missing; scores are never NaN.",
+    "A training set of one class is enough, or the fit reports what is missing; scores are never NaN.",
     applies=fitted_on_training_data,
 )
 def check_one_class(factory: Factory, problem: ProblemFactory) -> None:

@@ -128,7 +128,7 @@ _EXTREME_IMAGES: dict[str, Any] = {
 }
 
 
-@clause("nan-refused", "NaN in a field that is needed is refused with a clear error, never scored.")
+@clause("nan-refused", "NaN in a required field is refused with a clear error, never scored.")
 def check_nan_is_refused(factory: Factory, problem: ProblemFactory) -> None:
     """Put one NaN into each needed field in turn."""
     data = problem()

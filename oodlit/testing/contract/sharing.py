@@ -31,7 +31,7 @@ _DERIVED = (
 @clause(
     "shared-tensors",
     "Fit and score write to nothing that detectors share: what outputs and statistics have derived, buffers, the head;"
-    " a score is no view of it.",
+    " a score is not a view of it.",
 )
 def check_shared_tensors(factory: Factory, problem: ProblemFactory) -> None:
     """Derive everything first; then fit and score, and compare values, also where a write is not counted."""
