@@ -1,8 +1,7 @@
-"""What a run left, and how to find something in it: the ground on which views, comparisons and figures stand."""
+"""The data of a run with its basic look-ups, shared by views, comparisons and figures."""
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 import pandas as pd
 
@@ -11,6 +10,7 @@ from oodlit.metrics.settings import Settings
 from oodlit.results.finding import Finding
 from oodlit.results.info import DatasetInfo
 from oodlit.results.names import MODEL, metric_names
+from oodlit.results.run_record import ImageRunRecord
 from oodlit.roles import Role
 
 
@@ -18,49 +18,47 @@ from oodlit.roles import Role
 class RunResults:
     """Per-image scores, the tidy table of metrics, and the description of a run.
 
-    Whoever looks at results takes this class. `Results` adds what makes, saves and shows them.
+    Functions that read results accept this class. `Results` adds how they are computed, saved and shown.
 
     Args:
         scores: One row per image: `key, dataset, group, label, prediction` and one float column per detector;
-            -1 = none. Sorted by data set and key, whatever the order of arrival.
+            -1 = none. Sorted by data set and key.
         table: One row per value: `detector, dataset, ood_class, metric, value, n_id, n_ood, ci_low, ci_high, rule`.
-        run: What else is known: the caller's entries, and `datasets`, `detectors`, `settings`, `counts`, `thresholds`,
-            `undefined` (one entry with its reason for every NaN value) and `notes` (what was not computed, and why);
-            with pools also `pools`.
-        estimates: What the estimation images of pools left, one row per class and detector: `dataset, ood_class,
+        run: What else is known about the run; see `ImageRunRecord`.
+        estimates: Severities from the estimation images of pools, one row per class and detector: `dataset, ood_class,
             detector, confidence, severity, standard_error, n_estimation, digest`; None without a pool.
     """
 
     scores: pd.DataFrame
     table: pd.DataFrame
-    run: dict[str, Any] = field(default_factory=dict)
+    run: ImageRunRecord = field(default_factory=ImageRunRecord)
     estimates: pd.DataFrame | None = None
 
     @property
     def datasets(self) -> tuple[DatasetInfo, ...]:
-        """The streams of the run."""
-        return tuple(DatasetInfo.from_json(entry) for entry in self.run["datasets"])
+        """The data sets of the run."""
+        return tuple(self.run.datasets)
 
     @property
     def detectors(self) -> tuple[str, ...]:
         """Names of the detectors."""
-        return tuple(self.run["detectors"])
+        return tuple(self.run.detectors)
 
     @property
     def settings(self) -> Settings:
         """How the table was computed."""
-        return Settings.from_json(self.run["settings"])
+        return self.run.settings
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """What makes the numbers doubtful, or worth believing: a classifier at chance, class lists that differ, ..."""
-        return tuple(Finding(**entry) for entry in self.run.get("findings") or [])
+        """What makes the numbers doubtful, or confirms them: a classifier at chance, different class lists, ..."""
+        return tuple(self.run.findings)
 
     def dataset(self, name: str) -> DatasetInfo:
-        """The data set of that name.
+        """The data set with a name.
 
         Raises:
-            UnknownNameError: There is none.
+            UnknownNameError: There is no such data set.
         """
         known = {info.name: info for info in self.datasets}
         if name not in known:
@@ -68,7 +66,7 @@ class RunResults:
         return known[name]
 
     def images(self, dataset: str) -> pd.DataFrame:
-        """The rows of `scores` on which the values of a data set rest: of chosen classes only, where some were chosen.
+        """The rows of `scores` behind the values of a data set: only those of chosen classes, if classes were chosen.
 
         Raises:
             UnknownNameError: There is no such data set.
@@ -98,22 +96,22 @@ class RunResults:
     def metrics_by_name(self) -> dict[str, float]:
         """All values under `<dataset>/<detector>/<metric>` and, per class, `<dataset>/<detector>/<metric>/<class>`.
 
-        What loggers receive. Characters other than letters, digits, `_`, `.` and `-` become `_`. Undefined values are
-        NaN. Values of the classifier alone have `model` in place of the detector.
+        Loggers use these names. Characters other than letters, digits, `_`, `.` and `-` become `_`. Undefined values
+        are NaN. Values of the classifier alone have `model` instead of a detector.
         """
         return dict(zip(metric_names(self.table), self.table["value"].tolist(), strict=True))
 
     def threshold(self, detector: str) -> float:
-        """The score from which on a detector accepts an image; NaN if there was no ID image to take it from.
+        """The lowest score that a detector accepts; NaN without ID images.
 
         Raises:
             UnknownNameError: There is no such detector.
         """
         self.check_detectors(detector)
-        return float(self.run["thresholds"].get(detector, {}).get(self.settings.fpr_name, math.nan))
+        return float(self.run.thresholds.get(detector, {}).get(self.settings.fpr_name, math.nan))
 
     def accepted(self, detector: str, *, limit: int = 12) -> tuple[pd.DataFrame, int]:
-        """OOD images that a detector accepts, the highest score first.
+        """OOD images that a detector accepts, in descending order of scores.
 
         Args:
             detector: Name of the score column.
@@ -132,7 +130,7 @@ class RunResults:
         return rows.sort_values([detector, "key"], ascending=[False, True], kind="stable").head(limit), len(rows)
 
     def check_detectors(self, *names: str) -> None:
-        """Raise unless there are detectors of these names.
+        """Raise unless the results have these detectors.
 
         Raises:
             UnknownNameError: There is no such detector.

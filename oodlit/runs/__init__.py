@@ -8,6 +8,5 @@ if TYPE_CHECKING:
     from oodlit.runs.loggers import RunLog as RunLog
     from oodlit.runs.loggers import figures_of as figures_of
     from oodlit.runs.loggers import log_to_all as log_to_all
-    from oodlit.runs.record import joined as joined
 
 __getattr__, __dir__, __all__ = lazy.lazy_exports(__name__)

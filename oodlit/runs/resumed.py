@@ -87,12 +87,13 @@ def _fit(
 ) -> tuple[bool, Choice, dict[str, str]]:
     """Whether all processes resume with a fit; the choice with it, and why other detectors were left out of it."""
     record, train = output.kept_record(), train_name(streams)
-    fits = gather_objects(group, record.get("key") == output.progress.digest and output.kept_fit is not None)
+    is_same = record is not None and record.key == output.progress.digest
+    fits = gather_objects(group, is_same and output.kept_fit is not None)
     has_fit = fits[0] and (not train or all(gather_objects(group, train in kept)))
-    if not has_fit:
+    if not has_fit or record is None:
         return False, choice, {}
     try:
-        fitted, left_out = _with_fit(choice, output, record)
+        fitted, left_out = _with_fit(choice, output, record.not_applicable)
     except OodlitError:  # the fit is damaged: it is made again
         fitted, left_out, has_fit = choice, {}, False
     return (True, fitted, left_out) if all(gather_objects(group, has_fit)) else (False, choice, {})
@@ -128,13 +129,11 @@ def _scored(
     return found, by_all
 
 
-def _with_fit(choice: Choice, output: OutputFolder, record: Mapping[str, object]) -> tuple[Choice, dict[str, str]]:
+def _with_fit(choice: Choice, output: OutputFolder, reasons: Mapping[str, str]) -> tuple[Choice, dict[str, str]]:
     """The choice with the fitted detectors, and why others were left out when they were fitted."""
     assert output.kept_fit is not None
     fitted, origin = load(output.kept_fit)
-    reasons = record.get("not_applicable")
-    known = reasons if isinstance(reasons, Mapping) else {}
-    left_out = {name: str(known.get(name, "failed before")) for name in choice.detectors if name not in fitted}
+    left_out = {name: reasons.get(name, "failed before") for name in choice.detectors if name not in fitted}
     detectors = {name: fitted.get(name, detector) for name, detector in choice.detectors.items()}
     return replace(choice, detectors=detectors, kept=frozenset(detectors), earlier=origin), left_out
 

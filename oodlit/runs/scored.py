@@ -5,8 +5,9 @@ from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from msgspec import structs
 from torch import Tensor
 
 from oodlit._lightning import pl
@@ -20,6 +21,8 @@ from oodlit.errors import DataError, RunIsCompleteError
 from oodlit.outputs import Outputs
 from oodlit.results import DatasetInfo, Finding, FindingWarning
 from oodlit.results.files.storage import is_complete
+from oodlit.results.record_parts import SkippedImage
+from oodlit.results.run_record import RunRecord
 from oodlit.roles import Role
 from oodlit.runs.choice import cost_text
 from oodlit.runs.complete import check_complete
@@ -34,6 +37,8 @@ from oodlit.runs.verification import Match, Verification, every_row
 from oodlit.scoring.costs import Costs
 from oodlit.scoring.scoring import Scoring
 from oodlit.scoring.span import OTHER
+
+R = TypeVar("R", bound=RunRecord)
 
 
 class ScoredRun(Recorder):
@@ -124,8 +129,8 @@ class ScoredRun(Recorder):
         """What loggers get."""
 
     @abstractmethod
-    def record(self) -> dict[str, Any]:
-        """What is known of this run before its results."""
+    def record(self) -> RunRecord:
+        """What is known about this run before its results."""
 
     @abstractmethod
     def findings(self) -> Iterable[Finding]:
@@ -349,7 +354,7 @@ class ScoredRun(Recorder):
             key, reason = self.skipped[0]
             warnings.warn(
                 f"{len(self.skipped)} images were skipped, first {key}: {reason};"
-                " all are listed in results.run['skipped']",
+                " all are listed in results.run.skipped",
                 stacklevel=2,
             )
         self._note_end()
@@ -382,19 +387,21 @@ class ScoredRun(Recorder):
         """What can be done with the folder of an interrupted run, as text."""
         return f"what was finished is kept in {kept}; {self.loader}.load reads it"
 
-    def common_entries(self) -> dict[str, Any]:
-        """Entries of `record` of every kind of run."""
+    def with_common(self, record: R) -> R:
+        """A record with the fields that every kind of run has."""
         failed = self.scoring.failed
         findings = [
             *self.choice.findings,
             *(Finding("failed", f"detector {n!r} is not among the results: it {why}") for n, why in failed.items()),
         ]
-        return {
-            **({"key": self.output.progress.digest} if self.output is not None else {}),
-            **({"resumed": self.resumed.text} if self.resumed.text else {}),
-            **({"bank": self.bank} if self.bank else {}),
-            "not_applicable": self.choice.not_applicable | failed,
-            **({"acceleration": self.verification.record} if self.verification.record else {}),
-            "fit_notes": {name: list(d.notes) for name, d in self.detectors.items() if d.notes},
-            "findings": [finding._asdict() for finding in findings],
-        }
+        return structs.replace(
+            record,
+            key="" if self.output is None else self.output.progress.digest,
+            resumed=self.resumed.text,
+            bank=self.bank,
+            not_applicable=self.choice.not_applicable | failed,
+            acceleration=self.verification.record,
+            fit_notes={name: list(d.notes) for name, d in self.detectors.items() if d.notes},
+            findings=findings,
+            skipped=[SkippedImage(key, reason) for key, reason in self.skipped],
+        )

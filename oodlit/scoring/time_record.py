@@ -4,27 +4,23 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
+from oodlit.results.record_parts import TimeRecord
 from oodlit.scoring.span import PARTS, READING, Span
 
 
-def time_record(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def time_record(states: Sequence[Mapping[str, Any]]) -> TimeRecord:
     """Where the time went, for the record of a run.
 
     Args:
         states: What `Clock.state` gave, of every process.
 
-    Returns:
-        `mean` and `max`: seconds of every part and their `total`, over the processes. `fit`: seconds of every detector,
-        the most of any process. `reading`: seconds of all reading processes together, where any measured them.
-        `backbone_ms`: milliseconds an image.
-
     Example:
         >>> one = {"spans": [("backbone", "", 3.0, 600), ("fit", "vim", 1.0, 0)], "reading": {"read": 0.5}}
         >>> two = {"spans": [("backbone", "", 5.0, 400)], "reading": {"read": 0.5}}
         >>> record = time_record([one, two])
-        >>> record["mean"]
+        >>> record.mean
         {'total': 4.5, 'backbone': 4.0, 'fit': 0.5}
-        >>> record["max"], record["fit"], record["reading"], record["backbone_ms"]
+        >>> record.max, record.fit, record.reading, record.backbone_ms
         ({'total': 5.0, 'backbone': 5.0, 'fit': 1.0}, {'vim': 1.0}, {'read': 1.0}, 8.0)
     """
     spans = [_spans(state) for state in states]
@@ -34,13 +30,13 @@ def time_record(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     detectors = dict.fromkeys(span.detector for span in every if span.part == "fit" and span.detector)
     reading = {name: sum(state["reading"].get(name, 0.0) for state in states) for name in READING}
     backbone = [span for span in every if span.part == "backbone" and span.images]
-    return {
-        "mean": _rounded({name: sum(values) / len(values) for name, values in parts.items()}),
-        "max": _rounded({name: max(values) for name, values in parts.items()}),
-        "fit": _rounded({name: max(_sum(own, "fit", name) for own in spans) for name in detectors}),
-        **({"reading": _rounded({n: s for n, s in reading.items() if s})} if any(reading.values()) else {}),
-        **({"backbone_ms": _ms(backbone)} if backbone else {}),
-    }
+    return TimeRecord(
+        mean=_rounded({name: sum(values) / len(values) for name, values in parts.items()}),
+        max=_rounded({name: max(values) for name, values in parts.items()}),
+        fit=_rounded({name: max(_sum(own, "fit", name) for own in spans) for name in detectors}),
+        reading=_rounded({name: seconds for name, seconds in reading.items() if seconds}),
+        backbone_ms=_ms(backbone) if backbone else None,
+    )
 
 
 def ms_per_image(states: Sequence[Mapping[str, Any]]) -> dict[str, float]:

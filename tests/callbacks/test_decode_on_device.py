@@ -20,13 +20,14 @@ from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.device import jpegs
 from oodlit.detectors import MSP, ODIN, Energy, Mahalanobis
 from oodlit.errors import DataError, InvalidArgumentError, RequirementError
+from oodlit.results.record_parts import AccelerationRecord
 from oodlit.roles import Role
 from oodlit.runs.journal import _acceleration_of
 from tests.callbacks.support import make_module, make_trainer
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*values are undefined"),  # the network knows none of the photos
-    pytest.mark.filterwarnings("ignore:the classifier gets"),
+    pytest.mark.filterwarnings("ignore:the classifier has an accuracy"),
     pytest.mark.filterwarnings("ignore:.*images were skipped"),
     pytest.mark.filterwarnings("ignore:.*worker processes in total"),
 ]
@@ -93,25 +94,25 @@ def test_results_are_those_of_workers(workers):
         np.testing.assert_allclose(rows[name], like[name], atol=0.2 * np.std(like[name]))
     for name in ("key", "group", "label"):
         assert rows[name].tolist() == like[name].tolist()
-    assert sorted(map(str, on_device.run["skipped"])) == sorted(map(str, exact.run["skipped"]))
-    assert len(exact.run["skipped"]) == 7
-    record = on_device.run["acceleration"]
-    assert record["decode_on_device"] is True
-    assert record["deviation_of_pixels"]["largest"] <= 2  # of resizing: on a CPU the decoder is the same
-    assert record["deviation_of_logits"] < 0.02
-    assert set(record["deviation_of_scores"]) == {"msp", "energy", "mahalanobis"}
-    assert "acceleration" not in exact.run
-    assert on_device.run["backbone"]["fingerprint"] == exact.run["backbone"]["fingerprint"]
-    assert on_device.run["time"]["reading"].keys() == {"read", "decode", "transform"}
+    assert sorted(map(str, on_device.run.skipped)) == sorted(map(str, exact.run.skipped))
+    assert len(exact.run.skipped) == 7
+    record = on_device.run.acceleration
+    assert record.decode_on_device is True
+    assert record.deviation_of_pixels.largest <= 2  # of resizing: on a CPU the decoder is the same
+    assert record.deviation_of_logits < 0.02
+    assert set(record.deviation_of_scores) == {"msp", "energy", "mahalanobis"}
+    assert exact.run.acceleration == AccelerationRecord()
+    assert on_device.run.backbone.fingerprint == exact.run.backbone.fingerprint
+    assert on_device.run.time.reading.keys() == {"read", "decode", "transform"}
 
 
 @pytest.mark.usefixtures("like_a_gpu")
 def test_what_a_decoder_changes_is_stated():
-    record = run(make_data(broken=False, decode_on_device=True)).run["acceleration"]
-    assert record["deviation_of_pixels"]["largest"] > 5
-    assert 0 < record["deviation_of_pixels"]["mean"] < 5
-    assert 0.001 < record["deviation_of_logits"] <= 0.1
-    assert all(0 < value <= 0.5 for value in record["deviation_of_scores"].values())
+    record = run(make_data(broken=False, decode_on_device=True)).run.acceleration
+    assert record.deviation_of_pixels.largest > 5
+    assert 0 < record.deviation_of_pixels.mean < 5
+    assert 0.001 < record.deviation_of_logits <= 0.1
+    assert all(0 < value <= 0.5 for value in record.deviation_of_scores.values())
 
 
 @pytest.mark.parametrize(
@@ -120,10 +121,10 @@ def test_what_a_decoder_changes_is_stated():
 )
 @pytest.mark.usefixtures("like_a_gpu")
 def test_the_first_batches_with_jpegs_are_compared_wherever_they_are(formats, checked):
-    record = run(make_data(formats=formats, broken=False, decode_on_device=True)).run["acceleration"]
-    assert ("deviation_of_pixels" in record) is (checked is not None)
-    assert (record["deviation_of_scores"]["energy"] > 1e-4) is (checked is not None)
-    assert (record["deviation_of_logits"] > 1e-4) is (checked is not None)
+    record = run(make_data(formats=formats, broken=False, decode_on_device=True)).run.acceleration
+    assert (record.deviation_of_pixels is not None) is (checked is not None)
+    assert (record.deviation_of_scores["energy"] > 1e-4) is (checked is not None)
+    assert (record.deviation_of_logits > 1e-4) is (checked is not None)
 
 
 def test_a_decoder_that_is_wrong_is_refused(monkeypatch):
@@ -139,9 +140,9 @@ def test_a_decoder_that_is_wrong_is_refused(monkeypatch):
 
 def test_batches_of_one_image_are_compared_as_well(monkeypatch):
     data = make_data(decode_on_device=True, transform=CROPPED)
-    record = run(data.with_loading(batch_size=1)).run["acceleration"]
-    assert record["deviation_of_logits"] < 1e-5
-    assert set(record["deviation_of_scores"]) == {"msp", "energy", "mahalanobis"}
+    record = run(data.with_loading(batch_size=1)).run.acceleration
+    assert record.deviation_of_logits < 1e-5
+    assert set(record.deviation_of_scores) == {"msp", "energy", "mahalanobis"}
     original = jpegs._decoded
     monkeypatch.setattr(jpegs, "_decoded", lambda files, device: [255 - i for i in original(files, device)])
     with pytest.raises(RequirementError, match="the logits of the first images deviate"):
@@ -150,10 +151,10 @@ def test_batches_of_one_image_are_compared_as_well(monkeypatch):
 
 def test_it_goes_with_other_ways_to_be_faster():
     data = make_data(broken=False, decode_on_device=True)
-    found = run(data, trainer={"precision": "bf16-mixed"}).run["acceleration"]
-    assert (found["precision"], found["decode_on_device"]) == ("bf16-mixed", True)
-    assert found["deviation_of_pixels"]["largest"] <= 2
-    assert 0 < found["deviation_of_logits"] <= 0.1
+    found = run(data, trainer={"precision": "bf16-mixed"}).run.acceleration
+    assert (found.precision, found.decode_on_device) == ("bf16-mixed", True)
+    assert found.deviation_of_pixels.largest <= 2
+    assert 0 < found.deviation_of_logits <= 0.1
 
 
 def test_detectors_that_ask_for_gradients_of_images():
@@ -201,8 +202,8 @@ def test_a_run_that_was_killed_goes_on_as_the_same_run_alone(tmp_path):
     results, passes = start(tmp_path / "one", on_device=True, kill=0)
     assert passes == 18 - 14
     assert results is not None
-    assert results.run["resumed"]
-    assert results.run["acceleration"]["deviation_of_pixels"]["largest"] <= 2
+    assert results.run.resumed
+    assert results.run.acceleration.deviation_of_pixels.largest <= 2
     whole = run(make_data(decode_on_device=True), [MSP(), Mahalanobis()])
     np.testing.assert_allclose(results.scores["msp"], whole.scores["msp"], rtol=1e-5)
     assert start(tmp_path / "other", on_device=False, kill=0)[1] == 18
@@ -217,8 +218,8 @@ def test_a_run_that_goes_on_has_what_its_earlier_start_found(monkeypatch, tmp_pa
         assert start(tmp_path, on_device=True, kill=passes)[0] is None
     results, _ = start(tmp_path, on_device=True, kill=0)
     assert results is not None
-    assert results.run["resumed"]
-    assert results.run["acceleration"]["deviation_of_pixels"]["largest"] > 5
+    assert results.run.resumed
+    assert results.run.acceleration.deviation_of_pixels.largest > 5
 
 
 def test_no_run_goes_on_with_the_decoder_of_another_device():
@@ -257,7 +258,7 @@ def test_other_ways_to_be_faster_have_their_own_limits_where_pixels_are_the_same
     monkeypatch.setattr(OODModule, "exact_outputs", off_by_a_little)
     data = make_data(broken=False, decode_on_device=True)
     if other_pixels:
-        assert run(data, [MSP()]).run["acceleration"]["deviation_of_logits"] > 0.01
+        assert run(data, [MSP()]).run.acceleration.deviation_of_logits > 0.01
         return
     data.transform = CROPPED
     with pytest.raises(RequirementError, match=r"at most 0\.01 is allowed|differ from pass to pass"):

@@ -88,5 +88,5 @@ def test_two_processes_end_together_and_resume(tmp_path, sets, expected, what, v
     assert not (out / "run.json").exists()
     check_ended(ended(2, sets, out, "", "scoring"))
     results = ObjectResults.load(out)
-    assert "the fit" in results.run["resumed"]
+    assert "the fit" in results.run.resumed
     pd.testing.assert_frame_equal(results.boxes, expected.boxes, rtol=1e-4, atol=1e-5)

@@ -68,10 +68,10 @@ def test_imagenet_21k_is_compared_and_called_contaminated() -> None:
         r" \d+ at s0, \d+ at s5, \d+ at s10\.",
         line,
     )
-    assert any("38 % of a sample of this pool contaminated" in found.text for found in many.findings)
+    assert any("ID objects in 38 % of a sample of this pool" in found.text for found in many.findings)
     page = render({"run": many})
     assert line in page
-    assert "38 % of a sample of this pool contaminated" in page
+    assert "ID objects in 38 % of a sample of this pool" in page
 
 
 def test_few_known_classes_are_no_comparison_but_the_warning_stays() -> None:

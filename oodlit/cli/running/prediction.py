@@ -27,7 +27,8 @@ from oodlit.results import Results, Settings
 from oodlit.results.files.storage import UNFINISHED, is_complete
 from oodlit.results.files.unfinished import extent
 from oodlit.results.limits import Limit
-from oodlit.runs import RunLog, figures_of, joined, log_to_all
+from oodlit.results.run_record import joined
+from oodlit.runs import RunLog, figures_of, log_to_all
 
 
 def predict_and_print(

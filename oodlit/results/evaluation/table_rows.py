@@ -1,18 +1,19 @@
-"""Lines of the tidy table, and what has to be said about them."""
+"""Rows of the tidy table, and remarks about them."""
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
 from oodlit.metrics.entry import Value
+from oodlit.results.record_parts import PoolRecord, UndefinedValue
 
 COLUMNS = ("detector", "dataset", "ood_class", "metric", "value", "n_id", "n_ood", "ci_low", "ci_high", "rule")
 
 
 class Address(NamedTuple):
-    """What a value belongs to: a detector or the classifier, a data set, and one of its groups or none."""
+    """Address of a value: a detector or the classifier, a data set, and optionally one of its groups."""
 
     detector: str
     dataset: str
@@ -36,7 +37,7 @@ class TableRow(NamedTuple):
 
 @dataclass
 class Evaluation:
-    """The table and what has to be said about it.
+    """The table and remarks about it.
 
     Args:
         table: The tidy table.
@@ -48,13 +49,13 @@ class Evaluation:
 
     table: pd.DataFrame
     thresholds: dict[str, dict[str, float]] = field(default_factory=dict)
-    undefined: list[dict[str, str]] = field(default_factory=list)
+    undefined: list[UndefinedValue] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    pools: dict[str, dict[str, Any]] = field(default_factory=dict)
+    pools: dict[str, PoolRecord] = field(default_factory=dict)
 
 
 class TableRows:
-    """Collects rows in their order; a NaN value always comes with its reason.
+    """Rows in their order, and a reason for every NaN value.
 
     Example:
         >>> rows = TableRows()
@@ -66,18 +67,18 @@ class TableRows:
     def __init__(self) -> None:
         """Start empty."""
         self.rows: dict[tuple[str, ...], TableRow] = {}
-        self.undefined: list[dict[str, str]] = []
+        self.undefined: list[UndefinedValue] = []
 
     def add(self, address: Address, metric: str, value: Value, *, n_id: int, n_ood: int, rule: str = "") -> None:
         """Append one value."""
         key = (*address, metric)
         self.rows[key] = TableRow(*address, metric, value.value, n_id, n_ood, *value.interval, rule)
         if math.isnan(value.value):
-            reason = value.reason or "the definition has no answer"
-            self.undefined.append(dict(zip(COLUMNS, key, strict=False)) | {"reason": reason})
+            reason = value.reason or "undefined by its definition"
+            self.undefined.append(UndefinedValue(*key, reason))
 
     def set_interval(self, address: Address, metric: str, low: float, high: float) -> None:
-        """Give an interval to a row that exists."""
+        """Set the interval of an existing row."""
         key = (*address, metric)
         self.rows[key] = self.rows[key]._replace(ci_low=low, ci_high=high)
 

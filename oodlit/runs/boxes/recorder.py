@@ -6,6 +6,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import structs
+
 from oodlit.base.distributed import gather_objects
 from oodlit.datamodules.stream import Stream
 from oodlit.datamodules.thinning import whole_size
@@ -21,6 +23,7 @@ from oodlit.objects.metrics.settings import ObjectSettings
 from oodlit.objects.module import ObjectModule
 from oodlit.objects.results.page import write_object_report
 from oodlit.objects.results.pictures import save_pictures
+from oodlit.objects.results.record import BoxFit, BoxRunRecord
 from oodlit.objects.results.results import ObjectResults
 from oodlit.objects.results.tables import ObjectSet
 from oodlit.results import DatasetInfo, Finding
@@ -32,7 +35,7 @@ from oodlit.runs.checks import Parts, check_memory, check_train_size
 from oodlit.runs.choice import Probe, probe_images
 from oodlit.runs.folder import FITTED
 from oodlit.runs.loggers import RunLog, settings_of
-from oodlit.runs.record import common_record, joined
+from oodlit.runs.record import common_record
 from oodlit.runs.scored import ScoredRun
 from oodlit.runs.start import Start
 from oodlit.scoring.span import OTHER
@@ -204,18 +207,16 @@ class BoxRecorder(ScoredRun):
             )
         return self.num_boxes
 
-    def record(self) -> dict[str, Any]:
-        """What is known of this run besides its boxes."""
-        return {
-            **common_record(self.trainer, self.datamodule, self.choice),
-            **self.common_entries(),
-            "settings": self.settings.metrics.to_json(),
-            "model": self.module.name,
-            "min_confidence": self.module.min_confidence,
-            "fit": {"on": self.settings.fit_on, "confidence": self.cut, "boxes": self.num_fitted},
-            "skipped": [{"key": key, "reason": reason} for key, reason in self.skipped],
-            "t_star_rule": self.settings.rule,
-        }
+    def record(self) -> BoxRunRecord:
+        """What is known about this run besides its boxes."""
+        return structs.replace(
+            self.with_common(common_record(BoxRunRecord, self.trainer, self.datamodule, self.choice)),
+            settings=self.settings.metrics,
+            model=self.module.name,
+            min_confidence=self.module.min_confidence,
+            fit=BoxFit(self.settings.fit_on, self.cut, self.num_fitted),
+            t_star_rule=self.settings.rule,
+        )
 
     def evaluate(self) -> ObjectResults:
         """Join the boxes of all processes, and compute every metric."""
@@ -227,12 +228,13 @@ class BoxRecorder(ScoredRun):
             # Below the least confidence that is kept there are no boxes: a lower t* would promise them.
             settings = settings.changed(t_star=max(best, self.module.min_confidence))
         self.clock.enter("metrics")
-        run = joined(self.record(), self.start.more_record())
+        run = self.record().with_entries(self.start.more_record())
         names = self.datamodule.class_names
         results = ObjectResults.from_sets(sets, class_names=names, settings=settings, run=run)
         self.clock.enter(OTHER)
         times = gather_objects(self.group, self.clock.state(wait=True))
-        return replace(results, run=results.run | {"ms_per_box": ms_per_image(times), "time": time_record(times)})
+        run = structs.replace(results.run, ms_per_box=ms_per_image(times), time=time_record(times))
+        return replace(results, run=run)
 
     def _set(self, stream: Stream) -> ObjectSet:
         found, scores = self.rows[stream.name].gather(self.group, detectors=self.scoring.active)
@@ -248,7 +250,7 @@ class BoxRecorder(ScoredRun):
         results = ObjectResults.load(folder)
         found, asked = results.settings, self.settings
         wanted = asked.metrics if asked.t_star_rule == "given" else asked.metrics.changed(t_star=found.t_star)
-        return found == wanted and (results.run.get("key"), results.run.get("t_star_rule")) == (key, asked.rule)
+        return found == wanted and (results.run.key, results.run.t_star_rule) == (key, asked.rule)
 
     def write(self, folder: Path, **options: Any) -> Path:
         """Write the results to a folder."""

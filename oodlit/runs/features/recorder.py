@@ -157,7 +157,7 @@ class FeaturePass(FeatureRecorder):
         times = time_record(gather_objects(group, self.clock.state(wait=True)))
         self.verification.join(group)
         record = self.verification.record
-        self._close({"time": times, **({"acceleration": record} if record else {})}, group)
+        self._close({"time": times, **({"acceleration": record} if self.verification.options else {})}, group)
 
     def stop(self, error: BaseException) -> str:
         """Write what is waiting if the user ends the pass; after an error, what is on disk stays."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
+from msgspec import structs
 from torch import Tensor
 
 from oodlit._lightning import pl
@@ -21,6 +22,7 @@ from oodlit.outputs import Outputs
 from oodlit.report import save_thumbnails, write_report
 from oodlit.results import DatasetInfo, Finding, Results, Settings
 from oodlit.results.files import storage
+from oodlit.results.run_record import ImageRunRecord
 from oodlit.roles import Role
 from oodlit.runs.checks import check_images, check_memory, check_train_size, place_bank
 from oodlit.runs.datasets import dataset_infos
@@ -28,7 +30,7 @@ from oodlit.runs.images.joining import join_estimates, join_scores, masked_accur
 from oodlit.runs.images.pool_rows import PoolRows
 from oodlit.runs.images.rows import ImageRows, check_labels
 from oodlit.runs.loggers import RunLog, figures_of
-from oodlit.runs.record import joined, run_record
+from oodlit.runs.record import run_record
 from oodlit.runs.scored import ScoredRun
 from oodlit.runs.start import Start
 from oodlit.scoring.span import OTHER
@@ -181,14 +183,12 @@ class ImageRecorder(ScoredRun):
             outputs = Outputs(part.logits, part.features, labels=part.labels, keys=mine_keys[rows])
             self.add(name, outputs, self.scoring.score(outputs, name, able), outputs)
 
-    def record(self) -> dict[str, Any]:
-        """What is known of this run before its results."""
-        return {
-            **run_record(self.trainer, self.module, self.datamodule, self.choice),
-            **self.common_entries(),
-            "settings": self.images.evaluation.to_json(),
-            **({"confidences": self._confidences()} if self._pools() else {}),
-        }
+    def record(self) -> ImageRunRecord:
+        """What is known about this run before its results."""
+        record = self.with_common(run_record(self.trainer, self.module, self.datamodule, self.choice))
+        return structs.replace(
+            record, settings=self.images.evaluation, confidences=self._confidences() if self._pools() else {}
+        )
 
     def evaluate(self) -> Results:
         """Join the rows of all processes, and compute every metric."""
@@ -196,12 +196,13 @@ class ImageRecorder(ScoredRun):
         scores = join_scores(self.rows.values(), self.scoring, self.group)
         severities = join_estimates(pools, self.datasets(), active, self._confidences(), self.group)
         run = self.record()
-        run["backbone"]["one_shape"] = all(gather_objects(self.group, self.one_shape))
-        run |= {
-            "skipped": [{"key": key, "reason": reason} for key, reason in self.skipped],
-            "masked_accuracy": masked_accuracy(self.rows, scores, self.group),
-            "findings": [*run["findings"], *(finding._asdict() for finding in unlisted(pools, self.group))],
-        }
+        one_shape = all(gather_objects(self.group, self.one_shape))
+        run = structs.replace(
+            run,
+            backbone=structs.replace(run.backbone, one_shape=one_shape),
+            masked_accuracy=masked_accuracy(self.rows, scores, self.group),
+            findings=[*run.findings, *unlisted(pools, self.group)],
+        )
         self.clock.enter("metrics")
         results = Results.from_scores(
             scores, self.datasets(), active, run=run, estimates=severities, **self.images.evaluation.to_json()
@@ -209,10 +210,10 @@ class ImageRecorder(ScoredRun):
         self.clock.enter(OTHER)
         times = gather_objects(self.group, self.clock.state(wait=True))
         time = time_record(times)
-        if self.is_recorded:  # no network made a pass
-            time.pop("backbone_ms", None)
-        known = results.run | {"ms_per_image": ms_per_image(times), "time": time}
-        return replace(results, run=joined(known, self.start.more_record()))
+        if self.is_recorded:  # no network ran
+            time = structs.replace(time, backbone_ms=None)
+        known = structs.replace(results.run, ms_per_image=ms_per_image(times), time=time)
+        return results.with_record(known.with_entries(self.start.more_record()))
 
     def findings(self) -> Iterable[Finding]:
         """What makes the numbers doubtful; failures were logged when they happened."""
@@ -222,7 +223,7 @@ class ImageRecorder(ScoredRun):
         """Whether the results in a folder have the scores and the settings of this run."""
         results = Results.load(folder)
         classes = results.settings.classes  # known at the end alone
-        return results.run.get("key") == key and results.settings == replace(self.images.evaluation, classes=classes)
+        return results.run.key == key and results.settings == replace(self.images.evaluation, classes=classes)
 
     def write(self, folder: Path, **options: Any) -> Path:
         """Write the results to a folder."""
