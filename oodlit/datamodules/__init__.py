@@ -1,6 +1,6 @@
 """Streams of images for a run: sources, shards, the data module, and the benchmarks.
 
-The names below are loaded on first use: worker processes that decode images need not load Lightning.
+The names below are loaded on first use, so that worker processes that decode images do not import Lightning.
 """
 
 from typing import TYPE_CHECKING
