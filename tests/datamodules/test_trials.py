@@ -91,7 +91,7 @@ def test_c4_a_trial_of_a_trial_and_looking_up_keys() -> None:
     assert len(again) == 4
     assert [sample.key for sample in again.read(0, 9)] == [str(source.positions[i]) for i in again.positions]
     assert [sample.key for sample in again.find({"5"})] == ["5"]
-    with pytest.raises(DataError, match="not in this source"):
+    with pytest.raises(DataError, match="keys not found"):
         list(again.find({"no"}))
 
 

@@ -110,7 +110,7 @@ def test_b13_what_pytorch_says_of_its_workers(text: str, hint: str) -> None:
 @pytest.mark.parametrize("role", [Role.OOD, Role.SHIFT])
 def test_b13_groups_without_names_are_told(role: Role) -> None:
     samples = [Sample(str(i), torch.zeros(3, 2, 2), group=i) for i in range(3)]
-    with pytest.warns(UserWarning, match=r"stream 'far': its images have groups \(up to 2\).*class_names"):
+    with pytest.warns(UserWarning, match=r"stream 'far': images have groups \(up to 2\).*class_names"):
         list(StreamLoader(Stream("far", role, MemorySource(samples)), batch_size=2))
     list(StreamLoader(Stream("far", role, MemorySource(samples), ("a", "b", "c")), batch_size=2))
     list(StreamLoader(Stream("val", Role.ID, MemorySource(samples)), batch_size=2))

@@ -93,7 +93,7 @@ def _clean(name: str, where: Path) -> str:
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if path.startswith("/") or re.match("[A-Za-z]:/", path) or ".." in parts or not parts:
         raise DataError(
-            f"{where}: path {name!r} leads outside of the archive; if you trust it, unpack it and pass the folder"
+            f"{where}: {name!r} leads outside of the archive; if you trust it, unpack it and pass the folder"
         )
     return "/".join(parts)
 
