@@ -12,7 +12,7 @@ import torch
 import yaml  # type: ignore[import-untyped]
 from torch import nn
 
-from oodlit.backbones.fingerprint import pattern
+from oodlit.backbones.identity import pattern
 from oodlit.backbones.recipe import made_from
 from oodlit.base.lazy import search_current_folder
 from oodlit.configuration import make, plan

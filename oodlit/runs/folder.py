@@ -1,4 +1,4 @@
-"""The folder of a run: what is finished while it goes on, and at its end results, fit, thumbnails and the page.
+"""The folder of a run: what is finished while it runs, and at its end results, fit, thumbnails and the page.
 
 Until the end, everything lies in `unfinished` within the folder, and the results of an earlier run stay whole. At the
 end one switch replaces them by the new ones, and `unfinished` goes.
@@ -14,16 +14,14 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from PIL import Image
 
 from oodlit.base.atomic import lock, remove, temporary_folder
 from oodlit.base.distributed import Group, gather_objects
 from oodlit.detectors import Detector, FitOrigin, save
 from oodlit.errors import InvalidArgumentError
-from oodlit.report import save_thumbnails, write_report
-from oodlit.results import DatasetInfo, Results, Settings
-from oodlit.results.files import storage, unfinished
-from oodlit.results.files.storage import UNFINISHED, check_replaceable
+from oodlit.results import DatasetInfo
+from oodlit.results.files import unfinished
+from oodlit.results.files.storage import UNFINISHED
 from oodlit.runs.journal import Progress
 
 FITTED = "fitted"
@@ -34,7 +32,6 @@ class OutputFolder:
 
     Args:
         path: The folder; made if need be.
-        settings: How the metrics will be computed.
         process: Number of this process, from 0.
         processes: How many there are.
         saved_fit: Folder of fitted detectors that the run uses and must keep; it may lie within `path`.
@@ -42,33 +39,26 @@ class OutputFolder:
     Attributes:
         progress: How far the run has come; set once it is known what run it is.
 
-    Raises:
-        InvalidArgumentError: Parts of results lie there without the record they belong to, or nothing can be written.
     """
 
-    def __init__(
-        self, path: Path, *, settings: Settings, process: int = 0, processes: int = 1, saved_fit: Path | None = None
-    ) -> None:
-        check_replaceable(path, keep=saved_fit)
-        check_writable(path)
+    def __init__(self, path: Path, *, process: int, processes: int, saved_fit: Path | None = None) -> None:
         self.path, self._unfinished = path, path / UNFINISHED
         # What lies in `unfinished` goes with it: such a fit is saved again, as this run's own.
         is_rescued = saved_fit is not None and self._unfinished.resolve() in saved_fit.resolve().parents
         self.saved_fit = None if is_rescued or saved_fit is None else saved_fit.resolve()
-        self._settings, self._process, self._processes = settings, process, processes
-        self._held = hold(path) if process == 0 else contextlib.ExitStack()
+        self._process, self._processes = process, processes
         self._numbers: dict[str, int] = {}
         self._kept: set[str] = set()
         self.progress: Progress
 
     @property
     def kept_fit(self) -> Path | None:
-        """The fit of an earlier run that did not come to its end."""
+        """The fit of an interrupted run."""
         folder = self._unfinished / FITTED
         return folder if folder.is_dir() else None
 
     def kept_record(self) -> dict[str, Any]:
-        """The record of an earlier run that did not come to its end; empty without one."""
+        """The record of an interrupted run; empty without one."""
         try:
             return dict(json.loads((self._unfinished / unfinished.RUN).read_text(encoding="utf-8")))
         except (OSError, ValueError):
@@ -89,7 +79,6 @@ class OutputFolder:
                 **record,
                 "datasets": [info.to_json() for info in datasets],
                 "detectors": list(detectors),
-                "settings": self._settings.to_json(),
                 "processes": self._processes,
             }
             with temporary_folder(self._unfinished) as folder:  # what an earlier run had finished stays until then
@@ -101,7 +90,7 @@ class OutputFolder:
         gather_objects(group, None)  # nobody writes scores before the folder is the new one
 
     def go_on(self, datasets: Sequence[DatasetInfo], over: Collection[str]) -> None:
-        """Go on with record and fit of an earlier run; the shares of this process in `over` lie there already."""
+        """Resume with record and fit of an earlier start; the scores of this process in `over` exist already."""
         self._numbers = {info.name: number for number, info in enumerate(datasets)}
         self._kept |= set(over)
 
@@ -124,14 +113,18 @@ class OutputFolder:
 
     def finish(
         self,
-        results: Results,
+        write: Callable[..., Path],
+        draw: Callable[[Path], None],
         detectors: Mapping[str, Detector],
         origin: FitOrigin | None,
-        read_images: Callable[[list[str]], Mapping[str, Image.Image]],
-        *,
-        num_thumbnails: int,
     ) -> Exception | None:
         """Replace what an earlier run left by the results, the fit, the thumbnails and the page, in one switch.
+
+        Args:
+            write: Writes the results: `write(folder, add=..., keep=...)`.
+            draw: Puts thumbnails and page into the folder that it is given.
+            detectors: What was fitted.
+            origin: What the fit belongs to.
 
         Returns:
             Why the page could not be drawn, if it could not: the numbers are kept whatever happens to a picture.
@@ -142,40 +135,24 @@ class OutputFolder:
             if self.saved_fit is None and not _linked(self._unfinished / FITTED, folder / FITTED):
                 save(detectors, folder / FITTED, origin)
             try:
-                if num_thumbnails > 0:
-                    save_thumbnails(results, folder, read_images, per_detector=num_thumbnails)
-                name = self.path.name
-                write_report({name: results}, folder / "report.html", folders={name: folder})
+                draw(folder)
             except Exception as error:  # pictures, decoders and templates fail with types of their own
                 for part in ("thumbnails", "report.html"):
                     remove(folder / part)
                 failed.append(error)
 
-        storage.write(
-            self.path,
-            table=results.table,
-            scores=results.scores,
-            run=results.run,
-            estimates=results.estimates,
-            add=add,
-            keep=self.saved_fit,
-        )
+        write(self.path, add=add, keep=self.saved_fit)
         remove(self._unfinished)
         self.progress.clear()
         return failed[0] if failed else None
 
-    def close(self) -> None:
-        """Let other runs write here."""
-        self._held.close()
-
-    def where(self) -> str:
-        """What can be done with a run that broke off; empty if it had not finished anything."""
-        if not (self._unfinished / unfinished.RUN).is_file():
-            return ""
-        return f"what was finished is kept in {self._unfinished}; Results.load reads it"
+    @property
+    def kept(self) -> Path | None:
+        """What an interrupted run has finished; None if that is nothing."""
+        return self._unfinished if (self._unfinished / unfinished.RUN).is_file() else None
 
 
-def hold(folder: Path, *, what: str = "output_dir", name: str = ".lock") -> contextlib.ExitStack:
+def lock_folder(folder: Path, *, what: str = "output_dir", name: str = ".lock") -> contextlib.ExitStack:
     """Keep other runs away from a folder until the result is closed: what two of them finish would be mixed.
 
     Args:
@@ -191,7 +168,7 @@ def hold(folder: Path, *, what: str = "output_dir", name: str = ".lock") -> cont
         held.enter_context(lock(lock_file, wait=False))
     except BlockingIOError as error:
         raise InvalidArgumentError(
-            f"{what}={str(folder)!r}: another run is writing there; wait for its end, or name another folder"
+            f"{what}={str(folder)!r}: another run is writing there; wait for it to finish, or name another folder"
         ) from error
     held.callback(lock_file.unlink, missing_ok=True)
     return held

@@ -11,9 +11,9 @@ import torch
 
 from oodlit._lightning import pl
 from oodlit._version import __version__
-from oodlit.backbones.description import shown
-from oodlit.backbones.published import published_as
+from oodlit.backbones.facts import published_as
 from oodlit.backbones.recipe import recipe_of
+from oodlit.backbones.transform_description import shown
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors.contract.overview import overview
 from oodlit.detectors.contract.saving import detector_to_config

@@ -317,7 +317,7 @@ def terms_of(text: str) -> dict[str, str]:
 def test_words_on_the_page_are_explained(results: Results) -> None:
     found = terms_of(render({"run": results}))
     assert "the share that is accepted, at the threshold that keeps 95 % of the ID images" in found["accepted %"]
-    assert "rightly classified one scores higher than a wrongly classified one" in found["ID-AUROC %"]
+    assert "correctly classified one scores higher than a misclassified one" in found["ID-AUROC %"]
     assert "uniform noise" in found["uni"]
     assert "threshold that keeps 95 % of the rightly classified training images" in found["der95"]
     assert "threshold that keeps 99 % of the rightly classified training images; lower is better." in found["der99"]
