@@ -1,4 +1,4 @@
-"""FAULTS2 A4, A13: archives and shards that other programs wrote, joined, cut or packed twice."""
+"""Archives and shards from other programs: concatenated, truncated or packed twice."""
 
 import bz2
 import gzip
@@ -86,7 +86,7 @@ WHOLE: dict[str, bytes] = {
 
 @pytest.mark.parametrize("case", LOSSY)
 class TestNothingBehindTheMarkIsLost:
-    def test_a4_shards_without_manifest(self, tmp_path: Path, case: str) -> None:
+    def test_damaged_ends_of_shards_without_a_manifest(self, tmp_path: Path, case: str) -> None:
         (tmp_path / "x-0000.tar").write_bytes(LOSSY[case])
         with pytest.raises(DataError, match=r"x-0000\.tar.*(after the end-of-archive|zeros at its end)"):
             ShardSource(tmp_path)
@@ -95,7 +95,7 @@ class TestNothingBehindTheMarkIsLost:
         assert any("x-0000.tar" in str(problem) for problem in report.problems)
 
     @pytest.mark.parametrize("pack", [bytes, gzip.compress, bz2.compress, lzma.compress])
-    def test_a4_archives_given_to_build(self, tmp_path: Path, case: str, pack: Callable[[bytes], bytes]) -> None:
+    def test_damaged_ends_of_archives_to_build(self, tmp_path: Path, case: str, pack: Callable[[bytes], bytes]) -> None:
         path = tmp_path / "x.tar"
         path.write_bytes(pack(LOSSY[case]))
         with pytest.raises(DataError, match=r"x\.tar: .*(after the end-of-archive|zeros at its end)"):
@@ -103,14 +103,14 @@ class TestNothingBehindTheMarkIsLost:
 
 
 @pytest.mark.parametrize("case", WHOLE)
-def test_a4_well_formed_ends_are_read(tmp_path: Path, case: str) -> None:
+def test_intact_ends_are_read(tmp_path: Path, case: str) -> None:
     (tmp_path / "x-0000.tar").write_bytes(WHOLE[case])
     assert len(ShardSource(tmp_path)) == 10
     assert sorted(open_files(tmp_path / "x-0000.tar").paths) == NAMES
     assert verify_shards(tmp_path)[0].ok
 
 
-def test_a4_a_manifest_does_not_hide_what_lies_behind_the_mark(tmp_path: Path) -> None:
+def test_data_after_the_end_marker_despite_a_manifest(tmp_path: Path) -> None:
     write_tiny_shards(tmp_path, [4])
     path = tmp_path / "tiny-000000.tar"
     data = path.read_bytes()
@@ -121,7 +121,9 @@ def test_a4_a_manifest_does_not_hide_what_lies_behind_the_mark(tmp_path: Path) -
 
 @pytest.mark.parametrize(("pack", "kind"), [(gzip.compress, "gz"), (bz2.compress, "bz2"), (lzma.compress, "xz")])
 class TestMembersOfCompressedFiles:
-    def test_a4_all_members_are_read(self, tmp_path: Path, pack: Callable[[bytes], bytes], kind: str) -> None:
+    def test_all_members_of_compressed_files_are_read(
+        self, tmp_path: Path, pack: Callable[[bytes], bytes], kind: str
+    ) -> None:
         path = tmp_path / f"x.tar.{kind}"
         path.write_bytes(b"".join(pack(TAR[i : i + 3000]) for i in range(0, len(TAR), 3000)))
         files = open_files(path)
@@ -129,7 +131,7 @@ class TestMembersOfCompressedFiles:
         assert {file.path: file.read() for file in files} == FILES
 
     @pytest.mark.parametrize("rest", [b"rubbish that no program reads", b"\x00\x00\x00\x00BZh9damaged"])
-    def test_a4_other_bytes_behind_are_refused(
+    def test_other_bytes_after_members_are_refused(
         self, tmp_path: Path, pack: Callable[[bytes], bytes], kind: str, rest: bytes
     ) -> None:
         path = tmp_path / f"x.tar.{kind}"
@@ -138,7 +140,7 @@ class TestMembersOfCompressedFiles:
             open_files(path)
 
 
-def test_a4_an_empty_shard_of_one_record_is_told(tmp_path: Path) -> None:
+def test_an_empty_shard_of_one_record_warns(tmp_path: Path) -> None:
     (tmp_path / "x-0000.tar").write_bytes(TAR)
     (tmp_path / "x-0001.tar").write_bytes(tar_bytes(()))
     with pytest.warns(UserWarning, match=r"x-0001\.tar: holds no sample but only zeros"):
@@ -146,7 +148,7 @@ def test_a4_an_empty_shard_of_one_record_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("second", [zip_bytes(NAMES[5:]), zip_bytes(NAMES[5:])[:-40], b"rubbish"])
-def test_a4_joined_zips(tmp_path: Path, second: bytes) -> None:
+def test_concatenated_zips_are_refused(tmp_path: Path, second: bytes) -> None:
     path = tmp_path / "x.zip"
     path.write_bytes(zip_bytes(NAMES[:5]) + second)
     with pytest.raises(DataError, match=r"x\.zip: \d+ bytes"):
@@ -166,7 +168,7 @@ def test_a4_joined_zips(tmp_path: Path, second: bytes) -> None:
     ],
 )
 @pytest.mark.parametrize("pattern", ["", "*.tar"])
-def test_a4_gaps_in_numbers_are_named(tmp_path: Path, there: list[str], missing: str, pattern: str) -> None:
+def test_gaps_in_shard_numbers_are_named(tmp_path: Path, there: list[str], missing: str, pattern: str) -> None:
     for number, name in enumerate(there):
         write_raw_tar(tmp_path / f"{name}.tar", [(f"{number}.png", PNG)])
     where = tmp_path / pattern if pattern else tmp_path
@@ -188,21 +190,21 @@ def test_a4_gaps_in_numbers_are_named(tmp_path: Path, there: list[str], missing:
         ["x-0-of-2", "x-1-of-2"],
     ],
 )
-def test_a4_numbers_that_count_nothing_or_have_no_gap(tmp_path: Path, there: list[str]) -> None:
+def test_numbers_without_gaps_or_with_another_meaning(tmp_path: Path, there: list[str]) -> None:
     for number, name in enumerate(there):
         write_raw_tar(tmp_path / f"{name}.tar", [(f"{number}.png", PNG)])
     assert len(ShardSource(tmp_path)) == len(there)
 
 
 @pytest.mark.parametrize("other", ["x-0001.tar.gz", "x-0000.tar.gz", "x-0001.TAR", "x-0001.tgz"])
-def test_a13_shards_packed_twice_or_otherwise(tmp_path: Path, other: str) -> None:
+def test_compressed_shards_are_refused(tmp_path: Path, other: str) -> None:
     (tmp_path / "x-0000.tar").write_bytes(TAR)
     (tmp_path / other).write_bytes(gzip.compress(TAR))
     with pytest.raises(DataError, match=rf"'{other}' .*is not read"):
         ShardSource(tmp_path)
 
 
-def test_a13_an_archive_beside_its_unpacked_folder(tmp_path: Path) -> None:
+def test_an_archive_next_to_its_unpacked_folder(tmp_path: Path) -> None:
     (tmp_path / "x.tar").write_bytes(TAR)
     (tmp_path / "x" / "cat").mkdir(parents=True)
     with pytest.raises(DataError, match=r"'x\.tar' has a folder of the same name"):
@@ -221,7 +223,7 @@ FOREIGN: dict[str, Callable[[str], str]] = {
 
 @pytest.mark.parametrize("how", FOREIGN)
 @pytest.mark.parametrize("system", [0, 3])
-def test_a13_the_same_names_from_every_system(tmp_path: Path, how: str, system: int) -> None:
+def test_the_same_names_from_every_system(tmp_path: Path, how: str, system: int) -> None:
     foreign = [*map(FOREIGN[how], NAMES), FOREIGN[how]("__MACOSX/cat/._0.png"), FOREIGN[how]("cat/._1.png")]
     (tmp_path / "x.zip").write_bytes(zip_bytes(foreign, system=system))
     (tmp_path / "x.tar").write_bytes(tar_bytes(foreign))
@@ -232,7 +234,7 @@ def test_a13_the_same_names_from_every_system(tmp_path: Path, how: str, system: 
         build_shards(listing, tmp_path / f"{name}-built", name="x", role=Role.OOD, class_names=listing.class_names)
 
 
-def test_a13_the_same_keys_in_foreign_shards(tmp_path: Path) -> None:
+def test_the_same_keys_in_foreign_shards(tmp_path: Path) -> None:
     for number, how in enumerate(FOREIGN.values()):
         (tmp_path / f"{number}.tar").write_bytes(tar_bytes([*map(how, NAMES), how("cat/._1.png")]))
         with pytest.warns(UserWarning, match="does not belong to a sample"):
@@ -241,7 +243,7 @@ def test_a13_the_same_keys_in_foreign_shards(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["/data/cat/1.png", "C:\\data\\cat\\1.png", "c:/cat/1.png", "\\\\host\\share\\1.png"])
-def test_a13_absolute_paths_are_refused(tmp_path: Path, name: str) -> None:
+def test_absolute_paths_are_refused(tmp_path: Path, name: str) -> None:
     (tmp_path / "x.zip").write_bytes(zip_bytes([name]))
     (tmp_path / "x.tar").write_bytes(tar_bytes([name]))
     for archive in ("x.zip", "x.tar"):
@@ -250,19 +252,19 @@ def test_a13_absolute_paths_are_refused(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("twice", [("cat/1.png", "cat\\1.png"), ("cat/1.png", "./cat/1.png")])
-def test_a13_two_files_of_one_name(tmp_path: Path, twice: tuple[str, str]) -> None:
+def test_two_files_with_the_same_name(tmp_path: Path, twice: tuple[str, str]) -> None:
     (tmp_path / "x.zip").write_bytes(zip_bytes(twice))
     with pytest.raises(DataError, match=r"'cat/1\.png' occurs twice"):
         class_listing(tmp_path / "x.zip", Role.OOD)
 
 
-def test_a13_a_windows_archive_that_was_unpacked_without_its_folders(tmp_path: Path) -> None:
+def test_a_windows_archive_unpacked_without_its_folders(tmp_path: Path) -> None:
     (tmp_path / "cat\\1.png").write_bytes(PNG)
     with pytest.raises(DataError, match="backslash"):
         class_listing(tmp_path, Role.OOD)
 
 
-def test_a13_utf8_names_of_a_zip_that_does_not_say_so(tmp_path: Path) -> None:
+def test_utf8_names_of_a_zip_without_the_flag(tmp_path: Path) -> None:
     data = bytearray(zip_bytes(["café/1.png", "thé/2.png"]))
     for mark, flags in ((b"PK\3\4", 6), (b"PK\1\2", 8)):
         at = data.find(mark)
@@ -276,14 +278,14 @@ def test_a13_utf8_names_of_a_zip_that_does_not_say_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "pair", [("Cat", "cat"), ("café", unicodedata.normalize("NFD", "café")), ("STRASSE", "straße")]
 )
-def test_a13_classes_that_are_one_on_other_systems(tmp_path: Path, pair: tuple[str, str]) -> None:
+def test_classes_that_are_identical_on_other_systems(tmp_path: Path, pair: tuple[str, str]) -> None:
     (tmp_path / "x.zip").write_bytes(zip_bytes([f"{name}/{i}.png" for i, name in enumerate(pair)]))
     with pytest.raises(DataError, match="only differ in case or Unicode form"):
         class_listing(tmp_path / "x.zip", Role.ID)
     assert len(class_listing(tmp_path / "x.zip", Role.ID, class_names=pair)) == 2
 
 
-def test_a13_an_archive_among_images(tmp_path: Path) -> None:
+def test_an_archive_among_images(tmp_path: Path) -> None:
     for name in ("cat", "dog"):
         (tmp_path / "data" / name).mkdir(parents=True)
         (tmp_path / "data" / name / "1.png").write_bytes(PNG)
@@ -297,8 +299,8 @@ def test_a13_an_archive_among_images(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [10**15, 10**18, 10**30, -5, -1024])
 @pytest.mark.parametrize("last", [False, True])
-def test_b13_impossible_sizes_in_pax_headers(tmp_path: Path, size: int, last: bool) -> None:
-    """FAULTS2 B13: a pax size of 1e15 is damage with the name of the shard, not a raw OSError; nor a circle."""
+def test_invalid_sizes_in_pax_headers(tmp_path: Path, size: int, last: bool) -> None:
+    """A pax size of 1e15 is reported as damage of the shard, not as OSError or an endless loop."""
     file = io.BytesIO()
     with tarfile.open(fileobj=file, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name in NAMES:

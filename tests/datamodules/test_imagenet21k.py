@@ -169,9 +169,7 @@ def test_no_class_has_enough_images(tmp_path: Path) -> None:
 
 def test_a_release_that_lacks_classes_is_refused_or_named(tmp_path: Path) -> None:
     source = folders(tmp_path / "few")
-    with pytest.raises(
-        DataError, match=r"18621 of 18624 classes of fall11 are missing, first n00005787.*--incomplete"
-    ):
+    with pytest.raises(DataError, match=r"18621 of 18624 classes of fall11 are missing, first n00005787.*--incomplete"):
         list_imagenet21k(source, estimation=3, test=1)
     listing = list_imagenet21k(source, estimation=3, test=1, release="winter21")
     assert listing.facts["release"] == "winter21"

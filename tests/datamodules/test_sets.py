@@ -247,7 +247,9 @@ def test_wrong_versions_a_set_with_one_file_missing():
     description = small(expected_count=3, classes={"a": 2, "b": 1})
     complete = ["a/1.png", "a/2.png", "b/1.png"]
     assert len(select(description, complete).paths) == 3
-    with pytest.raises(DataError, match="small: 2 images, expected 3; 'a': 1 images, expected 2; download the official"):
+    with pytest.raises(
+        DataError, match="small: 2 images, expected 3; 'a': 1 images, expected 2; download the official"
+    ):
         select(description, complete[1:])
     partly = select(description, complete[:2], complete=False)
     assert partly.group_names == ("a", "b")

@@ -198,7 +198,7 @@ class TestRefusals:
 
     def test_indices(self, tmp_path: Path) -> None:
         entries = [Entry("a.png", lambda: tiny_image(0), label=2, group=2)]
-        with pytest.raises(InvalidArgumentError, match=r"'a\.png': group 2, but there are 2 class names"):
+        with pytest.raises(InvalidArgumentError, match=r"'a\.png': group 2 is out of range for 2 class names"):
             build_shards(entries, tmp_path, name="s", role=Role.OOD, class_names=("a", "b"))
         with pytest.raises(InvalidArgumentError, match="label 2, but there are 2 class names"):
             build_shards(entries, tmp_path, name="s", role=Role.ID, class_names=("a", "b"))
@@ -326,7 +326,7 @@ def test_class_names_that_no_table_can_show(tmp_path: Path, names: tuple[str, ..
 
 
 def test_images_without_a_group_in_a_set_with_groups(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"'a\.png' has no group, but 2 are named"):
+    with pytest.raises(DataError, match=r"'a\.png' has no group, but there are 2 class names"):
         build_shards([Entry("a.png", lambda: PNG)], tmp_path, name="s", role=Role.OOD, class_names=("a", "b"))
 
 

@@ -81,7 +81,7 @@ def test_stream_takes_name_role_and_classes_from_the_manifest(tmp_path: Path) ->
     stream = shard_stream(tmp_path)
     assert (stream.name, stream.role, stream.class_names) == ("sea", Role.SHIFT, ("class 0", "class 1", "class 2"))
     (tmp_path / "_info.json").unlink()
-    with pytest.raises(InvalidArgumentError, match="states no name; pass it"):
+    with pytest.raises(InvalidArgumentError, match="missing name; pass it"):
         shard_stream(tmp_path)
 
 
@@ -241,7 +241,7 @@ def test_splits_of_one_folder(tmp_path: Path) -> None:
     (tmp_path / "_info.json").write_text(json.dumps({"splits": splits}))
     assert len(ShardSource(tmp_path, split="validation")) == 3
     assert len(ShardSource(str(tmp_path / "a-train-*.tar"))) == 2
-    with pytest.raises(InvalidArgumentError, match="splits train, validation; none is named"):
+    with pytest.raises(InvalidArgumentError, match="one of train, validation; got None"):
         ShardSource(tmp_path)
     with pytest.raises(InvalidArgumentError, match="got 'val'"):
         ShardSource(tmp_path, split="val")
