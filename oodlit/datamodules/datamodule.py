@@ -18,7 +18,7 @@ from oodlit.datamodules.device.decoder import check_settings
 from oodlit.datamodules.generated.unit_test_source import unit_test_stream
 from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.pictures import NoPictureError, NoPictureWarning, picture
-from oodlit.datamodules.pipelines.loader import PipelineLoader
+from oodlit.datamodules.pipelines.pipeline_loader import PipelineLoader
 from oodlit.datamodules.pipelines.source import PipelineSource
 from oodlit.datamodules.stream import Stream, find_samples
 from oodlit.datamodules.thinning import thinned

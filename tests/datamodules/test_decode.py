@@ -15,7 +15,7 @@ from PIL import Image, ImageFile, PngImagePlugin
 
 from oodlit.datamodules import MemorySource, Sample, unit_test_stream
 from oodlit.datamodules.decode import decode_image, image_size, max_pixels_of
-from oodlit.datamodules.published import verify_set
+from oodlit.datamodules.published_sets import verify_set
 from oodlit.datamodules.shards import Entry, build_shards, listed_listing, verify_shards
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role

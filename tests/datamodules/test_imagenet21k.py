@@ -9,7 +9,7 @@ import pytest
 
 from oodlit.cli.main import main
 from oodlit.datamodules import set_stream, severity_pool
-from oodlit.datamodules.published import build_set
+from oodlit.datamodules.published_sets import build_set
 from oodlit.datamodules.sets.imagenet21k.classes import (
     exclusions_text,
     fall11_wnids,
@@ -240,7 +240,7 @@ def test_shards_are_a_pool_with_their_parts(tmp_path: Path) -> None:
         parts = [stream.split(sample.key) for sample in stream.source.read(0, 12)]
         assert (parts.count(Part.ESTIMATION), parts.count(Part.TEST)) == (9, 3)
         assert str(stream.split) == "as packed from fall11"
-    with pytest.raises(DataError, match="pack the pool with `oodlit shards build imagenet21k"):
+    with pytest.raises(DataError, match="must be packed first; run `oodlit shards build imagenet21k"):
         set_stream(IMAGENET21K, source)
 
 

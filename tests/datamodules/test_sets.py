@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from oodlit.datamodules.generated.corruptions import CORRUPTIONS
 from oodlit.datamodules.generated.unit_tests import encode
 from oodlit.datamodules.keys import unescape_key
-from oodlit.datamodules.published import build_set, list_set, read_file_list, set_stream, verify_set
+from oodlit.datamodules.published_sets import build_set, list_set, read_file_list, set_stream, verify_set
 from oodlit.datamodules.sets import describe, descriptions
 from oodlit.datamodules.sets import imagenet as imagenet_module
 from oodlit.datamodules.sets.description import DatasetDescription, Membership, select
@@ -181,7 +181,7 @@ def test_ground_truth_files_that_do_not_fit(tmp_path):
     with pytest.raises(DataError, match="expected one wnid per line"):
         read_val_labels(file)
     file.write_text("ILSVRC2012_val_00000001.JPEG 3\n")
-    with pytest.raises(DataError, match="labels of 1 images, 50000 expected"):
+    with pytest.raises(DataError, match="expected labels of 50000 images, got 1"):
         read_val_labels(file)
     file.write_text("ILSVRC2012_val_00000001.JPEG 1000\n")
     with pytest.raises(DataError, match="class index 1000"):
@@ -247,9 +247,7 @@ def test_wrong_versions_a_set_with_one_file_missing():
     description = small(expected_count=3, classes={"a": 2, "b": 1})
     complete = ["a/1.png", "a/2.png", "b/1.png"]
     assert len(select(description, complete).paths) == 3
-    with pytest.raises(
-        DataError, match="small: 2 images, expected 3; 'a': 1 images, expected 2; download the official"
-    ):
+    with pytest.raises(DataError, match="small: 2 images, expected 3; 'a': 1 images, expected 2"):
         select(description, complete[1:])
     partly = select(description, complete[:2], complete=False)
     assert partly.group_names == ("a", "b")
@@ -263,7 +261,7 @@ def test_an_unknown_class_is_named():
 
 
 def test_nothing_readable_is_an_error():
-    with pytest.raises(DataError, match=r"small: no image at <class>/<file>; found 2 files, first 'README'"):
+    with pytest.raises(DataError, match=r"small: expected images at <class>/<file>, found 2 files, first 'README'"):
         select(small(), ["README", "a/x.txt"])
     with pytest.raises(DataError, match="found no file at all"):
         select(small(), [])

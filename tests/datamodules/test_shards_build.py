@@ -269,7 +269,7 @@ class TestInterrupted:
 
 def test_another_set_needs_another_folder(tmp_path: Path) -> None:
     build_shards(entries_of(["a.png"]), tmp_path, name="one", role=Role.OOD)
-    with pytest.raises(DataError, match="already contains split 'test' of 'one'; .*'two'"):
+    with pytest.raises(DataError, match=r"already contains split 'test' of 'one'; .*'two'"):
         build_shards(entries_of(["a.png"]), tmp_path, name="two", role=Role.OOD)
     assert shard_stream(tmp_path).name == "one"
 

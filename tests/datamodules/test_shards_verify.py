@@ -1,4 +1,4 @@
-"""Verification finds what is wrong, names it, and reads on."""
+"""ShardReport finds what is wrong, names it, and reads on."""
 
 import json
 import shutil

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from oodlit.datamodules import ImageNetBenchmark, MemorySource, OODDataModule, Sample, Stream, shard_stream
 from oodlit.datamodules.loader import StreamLoader
-from oodlit.datamodules.loading import LoadingOptions
+from oodlit.datamodules.loading_options import LoadingOptions
 from oodlit.datamodules.shards import ShardSource
 from oodlit.datamodules.stream import pick_samples
 from oodlit.datamodules.thinning import ThinnedSource, spread, thinned

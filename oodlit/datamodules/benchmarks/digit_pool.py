@@ -7,8 +7,8 @@ from typing_extensions import Unpack
 
 from oodlit.datamodules.benchmarks.digits import DigitsData, entry, facts, id_sets, load_pictures
 from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams, root_or_temporary
-from oodlit.datamodules.loading import LoadingOptions
-from oodlit.datamodules.severity.stream import severity_pool
+from oodlit.datamodules.loading_options import LoadingOptions
+from oodlit.datamodules.severity.pool_streams import severity_pool
 from oodlit.roles import Role
 
 ID_CLASSES = ("zero", "one", "two", "three", "four")

@@ -16,10 +16,10 @@ from typing_extensions import Unpack
 from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams, root_or_temporary
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.decode import decode_image
-from oodlit.datamodules.generated.samples import decode_sample
+from oodlit.datamodules.generated.id_images import decode_sample
 from oodlit.datamodules.generated.unit_test_source import UnitTestListing, unit_test_source
 from oodlit.datamodules.generated.unit_tests import UNIT_TESTS, encode
-from oodlit.datamodules.loading import LoadingOptions
+from oodlit.datamodules.loading_options import LoadingOptions
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream

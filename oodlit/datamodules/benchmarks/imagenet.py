@@ -10,8 +10,8 @@ from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.generated.corruptions import corrupted_stream
 from oodlit.datamodules.generated.unit_test_source import unit_test_stream
-from oodlit.datamodules.loading import LoadingOptions
-from oodlit.datamodules.published import set_stream
+from oodlit.datamodules.loading_options import LoadingOptions
+from oodlit.datamodules.published_sets import set_stream
 from oodlit.datamodules.sets import describe, descriptions
 from oodlit.datamodules.sets.description import DatasetDescription
 from oodlit.datamodules.sets.imagenet import IMAGENET_TRAIN, IMAGENET_VAL

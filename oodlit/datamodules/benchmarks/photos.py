@@ -10,7 +10,7 @@ from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams, root_
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.generated.unit_test_source import Template, UnitTestListing, UnitTestSource
 from oodlit.datamodules.generated.unit_tests import UNIT_TESTS
-from oodlit.datamodules.loading import LoadingOptions
+from oodlit.datamodules.loading_options import LoadingOptions
 from oodlit.datamodules.sets.imagenet_classes import class_names
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.sources import MemorySource

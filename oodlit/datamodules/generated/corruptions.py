@@ -14,7 +14,7 @@ from jaxtyping import UInt8
 from PIL import Image
 
 from oodlit.datamodules.decode import Decode, decode_image
-from oodlit.datamodules.generated.samples import decode_sample
+from oodlit.datamodules.generated.id_images import decode_sample
 from oodlit.datamodules.keys import escape_key, unescape_key
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.stream import Sample, Source, Stream

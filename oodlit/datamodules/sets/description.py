@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from oodlit.datamodules.sets.imagenet_classes import class_names as imagenet_names
-from oodlit.datamodules.shards.files import is_hidden
+from oodlit.datamodules.shards.archives import is_hidden
 from oodlit.datamodules.shards.listing import is_image
 from oodlit.errors import DataError
 from oodlit.roles import NAMES_OF_LABELS, Role

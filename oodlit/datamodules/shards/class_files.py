@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from oodlit.datamodules.shards.files import is_hidden, tar_places
+from oodlit.datamodules.shards.archives import is_hidden, tar_places
 from oodlit.datamodules.shards.listing import is_image
 from oodlit.errors import DataError
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from oodlit.datamodules.keys import printable
-from oodlit.datamodules.shards.files import Files, open_files
+from oodlit.datamodules.shards.archives import Files, open_files
 from oodlit.datamodules.shards.members import IMAGE_FIELDS
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.errors import DataError

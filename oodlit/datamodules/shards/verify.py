@@ -40,7 +40,7 @@ class ShardProblem:
 
 
 @dataclass
-class Verification:
+class ShardReport:
     """Result of verifying one split.
 
     Args:
@@ -103,7 +103,7 @@ def verify_shards(
     decode: bool = True,
     max_pixels: int = MAX_PIXELS,
     progress: Progress | None = None,
-) -> list[Verification]:
+) -> list[ShardReport]:
     """Verify every split (or one) of a folder: files, checksums, counts, labels, keys, and decoding of all images.
 
     Problems are collected in the result, not raised.
@@ -129,7 +129,7 @@ def verify_shards(
         raise DataError(f"{folder}: no split {split!r}; available splits: {', '.join(infos)}")
     reports = []
     for info in chosen:
-        report = Verification(Path(folder), info)
+        report = ShardReport(Path(folder), info)
         _Verifier(report, max_pixels if decode else None, progress).run(expected)
         reports.append(report)
     listed = {record.file for info in infos.values() for record in info.shards}
@@ -138,7 +138,7 @@ def verify_shards(
     return reports
 
 
-def find_duplicates(verifications: Sequence[Verification]) -> list[Duplicate]:
+def find_duplicates(verifications: Sequence[ShardReport]) -> list[Duplicate]:
     """Find images with the same bytes, within a set or across sets.
 
     Published OOD sets share images, which pooled metrics would count twice.
@@ -160,7 +160,7 @@ def find_duplicates(verifications: Sequence[Verification]) -> list[Duplicate]:
 class _Verifier:
     """Reads all shards of a split and fills its report."""
 
-    def __init__(self, report: Verification, max_pixels: int | None, progress: Progress | None) -> None:
+    def __init__(self, report: ShardReport, max_pixels: int | None, progress: Progress | None) -> None:
         self.report, self.max_pixels, self.progress = report, max_pixels, progress
         self.shard_of: dict[int, str] = {}
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from oodlit.datamodules.folders import folder_stream
 from oodlit.datamodules.keys import unescape_key
-from oodlit.datamodules.published import holds_shards
+from oodlit.datamodules.published_sets import holds_shards
 from oodlit.datamodules.severity.split import TEST_SHARE, FolderSplit, Part, part_of, read_split
 from oodlit.datamodules.shards.reader import shard_stream
 from oodlit.datamodules.sources import MemorySource

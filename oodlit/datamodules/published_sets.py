@@ -21,13 +21,13 @@ from oodlit.datamodules.sets.imagenet_shift import IMAGENET_C
 from oodlit.datamodules.sets.ninco import UNIT_TEST_SET
 from oodlit.datamodules.severity.imagenet21k_listing import PoolListing, list_imagenet21k
 from oodlit.datamodules.severity.split import FolderSplit
+from oodlit.datamodules.shards.archives import open_files
 from oodlit.datamodules.shards.build import Progress, build_shards
 from oodlit.datamodules.shards.copies import hexdigest
-from oodlit.datamodules.shards.files import open_files
 from oodlit.datamodules.shards.listing import Assignment, Listing, read_text
 from oodlit.datamodules.shards.manifest import INFO_NAMES, ShardInfo, read_info
 from oodlit.datamodules.shards.reader import ShardSource
-from oodlit.datamodules.shards.verify import Verification, verify_shards
+from oodlit.datamodules.shards.verify import ShardReport, verify_shards
 from oodlit.datamodules.stream import Source, Stream
 from oodlit.errors import DataError
 from oodlit.roles import Role
@@ -196,7 +196,7 @@ def set_stream(
 
 def verify_set(
     folder: str | Path, *, decode: bool = True, max_pixels: int = MAX_PIXELS, progress: Progress | None = None
-) -> list[Verification]:
+) -> list[ShardReport]:
     """Verify shards with `verify_shards`, and compare counts with the published ones.
 
     Sets built with complete=False are only compared with their manifest.
@@ -213,7 +213,7 @@ def verify_set(
     Raises:
         DataError: As `verify_shards`.
     """
-    reports: list[Verification] = []
+    reports: list[ShardReport] = []
     how: dict[str, Any] = {"decode": decode, "max_pixels": max_pixels, "progress": progress}
     infos = read_info(folder)
     if not infos:  # without a name there are no published counts
@@ -260,7 +260,7 @@ def _corrupted(images: ShardSource, *, complete: bool) -> CorruptedListing:
     return CorruptedListing(CorruptedSource(images))
 
 
-def _wrong_numbers(description: DatasetDescription, report: Verification) -> Iterator[str]:
+def _wrong_numbers(description: DatasetDescription, report: ShardReport) -> Iterator[str]:
     """Differences from the published number of images, in total and per label."""
     if description.expected_count not in (None, report.num_samples):
         yield f"{report.num_samples} images, expected {description.expected_count}"

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from oodlit.datamodules.shards.decompression import Decompress, decompressor
 from oodlit.datamodules.shards.members import MAX_MEMBER_BYTES
-from oodlit.datamodules.shards.streams import Decompress, decompressor
 from oodlit.datamodules.shards.tars import HEADER_ERRORS, tar_members
 from oodlit.errors import DataError
 
