@@ -130,6 +130,10 @@ class OODModule(pl.LightningModule):
             raise RequirementError(f"{self.name}: {self.head_problem}")
         return self._reader.heads.head
 
+    def head_or_none(self) -> Head | None:
+        """The linear head; None if there is no usable one."""
+        return None if self.head_problem else self.head
+
     @property
     def fingerprint(self) -> str:
         """What fitted detectors belong to: weights, head and transform, see `oodlit.base.fingerprint`."""

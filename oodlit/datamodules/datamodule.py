@@ -120,7 +120,7 @@ class OODDataModule(pl.LightningDataModule):
         """Class names in the order of the labels; () if no stream has names."""
         return self._class_names
 
-    def transform_for(self, backbone: pl.LightningModule) -> Transform | None:
+    def transform_for(self, backbone: object) -> Transform | None:
         """The transform of a run with this backbone: the data's own, or the backbone's if the data have none."""
         return getattr(backbone, "transform", None) if self.transform is None else self.transform
 

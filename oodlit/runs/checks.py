@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from oodlit._lightning import pl
+from oodlit.backbones.backbone import Backbone
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import Detector
 from oodlit.detectors.contract.fitting import estimate_bytes
 from oodlit.detectors.statistics import FeatureBank, Statistics
 from oodlit.detectors.statistics.feature_bank import Copies
 from oodlit.errors import DataError, InvalidArgumentError, RequirementError
-from oodlit.module import OODModule
 from oodlit.outputs import BackboneFacts, Outputs
 
 SHARDED = (
@@ -29,18 +29,20 @@ class Parts(NamedTuple):
 
     Args:
         module: Of the LightningModule.
+        wrapper: Class that makes such a module of a network.
         data: Of the data module.
         outputs: Of what `predict_step` returns.
         needed: What the data module gives, as text.
     """
 
     module: type
+    wrapper: str
     data: type
     outputs: type
     needed: str
 
 
-IMAGES = Parts(OODModule, OODDataModule, Outputs, "the roles of the data")
+IMAGES = Parts(Backbone, "OODModule", OODDataModule, Outputs, "the roles of the data")
 
 
 def check_packages(
@@ -65,9 +67,9 @@ def check_packages(
     if not isinstance(trainer, pl.Trainer):
         raise InvalidArgumentError(f"{owner}: expected a pl.Trainer, got a {type(trainer).__name__}")
     if not isinstance(module, parts.module):
-        wanted = parts.module.__name__
         raise InvalidArgumentError(
-            f"{owner} runs on an {wanted}, not on a {type(module).__name__}; wrap the network: {wanted}(network)"
+            f"{owner} runs on an {parts.wrapper}, not on a {type(module).__name__}; wrap the network:"
+            f" {parts.wrapper}(network)"
         )
     if not isinstance(datamodule, parts.data):
         given = "no data module" if datamodule is None else f"a {type(datamodule).__name__}"
@@ -108,7 +110,7 @@ def check_outputs(owner: str, module: object, outputs: object, parts: Parts) -> 
     if not isinstance(outputs, parts.outputs):
         raise InvalidArgumentError(
             f"predict_step of {type(module).__name__} gave a {type(outputs).__name__}; {owner} needs the"
-            f" {parts.outputs.__name__} that {parts.module.__name__}.predict_step returns"
+            f" {parts.outputs.__name__} that {parts.wrapper}.predict_step returns"
         )
     return outputs
 

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from oodlit._lightning import pl
+from oodlit.backbones.backbone import Backbone
 from oodlit.base.plan import RunPlan
 from oodlit.datamodules.batches import Transform
 from oodlit.datamodules.datamodule import OODDataModule
@@ -14,7 +15,6 @@ from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.stream import Stream
 from oodlit.detectors import Detector, FitOrigin
 from oodlit.errors import DataError, RequirementError
-from oodlit.module import OODModule
 from oodlit.outputs import BackboneFacts
 from oodlit.results import Finding
 from oodlit.roles import Role
@@ -84,7 +84,7 @@ class Probe(NamedTuple):
     findings: tuple[Finding, ...] = ()
 
 
-def probe(trainer: pl.Trainer, module: OODModule, datamodule: OODDataModule, *, layers: Sequence[str] = ()) -> Probe:
+def probe(trainer: pl.Trainer, module: Backbone, datamodule: OODDataModule, *, layers: Sequence[str] = ()) -> Probe:
     """Pass the first ID images through the backbone: what it gives, and whether data, transform and network fit.
 
     Args:

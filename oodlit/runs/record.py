@@ -11,13 +11,13 @@ import torch
 
 from oodlit._lightning import pl
 from oodlit._version import __version__
+from oodlit.backbones.backbone import Backbone
 from oodlit.backbones.facts import published_as
 from oodlit.backbones.recipe import recipe_of
 from oodlit.backbones.transform_description import shown
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors.contract.overview import overview
 from oodlit.detectors.contract.saving import detector_to_config
-from oodlit.module import OODModule
 from oodlit.runs.choice import Choice
 
 Record = Callable[[], Mapping[str, Any]]
@@ -26,7 +26,7 @@ Record = Callable[[], Mapping[str, Any]]
 PACKAGES = ("numpy", "pandas", "pytorch-lightning", "timm", "torch", "torchmetrics", "torchvision")
 
 
-def run_record(trainer: pl.Trainer, module: OODModule, datamodule: OODDataModule, choice: Choice) -> dict[str, Any]:
+def run_record(trainer: pl.Trainer, module: Backbone, datamodule: OODDataModule, choice: Choice) -> dict[str, Any]:
     """Versions, command line, backbone, data, settings: plain JSON values."""
     record = common_record(trainer, datamodule, choice)
     return record | {

@@ -69,7 +69,7 @@ def test_no_pickle_is_read_from_a_file() -> None:
 def test_tags_of_yaml_make_no_objects(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "run.yaml").write_text("backbone: !!python/object/apply:os.system ['touch SEEN']\n")
     assert main(["evaluate", "--config", "run.yaml"]) == 2
-    assert "is no YAML" in capsys.readouterr().err
+    assert "is not valid YAML" in capsys.readouterr().err
     assert not (folder / "SEEN").exists()
 
 

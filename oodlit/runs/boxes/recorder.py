@@ -38,7 +38,7 @@ from oodlit.runs.start import Start
 from oodlit.scoring.span import OTHER
 from oodlit.scoring.time_record import ms_per_image, time_record
 
-BOXES = Parts(ObjectModule, ObjectBenchmark, Detections, "annotated objects")
+BOXES = Parts(ObjectModule, "ObjectModule", ObjectBenchmark, Detections, "annotated objects")
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from typing import Any
 import torch
 
 from oodlit._lightning import pl
+from oodlit.backbones.backbone import Backbone
 from oodlit.base.distributed import Group, cpu_group, gather_objects
 from oodlit.base.plan import RunPlan, plan_of
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream import Stream
 from oodlit.errors import InvalidArgumentError
-from oodlit.module import OODModule
 from oodlit.outputs import Head, Outputs
 from oodlit.recorded.rows import Rows
 from oodlit.runs.checks import check_images
@@ -39,7 +39,7 @@ class FeatureRecorder(Recorder):
     """Whether streams can be resumed in their middle."""
     prediction_bytes = 0
 
-    def __init__(self, module: OODModule, datamodule: OODDataModule, recording: Recording) -> None:
+    def __init__(self, module: Backbone, datamodule: OODDataModule, recording: Recording) -> None:
         self.module, self.datamodule, self.recording = module, datamodule, recording
         self.streams: tuple[Stream, ...] = ()
         known = {"class_names": list(datamodule.class_names)}  # before another run's probe, the head is not
@@ -108,7 +108,7 @@ class FeaturePass(FeatureRecorder):
     def __init__(
         self,
         trainer: pl.Trainer,
-        module: OODModule,
+        module: Backbone,
         datamodule: OODDataModule,
         recording: Recording,
         probe: Probe,
