@@ -64,7 +64,7 @@ def check_shared_tensors(factory: Factory, problem: ProblemFactory) -> None:
 
 def _memo(owner: Outputs | Statistics) -> dict[str, Tensor]:
     """Shared tensors by key."""
-    parts = {key: value if isinstance(value, tuple) else (value,) for key, value in owner._memo.items()}
+    parts = {key: value if isinstance(value, tuple) else (value,) for key, value in owner.memoized.items()}
     return {f"{key}, {i}": t for key, value in parts.items() for i, t in enumerate(value) if isinstance(t, Tensor)}
 
 

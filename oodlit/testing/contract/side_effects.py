@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from oodlit.detectors import Detector
+from oodlit.detectors.contract.class_paths import parameters_of
 from oodlit.outputs import Outputs
 from oodlit.testing.clauses import Factory, clause
 from oodlit.testing.comparison import assert_same_scores, fit_on, fitted
@@ -87,16 +88,16 @@ def _random_states() -> dict[str, object]:
 
 
 def _has_settings(detector: Detector) -> str:
-    return "" if detector._stored_settings() else "has no settings"
+    return "" if parameters_of(type(detector)) else "has no settings"
 
 
 @clause("frozen", "Settings cannot be changed after the fit.", applies=_has_settings)
 def check_settings_frozen(factory: Factory, problem: ProblemFactory) -> None:
     """Try to replace every setting."""
     detector = fitted(factory, problem())
-    for name, value in detector._stored_settings().items():
+    for name in (name for name in parameters_of(type(detector)) if hasattr(detector, name)):
         try:
-            setattr(detector, name, value)
+            setattr(detector, name, getattr(detector, name))
         except AttributeError:
             continue
         raise AssertionError(f"setting {name!r} of a fitted detector can be replaced")
