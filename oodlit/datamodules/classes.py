@@ -74,8 +74,7 @@ def _check_order(names: tuple[str, ...], source: str) -> None:
     if not _are_indices(names) and all(name.isdecimal() for name in names):
         raise DataError(
             f"{source}: {len(names)} classes are numbers, but not 0, ..., {len(names) - 1} (first {names[0]!r}), so"
-            f" their"
-            " labels are unknown; pass class_names in the order of the classifier"
+            f" their labels are unknown; pass class_names in the order of the classifier"
         )
     keys = _keys(names)
     if keys != imagenet_keys() and len(keys) == len(imagenet_keys()) and set(keys) == set(imagenet_keys()):

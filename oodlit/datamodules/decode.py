@@ -170,9 +170,8 @@ def _open(data: bytes, max_pixels: int) -> Image.Image:
     for width, height in [image.size, *([tile] if len(tile) == len(_TILE_SIZE) else [])]:
         if width * height > max_pixels:
             raise DataError(
-                f"image has {width} x {height} pixels, more than max_pixels={max_pixels}; if you trust the file,"
-                f" raise the"
-                " limit (decode=functools.partial(decode_image, max_pixels=...), or max_pixels of the build)"
+                f"image has {width} x {height} pixels, more than max_pixels={max_pixels}; if you trust the file, raise"
+                f" the limit (decode=functools.partial(decode_image, max_pixels=...), or max_pixels of the build)"
             )
     return image
 

@@ -86,8 +86,7 @@ class StreamLoader:
         if batch_size < 1 or num_workers < 0 or not 0 <= rank < world_size:
             raise InvalidArgumentError(
                 f"StreamLoader(batch_size={batch_size}, num_workers={num_workers}, rank={rank},"
-                f" world_size={world_size}):"
-                " expected batch_size >= 1, num_workers >= 0 and 0 <= rank < world_size"
+                f" world_size={world_size}): expected batch_size >= 1, num_workers >= 0 and 0 <= rank < world_size"
             )
         if on_error not in ("raise", "skip"):
             raise InvalidArgumentError(f"expected on_error to be 'raise' or 'skip', got {on_error!r}")
@@ -161,9 +160,8 @@ class StreamLoader:
             yield batch
         if largest_group > 0 and not self.stream.class_names and self.stream.role not in NAMES_OF_LABELS:
             warnings.warn(
-                f"stream {self.stream.name!r}: images have groups (up to {largest_group}) without names, so the"
-                f" results do"
-                " not distinguish them; pass class_names=[...] to the stream",
+                f"stream {self.stream.name!r}: images have groups (up to {largest_group}) without names, so the results"
+                f" do not distinguish them; pass class_names=[...] to the stream",
                 stacklevel=2,
             )
 

@@ -54,9 +54,8 @@ def check_movable(stream: Stream, method: str | None, **code: object) -> None:
             pickle.Pickler(_Nowhere()).dump(part)
         except Exception as error:  # pickle and the classes themselves raise almost anything
             raise InvalidArgumentError(
-                f"stream {stream.name!r}: {name} {part!r} cannot be sent to worker processes"
-                f" ({describe_error(error)}); use a module-level function or class instead of a lambda or local one, or"
-                " num_workers=0"
+                f"stream {stream.name!r}: {name} {part!r} cannot be sent to worker processes ({describe_error(error)});"
+                f" use a module-level function or class instead of a lambda or local one, or num_workers=0"
             ) from error
 
 

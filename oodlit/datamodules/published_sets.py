@@ -82,8 +82,7 @@ def list_set(
         if md5 != description.md5:
             warnings.warn(
                 f"{description.name}: expected MD5 {description.md5}, got {md5} for {source}; names and counts match,"
-                f" but"
-                " the content may differ",
+                f" but the content may differ",
                 UnofficialArchiveWarning,
                 stacklevel=2,
             )

@@ -130,8 +130,7 @@ class _Locations:
             there = sorted(path.name for path in self.root.iterdir()) if self.root.is_dir() else ["no such folder"]
             raise DataError(
                 f"{folder}: {description.title} not found (in the folder: {', '.join(there) or 'nothing'}); build it"
-                f" with"
-                f" `oodlit shards build {description.name} SOURCE --out {folder}`, or pass"
+                f" with `oodlit shards build {description.name} SOURCE --out {folder}`, or pass"
                 f" locations={{{description.name!r}: ...}}"
             )
         return set_stream(description, location, complete=self.complete)

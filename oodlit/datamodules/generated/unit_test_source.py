@@ -76,8 +76,7 @@ class UnitTestSource(IndexedSource):
         if not self.templates or not self.tests or len(set(self.tests)) < len(self.tests):
             raise InvalidArgumentError(
                 f"UnitTestSource: expected at least one template and distinct tests, got {len(self.templates)}"
-                f" templates and"
-                f" tests {self.tests}"
+                f" templates and tests {self.tests}"
             )
         for test in self.tests:
             if test not in UNIT_TESTS:

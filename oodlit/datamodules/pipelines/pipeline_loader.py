@@ -23,8 +23,7 @@ class PipelineBatches(StreamBatches):
             if count > len(self.stream):
                 raise DataError(
                     f"stream {self.stream.name!r}: expected {len(self.stream)} samples in total, but one worker got"
-                    f" more; does"
-                    " the pipeline repeat or resample? Limit it to one epoch, or correct the count"
+                    f" more; does the pipeline repeat or resample? Limit it to one epoch, or correct the count"
                 )
             self._add(rows, sample)
             if count % self.batch_size == 0:

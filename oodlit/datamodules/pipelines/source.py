@@ -52,8 +52,7 @@ class PipelineSource:
         if isinstance(pipeline, Iterator) or not hasattr(pipeline, "__iter__"):
             raise InvalidArgumentError(
                 f"PipelineSource: a {type(pipeline).__name__} cannot be read more than once; pass a"
-                f" webdataset.WebDataset,"
-                " an IterableDataset, or another object whose __iter__ starts over"
+                f" webdataset.WebDataset, an IterableDataset, or another object whose __iter__ starts over"
             )
         self.pipeline, self.count, self.to_sample = pipeline, count, to_sample or sample_of
         self.seen = array("Q")
@@ -139,8 +138,7 @@ def sample_of(item: Any) -> Sample:
     if not isinstance(item, Mapping) or not isinstance(item.get(KEY_FIELD), str):
         raise DataError(
             f"pipeline: expected a dictionary with {KEY_FIELD!r} and an image, or a tuple (key, image, label, group);"
-            f" got"
-            f" {type(item).__name__}; pass to_sample to convert other items"
+            f" got {type(item).__name__}; pass to_sample to convert other items"
         )
     key = item[KEY_FIELD]
     images = [name for name in item if str(name).lower() in IMAGE_FIELDS]

@@ -165,8 +165,7 @@ def _places(
     if other := [path for path, place in places.items() if covered and place.label not in covered]:
         raise DataError(
             f"{description.name}: {other[0]!r} ({len(other)} in total) has a class that this set does not cover; is"
-            f" this"
-            " another set?"
+            f" this another set?"
         )
     return places
 

@@ -110,8 +110,7 @@ def list_imagenet21k(
         raise DataError(
             f"imagenet21k: {len(missing)} of {len(missing) + len(images)} classes of {release} are missing, first"
             f" {missing[0]}; download their images, or pass complete=False (--incomplete) to build the pool without"
-            f" them"
-            " (missing classes are listed next to the shards)"
+            f" them (missing classes are listed next to the shards)"
         )
     reasons |= dict.fromkeys(missing, "not in the source")
     images = {wnid: found for wnid, found in images.items() if found}
@@ -119,8 +118,7 @@ def list_imagenet21k(
         few = sum(reason.endswith(_TOO_FEW) for reason in reasons.values())
         raise DataError(
             f"{source}: none of its {len(there)} classes can be used; {few} have fewer than {estimation} + {test}"
-            f" images,"
-            " the others are excluded by a rule or a list"
+            f" images, the others are excluded by a rule or a list"
         )
     chosen |= {"release": release, "classes": len(images), "classes_missing": len(missing), "parts": "folders"}
     return PoolListing(images, tuple(map(class_name, images)), dict(sorted(reasons.items())), chosen)

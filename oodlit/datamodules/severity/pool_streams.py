@@ -124,8 +124,7 @@ def _check_parts(stream: Stream, split: PoolSplit | FolderSplit) -> None:
     if isinstance(split, PoolSplit) and split.parts and keys and {part for _, part in found} == {None}:
         raise DataError(
             f"pool {stream.name!r}: {split.source} does not list any of its images; paths must be relative to the"
-            f" folder"
-            f" of the pool, like {unescape_key(keys[0])!r}, but the list has {next(iter(split.parts))!r}"
+            f" folder of the pool, like {unescape_key(keys[0])!r}, but the list has {next(iter(split.parts))!r}"
         )
     for part in Part:
         if empty := [name for group, name in enumerate(stream.class_names) if (group, part) not in found]:

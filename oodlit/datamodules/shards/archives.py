@@ -126,9 +126,8 @@ class _Folder:
         self.paths = sorted(path for path in found if not is_hidden(path))
         if lost := [path for path in self.paths if "\\" in path]:
             raise DataError(
-                f"{folder}: {lost[0]!r} ({len(lost)} in total) has a backslash in its name, so an archive from"
-                f" Windows was"
-                " unpacked without its folders; pass the archive itself, or rename the files"
+                f"{folder}: {lost[0]!r} ({len(lost)} in total) has a backslash in its name, so an archive from Windows"
+                f" was unpacked without its folders; pass the archive itself, or rename the files"
             )
 
     def __iter__(self) -> Iterator[File]:

@@ -133,8 +133,7 @@ def _checked(
         if class_names and not by_label and index == -1:
             raise DataError(
                 f"{entry.path!r} has no group, but there are {len(class_names)} class names; assign a group to every"
-                f" image,"
-                " or pass no class names"
+                f" image, or pass no class names"
             )
         if role is Role.TRAIN and entry.label < 0:
             raise DataError(f"{entry.path!r} has no label; training images must have one")
@@ -228,9 +227,8 @@ class _Build:
         listed = list(chunk)
         if listing_digest(listed) != record.listing:
             raise DataError(
-                f"{self.out / record.file} was built from another listing (its first path is now {listed[0].path!r})"
-                f" or with"
-                " another shard_size; build into another folder, or remove this one first"
+                f"{self.out / record.file} was built from another listing (its first path is now {listed[0].path!r}) or"
+                f" with another shard_size; build into another folder, or remove this one first"
             )
         self.progress(len(listed))
         return replace(record, samples=len(listed))
@@ -254,8 +252,7 @@ class _Build:
         if extra:
             raise DataError(
                 f"{self.out / extra[0]} ({len(extra)} in total) belongs to a longer listing; remove such files, or"
-                f" build"
-                " into another folder"
+                f" build into another folder"
             )
 
 

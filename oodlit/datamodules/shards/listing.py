@@ -170,9 +170,8 @@ def _check_unpacked(others: Sequence[str], images: Sequence[str]) -> None:
         archive = _ARCHIVE.fullmatch(path)
         if archive and images and archive[1] not in folders:
             raise DataError(
-                f"archive {path!r} among {len(images)} images would be ignored; unpack it to a folder of the same"
-                f" name, or"
-                " move it away if its images are already here"
+                f"archive {path!r} among {len(images)} images would be ignored; unpack it to a folder of the same name,"
+                f" or move it away if its images are already here"
             )
 
 
@@ -193,9 +192,8 @@ def _check_spelling(names: Sequence[str]) -> None:
         other = spelt.setdefault(unicodedata.normalize("NFC", name).casefold(), name)
         if other != name:
             raise DataError(
-                f"class folders {other!r} and {name!r} only differ in case or Unicode form; rename one if they are"
-                f" the same"
-                " class, or pass class_names with both"
+                f"class folders {other!r} and {name!r} only differ in case or Unicode form; rename one if they are the"
+                f" same class, or pass class_names with both"
             )
 
 

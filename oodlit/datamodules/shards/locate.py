@@ -67,9 +67,8 @@ def _from_folder(folder: str, split: str | None) -> ShardInfo:
         raise DataError(f"{folder}: no shards (*.tar) in this folder; build them with `oodlit shards build`")
     if unpacked := [name for name in found if Path(folder, name).with_suffix("").is_dir()]:
         raise DataError(
-            f"{folder}: {unpacked[0]!r} has a folder of the same name next to it, and no manifest lists it as a"
-            f" shard; pass"
-            " that folder, or a list of shards"
+            f"{folder}: {unpacked[0]!r} has a folder of the same name next to it, and no manifest lists it as a shard;"
+            f" pass that folder, or a list of shards"
         )
     check_all_there(found, [path.name for path in Path(folder).iterdir()], folder)
     return ShardInfo(split or "", tuple(ShardRecord(name, -1) for name in found))
@@ -146,9 +145,8 @@ def check_files(folder: str, info: ShardInfo, *, may_be_damaged: bool) -> None:
         size = Path(path).stat().st_size
         if record.size not in (None, size):
             raise DataError(
-                f"shard {path}: expected {record.size} bytes according to the manifest, got {size}; restore the"
-                f" shard, or"
-                " rebuild the shards"
+                f"shard {path}: expected {record.size} bytes according to the manifest, got {size}; restore the shard,"
+                f" or rebuild the shards"
             )
 
 

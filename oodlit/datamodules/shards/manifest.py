@@ -113,8 +113,7 @@ def parse_info(data: bytes, where: str) -> dict[str, ShardInfo]:
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise DataError(
             f"{where}: not a valid manifest of shards ({type(error).__name__}: {error}); restore it, or remove it to"
-            f" count"
-            " the shards instead"
+            f" count the shards instead"
         ) from error
     if not infos:
         raise DataError(f"{where}: the manifest has no splits; restore it, or remove it to count the shards instead")
@@ -123,8 +122,7 @@ def parse_info(data: bytes, where: str) -> dict[str, ShardInfo]:
         if stated != info.num_samples:
             raise DataError(
                 f"{where}: split {split!r} has num_samples {stated!r}, but its shard lengths add up to"
-                f" {info.num_samples};"
-                " restore the manifest, or remove it to count the shards instead"
+                f" {info.num_samples}; restore the manifest, or remove it to count the shards instead"
             )
     return infos
 
@@ -155,8 +153,10 @@ def _parse_split(split: str, entry: Mapping[str, Any]) -> ShardInfo:
         name=str(entry.get("dataset") or ""),
         role=None if role is None else Role(role),
         extra=dict(entry.get("extra") or {}),
-        **names,
-        **counts,
+        class_names=names["class_names"],
+        label_names=names["label_names"],
+        label_counts=counts["label_counts"],
+        group_counts=counts["group_counts"],
     )
 
 
@@ -210,6 +210,5 @@ def check_finished(directory: str | Path, infos: Mapping[str, ShardInfo]) -> Non
     if waiting := [file for file in notes if file not in listed and (Path(directory) / file).is_file()]:
         raise DataError(
             f"{directory}: the build was interrupted after {len(waiting)} shards (first {waiting[0]!r}); run it again"
-            f" to"
-            " resume, or remove the folder"
+            f" to resume, or remove the folder"
         )

@@ -69,8 +69,7 @@ class RawSample:
         if any("." in name for name in self.fields):
             return (
                 f"no image field, but unknown fields {names}: WebDataset splits names at the first dot; build the"
-                f" shards"
-                " with oodlit, which escapes dots in file names"
+                f" shards with oodlit, which escapes dots in file names"
             )
         return f"expected an image field ({', '.join(IMAGE_FIELDS)}), got fields {names}"
 
@@ -103,9 +102,8 @@ def raw_samples(file: BinaryIO, where: str, on_stray: Callable[[str], None]) -> 
                 yield from _finished(current, on_stray)
             if key in seen:
                 raise DataError(
-                    f"shard {where}: key {key!r} is repeated after other keys ({info.name!r}): it occurs twice, or"
-                    f" the files"
-                    " of the sample are not adjacent; sort the names when packing, or build with oodlit"
+                    f"shard {where}: key {key!r} is repeated after other keys ({info.name!r}): it occurs twice, or the"
+                    f" files of the sample are not adjacent; sort the names when packing, or build with oodlit"
                 )
             seen.add(key)
             current = RawSample(key)

@@ -25,8 +25,7 @@ def check_all_there(names: Sequence[str], neighbours: Sequence[str], where: str)
     if other := sorted(name for name in set(neighbours) - set(names) if _OTHER.fullmatch(name)):
         raise DataError(
             f"{where}: {other[0]!r} ({len(other)} in total) would be ignored, because shards must be uncompressed and"
-            f" end"
-            " in .tar; decompress it, remove it if it is a copy, or pass a list of shards"
+            f" end in .tar; decompress it, remove it if it is a copy, or pass a list of shards"
         )
     if missing := _missing(names):
         raise DataError(

@@ -68,8 +68,7 @@ class ShardSource:
         if not self.info.num_samples:
             raise DataError(
                 f"{self.folder or 'shards'}: no samples in {len(self.info.shards)} shards; samples must have an image"
-                f" field"
-                " such as .jpg or .png"
+                f" field such as .jpg or .png"
             )
         self._ends = list(accumulate(record.samples for record in self.info.shards))
 
@@ -166,8 +165,7 @@ class ShardSource:
         if count != record.samples:
             raise DataError(
                 f"shard {where}: expected {record.samples} samples according to the manifest, found {count}; restore"
-                f" the"
-                " shard, or remove the manifest to count the shards instead"
+                f" the shard, or remove the manifest to count the shards instead"
             )
 
     def _name(self, record: ShardRecord) -> str:
@@ -210,9 +208,8 @@ class ShardSource:
                 for raw in raw_samples(file, where, _ignore):
                     if raw.key in places:
                         raise DataError(
-                            f"key {raw.key!r} occurs in shard {places[raw.key]} and again in shard {where}; rename"
-                            f" one of"
-                            " the samples, or rebuild the shards"
+                            f"key {raw.key!r} occurs in shard {places[raw.key]} and again in shard {where}; rename one"
+                            f" of the samples, or rebuild the shards"
                         )
                     if key_digest(raw.key) in repeated:
                         places[raw.key] = where

@@ -60,8 +60,7 @@ def image_field(path: str) -> str:
     if extension not in IMAGE_FIELDS:
         raise DataError(
             f"{path!r}: expected an image extension ({', '.join(IMAGE_FIELDS)}), got {extension!r}; remove the file"
-            f" from the"
-            " listing, or rename it"
+            f" from the listing, or rename it"
         )
     return _ALIASES.get(extension, extension)
 
@@ -134,8 +133,7 @@ def _checked(entry: Entry, check: Callable[[bytes], object] | None) -> bytes:
     if not data or len(data) > MAX_MEMBER_BYTES:
         raise DataError(
             f"{entry.path!r}: expected 1 to {MAX_MEMBER_BYTES} bytes, got {len(data)}; repair the file, or remove it"
-            f" from the"
-            " listing"
+            f" from the listing"
         )
     try:
         if check is not None:
@@ -145,8 +143,7 @@ def _checked(entry: Entry, check: Callable[[bytes], object] | None) -> bytes:
     if not (-1 <= entry.label < MAX_INDEX and -1 <= entry.group < MAX_INDEX):
         raise DataError(
             f"{entry.path!r}: expected indices from 0 to {MAX_INDEX - 1}, or -1 for none; got label {entry.label} and"
-            f" group"
-            f" {entry.group}"
+            f" group {entry.group}"
         )
     return data
 

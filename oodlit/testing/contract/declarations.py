@@ -16,8 +16,7 @@ from oodlit.testing.problems import ProblemFactory
 @clause(
     "declarations",
     "`needs`, `statistics`, `reference` and `invariances` have the documented form, and constructor arguments are"
-    " stored"
-    " under their own names.",
+    " stored under their own names.",
 )
 def check_declarations(factory: Factory, problem: ProblemFactory) -> None:
     """Check class attributes and settings."""
