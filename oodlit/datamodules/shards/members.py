@@ -84,8 +84,7 @@ def raw_samples(file: BinaryIO, where: str, on_stray: Callable[[str], None]) -> 
 
     Raises:
         ShardDamageError: The tar is damaged or truncated.
-        DataError: Files of a sample are not adjacent, a key occurs twice, or a member
-            is a link or device.
+        DataError: Files of a sample are not adjacent, a key occurs twice, or a member is a link or device.
     """
     current: RawSample | None = None
     seen: set[str] = set()
