@@ -55,7 +55,7 @@ WORDS = {
     r"in words": "as text",
     r"found by (?:itself|themselves)": "detected automatically",
     r"at once": "immediately; in one call",
-    r"(?:the|conformance) kit": "the conformance suite",
+    r"(?:the|conformance) kit(?! fox)": "the conformance suite",
     r"(?:hold|holds|held|holding) (?:\w+ ){0,5}to (?:\w+ )?limits?": "check against limits",
     r"blamed": "explained",
 }

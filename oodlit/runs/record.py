@@ -1,4 +1,4 @@
-"""The record of a run, with what is needed to check and repeat its numbers."""
+"""The record of a run, with everything required to check and repeat its numbers."""
 
 import platform
 import sys

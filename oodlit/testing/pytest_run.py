@@ -1,6 +1,6 @@
 """Run results as pytest tests, one per detector and unit test and one per limit; and runs within a test.
 
-`oodlit_pytest`, the entry point, loads this module when it is needed.
+`oodlit_pytest`, the entry point, loads this module on demand.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

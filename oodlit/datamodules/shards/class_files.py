@@ -1,4 +1,4 @@
-"""List classes that are folders or tars of images, without unpacking them or listing all images at once."""
+"""List classes that are folders or tars of images, without unpacking them, one class at a time."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -60,7 +60,7 @@ def class_files(source: str | Path, is_class: Callable[[str], bool]) -> dict[str
         is_class: Whether a name is a class.
 
     Returns:
-        Functions by class, sorted. Each lists its class only; for a tar of class folders, all are listed at once.
+        Functions by class, sorted. Each lists its class only; for a tar of class folders, all are listed in one pass.
 
     Raises:
         DataError: There is no class, a class occurs twice, or the source is damaged or of another kind.
