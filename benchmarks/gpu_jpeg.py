@@ -52,11 +52,11 @@ def run_from(streams: list[Stream], module: Any, **loading: Any) -> dict[str, An
     trainer.predict(module, OODDataModule(streams, **loading), return_predictions=False)
     spent = time.perf_counter() - start
     assert detection.results is not None
-    record = detection.results.run["time"]
-    busy = sum(record["mean"][name] for name in ("waiting for data", "backbone", "scores"))
+    record = detection.results.run.time
+    busy = sum(record.mean[name] for name in ("waiting for data", "backbone", "scores"))
     return {
         "run_s": round(spent, 2),
         "images_per_s": round(sum(map(len, streams)) / busy),
         "time": record,
-        "acceleration": detection.results.run["acceleration"],
+        "acceleration": detection.results.run.acceleration,
     }

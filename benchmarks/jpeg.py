@@ -81,7 +81,7 @@ def compared(results: Results, exact: Results) -> dict[str, Any]:
     }
     accuracy = [r.table[r.table["metric"] == "accuracy"]["value"].iloc[0] for r in (results, exact)]
     return {
-        "acceleration": results.run["acceleration"],
+        "acceleration": results.run.acceleration,
         "deviation_of_scores_of_all_images": {name: round(value, 6) for name, value in scores.items()},
         "largest_change_of_msp": float((results.scores["msp"] - exact.scores["msp"]).abs().max()),
         "mean_fpr95_over_tests": {

@@ -223,7 +223,7 @@ class OODDetection(pl.Callback):
     def _is_of(self, results: Results, key: str) -> bool:
         """Whether results are those of this run: of the same scores, and of the same settings of the metrics."""
         classes = results.settings.classes  # known at the end alone
-        return results.run.get("key") == key and results.settings == replace(self.evaluation, classes=classes)
+        return results.run.key == key and results.settings == replace(self.evaluation, classes=classes)
 
     def on_predict_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """From here on Lightning would take a signal to end, and let the run go on."""

@@ -266,7 +266,7 @@ class _Pass:
         times = time_record(gather_objects(group, self.clock.state(wait=True)))
         self.verification.join(group)
         record = self.verification.record
-        return {"time": times, **({"acceleration": record} if record else {})}
+        return {"time": times, **({"acceleration": record} if self.verification.options else {})}
 
 
 def _facts(module: OODModule, data: OODDataModule) -> tuple[dict[str, Any], Any]:

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
+from msgspec import structs
 from PIL import Image
 
 from oodlit._lightning import pl, warn_of_two
@@ -36,7 +37,7 @@ from oodlit.runs.boxes.state import ObjectRun, choose
 from oodlit.runs.checks import check_alone, check_is_list, check_strategy
 from oodlit.runs.earlier_fit import EarlierFit
 from oodlit.runs.folder import FITTED, check_writable, hold
-from oodlit.runs.record import Record, joined
+from oodlit.runs.record import Record
 
 __all__ = ["ObjectDetection"]
 
@@ -237,7 +238,7 @@ class ObjectDetection(pl.Callback):
             # Below the least confidence that is kept there are no boxes: a lower t* would promise them.
             settings = settings.changed(t_star=max(best, run.module.min_confidence))
             rule = "best F1 on the ID set"
-        record = joined({**run.record(), "t_star_rule": rule}, self._record())
+        record = structs.replace(run.record(), t_star_rule=rule).with_entries(self._record())
         names = run.datamodule.class_names
         self.results = results = ObjectResults.from_sets(sets, class_names=names, settings=settings, run=record)
         self._earlier.origin = run.origin

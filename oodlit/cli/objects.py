@@ -4,6 +4,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from msgspec import structs
+
 from oodlit.errors import UsageError
 
 
@@ -98,7 +100,7 @@ def evaluate(
             bootstrap=bootstrap,
             seed=seed,
         )
-    results = replace(results, run={**results.run, "config": resolved_config})
+    results = replace(results, run=structs.replace(results.run, config=resolved_config))
 
     def add_page(folder: Path) -> None:
         write_object_report(results, folder / "report.html")
@@ -106,7 +108,7 @@ def evaluate(
     results.save(out, add=add_page)  # one switch: what an earlier run left, its fit and pictures, goes with its results
     for table in summary_tables(results):
         console().print(table)
-    for line in [*results.run["notes"], *not_applicable_lines(results.run["not_applicable"])]:
+    for line in [*results.run.notes, *not_applicable_lines(results.run.not_applicable)]:
         say(line)
     say(f"\nResults: {out}\nReport:  {out / 'report.html'}")
 

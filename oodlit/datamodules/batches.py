@@ -78,7 +78,6 @@ class StreamBatches(IterableDataset[Any]):
     on_device: bool = False
     _seconds: dict[str, float] = field(default_factory=dict, init=False)
     _like: Tensor | None = field(default=None, init=False)
-    _open: "_Rows | None" = field(default=None, init=False)
 
     @property
     def code(self) -> dict[str, object]:
@@ -108,19 +107,7 @@ class StreamBatches(IterableDataset[Any]):
         try:
             yield from self._read(positions)
         except Exception as error:  # sent as an item: PyTorch replaces errors of workers by its own
-            yield Failure(self._first(error))
-
-    def _first(self, error: Exception) -> Exception:
-        """The error that is met first where every file is decoded at once: those that wait for a device are, now."""
-        waiting = self._open.waiting.values() if self._open is not None and self.on_error == "raise" else ()
-        for _, sample in waiting:
-            reason, image = self.read(sample)
-            if image is None:
-                try:
-                    self.unusable(sample, reason)
-                except DataError as first:
-                    return first
-        return error
+            yield Failure(error)
 
     def _read(self, positions: range) -> Iterator[Batch]:
         rows = self._rows(len(positions))
@@ -141,7 +128,7 @@ class StreamBatches(IterableDataset[Any]):
         """Put a sample into its batch, or among those that are skipped."""
         reason, image = self._image(sample)
         if image is None:
-            rows.skip(*self.unusable(sample, reason))
+            rows.skipped.append(self.unusable(sample, reason))
             return
         rows.add(sample, image)
         if isinstance(image, Tensor):
@@ -192,8 +179,7 @@ class StreamBatches(IterableDataset[Any]):
             ) from error
 
     def _rows(self, remaining: int) -> "_Rows":
-        self._open = _Rows(self.stream.name, min(self.batch_size, remaining), any_size=self.any_size)
-        return self._open
+        return _Rows(self.stream.name, min(self.batch_size, remaining), any_size=self.any_size)
 
     def _image(self, sample: Sample) -> tuple[str, Tensor | Jpeg | None]:
         """The network's input, a file of which a device makes it, or None and the reason."""
@@ -272,7 +258,7 @@ class StreamBatches(IterableDataset[Any]):
         if rows.waiting:
             files, samples = zip(*rows.waiting.values(), strict=True)
             kept = tuple(replace(sample, image=b"") for sample in samples)
-            batch["waiting"] = Waiting(Jpegs.of(files), kept, tuple(rows.waiting), tuple(rows.before))
+            batch["waiting"] = Waiting(Jpegs.of(files), kept, tuple(rows.waiting))
         return batch
 
 
@@ -291,13 +277,6 @@ class _Rows:
         """By row, files that are decoded later."""
         self.samples: list[Sample] = []
         self.skipped: list[tuple[str, str]] = []
-        self.before: list[int] = []
-        """How many rows come before each skipped sample."""
-
-    def skip(self, key: str, reason: str) -> None:
-        """Append a sample that has no row."""
-        self.skipped.append((key, reason))
-        self.before.append(len(self.samples))
 
     def add(self, sample: Sample, image: Tensor | Jpeg) -> None:
         """Append a row.

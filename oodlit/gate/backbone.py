@@ -2,14 +2,13 @@
 
 import copy
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
-import yaml  # type: ignore[import-untyped]
 from torch import nn
 
 from oodlit.backbones.fingerprint import pattern
@@ -18,6 +17,7 @@ from oodlit.base.lazy import search_current_folder
 from oodlit.configuration import make, plan
 from oodlit.detectors import FitOrigin
 from oodlit.errors import InvalidArgumentError, OodlitError
+from oodlit.gate.record import GateBackbone
 from oodlit.module import OODModule
 
 _AUTOCAST = {"32-true": None, "bf16-mixed": torch.bfloat16, "16-mixed": torch.float16}
@@ -26,7 +26,7 @@ _GIVE = "give the network: Gate.load(..., model=network), an nn.Module or OODMod
 
 
 def load_module(
-    record: Mapping[str, Any],
+    record: GateBackbone,
     *,
     model: OODModule | nn.Module | str | None,
     transform: Callable[..., Any] | None,
@@ -36,7 +36,7 @@ def load_module(
     """The network of a record with its transform, in eval mode; a module of its own around what the user gives.
 
     Args:
-        record: What is known of the backbone of a run, see `callbacks.record`; and "config", if there is one.
+        record: What is known about the network of the run.
         model: The network, or the dotted path of what makes it; None makes it again.
         transform: That of the run, where the record does not say how it is made.
         weights: A file of weights in place of those that the network has; None: it has them.
@@ -51,13 +51,13 @@ def load_module(
         transform = _transform_of(record)
     if transform is not None:
         module.transform = transform
-    if module.transform is None and record["transform"] != "None":
+    if module.transform is None and record.transform != "None":
         raise InvalidArgumentError(
-            f"{source}: how its transform is made cannot be told from the record ({record['transform']:.80}); give it:"
+            f"{source}: how its transform is made cannot be told from the record ({record.transform:.80}); give it:"
             " Gate.load(..., transform=...)"
         )
-    module.probe(pattern(torch.empty(2, *record["input_shape"])))
-    origin = FitOrigin(record["fingerprint"], record["width"], record["num_classes"])
+    module.probe(pattern(torch.empty(2, *record.input_shape)))
+    origin = FitOrigin(record.fingerprint, record.width, record.num_classes)
     origin.check(module, source=f"the detector of {source}")
     return module
 
@@ -83,10 +83,10 @@ def precision_context(precision: str) -> Callable[[torch.device], AbstractContex
 
 
 def _module(
-    record: Mapping[str, Any], model: OODModule | nn.Module | str | None, weights: Path | None, source: Path
+    record: GateBackbone, model: OODModule | nn.Module | str | None, weights: Path | None, source: Path
 ) -> OODModule:
     """A new module around the network that is given or made again."""
-    arguments = dict(record["arguments"])
+    arguments = dict(record.arguments)
     backbone, file = arguments.pop("backbone"), arguments.pop("weights")
     transform = None
     if model is not None:
@@ -105,14 +105,14 @@ def _module(
             backbone,
             transform=transform,
             weights=file if weights is None else weights,
-            name=record["name"],
+            name=record.name,
             **arguments,
         )
 
 
-def _of_configuration(record: Mapping[str, Any], source: Path) -> tuple[nn.Module, Callable[..., Any] | None]:
+def _of_configuration(record: GateBackbone, source: Path) -> tuple[nn.Module, Callable[..., Any] | None]:
     """The network that the configuration of a run describes by its class, and its transform."""
-    described = _configuration(record).get("backbone")
+    described = record.configuration.get("backbone")
     if described is None:
         raise InvalidArgumentError(f"{source}: the network was made by code, and its record cannot say how; {_GIVE}")
     search_current_folder()
@@ -124,12 +124,12 @@ def _of_configuration(record: Mapping[str, Any], source: Path) -> tuple[nn.Modul
     return (made.network, made.transform) if isinstance(made, OODModule) else (made, None)
 
 
-def _transform_of(record: Mapping[str, Any]) -> Callable[..., Any] | None:
+def _transform_of(record: GateBackbone) -> Callable[..., Any] | None:
     """The transform that a record describes, or the configuration of the data; None if neither does."""
-    if record.get("transform_recipe") is not None:
-        made: Callable[..., Any] = made_from(record["transform_recipe"])
+    if record.transform_recipe is not None:
+        made: Callable[..., Any] = made_from(record.transform_recipe)
         return made
-    described = (_configuration(record).get("data", {}).get("init_args") or {}).get("transform")
+    described = (record.configuration.get("data", {}).get("init_args") or {}).get("transform")
     if described is None:
         return None
     search_current_folder()
@@ -138,13 +138,8 @@ def _transform_of(record: Mapping[str, Any]) -> Callable[..., Any] | None:
 
 
 @contextmanager
-def _seeded(record: Mapping[str, Any]) -> Iterator[None]:
+def _seeded(record: GateBackbone) -> Iterator[None]:
     """Weights that were random are made from the seed of the run again; the caller's random state stays as it was."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(int(_configuration(record).get("seed", 0)))
+        torch.manual_seed(int(record.configuration.get("seed", 0)))
         yield
-
-
-def _configuration(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the command line that made the run; empty for a run of code."""
-    return dict(yaml.safe_load(record["config"])) if record.get("config") else {}

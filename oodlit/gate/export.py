@@ -17,7 +17,7 @@ from oodlit.base.atomic import fsync, temporary_file
 from oodlit.base.plan import RunPlan
 from oodlit.detectors import Detector
 from oodlit.errors import InvalidArgumentError, MissingExtraError, RequirementError
-from oodlit.gate.folder import GateRecord
+from oodlit.gate.record import GateRecord
 from oodlit.gate.threshold import Threshold
 from oodlit.module import OODModule
 
@@ -97,8 +97,8 @@ def export_program(module: OODModule, detector: Detector, threshold: Threshold, 
     if record.precision != "32-true":
         raise RequirementError(f"Gate.export: the run was made in precision {record.precision!r}; 32-true is needed")
     file.parent.mkdir(parents=True, exist_ok=True)  # tracing takes its time: whether there is a place is said before
-    example = torch.linspace(-1, 1, 3).view(3, *[1] * len(record.backbone["input_shape"]))
-    example = example.expand(3, *record.backbone["input_shape"]).clone().to(module.device)
+    example = torch.linspace(-1, 1, 3).view(3, *[1] * len(record.backbone.input_shape))
+    example = example.expand(3, *record.backbone.input_shape).clone().to(module.device)
     traced = _Program(module, _frozen(detector), threshold.cut).eval()
     with _quiet(), torch.no_grad():
         try:

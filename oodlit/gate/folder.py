@@ -2,51 +2,29 @@
 
 import json
 import warnings
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from safetensors.torch import save as to_bytes
 from torch import Tensor, nn
 
 from oodlit._version import __version__
 from oodlit.base.atomic import fsync, temporary_folder, write_bytes, write_text
 from oodlit.base.fractions import ShareLike
+from oodlit.base.json_files import as_type, read_json
 from oodlit.detectors import Detector, FitOrigin, load, save
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
-from oodlit.gate.threshold import Threshold, threshold_of
+from oodlit.gate.record import FORMAT, GateBackbone, GateRecord
+from oodlit.gate.threshold import threshold_of
 from oodlit.results import Results
 from oodlit.results.files.storage import UNFINISHED
+from oodlit.results.record_parts import AccelerationRecord
 from oodlit.roles import NAMES_OF_LABELS
 
-FORMAT = 1
 GATE, WEIGHTS, FITTED = "gate.json", "weights.safetensors", "fitted"
 _ENDS = ("value", "cut", "ci_low", "ci_high")
-_BACKBONE = ("name", "fingerprint", "width", "num_classes", "transform", "transform_recipe", "arguments", "input_shape")
-
-
-@dataclass(frozen=True)
-class GateRecord:
-    """What a gate knows beside its network and its detector.
-
-    Args:
-        detector: Name of the detector.
-        threshold: From which score on it accepts.
-        class_names: Names of the classes by index; empty where the run knows none, or as many as the network has.
-        backbone: What `run.json` says of the network, with the configuration of the run.
-        precision: Lightning's name of the precision of the run.
-    """
-
-    detector: str
-    threshold: Threshold
-    class_names: tuple[str, ...]
-    backbone: dict[str, Any]
-    precision: str
-
-    def made_by(self, path: str) -> "GateRecord":
-        """The same gate, whose network is made by what lies at a dotted path."""
-        return replace(self, backbone={**self.backbone, "arguments": {**self.backbone["arguments"], "backbone": path}})
 
 
 Loaded = tuple[Path | None, Detector, GateRecord]
@@ -58,41 +36,52 @@ def load_run(
 ) -> Loaded:
     """Detector and threshold of a run."""
     results = Results.load(folder)
-    if missing := [name for name in _BACKBONE if name not in results.run.get("backbone", {})]:
+    known = results.run.backbone
+    if not known.input_shape:
         raise DataError(
-            f"{folder}: its run.json does not say {missing[0]!r} of the backbone, as a run of this version does;"
-            " evaluate again (the fit can be kept: fitted=...)"
+            f"{folder}: run.json has no input_shape of the backbone, which a gate requires; evaluate again"
+            " (fitted=... reuses the fit)"
         )
-    if results.run["backbone"]["arguments"] is None:
+    if known.arguments is None:
         raise InvalidArgumentError(
-            f"{folder}: this run read recorded outputs and saw no image, so that no gate can be made of it; evaluate"
-            " once with the network (its fit serves: fitted=...)"
+            f"{folder}: this run used cached features and no images, so it cannot back a gate; evaluate once with the"
+            " network (fitted=... reuses the fit)"
         )
     name = _chosen(detector, results.detectors, folder)
-    places = [Path(results.run.get("fitted_from") or folder / "fitted"), folder / UNFINISHED / "fitted"]
+    places = [Path(results.run.fitted_from or folder / "fitted"), folder / UNFINISHED / "fitted"]
     fitted, origin = load(next((place for place in places if place.is_dir()), places[0]))
     if name not in fitted:
         raise UnknownNameError.of(f"fitted detector in {places[0]}", name, fitted)
-    known = results.run["backbone"]
-    backbone = {entry: known[entry] for entry in _BACKBONE}
-    backbone |= {"config": results.run.get("config"), "one_shape": known.get("one_shape", False)}
-    origin.check(FitOrigin(backbone["fingerprint"]), source=f"the fit in {folder}")
+    backbone = GateBackbone(
+        name=known.name,
+        fingerprint=known.fingerprint,
+        width=known.width,
+        num_classes=known.num_classes,
+        transform=known.transform,
+        transform_recipe=known.transform_recipe,
+        arguments=known.arguments,
+        input_shape=known.input_shape,
+        config=results.run.config or None,
+        one_shape=bool(known.one_shape),
+    )
+    origin.check(FitOrigin(known.fingerprint), source=f"the fit in {folder}")
     threshold = threshold_of(results, name, tpr=tpr, fpr=fpr, dataset=dataset)
-    classes = _class_names(results, backbone["num_classes"])
-    _warn_of_other_pixels(results.run.get("acceleration", {}), name, folder)
-    return None, fitted[name], GateRecord(name, threshold, classes, backbone, results.run["trainer"]["precision"])
+    classes = _class_names(results, known.num_classes)
+    _warn_of_other_pixels(results.run.acceleration, name, folder)
+    return None, fitted[name], GateRecord(name, threshold, classes, backbone, results.run.trainer.precision)
 
 
-def _warn_of_other_pixels(acceleration: Mapping[str, Any], detector: str, folder: Path) -> None:
+def _warn_of_other_pixels(acceleration: AccelerationRecord, detector: str, folder: Path) -> None:
     """A gate reads pictures on the CPU: the threshold may be that of images that a device decoded to other pixels."""
-    if (pixels := acceleration.get("deviation_of_pixels", {}).get("largest", 0.0)) == 0.0:
+    pixels = acceleration.deviation_of_pixels
+    if pixels is None or not pixels.largest:
         return
-    scores = acceleration.get("deviation_of_scores", {}).get(detector)
+    scores = acceleration.deviation_of_scores.get(detector)
     by = "" if scores is None else f", and scores of {detector!r} by {scores:.2g} of their spread"
     warnings.warn(
-        f"{folder}: the JPEGs of this run were decoded on its device, a gate decodes on the CPU; in the run's first"
-        f" images pixels differ by up to {pixels:.2g} of 255{by}; for the threshold of the gate's own reading, evaluate"
-        " without decode_on_device",
+        f"{folder}: this run decoded JPEGs on its device, but a gate decodes on the CPU: pixels of the first images"
+        f" differ by up to {pixels.largest:.2g} of 255{by}. For a threshold that fits the gate, evaluate without"
+        " decode_on_device",
         stacklevel=4,
     )
 
@@ -107,27 +96,28 @@ def load_gate(folder: Path, detector: str | None, *, asked: Sequence[object]) ->
     """
     if not (folder / GATE).is_file():
         return None
-    try:
-        entries = json.loads((folder / GATE).read_text(encoding="utf-8"))
-        if entries["format"] != FORMAT:
-            raise InvalidArgumentError(
-                f"{folder}: format {entries['format']} was written by oodlit {entries['oodlit']}; this version reads"
-                f" format {FORMAT} - save the gate again"
-            )
-        ends = {name: float(entries["threshold"][name]) for name in _ENDS}
-        threshold = Threshold(**{**entries["threshold"], **ends})
-        names = tuple(entries["class_names"])
-        record = GateRecord(entries["detector"], threshold, names, entries["backbone"], entries["precision"])
-    except (ValueError, KeyError, TypeError) as error:
-        if isinstance(error, InvalidArgumentError):
-            raise
-        raise DataError(f"{folder / GATE}: not the description of a gate ({type(error).__name__}: {error})") from error
+    entries = read_json(folder / GATE, dict)
+    if entries.get("format") != FORMAT:
+        raise InvalidArgumentError(
+            f"{folder}: expected format {FORMAT}, got {entries.get('format')!r}, written by oodlit"
+            f" {entries.get('oodlit')}; save the gate again"
+        )
+    if isinstance(entries.get("threshold"), dict):  # JSON has no infinities, so that these numbers are text
+        entries["threshold"] |= {n: _number(v) for n, v in entries["threshold"].items() if n in _ENDS}
+    record = as_type(entries, GateRecord, where=str(folder / GATE))
     if any(value is not None for value in asked):
         raise InvalidArgumentError(
-            f"{folder}: a saved gate has its threshold ({threshold}); load the folder of the run for another"
+            f"{folder}: a saved gate has its threshold ({record.threshold}); load the folder of the run for another"
         )
     fitted, _ = load(folder / FITTED)
     return folder / WEIGHTS, fitted[_chosen(detector, (record.detector,), folder)], record
+
+
+def _number(text: object) -> object:
+    try:
+        return float(str(text))
+    except ValueError:
+        return text
 
 
 def save_gate(folder: Path, record: GateRecord, network: nn.Module, detector: Detector, origin: FitOrigin) -> None:
@@ -136,9 +126,10 @@ def save_gate(folder: Path, record: GateRecord, network: nn.Module, detector: De
         raise InvalidArgumentError(f"{folder}: it is not empty; name a new folder, a gate never replaces another")
     weights = {name.replace("_orig_mod.", ""): value for name, value in network.state_dict().items()}
     if odd := [name for name, value in weights.items() if not isinstance(value, Tensor)]:
-        raise InvalidArgumentError(f"the weights of {record.backbone['name']} cannot be saved: {odd[0]!r} is no tensor")
-    threshold = asdict(record.threshold) | {name: repr(getattr(record.threshold, name)) for name in _ENDS}
-    entries = asdict(record) | {"threshold": threshold, "format": FORMAT, "oodlit": __version__}
+        raise InvalidArgumentError(f"the weights of {record.backbone.name} cannot be saved: {odd[0]!r} is no tensor")
+    entries: dict[str, Any] = msgspec.to_builtins(record)
+    entries["threshold"] |= {name: repr(getattr(record.threshold, name)) for name in _ENDS}
+    entries |= {"format": FORMAT, "oodlit": __version__}
     folder.parent.mkdir(parents=True, exist_ok=True)
     with temporary_folder(folder) as made:
         copies = {name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}

@@ -17,9 +17,10 @@ from oodlit.detectors.contract.placement import place_large
 from oodlit.errors import NonFiniteScoreError
 from oodlit.gate.backbone import load_module, lock_of, precision_context
 from oodlit.gate.export import export_program
-from oodlit.gate.folder import GateRecord, load_gate, load_run, save_gate
+from oodlit.gate.folder import load_gate, load_run, save_gate
 from oodlit.gate.inputs import ImageLike, batches_of
 from oodlit.gate.monitor import Monitor
+from oodlit.gate.record import GateRecord
 from oodlit.gate.threshold import Threshold
 from oodlit.gate.verdict import Verdict
 from oodlit.module import OODModule
@@ -122,8 +123,8 @@ class Gate:
             NonFiniteScoreError: A score is NaN: nothing can be decided.
         """
         verdicts: list[Verdict] = []
-        shape = self.record.backbone["input_shape"]
-        one_shape = bool(self.record.backbone.get("one_shape"))  # runs of earlier versions do not say it
+        shape = self.record.backbone.input_shape
+        one_shape = self.record.backbone.one_shape
         for batch, names in batches_of(images, keys, self.module.transform, shape, one_shape=one_shape):
             with self._lock:
                 outputs = self._outputs(batch, names)
@@ -156,7 +157,7 @@ class Gate:
         Raises:
             InvalidArgumentError: The folder is not empty, or the network has weights that are no plain tensors.
         """
-        origin = FitOrigin(self.record.backbone["fingerprint"])
+        origin = FitOrigin(self.record.backbone.fingerprint)
         save_gate(Path(directory), self.record, self.module.network, self.detector, origin)
 
     def export(self, file: str | os.PathLike[str]) -> None:

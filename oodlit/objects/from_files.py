@@ -78,7 +78,7 @@ def evaluate_files(
         settings: Other fields of `ObjectSettings`.
 
     Returns:
-        The results; `run["t_star_rule"]` says where t\* comes from.
+        The results; `run.t_star_rule` says where t\* comes from.
 
     Raises:
         InvalidArgumentError: Options do not fit each other.
@@ -119,8 +119,7 @@ def evaluate_files(
             "fit_on": fit_on if train is not None else None,
             "not_applicable": not_applicable | failed,
             "findings": [
-                Finding("failed", f"detector {n!r} is not among the results: it {why}")._asdict()
-                for n, why in failed.items()
+                Finding("failed", f"detector {n!r} is not among the results: it {why}") for n, why in failed.items()
             ],
             "files": {name: _paths(files) for name, files in {id_name: id_files, **splits}.items()},
             "train_files": None if train is None else _paths(train),

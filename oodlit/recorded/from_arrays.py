@@ -41,7 +41,7 @@ def evaluate_arrays(
     `.npy` files, which are memory-mapped. Its parts are "features" (images, features) and "logits" (images, classes),
     of which one is needed, and, where there are some, "labels" (int, -1 = none), "groups" (number or name of the OOD
     class), "class_names" (of the groups) and "keys" (identity of the image; else they are numbered). Detectors that do
-    not apply, such as those that need images, are left out with the reason in `results.run["not_applicable"]`.
+    not apply, such as those that need images, are left out with the reason in `results.run.not_applicable`.
 
     Args:
         id: The ID validation images: the positive class of every metric.

@@ -20,10 +20,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from oodlit.base.atomic import fsync, write_text
+from oodlit.base.json_files import to_plain
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.outputs import Head
 from oodlit.recorded.rows import Rows, RowSamples
-from oodlit.results.files.plain import to_plain
 
 MANIFEST, HEAD = "cache.json", "head.safetensors"
 FORMAT = 1

@@ -140,8 +140,8 @@ def ranked_detectors(results: Results, columns: Sequence[Column]) -> list[str]:
 
 def scored_images(results: Results, dataset: str) -> int:
     """Number of images behind the values of a data set: of a pool the test images."""
-    pool = (results.run.get("pools") or {}).get(dataset)
-    return int(pool["test"] if pool else results.run["counts"].get(dataset, 0))
+    pool = results.run.pools.get(dataset)
+    return pool.test if pool else results.run.counts.get(dataset, 0)
 
 
 def partial_text(results: Results) -> str:
@@ -149,7 +149,7 @@ def partial_text(results: Results) -> str:
 
     Of training images a sample is scored, for the thresholds that rest on them; how many were read counts here.
     """
-    counts, read = results.run["counts"], results.run.get("data", {}).get("train_images")
+    counts, read = results.run.counts, results.run.data.train_images
     scored: list[str] = []
     trained: list[str] = []
     for info in results.datasets:

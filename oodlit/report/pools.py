@@ -42,12 +42,12 @@ def pool_view(
     curves = {name: rows["auroc"].astype(float).tolist() for name, rows in table.groupby("detector", sort=False)}
     ranked = sorted(detectors, key=lambda name: (math.isnan(sum(curves[name])), -sum(curves[name])))
     chart = severity_curve.describe(results, info.name, detectors=list(detectors))
-    facts = results.run["pools"][info.name]
+    facts = results.run.pools[info.name]
     colours = _colours(results, chart.lines)
     return {
         "name": info.name,
-        "detail": f"{facts['classes']} classes, {facts['estimation']} images that tell their severity and"
-        f" {facts['test']} test images ({info.split}); {info.id_classes} classes a level",
+        "detail": f"{facts.classes} classes, {facts.estimation} images that tell their severity and"
+        f" {facts.test} test images ({info.split}); {info.id_classes} classes a level",
         "levels": list(dict.fromkeys(table["level"])),
         "svg": level_curves(chart, colours),
         "legend": [{"name": label.strip(), "colour": colour} for label, colour in colours.items()],

@@ -5,6 +5,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from msgspec import structs
+
 from oodlit.detectors import Detector, Overview, Reference
 from oodlit.detectors import detectors as known_detectors
 from oodlit.report.headline import Lookup, interval_text, percent_text, share_text
@@ -14,14 +16,14 @@ from oodlit.results.names import MODEL
 _SHOWN_ELSEWHERE = {
     "datasets", "detectors", "settings", "counts", "thresholds", "undefined", "notes", "not_applicable", "caveat",
     "findings", "ms_per_image", "overview", "warnings", "fit_notes", "skipped", "detector_settings", "references",
-    "config", "time",
+    "config", "time", "format",
 }  # fmt: skip
 """Entries of run.json that have a place of their own on the page; all others are listed under "Run"."""
 
 
 def data_rows(results: Results, lookup: Lookup) -> list[dict[str, Any]]:
     """One row per data set: role, images, classes, accuracy, skipped samples."""
-    skipped = Counter(key.partition("/")[0] for key, _ in _skipped(results))
+    skipped = Counter(image.key.partition("/")[0] for image in results.run.skipped)
     rows = []
     for info in results.datasets:
         accuracy = lookup(MODEL, info.name, "accuracy")
@@ -30,7 +32,7 @@ def data_rows(results: Results, lookup: Lookup) -> list[dict[str, Any]]:
             {
                 "name": info.name,
                 "role": str(info.role),
-                "images": results.run["counts"].get(info.name, 0),
+                "images": results.run.counts.get(info.name, 0),
                 "classes": len(info.class_names) or "",
                 "accuracy": text,
                 "skipped": skipped.get(info.name, "") or "",
@@ -39,20 +41,14 @@ def data_rows(results: Results, lookup: Lookup) -> list[dict[str, Any]]:
     return rows
 
 
-def _skipped(results: Results) -> list[tuple[str, str]]:
-    """Key and reason of every sample that could not be used."""
-    return [(str(entry["key"]), str(entry["reason"])) for entry in results.run.get("skipped") or []]
-
-
 def catalogue_row(results: Results, name: str) -> dict[str, Any]:
     """Settings, needs, cost, threshold and paper of one detector."""
-    config = dict((results.run.get("detector_settings") or {}).get(name) or {})
-    recorded = (results.run.get("references") or {}).get(name)
-    paper = Reference(**recorded) if recorded else _own_paper(results, name)
+    config = results.run.detector_settings.get(name)
+    paper = results.run.references.get(name) or _own_paper(results, name)
     threshold = results.threshold(name)
     return {
         "name": name,
-        "settings": _settings(dict(config.get("init_args") or {})),
+        "settings": _settings(config.init_args) if config else "",
         **_overview(results, name),
         "ms": _cost(results, name),
         "threshold": "undefined" if math.isnan(threshold) else f"{threshold:.6g}",
@@ -64,8 +60,8 @@ def catalogue_row(results: Results, name: str) -> dict[str, Any]:
 
 def own_kind(results: Results, name: str) -> tuple[str, type[Detector]] | None:
     """Key and class of a detector, if it is one of ours: by its class path, or by its name in older results."""
-    config = dict((results.run.get("detector_settings") or {}).get(name) or {})
-    package, _, kind_name = str(config.get("class_path") or name).partition("[")[0].rpartition(".")
+    config = results.run.detector_settings.get(name)
+    package, _, kind_name = (config.class_path if config else name).partition("[")[0].rpartition(".")
     for key, kind in known_detectors().items():
         is_path = f"{package}.".startswith("oodlit.detectors.") and kind_name == kind.__name__
         if is_path or (package, kind_name) == ("", key):
@@ -94,34 +90,34 @@ def _settings(arguments: Mapping[str, Any]) -> str:
 
 def _overview(results: Results, name: str) -> dict[str, str]:
     """What it reads and costs and whose settings it has, in the words of `oodlit list`; empty in older results."""
-    recorded = (results.run.get("overview") or {}).get(name)
-    if not recorded:
+    recorded = results.run.overview.get(name)
+    if recorded is None:
         return {"needs": "", "cost": "", "tuned": ""}
-    about = Overview(**recorded)
+    about = Overview(*structs.astuple(recorded))
     return {"needs": about.group, "cost": about.cost, "tuned": about.tuned}
 
 
 def _cost(results: Results, name: str) -> str:
     """Milliseconds an image, without the pass of the network that all detectors share."""
-    cost = (results.run.get("ms_per_image") or {}).get(name)
+    cost = results.run.ms_per_image.get(name)
     return "" if cost is None else f"{cost:.3g}"
 
 
 def remarks(results: Results) -> list[dict[str, Any]]:
     """Warnings, notes, undefined values and skipped images, as far as there are any."""
     undefined = [
-        f"{e['metric']} of {e['detector']} on {'/'.join(filter(None, (e['dataset'], e['ood_class'])))}: {e['reason']}"
-        for e in results.run.get("undefined") or []
+        f"{e.metric} of {e.detector} on {'/'.join(filter(None, (e.dataset, e.ood_class)))}: {e.reason}"
+        for e in results.run.undefined
     ]
-    fit_notes = {name: [str(line) for line in lines] for name, lines in (results.run.get("fit_notes") or {}).items()}
+    fit_notes = results.run.fit_notes
     noted = tuple(line for lines in fit_notes.values() for line in lines)
     groups = {
         # Detectors also log their notes, which makes warnings of them; they have a heading of their own.
-        "Warnings": [str(w) for w in results.run.get("warnings") or [] if not (noted and str(w).endswith(noted))],
+        "Warnings": [w for w in results.run.warnings or () if not (noted and w.endswith(noted))],
         "Notes of the fit": [f"{name}: {line}" for name, lines in fit_notes.items() for line in lines],
-        "Not computed": [str(line) for line in results.run.get("notes") or []],
+        "Not computed": results.run.notes,
         "Undefined values": undefined,
-        "Skipped images": [f"{key}: {reason}" for key, reason in _skipped(results)],
+        "Skipped images": [f"{image.key}: {image.reason}" for image in results.run.skipped],
     }
     return [{"name": name, "lines": _at_most(lines, 20)} for name, lines in groups.items() if lines]
 
@@ -136,7 +132,7 @@ def about(results: Results) -> list[tuple[str, str]]:
     settings = results.settings
     lines = [("threshold rule", f"{settings.rule}, TPR {share_text(settings.tpr)}")]
     lines += [("bootstrap", f"{settings.bootstrap} repetitions, seed {settings.seed}")] if settings.bootstrap else []
-    for name, value in results.run.items():
+    for name, value in results.run.entries().items():
         if name in _SHOWN_ELSEWHERE or value in (None, "", [], {}):
             continue
         lines += [(name.replace("_", " "), text)] if (text := _line(value)) else []

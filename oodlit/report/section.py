@@ -94,15 +94,15 @@ class Shown:
     @cached_property
     def costs(self) -> dict[str, float]:
         """Milliseconds an image by detector, without the pass of the network that all share; NaN = not measured."""
-        return self._measured(self.results.run.get("ms_per_image"))
+        return self._measured(self.results.run.ms_per_image)
 
     @cached_property
     def fit_seconds(self) -> dict[str, float]:
         """Seconds of the fit by detector, without what all detectors share; NaN = not measured, or no fit."""
-        return self._measured((self.results.run.get("time") or {}).get("fit"))
+        return self._measured(self.results.run.time.fit)
 
-    def _measured(self, recorded: Mapping[str, float] | None) -> dict[str, float]:
-        return {name: float((recorded or {}).get(name, math.nan)) for name in self.detectors}
+    def _measured(self, recorded: Mapping[str, float]) -> dict[str, float]:
+        return {name: recorded.get(name, math.nan) for name in self.detectors}
 
     def sets(self, *roles: Role) -> list[DatasetInfo]:
         """Its data sets of these roles, in their order."""

@@ -101,4 +101,4 @@ class Several:
 
 
 def _settings(results: Results, detector: str) -> Any:
-    return (results.run.get("detector_settings") or {}).get(detector)
+    return results.run.detector_settings.get(detector)

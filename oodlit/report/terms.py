@@ -21,8 +21,8 @@ def readable(key: str) -> str:
 def terms(results: Results) -> dict[str, str]:
     """Metrics that are named where the page says what was not computed, or is undefined, with their meaning."""
     found: dict[str, str] = {}
-    lines = [str(line) for line in results.run.get("notes") or []]
-    lines += [str(entry["metric"]) for entry in results.run.get("undefined") or []]
+    lines = list(results.run.notes)
+    lines += [one.metric for one in results.run.undefined]
     for line in lines:
         for word in re.findall(r"[a-z_]+[\d.]*\d|[a-z_]+", line.partition(" not computed")[0]):
             names = results.settings.der_names if word == "der" else [word]

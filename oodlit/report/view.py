@@ -24,7 +24,7 @@ def view(title: str, results: Results, thumbnails: ThumbnailStyles) -> dict[str,
         "subtitle": _subtitle(results, shown.inside),
         "alert": partial_text(results),
         "findings": results.findings,
-        "caveat": str(results.run.get("caveat") or ""),
+        "caveat": results.run.caveat,
         "facts": _facts(results, shown.lookup, shown.columns, shown.detectors, shown.inside),
         "sections": [section for sections in SECTIONS for section in sections(shown)],
         "words": shown.words,
@@ -50,7 +50,7 @@ def _facts(
         clean = sum(c.sort == 0 for c in count.cells)
         text = f"{clean} of {len(count.cells)} detectors"
         facts.append(_fact("Pass all unit tests", text, f"fewest failures: {least:.0f} of {total}"))
-    images = sum(results.run["counts"].values())
+    images = sum(results.run.counts.values())
     facts.append(_fact("Images scored", f"{images:,}".replace(",", " "), f"by {len(detectors)} detectors"))
     return facts
 

@@ -1,19 +1,19 @@
-"""One thing that a run says of itself, beside its numbers."""
+"""A remark of a run about itself, beside its numbers."""
 
-from typing import NamedTuple
+import msgspec
 
 
 class FindingWarning(UserWarning):
     """A run has found something that makes its numbers doubtful."""
 
 
-class Finding(NamedTuple):
-    """One thing that a run says of itself.
+class Finding(msgspec.Struct, frozen=True):
+    """A remark of a run about itself.
 
     Args:
-        kind: "chance", "classes", "backwards", "accuracy", "class_lists" or what else a caller gives.
+        kind: "chance", "classes", "backwards", "accuracy", "class_lists" or another kind that a caller chooses.
         text: One or two sentences.
-        is_good: True for a sign that the set-up is right.
+        is_good: True for a sign that the setup is right.
     """
 
     kind: str

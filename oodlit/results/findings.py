@@ -5,8 +5,7 @@ published one nearly always have one cause: labels, transform or weights are not
 """
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -125,19 +124,17 @@ def _backwards(results: RunResults) -> Iterator[Finding]:
 
 def _published(results: RunResults) -> Iterator[Finding]:
     """The classifier's accuracy against what timm publishes for these weights, size and crop."""
-    backbone: Mapping[str, Any] = results.run.get("backbone") or {}
-    known: Mapping[str, Any] = backbone.get("published_as") or {}
-    if not known:
+    known, masked = results.run.backbone.published_as, results.run.masked_accuracy
+    if known is None:
         return
-    masked: Mapping[str, Any] = results.run.get("masked_accuracy") or {}
     accuracies = results.table[(results.table["metric"] == "accuracy") & (results.table["ood_class"] == "")]
     for dataset, value, n in zip(accuracies["dataset"], accuracies["value"], accuracies["n_id"].tolist(), strict=True):
-        found = published_accuracy(known["model"], dataset, img_size=known["img_size"], crop_pct=known["crop_pct"])
+        found = published_accuracy(known.model, dataset, img_size=known.img_size, crop_pct=known.crop_pct)
         if found is None or n == 0:
             continue
         correct, total = masked.get(dataset, (round(value * n), n))
         low, high = wilson_interval(correct, total, confidence=CONFIDENCE)
-        place = f"{known['model']} at {known['img_size']} pixels and crop {known['crop_pct']:g} on {dataset!r}"
+        place = f"{known.model} at {known.img_size} pixels and crop {known.crop_pct:g} on {dataset!r}"
         numbers = (
             f"accuracy {100 * correct / total:.2f} % here (n = {total}), {100 * found.accuracy:.2f} % published by timm"
         )

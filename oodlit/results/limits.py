@@ -220,7 +220,7 @@ def read_limits(file: str | os.PathLike[str]) -> list[Limit]:
 
 def _rows(results: RunResults, limit: Limit) -> list[dict[str, Any]]:
     """Rows of the table that a limit is about; at least one."""
-    reasons = results.run.get("not_applicable", {})
+    reasons = results.run.not_applicable
     if limit.detector in reasons and limit.detector not in results.detectors:
         raise UnknownNameError(
             f"limit '{limit}': detector {limit.detector!r} is not among the results: it {reasons[limit.detector]}"
@@ -267,7 +267,7 @@ def _is_meant(results: RunResults, limit: Limit) -> "pd.Series[bool]":
 
 def _undefined(results: RunResults, limit: Limit, row: Mapping[str, Any]) -> str:
     place = ("detector", "dataset", "ood_class", "metric")
-    reasons = [e["reason"] for e in results.run.get("undefined", []) if all(e.get(n) == row[n] for n in place)]
+    reasons = [one.reason for one in results.run.undefined if all(getattr(one, n) == row[n] for n in place)]
     where = "/".join(filter(None, (row["dataset"], row["ood_class"])))
     return (
         f"limit '{limit}': the value of {row['detector']} on {where} is undefined"

@@ -1,15 +1,14 @@
 """Results: everything a run leaves, and every way to look at it again without a GPU."""
 
 import importlib
-import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pandas as pd
+from msgspec import structs
 
 from oodlit.base.atomic import write_bytes
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
@@ -25,6 +24,8 @@ from oodlit.results.files.unfinished import FinishedStreams
 from oodlit.results.findings import find
 from oodlit.results.info import DatasetInfo, check_classes, id_dataset
 from oodlit.results.published import published_table
+from oodlit.results.record_parts import Unfinished
+from oodlit.results.run_record import ImageRunRecord
 from oodlit.results.run_results import RunResults
 from oodlit.results.views import export, pools, tables
 from oodlit.results.views.pooling import pool
@@ -60,7 +61,7 @@ class Results(RunResults):
         datasets: Sequence[DatasetInfo],
         detectors: Sequence[str],
         *,
-        run: Mapping[str, Any] | None = None,
+        run: ImageRunRecord | Mapping[str, Any] | None = None,
         tpr: float = 0.95,
         rule: str = "attained",
         unit_test_limit: float = 0.10,
@@ -77,7 +78,7 @@ class Results(RunResults):
             scores: One row per image, in any order; see the class.
             datasets: All streams; exactly one has role ID.
             detectors: Names of the score columns.
-            run: Entries of `run` to keep beside those made here.
+            run: What is known about the run, as a record or as entries of one; what is computed here replaces it.
             tpr: Share of ID images that the threshold keeps, in (0, 1].
             rule: "attained" or "interpolated"; see `oodlit.metrics.acceptance_threshold`.
             unit_test_limit: Largest FPR with which a unit test passes.
@@ -108,18 +109,19 @@ class Results(RunResults):
             once = severities[severities["detector"] == severities["detector"].iloc[0]]
             for name, number in once.groupby("dataset")["n_estimation"].sum().items():
                 counts[str(name)] += int(number)
-        own = {
-            "datasets": [info.to_json() for info in datasets],
-            "detectors": list(detectors),
-            "settings": settings.to_json(),
-            "counts": counts,
-            "thresholds": evaluation.thresholds,
-            "undefined": evaluation.undefined,
-            "notes": evaluation.notes + count_notes(counts, datasets),
-            **({"pools": evaluation.pools} if evaluation.pools else {}),
-        }
-        results = cls(frame, evaluation.table, {**(run or {}), **own}, severities)
-        return replace(results, run={**results.run, "findings": [found._asdict() for found in find(results)]})
+        record = structs.replace(
+            run if isinstance(run, ImageRunRecord) else ImageRunRecord.of(run or {}),
+            datasets=list(datasets),
+            detectors=list(detectors),
+            settings=settings,
+            counts=counts,
+            thresholds=evaluation.thresholds,
+            undefined=evaluation.undefined,
+            notes=evaluation.notes + count_notes(counts, datasets),
+            pools=evaluation.pools,
+        )
+        results = cls(frame, evaluation.table, record, severities)
+        return results.with_record(structs.replace(record, findings=find(results)))
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> "Results":
@@ -146,23 +148,10 @@ class Results(RunResults):
                 UnfinishedRunWarning,
                 stacklevel=2,
             )
-        table, scores, run, estimates = storage.read(directory)
-        if run.get("kind", "images") != "images":
-            raise DataError(f"{directory}: the results are of boxes, not of images; ObjectResults.load reads them")
-        results = cls(scores, table, run, estimates)
-        try:
-            # JSON has no NaN and no infinities; a threshold can be either.
-            run["thresholds"] = {
-                detector: {name: math.nan if value is None else float(value) for name, value in found.items()}
-                for detector, found in run["thresholds"].items()
-            }
-            _ = results.datasets, results.settings
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DataError(
-                f"{directory}: run.json has other entries than this version of oodlit knows ({error});"
-                " load it with the version it names"
-            ) from error
-        return results
+        table, scores, run, estimates = storage.read(directory, ImageRunRecord)
+        if run.kind != "images":
+            raise DataError(f"{directory}: expected results of images, got boxes; load them with ObjectResults.load")
+        return cls(scores, table, run, estimates)
 
     @classmethod
     def _from_finished_streams(cls, found: FinishedStreams, folder: Path) -> "Results":
@@ -177,12 +166,20 @@ class Results(RunResults):
             UnfinishedRunWarning,
             stacklevel=3,
         )
-        settings = {name: value for name, value in found.run.pop("settings").items() if name != "classes"}
-        run = found.run | {"unfinished": {"missing": found.missing}}
-        run["not_applicable"] = {**(run.get("not_applicable") or {}), **found.left_out}
+        run = structs.replace(
+            found.run,
+            processes=0,
+            unfinished=Unfinished(found.missing),
+            not_applicable=found.run.not_applicable | found.left_out,
+        )
+        settings = found.run.settings.to_json() | {"classes": {}}
         return cls.from_scores(
             found.scores, found.datasets, found.detectors, run=run, estimates=found.estimates, **settings
         )
+
+    def with_record(self, run: ImageRunRecord) -> "Results":
+        """The same results with another record."""
+        return Results(self.scores, self.table, run, self.estimates)
 
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write `table.csv`, `scores.parquet` and `run.json`.

@@ -2,7 +2,6 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
 
 import pandas as pd
 
@@ -11,6 +10,7 @@ from oodlit.metrics.settings import Settings
 from oodlit.results.finding import Finding
 from oodlit.results.info import DatasetInfo
 from oodlit.results.names import MODEL, metric_names
+from oodlit.results.run_record import ImageRunRecord
 from oodlit.roles import Role
 
 
@@ -24,37 +24,35 @@ class RunResults:
         scores: One row per image: `key, dataset, group, label, prediction` and one float column per detector;
             -1 = none. Sorted by data set and key, whatever the order of arrival.
         table: One row per value: `detector, dataset, ood_class, metric, value, n_id, n_ood, ci_low, ci_high, rule`.
-        run: What else is known: the caller's entries, and `datasets`, `detectors`, `settings`, `counts`, `thresholds`,
-            `undefined` (one entry with its reason for every NaN value) and `notes` (what was not computed, and why);
-            with pools also `pools`.
+        run: What else is known about the run; see `ImageRunRecord`.
         estimates: What the estimation images of pools left, one row per class and detector: `dataset, ood_class,
             detector, confidence, severity, standard_error, n_estimation, digest`; None without a pool.
     """
 
     scores: pd.DataFrame
     table: pd.DataFrame
-    run: dict[str, Any] = field(default_factory=dict)
+    run: ImageRunRecord = field(default_factory=ImageRunRecord)
     estimates: pd.DataFrame | None = None
 
     @property
     def datasets(self) -> tuple[DatasetInfo, ...]:
         """The streams of the run."""
-        return tuple(DatasetInfo.from_json(entry) for entry in self.run["datasets"])
+        return tuple(self.run.datasets)
 
     @property
     def detectors(self) -> tuple[str, ...]:
         """Names of the detectors."""
-        return tuple(self.run["detectors"])
+        return tuple(self.run.detectors)
 
     @property
     def settings(self) -> Settings:
         """How the table was computed."""
-        return Settings.from_json(self.run["settings"])
+        return self.run.settings
 
     @property
     def findings(self) -> tuple[Finding, ...]:
         """What makes the numbers doubtful, or worth believing: a classifier at chance, class lists that differ, ..."""
-        return tuple(Finding(**entry) for entry in self.run.get("findings") or [])
+        return tuple(self.run.findings)
 
     def dataset(self, name: str) -> DatasetInfo:
         """The data set of that name.
@@ -110,7 +108,7 @@ class RunResults:
             UnknownNameError: There is no such detector.
         """
         self.check_detectors(detector)
-        return float(self.run["thresholds"].get(detector, {}).get(self.settings.fpr_name, math.nan))
+        return float(self.run.thresholds.get(detector, {}).get(self.settings.fpr_name, math.nan))
 
     def accepted(self, detector: str, *, limit: int = 12) -> tuple[pd.DataFrame, int]:
         """OOD images that a detector accepts, the highest score first.

@@ -5,25 +5,25 @@ end one switch replaces them by the new ones, and `unfinished` goes.
 """
 
 import contextlib
-import json
 import os
 import shutil
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
+from msgspec import structs
 from PIL import Image
 
 from oodlit.base.atomic import lock, remove, temporary_folder
 from oodlit.base.distributed import Group, gather_objects
 from oodlit.detectors import Detector, FitOrigin, save
-from oodlit.errors import InvalidArgumentError
+from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.report import save_thumbnails, write_report
 from oodlit.results import DatasetInfo, Results, Settings
 from oodlit.results.files import storage, unfinished
 from oodlit.results.files.storage import UNFINISHED, check_replaceable
+from oodlit.results.run_record import ImageRunRecord
 from oodlit.runs.journal import Progress
 
 FITTED = "fitted"
@@ -67,16 +67,16 @@ class OutputFolder:
         folder = self._unfinished / FITTED
         return folder if folder.is_dir() else None
 
-    def kept_record(self) -> dict[str, Any]:
-        """The record of an earlier run that did not come to its end; empty without one."""
+    def kept_record(self) -> ImageRunRecord | None:
+        """The record of an interrupted run; None if there is none that can be read."""
         try:
-            return dict(json.loads((self._unfinished / unfinished.RUN).read_text(encoding="utf-8")))
-        except (OSError, ValueError):
-            return {}
+            return unfinished.read_record(self._unfinished)
+        except (FileNotFoundError, DataError):
+            return None
 
     def begin(
         self,
-        record: Mapping[str, Any],
+        record: ImageRunRecord,
         datasets: Sequence[DatasetInfo],
         detectors: Mapping[str, Detector],
         origin: FitOrigin,
@@ -85,13 +85,13 @@ class OutputFolder:
         """Keep record and fit, as soon as there is a fit; all processes call it."""
         self._numbers = {info.name: number for number, info in enumerate(datasets)}
         if self._process == 0:
-            run = {
-                **record,
-                "datasets": [info.to_json() for info in datasets],
-                "detectors": list(detectors),
-                "settings": self._settings.to_json(),
-                "processes": self._processes,
-            }
+            run = structs.replace(
+                record,
+                datasets=list(datasets),
+                detectors=list(detectors),
+                settings=self._settings,
+                processes=self._processes,
+            )
             with temporary_folder(self._unfinished) as folder:  # what an earlier run had finished stays until then
                 if self.saved_fit is None:
                     save(detectors, folder / FITTED, origin)

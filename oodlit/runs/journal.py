@@ -14,19 +14,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor
 
 from oodlit._lightning import pl
 from oodlit._version import __version__
 from oodlit.base.atomic import remove, write_bytes, write_text
 from oodlit.base.distributed import Group, gather_objects
+from oodlit.base.json_files import to_plain
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.identity import identity
 from oodlit.detectors import Detector
 from oodlit.detectors.contract.saving import detector_to_config
-from oodlit.detectors.statistics import Statistics
 from oodlit.errors import DataError
-from oodlit.results.files.plain import to_plain
 from oodlit.runs.choice import Choice
 
 FOLDER, RUN = ".progress", "run.json"
@@ -187,37 +185,3 @@ def _code_of(detector: Detector) -> str:
         except (OSError, TypeError):  # written in a notebook or a console
             digest.update(repr(sorted(vars(kind))).encode())
     return digest.hexdigest() if foreign else ""
-
-
-def can_be_kept(statistics: Statistics) -> bool:
-    """Whether all that the statistics know lies in their states and rows; of those of others, nobody knows."""
-    return all(kind.__module__.startswith("oodlit.") for kind in statistics)
-
-
-def of_statistics(statistics: Statistics) -> dict[str, Any]:
-    """The statistics as plain values."""
-    states = {}
-    for kind, statistic in statistics.items():
-        attributes = {name: getattr(statistic, name) for name in statistic._defaults}
-        store = getattr(statistic, "_store", None)
-        blocks = None if store is None else [{n: _tight(c) for n, c in block.items()} for block in store.blocks]
-        states[kind.__name__] = {"states": attributes, "store": blocks}
-    return {"statistics": states, "shapes": dict(statistics.shapes), "sizes": dict(statistics.sizes)}
-
-
-def _tight(column: Tensor) -> Tensor:
-    """The column without room behind it, which would be written as well."""
-    return column if 2 * column.nbytes >= column.untyped_storage().nbytes() else column.clone()
-
-
-def to_statistics(state: Mapping[str, Any], statistics: Statistics) -> None:
-    """Fill empty statistics with what `of_statistics` gave."""
-    for kind, statistic in statistics.items():
-        found = state["statistics"][kind.__name__]
-        for name, value in found["states"].items():
-            setattr(statistic, name, value)
-        store = getattr(statistic, "_store", None)
-        for block in found["store"] or ():
-            store.append(block)  # type: ignore[union-attr]  # one that has left rows has a store
-    statistics.shapes |= state["shapes"]
-    statistics.sizes |= state["sizes"]

@@ -74,11 +74,12 @@ def resume(
     train = [s.name for s in streams if s.role is Role.TRAIN]
     time = latest(one.state["time"] for one in kept.values() if "time" in one.state)
     record = output.kept_record()
-    fits = gather_objects(group, record.get("key") == output.progress.digest and output.kept_fit is not None)
+    is_same = record is not None and record.key == output.progress.digest
+    fits = gather_objects(group, is_same and output.kept_fit is not None)
     has_fit = fits[0] and (not train or all(gather_objects(group, train_name(streams) in kept)))
-    if has_fit:
+    if has_fit and record is not None:
         try:
-            choice, left_out = _with_fit(choice, output, record)
+            choice, left_out = _with_fit(choice, output, record.not_applicable)
         except OodlitError:  # the fit is damaged: it is made anew
             has_fit, left_out = False, {}
         has_fit = all(gather_objects(group, has_fit))
@@ -112,13 +113,11 @@ def resume(
     return found, choice, replace(plan, finished=by_all | set(train), done=dict(done))
 
 
-def _with_fit(choice: Choice, output: OutputFolder, record: Mapping[str, object]) -> tuple[Choice, dict[str, str]]:
+def _with_fit(choice: Choice, output: OutputFolder, reasons: Mapping[str, str]) -> tuple[Choice, dict[str, str]]:
     """The choice with the fitted detectors, and why others were left out when they were fitted."""
     assert output.kept_fit is not None
     fitted, origin = load(output.kept_fit)
-    reasons = record.get("not_applicable")
-    known = reasons if isinstance(reasons, Mapping) else {}
-    left_out = {name: str(known.get(name, "failed before")) for name in choice.detectors if name not in fitted}
+    left_out = {name: reasons.get(name, "failed before") for name in choice.detectors if name not in fitted}
     detectors = {name: fitted.get(name, detector) for name, detector in choice.detectors.items()}
     return replace(choice, detectors=detectors, kept=frozenset(detectors), earlier=origin), left_out
 

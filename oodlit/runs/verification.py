@@ -8,10 +8,12 @@ import torch
 from torch import Tensor
 
 from oodlit.base.distributed import Group, gather_objects
+from oodlit.base.json_files import as_type, to_plain
 from oodlit.detectors import Detector
 from oodlit.errors import RequirementError
 from oodlit.module import OODModule
 from oodlit.outputs import Outputs
+from oodlit.results.record_parts import AccelerationRecord
 
 MOST_OF_LOGITS = {False: 0.01, True: 0.1}
 """Largest deviation of the logits, in units of their spread; False: in float32, True: where 16 bits are involved, or a
@@ -48,9 +50,10 @@ class Verification:
         self._too_few: dict[str, dict[str, list[tuple[Tensor, Tensor]]]] = {"logits": {}, "scores": {}}
 
     @property
-    def record(self) -> dict[str, Any]:
-        """What was asked for, and how far it is from the plain network; empty where nothing was."""
-        return {**self.options, **self._found} if self.options else {}
+    def record(self) -> AccelerationRecord:
+        """The options of the run, and how far its outputs are from those of the plain network."""
+        entries = to_plain({**self.options, **self._found} if self.options else {})
+        return as_type(entries, AccelerationRecord, where="acceleration")
 
     def check_logits(self, outputs: Outputs, batch: Any) -> None:
         """Compare logits, or features where there are none, of the first images that have a spread.

@@ -64,7 +64,7 @@ class Scoring:
         try:
             detector.fit(*(_copies(detector, statistics, head) if name in self._foreign else (statistics, head)))
         except Exception as error:  # one that cannot be fitted takes no other with it
-            detector._fitted = False
+            detector.forget()
             self.leave_out(name, error, dataset)
         finally:
             self.clock.enter(OTHER)

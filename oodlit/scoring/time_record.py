@@ -3,27 +3,23 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from oodlit.results.record_parts import TimeRecord
 from oodlit.scoring.span import PARTS, READING, Span
 
 
-def time_record(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def time_record(states: Sequence[Mapping[str, Any]]) -> TimeRecord:
     """Where the time went, for the record of a run.
 
     Args:
         states: What `Clock.state` gave, of every process.
 
-    Returns:
-        `mean` and `max`: seconds of every part and their `total`, over the processes. `fit`: seconds of every detector,
-        the most of any process. `reading`: seconds of all reading processes together, where any measured them.
-        `backbone_ms`: milliseconds an image.
-
     Example:
         >>> one = {"spans": [("backbone", "", 3.0, 600), ("fit", "vim", 1.0, 0)], "reading": {"read": 0.5}}
         >>> two = {"spans": [("backbone", "", 5.0, 400)], "reading": {"read": 0.5}}
         >>> record = time_record([one, two])
-        >>> record["mean"]
+        >>> record.mean
         {'total': 4.5, 'backbone': 4.0, 'fit': 0.5}
-        >>> record["max"], record["fit"], record["reading"], record["backbone_ms"]
+        >>> record.max, record.fit, record.reading, record.backbone_ms
         ({'total': 5.0, 'backbone': 5.0, 'fit': 1.0}, {'vim': 1.0}, {'read': 1.0}, 8.0)
     """
     spans = [[Span(*span) for span in state["spans"]] for state in states]
@@ -33,13 +29,13 @@ def time_record(states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     fits = {name: max(_sum(own, "fit", name) for own in spans) for name in detectors}
     reading = {name: sum(state["reading"].get(name, 0.0) for state in states) for name in READING}
     backbone = [s for own in spans for s in own if s.part == "backbone" and s.images]
-    return {
-        "mean": {name: round(sum(values) / len(values), 3) for name, values in parts.items()},
-        "max": {name: round(max(values), 3) for name, values in parts.items()},
-        "fit": {name: round(seconds, 3) for name, seconds in fits.items()},
-        **({"reading": {n: round(s, 3) for n, s in reading.items() if s}} if any(reading.values()) else {}),
-        **({"backbone_ms": _ms(backbone)} if backbone else {}),
-    }
+    return TimeRecord(
+        mean={name: round(sum(values) / len(values), 3) for name, values in parts.items()},
+        max={name: round(max(values), 3) for name, values in parts.items()},
+        fit={name: round(seconds, 3) for name, seconds in fits.items()},
+        reading={name: round(seconds, 3) for name, seconds in reading.items() if seconds},
+        backbone_ms=_ms(backbone) if backbone else None,
+    )
 
 
 def ms_per_image(states: Sequence[Mapping[str, Any]]) -> dict[str, float]:

@@ -37,13 +37,13 @@ def test_a_run_places_what_was_fitted_and_one_of_an_earlier_fit_what_was_loaded(
     first = run(made, streams=make_streams(), output_dir=tmp_path / "first").results
     assert placed == [([*made], torch.device("cpu"), True)]
     assert made["near"].bank.data_ptr() == made["far"].bank.data_ptr()
-    assert Results.load(tmp_path / "first").run["bank"] == "on cuda:0 lie rows"
+    assert Results.load(tmp_path / "first").run.bank == "on cuda:0 lie rows"
     assert "oodlit: on cuda:0 lie rows" in caplog.text
     streams = make_streams(with_train=False)
     again = run(None, streams=streams, fitted=tmp_path / "first" / "fitted").results
     assert len(placed) == 2
     assert placed[1] == placed[0]
-    assert again.run["bank"] == "on cuda:0 lie rows"
+    assert again.run.bank == "on cuda:0 lie rows"
     tests = first.scores[first.scores["dataset"] != "train"].reset_index(drop=True)
     for name in made:
         assert again.scores[name].tolist() == tests[name].tolist(), name
@@ -54,7 +54,7 @@ def test_scores_and_record_are_those_of_a_run_that_places_nothing(placed):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(run_of_callbacks, "place_large", placement.place_large)
         plain = run(kinds(), streams=make_streams()).results
-    assert "bank" not in plain.run
+    assert plain.run.bank == ""
     assert copied.scores.equals(plain.scores)
     assert copied.table.equals(plain.table)
 

@@ -31,16 +31,16 @@ def test_skipped_batches_and_streams_are_counted_and_named():
     far = stream("far", Role.OOD, broken=range(4))
     detection = predict([MSP()], [stream("val", Role.ID, 8, broken=(2, 3)), far], on_error="skip")
     record = detection.results.run
-    assert record["counts"] == {"val": 6, "far": 0}
-    assert [entry["key"] for entry in record["skipped"]] == ["far/0", "far/1", "far/2", "far/3", "val/2", "val/3"]
+    assert record.counts == {"val": 6, "far": 0}
+    assert [image.key for image in record.skipped] == ["far/0", "far/1", "far/2", "far/3", "val/2", "val/3"]
     assert np.isnan(detection.results.value("auroc", dataset="far", detector="msp"))
-    assert "there is no OOD score" in {entry["reason"] for entry in record["undefined"]}
+    assert "there is no OOD score" in {value.reason for value in record.undefined}
 
 
 @pytest.mark.filterwarnings("ignore:.*images were skipped")
 def test_many_broken_images_at_the_start_do_not_stop_a_run_that_skips():
     streams = [stream("val", Role.ID, 40, broken=range(33)), stream("far", Role.OOD)]
-    assert predict([MSP()], streams, on_error="skip").results.run["counts"]["val"] == 7
+    assert predict([MSP()], streams, on_error="skip").results.run.counts["val"] == 7
 
 
 def test_id_stream_without_a_usable_image():
@@ -81,7 +81,7 @@ def test_streams_of_one_image_and_without_labels():
     streams = [stream("val", Role.ID, 1, label=-1), stream("far", Role.OOD, 1)]
     results = predict([MSP()], streams).results
     assert results.value("fpr95", dataset="far", detector="msp") in (0.0, 1.0)
-    assert "accuracy of 'val': not computed, its images have no labels" in results.run["notes"]
+    assert "accuracy of 'val': not computed, its images have no labels" in results.run.notes
 
 
 def test_iterable_of_ten_with_two_workers():
@@ -94,8 +94,8 @@ def test_iterable_of_ten_with_two_workers():
 def test_two_training_streams_are_one_training_set():
     streams = [stream("train", Role.TRAIN, 30), stream("more", Role.TRAIN, 20), stream("val", Role.ID)]
     results = predict([Mahalanobis()], streams).results
-    assert results.run["counts"]["train+more"] == 50
-    assert not [note for note in results.run["notes"] if "are stated" in note]
+    assert results.run.counts["train+more"] == 50
+    assert not [note for note in results.run.notes if "are stated" in note]
 
 
 def test_pil_images_without_a_transform():
@@ -135,7 +135,7 @@ def test_second_backbone_on_the_same_data_gets_its_own_transform():
         module = OODModule(TinyConvNet(6), transform=Scaled(scale))
         make_trainer(detection).predict(module, data, return_predictions=False)
         assert data.transform is None
-        assert detection.results.run["backbone"]["transform"] == f"Scaled({scale})"
+        assert detection.results.run.backbone.transform == f"Scaled({scale})"
         scores.append(detection.results.scores["msp"])
     assert not np.allclose(*scores)
 

@@ -54,7 +54,7 @@ def test_a_fit_of_one_precision_is_found_again(precision, tmp_path):
     first = run([Mahalanobis(), ViM()], output_dir=tmp_path, num_thumbnails=0, **options)
     streams = make_streams(with_train=False)
     again = run(None, fitted=tmp_path / "fitted", streams=streams, **options)
-    assert again.results.run["fitted_from"] == str(tmp_path / "fitted")
+    assert again.results.run.fitted_from == str(tmp_path / "fitted")
     for name in ("mahalanobis", "vim"):
         expected = first.results.scores.query("dataset == 'far'")[name].to_numpy()
         np.testing.assert_allclose(again.results.scores.query("dataset == 'far'")[name], expected, rtol=1e-6)
@@ -220,7 +220,7 @@ def test_a_trainer_predicts_other_data_next():
     for name in ("first", "second"):
         streams = [stream("train", Role.TRAIN, 40), stream(name, Role.ID, 6), stream(f"{name}-far", Role.OOD)]
         trainer.predict(module, OODDataModule(streams, batch_size=4), return_predictions=False)
-        counts.append(detection.results.run["counts"])
+        counts.append(detection.results.run.counts)
     assert list(counts[1]) == ["train", "second", "second-far"]
 
 
@@ -247,7 +247,7 @@ def test_numbers_are_kept_and_logged_when_the_pictures_fail(tmp_path):
     recorder = Recorder()
     with pytest.raises(DataError, match="images are gone"):
         predict([MSP()], [make_streams()[1], far], output_dir=tmp_path, trainer={"logger": recorder})
-    assert Results.load(tmp_path).run["counts"] == {"val": 30, "far": 30}
+    assert Results.load(tmp_path).run.counts == {"val": 30, "far": 30}
     assert len(recorder.logged) == 1
 
 

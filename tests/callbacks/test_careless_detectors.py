@@ -76,7 +76,7 @@ def expected():
 def test_l4_a_detector_that_writes_to_a_batch_reaches_no_other(write, expected):
     results = run({"writes": Writes(write), **others()}).results
     if write in COUNTED:
-        reason = results.run["not_applicable"]["writes"]
+        reason = results.run.not_applicable["writes"]
         assert f"{Writes(write)!r} wrote to tensors that it shares with other detectors: {write};" in reason
         assert results.detectors == tuple(others())
     pd.testing.assert_frame_equal(results.scores[expected.scores.columns], expected.scores, check_exact=True)
@@ -84,7 +84,7 @@ def test_l4_a_detector_that_writes_to_a_batch_reaches_no_other(write, expected):
 
 def test_l4_one_inside_a_detector_of_oodlit_reaches_no_other(expected):
     results = run({"ash": ASH(then=WritesToLogits()), "first": Writes(), **others()}).results
-    assert set(results.run["not_applicable"]) == {"first"}
+    assert set(results.run.not_applicable) == {"first"}
     pd.testing.assert_frame_equal(results.scores[expected.scores.columns], expected.scores, check_exact=True)
 
 
@@ -133,6 +133,6 @@ def test_l4_a_fit_that_writes_to_what_is_shared_reaches_no_other(write, first, c
     greedy = {"greedy": Greedy(write, counted)}
     results = run(greedy | others() if first else others() | greedy).results
     if counted:
-        assert "other detectors are fitted on as well" in results.run["not_applicable"]["greedy"]
+        assert "other detectors are fitted on as well" in results.run.not_applicable["greedy"]
         assert results.detectors == tuple(others())
     pd.testing.assert_frame_equal(results.scores[expected.scores.columns], expected.scores, check_exact=True)

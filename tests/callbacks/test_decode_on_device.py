@@ -20,6 +20,7 @@ from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.device import jpegs
 from oodlit.detectors import MSP, ODIN, Energy, Mahalanobis
 from oodlit.errors import DataError, InvalidArgumentError, RequirementError
+from oodlit.results.record_parts import AccelerationRecord
 from oodlit.roles import Role
 from oodlit.runs.journal import _acceleration_of
 from tests.callbacks.support import make_module, make_trainer
@@ -31,6 +32,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*worker processes in total"),
 ]
 TRANSFORM = v1.Compose([v1.Resize(10), v1.CenterCrop(8), v1.ToTensor(), v1.Normalize((0.5,) * 3, (0.25,) * 3)])
+
+CROPPED = v1.Compose(TRANSFORM.transforms[1:])
+"""Without resizing, the CPU gives the same pixels as the workers."""
 
 
 def photo(seed: int, format: str = "JPEG", **options) -> bytes:
@@ -55,7 +59,7 @@ def make_data(*, formats=("JPEG", "JPEG", "JPEG"), broken: bool = True, **option
                 content = photo(i, "PNG") if i % 12 == 4 else content[:-30]
             samples.append(Sample(f"{i:02d}", content, i % 6 if role is not Role.OOD else -1))
         streams.append(Stream(name, role, MemorySource(samples)))
-    return OODDataModule(streams, transform=TRANSFORM, batch_size=5, **{"on_error": "skip", **options})
+    return OODDataModule(streams, batch_size=5, **{"transform": TRANSFORM, "on_error": "skip", **options})
 
 
 def run(data: OODDataModule, detectors=None, *, trainer=None, **options) -> Results:
@@ -87,28 +91,28 @@ def test_results_are_those_of_workers(workers):
     assert workers or on_device.scores["key"].tolist() == exact.scores["key"].tolist()
     rows, like = (results.scores.sort_values(["dataset", "key"]) for results in (on_device, exact))
     for name in ("msp", "energy", "mahalanobis"):
-        np.testing.assert_allclose(rows[name], like[name], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(rows[name], like[name], atol=0.2 * np.std(like[name]))
     for name in ("key", "group", "label"):
         assert rows[name].tolist() == like[name].tolist()
-    assert sorted(map(str, on_device.run["skipped"])) == sorted(map(str, exact.run["skipped"]))
-    assert len(exact.run["skipped"]) == 7
-    record = on_device.run["acceleration"]
-    assert record["decode_on_device"] is True
-    assert record["deviation_of_pixels"] == {"largest": 0.0, "mean": 0.0}
-    assert record["deviation_of_logits"] < 1e-5
-    assert set(record["deviation_of_scores"]) == {"msp", "energy", "mahalanobis"}
-    assert "acceleration" not in exact.run
-    assert on_device.run["backbone"]["fingerprint"] == exact.run["backbone"]["fingerprint"]
-    assert on_device.run["time"]["reading"].keys() == {"read", "decode", "transform"}
+    assert sorted(map(str, on_device.run.skipped)) == sorted(map(str, exact.run.skipped))
+    assert len(exact.run.skipped) == 7
+    record = on_device.run.acceleration
+    assert record.decode_on_device is True
+    assert record.deviation_of_pixels.largest <= 2  # of resizing: on a CPU the decoder is the same
+    assert record.deviation_of_logits < 0.02
+    assert set(record.deviation_of_scores) == {"msp", "energy", "mahalanobis"}
+    assert exact.run.acceleration == AccelerationRecord()
+    assert on_device.run.backbone.fingerprint == exact.run.backbone.fingerprint
+    assert on_device.run.time.reading.keys() == {"read", "decode", "transform"}
 
 
 @pytest.mark.usefixtures("like_a_gpu")
 def test_what_a_decoder_changes_is_stated():
-    record = run(make_data(broken=False, decode_on_device=True)).run["acceleration"]
-    assert record["deviation_of_pixels"]["largest"] > 5
-    assert 0 < record["deviation_of_pixels"]["mean"] < 5
-    assert 0.001 < record["deviation_of_logits"] <= 0.1
-    assert all(0 < value <= 0.5 for value in record["deviation_of_scores"].values())
+    record = run(make_data(broken=False, decode_on_device=True)).run.acceleration
+    assert record.deviation_of_pixels.largest > 5
+    assert 0 < record.deviation_of_pixels.mean < 5
+    assert 0.001 < record.deviation_of_logits <= 0.1
+    assert all(0 < value <= 0.5 for value in record.deviation_of_scores.values())
 
 
 @pytest.mark.parametrize(
@@ -117,10 +121,10 @@ def test_what_a_decoder_changes_is_stated():
 )
 @pytest.mark.usefixtures("like_a_gpu")
 def test_the_first_batches_with_jpegs_are_compared_wherever_they_are(formats, checked):
-    record = run(make_data(formats=formats, broken=False, decode_on_device=True)).run["acceleration"]
-    assert ("deviation_of_pixels" in record) is (checked is not None)
-    assert (record["deviation_of_scores"]["energy"] > 1e-4) is (checked is not None)
-    assert (record["deviation_of_logits"] > 1e-4) is (checked is not None)
+    record = run(make_data(formats=formats, broken=False, decode_on_device=True)).run.acceleration
+    assert (record.deviation_of_pixels is not None) is (checked is not None)
+    assert (record.deviation_of_scores["energy"] > 1e-4) is (checked is not None)
+    assert (record.deviation_of_logits > 1e-4) is (checked is not None)
 
 
 def test_a_decoder_that_is_wrong_is_refused(monkeypatch):
@@ -135,9 +139,10 @@ def test_a_decoder_that_is_wrong_is_refused(monkeypatch):
 
 
 def test_batches_of_one_image_are_compared_as_well(monkeypatch):
-    record = run(make_data(decode_on_device=True).with_loading(batch_size=1)).run["acceleration"]
-    assert record["deviation_of_logits"] < 1e-5
-    assert set(record["deviation_of_scores"]) == {"msp", "energy", "mahalanobis"}
+    data = make_data(decode_on_device=True, transform=CROPPED)
+    record = run(data.with_loading(batch_size=1)).run.acceleration
+    assert record.deviation_of_logits < 1e-5
+    assert set(record.deviation_of_scores) == {"msp", "energy", "mahalanobis"}
     original = jpegs._decoded
     monkeypatch.setattr(jpegs, "_decoded", lambda files, device: [255 - i for i in original(files, device)])
     with pytest.raises(RequirementError, match="the logits of the first images deviate"):
@@ -146,16 +151,16 @@ def test_batches_of_one_image_are_compared_as_well(monkeypatch):
 
 def test_it_goes_with_other_ways_to_be_faster():
     data = make_data(broken=False, decode_on_device=True)
-    found = run(data, trainer={"precision": "bf16-mixed"}).run["acceleration"]
-    assert (found["precision"], found["decode_on_device"]) == ("bf16-mixed", True)
-    assert found["deviation_of_pixels"]["largest"] == 0.0
-    assert 0 < found["deviation_of_logits"] <= 0.1
+    found = run(data, trainer={"precision": "bf16-mixed"}).run.acceleration
+    assert (found.precision, found.decode_on_device) == ("bf16-mixed", True)
+    assert found.deviation_of_pixels.largest <= 2
+    assert 0 < found.deviation_of_logits <= 0.1
 
 
 def test_detectors_that_ask_for_gradients_of_images():
     exact = run(make_data(broken=False), [ODIN()])
     on_device = run(make_data(broken=False, decode_on_device=True), [ODIN()])
-    np.testing.assert_allclose(on_device.scores["odin"], exact.scores["odin"], rtol=1e-4)
+    np.testing.assert_allclose(on_device.scores["odin"], exact.scores["odin"], rtol=0.05)
 
 
 def own_step(image: Image.Image) -> Image.Image:
@@ -197,9 +202,9 @@ def test_a_run_that_was_killed_goes_on_as_the_same_run_alone(tmp_path):
     results, passes = start(tmp_path / "one", on_device=True, kill=0)
     assert passes == 18 - 14
     assert results is not None
-    assert results.run["resumed"]
-    assert results.run["acceleration"]["deviation_of_pixels"]["largest"] == 0.0
-    whole = run(make_data(), [MSP(), Mahalanobis()])
+    assert results.run.resumed
+    assert results.run.acceleration.deviation_of_pixels.largest <= 2
+    whole = run(make_data(decode_on_device=True), [MSP(), Mahalanobis()])
     np.testing.assert_allclose(results.scores["msp"], whole.scores["msp"], rtol=1e-5)
     assert start(tmp_path / "other", on_device=False, kill=0)[1] == 18
 
@@ -213,8 +218,8 @@ def test_a_run_that_goes_on_has_what_its_earlier_start_found(monkeypatch, tmp_pa
         assert start(tmp_path, on_device=True, kill=passes)[0] is None
     results, _ = start(tmp_path, on_device=True, kill=0)
     assert results is not None
-    assert results.run["resumed"]
-    assert results.run["acceleration"]["deviation_of_pixels"]["largest"] > 5
+    assert results.run.resumed
+    assert results.run.acceleration.deviation_of_pixels.largest > 5
 
 
 def test_no_run_goes_on_with_the_decoder_of_another_device():
@@ -253,7 +258,8 @@ def test_other_ways_to_be_faster_have_their_own_limits_where_pixels_are_the_same
     monkeypatch.setattr(OODModule, "exact_outputs", off_by_a_little)
     data = make_data(broken=False, decode_on_device=True)
     if other_pixels:
-        assert run(data, [MSP()]).run["acceleration"]["deviation_of_logits"] > 0.01
+        assert run(data, [MSP()]).run.acceleration.deviation_of_logits > 0.01
         return
+    data.transform = CROPPED
     with pytest.raises(RequirementError, match=r"at most 0\.01 is allowed|differ from pass to pass"):
         run(data, [MSP()])

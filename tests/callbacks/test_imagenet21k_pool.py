@@ -42,8 +42,8 @@ def test_from_folders_to_levels(tmp_path: Path) -> None:
         make_trainer(detection).predict(module, OODDataModule(streams, batch_size=4), return_predictions=False)
     assert any("38 % of a sample of this pool contaminated" in str(w.message) for w in caught)
     results = Results.load(tmp_path / "results")
-    entry = results.run["pools"]["imagenet21k"]
-    assert (entry["classes"], entry["estimation"], entry["test"], entry["split"]) == (
+    entry = results.run.pools["imagenet21k"]
+    assert (entry.classes, entry.estimation, entry.test, entry.split) == (
         5,
         30,
         15,

@@ -52,5 +52,5 @@ def _is_complete(folder: Path) -> bool:
     sizes = {"train": 150, "val": 30, "far": 30, "tests": 8, "shifted": 12}
     counts = results.scores["dataset"].value_counts().to_dict()
     assert counts == {name: sizes[name] for name in counts}
-    assert set(results.run["unfinished"]["missing"]) == sizes.keys() - counts.keys()
+    assert set(results.run.unfinished.missing) == sizes.keys() - counts.keys()
     return False

@@ -34,7 +34,7 @@ def test_b2_impossible_settings_are_left_out_before_the_first_batch(detector, op
     with pytest.warns(UserWarning, match=rf"'odd' is left out: it .*{reason}"):
         results = run({"odd": detector, "msp": MSP()}, **options).results
     assert results.detectors == ("msp",)
-    assert re.search(reason, results.run["not_applicable"]["odd"])
+    assert re.search(reason, results.run.not_applicable["odd"])
 
 
 def test_b2_what_just_fits_runs():

@@ -77,7 +77,7 @@ def test_any_logger_gets_values_and_settings(logged) -> None:
     assert (settings["detectors/my_knn_k_3_x/k"], settings["detectors/my_knn_k_3_x/k_2"]) == (3, 2)
     assert settings["evaluation/tpr"] == 0.95
     assert settings["data/far_off/images"] == 4
-    assert settings["versions/torch"] == results.run["versions"]["torch"]
+    assert settings["versions/torch"] == results.run.versions["torch"]
     assert all(isinstance(value, (str, int, float)) and len(str(value)) <= 250 for value in settings.values())
 
 

@@ -50,7 +50,7 @@ def test_two_launches(one, tmp_path, launcher):
     ended = run_function(recorded_run, SIZES, tmp_path / "out", TWO, folder=tmp_path / "logs", each=each, timeout=120)
     check_well(ended)
     check_same(tmp_path / "out", one)
-    assert Results.load(tmp_path / "out").run["trainer"]["processes"] == 2
+    assert Results.load(tmp_path / "out").run.trainer.processes == 2
 
 
 def test_a_node_that_fails_is_named_on_the_other(tmp_path):

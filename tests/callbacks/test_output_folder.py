@@ -70,7 +70,7 @@ def test_a_run_saves_once_and_draws_once(tmp_path, monkeypatch):
     assert sorted(calls) == ["save", "write", "write_report"]
     kept = json.loads((tmp_path / "out" / "run.json").read_text())
     assert (kept["config"], kept["not_applicable"]) == ("a: 1", {"x": "why"})
-    assert kept["time"] == results.run["time"]
+    assert kept["time"] == results.run.time
 
 
 def test_the_same_run_twice_gives_the_same_files(tmp_path):

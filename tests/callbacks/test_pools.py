@@ -98,18 +98,18 @@ def test_what_is_kept_and_named(results):
     """Of estimation images nothing but sums; test images as always; the confidence beside the value."""
     kept = results.scores.query("dataset == 'pool'")
     assert all(part_of(key.removeprefix("pool/"), 0.4) is Part.TEST for key in kept["key"])
-    assert results.run["confidences"] == {"msp": "exp(score)", "energy": "score"}
+    assert results.run.confidences == {"msp": "exp(score)", "energy": "score"}
     assert set(zip(results.estimates["detector"], results.estimates["confidence"], strict=True)) == {
         ("msp", "exp(score)"),
         ("energy", "score"),
     }
-    described = results.run["pools"]["pool"]
+    described = results.run.pools["pool"]
     assert (described["classes"], described["id_classes"]) == (23, 6)
     assert described["test"] == len(kept)
-    assert described["test"] + described["estimation"] == results.run["counts"]["pool"] == len(samples())
+    assert described["test"] + described["estimation"] == results.run.counts["pool"] == len(samples())
     assert described["split"] == "test share 0.4 by key"
     estimation, test = (results.severities("pool", "msp")[name] for name in ("n_estimation", "n_test"))
-    assert [note for note in results.run["notes"] if "pool" in note] == [
+    assert [note for note in results.run.notes if "pool" in note] == [
         f"pool 'pool': its classes have {estimation.min()} to {estimation.max()} estimation and {test.min()} to"
         f" {test.max()} test images; a level weighs each by its test images"
     ]
@@ -149,7 +149,7 @@ def assert_same_levels(one: Results, other: Results) -> None:
         np.testing.assert_allclose(first["severity"], second["severity"], rtol=1e-5)
     columns = ["detector", "dataset", "ood_class", "metric", "value", "n_id", "n_ood"]
     pd.testing.assert_frame_equal(one.table[columns], other.table[columns], check_exact=True)
-    assert one.run["pools"] == other.run["pools"]
+    assert one.run.pools == other.run.pools
 
 
 @pytest.mark.ddp
@@ -158,7 +158,7 @@ def assert_same_levels(one: Results, other: Results) -> None:
 def test_several_processes_give_what_one_gives(single, devices, tmp_path):
     several = launch(devices, tmp_path)
     for case, one in single.items():
-        assert several[case].run["trainer"]["processes"] == devices
+        assert several[case].run.trainer.processes == devices
         assert_same_levels(one, several[case])
 
 
@@ -176,7 +176,7 @@ def test_saved_loaded_and_recomputed_without_the_network(results, tmp_path):
     loaded = Results.load(tmp_path)
     pd.testing.assert_frame_equal(loaded.table, results.table)
     pd.testing.assert_frame_equal(loaded.severities("pool"), results.severities("pool"))
-    assert json.loads((tmp_path / "run.json").read_text())["pools"] == results.run["pools"]
+    assert json.loads((tmp_path / "run.json").read_text())["pools"] == results.run.pools
     other = loaded.recompute(tpr=0.9, confidence=0.8)
     assert other.value("auroc", dataset="pool", detector="msp", ood_class="s3") == results.value(
         "auroc", dataset="pool", detector="msp", ood_class="s3"
@@ -188,7 +188,7 @@ def test_saved_loaded_and_recomputed_without_the_network(results, tmp_path):
 def test_fewer_classes_are_another_pool(results):
     chosen = [f"class {c}" for c in range(3, 20)]
     fewer = results.recompute(classes={"pool": chosen})
-    assert fewer.run["pools"]["pool"]["classes"] == 17
+    assert fewer.run.pools["pool"].classes == 17
     assert set(fewer.severities("pool", "msp")["ood_class"]) == set(chosen)
     with pytest.raises(InvalidArgumentError, match="pool 'pool': the pool has 3 classes and the classifier 6"):
         results.recompute(classes={"pool": chosen[:3]})
@@ -221,7 +221,7 @@ def test_a_run_that_broke_off_keeps_its_finished_pool(results, tmp_path):
         results.table.query("dataset == 'pool'"),
         check_index_type=False,
     )
-    assert kept.run["pools"] == results.run["pools"]
+    assert kept.run.pools == results.run.pools
 
 
 # --- splits and sources -------------------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ def test_a_list_splits_the_pool(results, tmp_path):
         "1 images of 'pool' are not listed in its split and not used, first 'pool/00/000'",
         "1 images that the split of 'pool' lists were not among its images",
     ]
-    assert found.run["pools"]["pool"]["split"] == "as listed in split.csv"
+    assert found.run.pools["pool"].split == "as listed in split.csv"
     with pytest.raises(
         InvalidArgumentError, match=r"of different pools.*\(test images: 188 and 187; images and their split: "
     ):
@@ -303,7 +303,7 @@ def test_a_class_without_images_of_a_part(part):
     late = run([MSP()], streams=[*id_stream(), pool]).results
     assert math.isnan(late.value("auroc", dataset="pool", detector="msp", ood_class="s0"))
     assert math.isnan(late.value("mean_fpr95", dataset="pool", detector="msp"))
-    assert {entry["reason"].partition(";")[0] for entry in late.run["undefined"] if entry["dataset"] == "pool"} == {
+    assert {entry.reason.partition(";")[0] for entry in late.run.undefined if entry.dataset == "pool"} == {
         message.partition(";")[0]
     }
     assert late.levels("pool")["auroc"].isna().all()
@@ -390,6 +390,6 @@ def test_nan_of_an_estimation_image_takes_the_detector_out():
     assert part_of("03/001", 0.4) is Part.ESTIMATION
     found = run([MSP(), NaNOn()], streams=[*id_stream(), make_pool()]).results
     assert found.detectors == ("msp",)
-    assert "gave NaN for 1 of" in found.run["not_applicable"]["nanon"]
-    assert "pool/03/001" in found.run["not_applicable"]["nanon"]
+    assert "gave NaN for 1 of" in found.run.not_applicable["nanon"]
+    assert "pool/03/001" in found.run.not_applicable["nanon"]
     assert set(found.estimates["detector"]) == {"msp"}

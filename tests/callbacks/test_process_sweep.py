@@ -55,7 +55,7 @@ def check_same(found: Path, expected: Path, *, tolerance: float = 1e-6) -> None:
         values = [r.scores[name].to_numpy(np.float64) for r in (several, one)]
         np.testing.assert_allclose(*values, rtol=tolerance, atol=1e-12, err_msg=name)
     for entry in ("datasets", "detectors", "counts", "skipped", "fit_notes"):
-        assert several.run[entry] == one.run[entry], entry
+        assert getattr(several.run, entry) == getattr(one.run, entry), entry
 
 
 def check_recorded(folder: Path, sizes: tuple[int, int, int], cut: Cut) -> None:
@@ -63,9 +63,9 @@ def check_recorded(folder: Path, sizes: tuple[int, int, int], cut: Cut) -> None:
     launch(recorded_run, sizes, folder / "several", cut)
     check_same(folder / "several", folder / "one")
     record = Results.load(folder / "several").run
-    assert record["trainer"]["processes"] == cut.processes
-    assert ("once a machine" in record["bank"]) == (cut.bank == "machine")
-    assert "bank" not in Results.load(folder / "one").run
+    assert record.trainer.processes == cut.processes
+    assert ("once a machine" in record.bank) == (cut.bank == "machine")
+    assert not Results.load(folder / "one").run.bank
 
 
 @given(sizes=SIZES, cut=CUTS)

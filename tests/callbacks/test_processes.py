@@ -45,7 +45,7 @@ def test_several_processes_give_what_one_gives(single, several_processes, case):
 
 
 def check_same(one: Results, several: Results, devices: int) -> None:
-    assert several.run["trainer"]["processes"] == devices
+    assert several.run.trainer.processes == devices
     keys = ["detector", "dataset", "ood_class", "metric"]
     pd.testing.assert_frame_equal(one.table[keys], several.table[keys])
     np.testing.assert_allclose(several.table["value"], one.table["value"], atol=1e-12)

@@ -44,7 +44,7 @@ def test_nan_scores_name_detector_set_count_and_keys():
         run({"bad": _BadNaN()})
     results = run({"bad": _BadNaN(), "msp": MSP()}).results
     assert results.detectors == ("msp",)
-    assert re.search(message, results.run["not_applicable"]["bad"])
+    assert re.search(message, results.run.not_applicable["bad"])
 
 
 def test_a_bank_too_small_for_k_is_known_before_the_pass_over_the_training_images():
@@ -57,7 +57,7 @@ def test_a_bank_too_small_for_k_is_known_before_the_pass_over_the_training_image
         assert len(module.network.seen) == PROBE_IMAGES
     with pytest.warns(UserWarning, match=f"'far' is left out: it {reason}"):
         detection = run({"far": KNN(k=1000), "near": KNN(k=10), "msp": MSP()})
-    assert detection.results.run["not_applicable"] == {"far": reason}
+    assert detection.results.run.not_applicable == {"far": reason}
     assert set(detection.results.table["detector"]) == {"near", "msp", "model"}
 
 
@@ -85,7 +85,7 @@ def test_a_detector_that_does_not_apply_is_left_out_with_the_reason():
         pytest.warns(UserWarning, match=r"'vim' is left out: it needs the linear head"),
     ):
         detection = run([MSP(), ViM()], module=module)
-    assert "head" in detection.results.run["not_applicable"]["vim"]
+    assert "head" in detection.results.run.not_applicable["vim"]
     assert "vim" not in set(detection.results.table["detector"])
     with pytest.raises(
         RequirementError, match=r"1 of 2 detectors do not apply \(vim: needs the linear head.*without --strict\)"

@@ -46,7 +46,7 @@ def test_killed_within_a_pool_it_ends_the_same(whole, tmp_path, kill_at):
     assert seen == BATCHES_OF_ID + BATCHES_OF_POOL - kill_at + 1
     pd.testing.assert_frame_equal(results.table, whole.table)
     pd.testing.assert_frame_equal(results.estimates, whole.estimates)
-    assert results.run["pools"] == whole.run["pools"]
+    assert results.run.pools == whole.run.pools
     assert results.findings == whole.findings
     assert [finding.text for finding in results.findings if finding.kind == "split"] == [
         "2 images of 'pool' are not listed in its split and not used, first 'pool/00/001'",
@@ -58,7 +58,7 @@ def test_another_list_of_the_same_name_starts_the_pool_anew(tmp_path):
     run_listed(tmp_path / "out", kill_at=BATCHES_OF_ID + 60)
     results, seen = run_listed(tmp_path / "out", test_of=4)
     assert seen == BATCHES_OF_ID + BATCHES_OF_POOL
-    assert results.run["pools"]["pool"]["test"] == len(range(0, len(samples()), 4))
+    assert results.run.pools["pool"].test == len(range(0, len(samples()), 4))
 
 
 def test_the_list_tells_streams_apart_and_its_order_does_not(tmp_path):

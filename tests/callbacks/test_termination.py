@@ -39,7 +39,7 @@ def test_a_run_ends_and_goes_on_later(tmp_path, module, caplog):
     assert f"asked to end (SIGTERM); what was finished is kept in {tmp_path / 'unfinished'}" in caplog.text
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
     again = run([MSP(), Mahalanobis()], module=module, **options).results
-    assert again.run["resumed"].startswith("the fit")
+    assert again.run.resumed.startswith("the fit")
     plain = run([MSP(), Mahalanobis()], module=module).results
     assert again.scores.equals(plain.scores)
     assert "unfinished" not in Results.load(tmp_path).run

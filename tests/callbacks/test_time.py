@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from PIL import Image
 from torchvision.transforms import Compose, Normalize, ToTensor
 
@@ -18,6 +19,7 @@ from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.detectors import KNN, MSP, Detector, Mahalanobis, Reference
 from oodlit.report.sections.time import time_view
+from oodlit.results.record_parts import TimeRecord
 from oodlit.scoring.clock import Clock, latest
 from oodlit.scoring.costs import Costs, longer_than_backbone, since
 from oodlit.scoring.span import OTHER, PARTS, WAITING, Span
@@ -58,23 +60,23 @@ def test_parts_sum_to_the_whole_and_to_the_images(steps):
     again.restore(clock.state())
     again.enter(OTHER)
     both, first = time_record([again.state()]), time_record([clock.state()])
-    assert both["mean"]["total"] >= first["mean"]["total"]
+    assert both.mean["total"] >= first.mean["total"]
 
 
 def test_the_record_of_a_run_explains_the_time():
     Slow.calls, start = 0, time.perf_counter()
     results = run([MSP(), Slow(), Mahalanobis()]).results
-    whole, record = time.perf_counter() - start, results.run["time"]
-    mean = record["mean"]
-    assert record["max"] == mean  # one process
+    whole, record = time.perf_counter() - start, results.run.time
+    mean = record.mean
+    assert record.max == mean  # one process
     parts = {name: seconds for name, seconds in mean.items() if name != "total"}
     assert sum(parts.values()) == pytest.approx(mean["total"], abs=0.01)
     assert 0.5 * whole < mean["total"] <= whole
     assert {"preparation", WAITING, "backbone", "statistics", "fit", "scores", "metrics", OTHER} <= set(parts)
-    assert set(record["fit"]) == {"msp", "slow", "mahalanobis"}
-    scored = sum(results.run["counts"].values())
-    assert results.run["ms_per_image"]["slow"] >= 1000 * PAUSE * Slow.calls / scored
-    assert "reading" not in record or record["reading"].keys() <= {"read", "decode", "transform"}
+    assert set(record.fit) == {"msp", "slow", "mahalanobis"}
+    scored = sum(results.run.counts.values())
+    assert results.run.ms_per_image["slow"] >= 1000 * PAUSE * Slow.calls / scored
+    assert record.reading.keys() <= {"read", "decode", "transform"}
     shown = time_view(results)
     assert next(row["name"] for row in shown["detectors"]) == "slow"
     assert sum(row["share"] for row in shown["parts"]) == pytest.approx(100, abs=1)
@@ -82,8 +84,8 @@ def test_the_record_of_a_run_explains_the_time():
 
 def test_results_without_times_have_no_such_section():
     results = run([MSP()], streams=make_streams(with_train=False)).results
-    del results.run["time"]
-    assert time_view(results) is None
+    untimed = structs.replace(results.run, time=TimeRecord())
+    assert time_view(results.with_record(untimed)) is None
 
 
 @pytest.mark.parametrize("workers", [0, 1])

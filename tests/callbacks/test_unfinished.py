@@ -52,7 +52,7 @@ def test_b1_a_late_error_of_a_reader_keeps_the_fit_and_every_finished_stream(tmp
     whole = run([MSP(), Mahalanobis()]).results
     with pytest.warns(UnfinishedRunWarning, match="had finished train, val, far, and not tests, shifted"):
         results = Results.load(tmp_path)
-    assert results.run["unfinished"] == {"missing": ["tests", "shifted"]}
+    assert results.run.unfinished.missing == ["tests", "shifted"]
     for name in ("msp", "mahalanobis"):
         for metric in ("mean_fpr95", "mean_auroc", "pooled_der95"):
             place = {"dataset": "far", "detector": name}
@@ -84,7 +84,7 @@ def test_a_detector_that_failed_in_a_broken_run_is_named(tmp_path):
     with pytest.warns(UnfinishedRunWarning):
         results = Results.load(tmp_path)
     assert results.detectors == ("msp",)
-    assert results.run["not_applicable"]["bad"] == "has no scores of far; the run broke off before it recorded why"
+    assert results.run.not_applicable["bad"] == "has no scores of far; the run broke off before it recorded why"
 
 
 def test_b1_a_reader_that_fails_in_the_first_test_stream_leaves_the_fit(tmp_path):
@@ -127,11 +127,11 @@ class FailsOn(TrainFreeDetector):
 def test_b1_a_detector_that_fails_on_one_image_is_left_out_and_named(key, tmp_path):
     results = run({"bad": FailsOn(key), "msp": MSP(), "knn": KNN(k=3)}, output_dir=tmp_path).results
     assert results.detectors == ("msp", "knn")
-    reason = results.run["not_applicable"]["bad"]
+    reason = results.run.not_applicable["bad"]
     assert "negative features" in reason
     assert key.partition("/")[0] in reason
     assert len(results.scores) == 230
-    assert Results.load(tmp_path).run["not_applicable"]["bad"] == reason
+    assert Results.load(tmp_path).run.not_applicable["bad"] == reason
     assert set(load(tmp_path / "fitted")[0]) >= {"msp", "knn"}
 
 
@@ -149,7 +149,7 @@ def test_b1_a_detector_whose_fit_fails_is_left_out_and_the_others_are_fitted():
 
     results = run({"singular": Singular(), "mahalanobis": Mahalanobis()}).results
     assert results.detectors == ("mahalanobis",)
-    assert "did not converge" in results.run["not_applicable"]["singular"]
+    assert "did not converge" in results.run.not_applicable["singular"]
 
 
 def test_b1_if_no_detector_is_left_the_first_error_ends_the_run():
@@ -217,14 +217,14 @@ def test_b4_a_full_disk_leaves_the_old_results_or_the_new_ones(tmp_path):
 
 def test_c8_results_say_what_each_detector_costs(tmp_path):
     results = run([MSP(), KNN(k=3), ASH()], output_dir=tmp_path).results
-    assert set(results.run["ms_per_image"]) == {"msp", "knn", "ash"}
-    assert all(value > 0 for value in results.run["ms_per_image"].values())
+    assert set(results.run.ms_per_image) == {"msp", "knn", "ash"}
+    assert all(value > 0 for value in results.run.ms_per_image.values())
 
 
 def test_c9_parts_of_the_time_are_named_for_what_they_are():
-    with_train = run([Mahalanobis()]).results.run["time"]
-    without = run([MSP()], streams=make_streams(with_train=False)).results.run["time"]
-    assert {"statistics", "fit"} < set(with_train["mean"])
-    assert set(with_train["fit"]) == {"mahalanobis"}
-    assert "statistics" not in without["mean"]
+    with_train = run([Mahalanobis()]).results.run.time
+    without = run([MSP()], streams=make_streams(with_train=False)).results.run.time
+    assert {"statistics", "fit"} < set(with_train.mean)
+    assert set(with_train.fit) == {"mahalanobis"}
+    assert "statistics" not in without.mean
     assert all(Role(stream.role) for stream in make_streams())

@@ -49,10 +49,10 @@ def test_channels_last_is_compared_and_recorded_and_gone_afterwards():
         lambda _, images: seen.append(images[0].is_contiguous(memory_format=torch.channels_last))
     )
     results = run([MSP(), Mahalanobis()], module=fast).results
-    record = results.run["acceleration"]
-    assert record["channels_last"] is True
-    assert record["deviation_of_logits"] <= MOST_OF_LOGITS[False]
-    assert set(record["deviation_of_scores"]) == {"msp", "mahalanobis"}
+    record = results.run.acceleration
+    assert record.channels_last is True
+    assert record.deviation_of_logits <= MOST_OF_LOGITS[False]
+    assert set(record.deviation_of_scores) == {"msp", "mahalanobis"}
     assert any(seen)
     plain = run([MSP(), Mahalanobis()], module=make_module()).results
     torch.testing.assert_close(
@@ -60,15 +60,15 @@ def test_channels_last_is_compared_and_recorded_and_gone_afterwards():
     )
     weights = [p for p in fast.network.parameters() if p.ndim == 4]
     assert all(p.is_contiguous() for p in weights)
-    assert results.run["backbone"]["fingerprint"] == plain.run["backbone"]["fingerprint"]
+    assert results.run.backbone.fingerprint == plain.run.backbone.fingerprint
 
 
 def test_a_compiled_network_is_compared_and_left_as_it_was(compiled_by_nobody):
     fast = module(compile=True)
     results = run([MSP()], module=fast, streams=make_streams(with_train=False)).results
     assert compiled_by_nobody  # passes went through it
-    assert results.run["acceleration"]["compile"] == "default"
-    assert results.run["acceleration"]["deviation_of_scores"]["msp"] == 0.0
+    assert results.run.acceleration.compile == "default"
+    assert results.run.acceleration.deviation_of_scores["msp"] == 0.0
     plain = run([MSP()], module=make_module(), streams=make_streams(with_train=False)).results
     assert results.scores["msp"].tolist() == plain.scores["msp"].tolist()
     assert fast.network._compiled_call_impl is None

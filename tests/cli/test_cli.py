@@ -233,9 +233,9 @@ def test_evaluate_writes_results_page_and_its_own_configuration(
     results = Results.load(out)
     assert results.detectors == ("msp", "knn", "energy")
     assert results.settings.tpr == 0.9
-    assert "test_resnet.r160_in1k" in results.run["config"]
+    assert "test_resnet.r160_in1k" in results.run.config
     again = tmp_path / "again.yaml"
-    again.write_text(results.run["config"])
+    again.write_text(results.run.config)
     assert main(["evaluate", "--config", str(again), "--out", str(tmp_path / "again")]) == 0
     assert Results.load(tmp_path / "again").table.equals(results.table)
 
@@ -245,7 +245,7 @@ def test_max_batches_counts_batches(config: Path, tmp_path: Path, capsys: pytest
     out = tmp_path / "out"
     arguments = ["evaluate", "--config", str(config), "--out", str(out), "--max_batches", "1", "--detectors=[MSP]"]
     assert main(arguments) == 0
-    assert set(Results.load(out).run["counts"].values()) == {32}
+    assert set(Results.load(out).run.counts.values()) == {32}
     partial = "Not all images were scored: digits_val 32 of 506"
     assert "on a part of the training images" not in (out / "report.html").read_text(encoding="utf-8")
     assert partial in capsys.readouterr().out

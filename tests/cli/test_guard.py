@@ -5,6 +5,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from msgspec import structs
 
 from oodlit import Results, Role
 from oodlit.cli.main import main
@@ -63,7 +64,7 @@ def test_a_finished_run(
 def break_off(folder: Path, *, missing: bool = True) -> None:
     """What a newer start of the run leaves that was killed in the OOD set, or before its table."""
     results = Results.load(folder)
-    record = results.run | {"processes": 1}
+    record = structs.replace(results.run, processes=1)
     unfinished.begin(folder / "unfinished", record)
     for number, info in enumerate(results.datasets[: 1 if missing else 2]):
         unfinished.write_part(folder / "unfinished", number, 0, results.images(info.name))

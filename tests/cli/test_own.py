@@ -112,13 +112,13 @@ def run(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterat
 def test_transforms_from_a_file(transform: object, run: Any, tmp_path: Path) -> None:
     assert run(lambda config: config["backbone"]["init_args"].update(transform=transform)) == 0
     results = Results.load(tmp_path / "out")
-    assert results.run["counts"] == {"my_val": 12, "my_ood": 12}
+    assert results.run.counts == {"my_val": 12, "my_ood": 12}
     assert results.dataset("my_ood").class_names == ("ant", "bee")
 
 
 def test_a_network_of_a_file_is_made_faster_by_the_options(run: Any, tmp_path: Path) -> None:
     assert run(None, "--channels_last") == 0
-    assert Results.load(tmp_path / "out").run["acceleration"]["channels_last"] is True
+    assert Results.load(tmp_path / "out").run.acceleration.channels_last is True
 
 
 def test_missing_transform_is_told_in_the_words_of_the_file(run: Any, capsys: pytest.CaptureFixture[str]) -> None:
@@ -144,7 +144,7 @@ def test_streams_by_hand_take_roles_as_shown_and_class_names_of_the_manifest(run
     results = Results.load(tmp_path / "out")
     assert results.dataset("my_ood").class_names == ("ant", "bee")
     again = tmp_path / "again.yaml"
-    again.write_text(results.run["config"])
+    again.write_text(results.run.config)
     assert main(["evaluate", "--config", str(again), "--out", str(tmp_path / "again")]) == 0
     assert Results.load(tmp_path / "again").datasets == results.datasets
 
@@ -284,7 +284,7 @@ def test_fitted_detectors_are_used_again(run: Any, tmp_path: Path, capsys: pytes
     capsys.readouterr()
     assert run(lambda config: config.pop("detectors"), "--fitted", str(fitted), "--seed", "3") == 0
     again = Results.load(tmp_path / "out")
-    assert "my_train" not in again.run["counts"]
+    assert "my_train" not in again.run.counts
     assert again.detectors == first.detectors == ("knn",)
     kept = first.scores[first.scores["dataset"] != "my_train"].reset_index(drop=True)
     assert kept["knn"].tolist() == again.scores["knn"].tolist()

@@ -118,7 +118,8 @@ def check_same(one: tuple[list[dict[str, Any]], str], other: tuple[list[dict[str
         assert batch == like
         assert image.shape == exact.shape
         assert image.dtype == exact.dtype
-        assert torch.equal(image, exact)  # Pillow's resizing, and on the CPU its decoder
+        # on the CPU the decoder is the same; resizing differs by up to 2 of 255, and some transforms divide by 0.2
+        torch.testing.assert_close(image, exact, rtol=0, atol=2.5 / 255 / 0.2)
 
 
 def mixed(count: int = 26) -> Stream:

@@ -218,7 +218,7 @@ def test_unusable_samples_are_skipped_and_counted():
     data[2] = pipeline_stream(items, name="far", role=Role.OOD, count=4, class_names=("cat", "dog"))
     with pytest.warns(UserWarning, match="1 images were skipped"):
         results = run(OODDataModule(data, on_error="skip"))
-    assert results.run["skipped"][0]["key"] == "far/bad"
+    assert results.run.skipped[0].key == "far/bad"
 
 
 # --- shards as a pipeline ---------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def test_known_classes_in_an_unknown_set_are_a_finding(folder, tmp_path) -> None
     assert "far holds" in finding.text
     assert "(Bird)" in finding.text
     results = predict([MSP()], data)
-    assert results.run["findings"][0]["kind"] == "known_classes"
+    assert results.run.findings[0].kind == "known_classes"
     assert not benchmark(folder).findings
 
 
@@ -115,7 +115,7 @@ def test_unreadable_pictures_are_an_error_or_are_listed(tmp_path) -> None:
     for batch_size in (1, 4):  # of a batch of one, nothing is left
         data = benchmark(folder, sets=["near_coco"], on_error="skip", train=False, batch_size=batch_size)
         results = predict([MSP()], data)
-        (skipped,) = results.run["skipped"]
-        assert skipped["key"] == "near_coco/1021"
+        (skipped,) = results.run.skipped
+        assert skipped.key == "near_coco/1021"
         assert (results.images["dataset"] == "near_coco").sum() == 4
         assert "near_coco/1021" not in set(results.objects["image"])

@@ -93,7 +93,7 @@ def test_detectors_are_fitted_and_columns_taken(results: ObjectResults, folder: 
     assert results.detectors == ("my_score", "msp", "knn", "mahalanobis")
     assert results.splits == ("near_coco", "far")
     assert results.class_names == tuple(NAMES)
-    assert results.run["t_star_rule"] == "best F1 on the ID set"
+    assert results.run.t_star_rule == "best F1 on the ID set"
     assert 0 < results.settings.t_star < 1
     assert results.value("auroc", dataset="far", detector="mahalanobis") > 0.9
     table = pq.read_table(folder / "far.parquet").to_pandas()
@@ -123,7 +123,7 @@ def test_detectors_that_do_not_apply_are_left_out_with_the_reason(folder: Path, 
     with pytest.warns(UserWarning, match="detector 'vim' is left out: it needs the linear head; the file has none"):
         found = evaluated(folder, detectors=[Energy(), ViM(dim=4)], scores=())
     assert found.detectors == ("energy",)
-    assert found.run["not_applicable"] == {"vim": "needs the linear head; the file has none"}
+    assert found.run.not_applicable == {"vim": "needs the linear head; the file has none"}
     with pytest.raises(RequirementError, match="none of 1 detectors applies"):
         evaluated(folder, detectors=[KNN()], scores=(), train=None)
     save_file({"weight": torch.tensor(CENTRES / 6, dtype=torch.float32)}, tmp_path / "head.safetensors")
@@ -198,11 +198,11 @@ def test_a_detector_that_fails_takes_no_other_with_it(folder: Path, monkeypatch:
     monkeypatch.setattr(Mahalanobis, "_fit", lambda self, statistics, head: 1 / 0)
     found = evaluated(folder, detectors=[MSP(), Energy(), KNN(k=3), Mahalanobis()], scores=())
     assert found.detectors == ("msp",)
-    reasons = found.run["not_applicable"]
+    reasons = found.run.not_applicable
     assert "failed on 'id', in the batch from 'id/0#0' on: ZeroDivisionError" in reasons["energy"]
     assert "it gave NaN for" in reasons["knn"]
     assert "failed on 'train': ZeroDivisionError" in reasons["mahalanobis"]
-    assert len(found.run["findings"]) == 3
+    assert len(found.run.findings) == 3
     with pytest.raises(ZeroDivisionError):
         evaluated(folder, detectors=[Energy()], scores=())
 
@@ -295,7 +295,7 @@ def test_at_least_twenty_detectors_judge_boxes(folder: Path, tmp_path: Path) -> 
             folder, detectors=every, scores=(), head=read_head(tmp_path / "head.safetensors"), bootstrap=0
         )
     assert len(found.detectors) >= 20
-    assert len(found.detectors) + len(found.run["not_applicable"]) == len(every)
+    assert len(found.detectors) + len(found.run.not_applicable) == len(every)
     values = {name: found.value("auroc", dataset="far", detector=name) for name in found.detectors}
     assert all(0 <= value <= 1 for value in values.values())
     reached = {round(1 - found.value("dismissed", dataset="far", detector=name), 9) for name in found.detectors}

@@ -32,20 +32,20 @@ def data(folder):
 def test_nearly_every_detector_scores_boxes(data) -> None:
     results = predict(many_detectors(), data)
     assert len(results.detectors) >= 35
-    assert set(results.run["not_applicable"]) == {"ada_scale", "iodin", "mc_dropout", "odin", "pro", "rank_feat"}
+    assert set(results.run.not_applicable) == {"ada_scale", "iodin", "mc_dropout", "odin", "pro", "rank_feat"}
     assert np.isfinite(results.boxes[list(results.detectors)].to_numpy()).all()
     assert results.splits == ("near_coco", "far_coco", "near_oi", "far_oi")
     counts = results.images.groupby("dataset").size()
     assert counts.tolist() == [5] * 5  # images without objects, and without boxes, are images
-    assert results.run["fit"]["boxes"] > 50
-    assert results.run["fit"]["on"] == "predicted"
+    assert results.run.fit.boxes > 50
+    assert results.run.fit.on == "predicted"
 
 
 def test_nearly_every_detector_scores_the_boxes_of_queries(folder) -> None:
     pytest.importorskip("transformers")
     module = ObjectModule(hugging_face("rt_detr"), min_confidence=0.0)
     results = predict(many_detectors(), benchmark(folder), module, settings=SETTINGS.changed(t_star=0.0))
-    assert len(results.detectors) >= 30, results.run["not_applicable"]
+    assert len(results.detectors) >= 30, results.run.not_applicable
     assert np.isfinite(results.boxes[list(results.detectors)].to_numpy()).all()
 
 
@@ -53,7 +53,7 @@ def test_a_one_stage_detector_runs_what_needs_logits_alone(data) -> None:
     module = ObjectModule(fcos(), min_confidence=0.0)
     results = predict([MSP(), Energy(), Mahalanobis(), LaRD()], data, module, settings=SETTINGS.changed(t_star=0.0))
     assert results.detectors == ("msp", "energy", "lard")
-    assert "needs features" in results.run["not_applicable"]["mahalanobis"]
+    assert "needs features" in results.run.not_applicable["mahalanobis"]
 
 
 def test_scores_are_those_of_a_plain_loop(data) -> None:
@@ -96,7 +96,7 @@ def test_lard_looks_into_the_predicted_boxes(data) -> None:
     results = predict({"lard": LaRD("backbone.1")}, data, make_module(cells=2))
     assert results.boxes["lard"].nunique() > 10
     left_out = predict({"msp": MSP(), "lard": LaRD("backbone.7")}, data)
-    assert "did you mean" in left_out.run["not_applicable"]["lard"]
+    assert "did you mean" in left_out.run.not_applicable["lard"]
     with pytest.raises(RequirementError, match="odin: needs"):
         predict([MSP(), ODIN()], data, strict=True)
 
@@ -198,17 +198,17 @@ def test_failing_detectors_are_left_out(data, monkeypatch) -> None:
     monkeypatch.setattr(Energy, "_score", lambda self, outputs: 1 / 0)
     results = predict([MSP(), Energy()], data)
     assert results.detectors == ("msp",)
-    assert "ZeroDivisionError" in results.run["not_applicable"]["energy"]
+    assert "ZeroDivisionError" in results.run.not_applicable["energy"]
 
 
 def test_t_star_by_the_best_f1_of_the_id_set(data) -> None:
     given = predict([MSP()], data)
     best = predict([MSP()], data, t_star_rule="f1")
     assert given.settings.t_star == SETTINGS.t_star
-    assert given.run["t_star_rule"] == "given"
-    assert best.run["t_star_rule"] == "best F1 on the ID set"
-    assert best.settings.t_star >= best.run["min_confidence"]  # from there on boxes are known
-    assert best.run["fit"]["confidence"] == SETTINGS.t_star
+    assert given.run.t_star_rule == "given"
+    assert best.run.t_star_rule == "best F1 on the ID set"
+    assert best.settings.t_star >= best.run.min_confidence  # from there on boxes are known
+    assert best.run.fit.confidence == SETTINGS.t_star
     again = given.recompute(t_star=best.settings.t_star)
     pd.testing.assert_frame_equal(again.table, best.table)
 
@@ -226,7 +226,7 @@ def test_every_value_reaches_the_loggers(data, tmp_path) -> None:
 def test_a_detector_that_gives_nan_is_named_with_its_boxes(data, monkeypatch) -> None:
     monkeypatch.setattr(Energy, "_score", lambda self, outputs: torch.full((len(outputs),), torch.nan))
     results = predict([MSP(), Energy()], data)
-    reason = results.run["not_applicable"]["energy"]
+    reason = results.run.not_applicable["energy"]
     assert "boxes of a batch of 'voc_test', first keys: voc_test/" in reason
     assert results.detectors == ("msp",)
 
@@ -281,6 +281,6 @@ def test_a_folder_in_use_is_refused(data, tmp_path, monkeypatch) -> None:
 
 def test_a_run_says_what_it_kept(data) -> None:
     results = predict([MSP()], data)
-    least = results.run["min_confidence"]
+    least = results.run.min_confidence
     with pytest.raises(InvalidArgumentError, match=f"the run kept no boxes below {least:g}"):
         results.recompute(t_star=least / 2)

@@ -127,9 +127,9 @@ def test_every_nan_has_its_reason_and_every_name_its_meaning() -> None:
     found = made(Plain(), Plain(n_images=2))
     rows = found.table[found.table["value"].isna()]
     assert len(rows) > 5
-    told = {(e["detector"], e["dataset"], e["ood_class"], e["metric"]) for e in found.run["undefined"]}
+    told = {(e.detector, e.dataset, e.ood_class, e.metric) for e in found.run.undefined}
     assert told == set(rows[["detector", "dataset", "ood_class", "metric"]].itertuples(index=False, name=None))
-    assert all(entry["reason"] for entry in found.run["undefined"])
+    assert all(entry.reason for entry in found.run.undefined)
     assert set(example().table["metric"]) == set(box_metrics(ObjectSettings()))
     assert tuple(found.table.columns) == OBJECT_COLUMNS
 
@@ -199,7 +199,7 @@ def test_results_of_images_and_of_boxes_are_not_taken_for_each_other(tmp_path: P
 def test_quality_of_the_known_classes() -> None:
     pytest.importorskip("faster_coco_eval")
     found = example()
-    quality = found.run["id_quality"]
+    quality = found.run.id_quality
     assert 0 < quality["map"] < quality["map50"] <= 1
     assert quality["map50"] == pytest.approx(np.mean([quality[f"map50/{name}"] for name in CLASSES]), abs=1e-6)
     assert found.value("map50", dataset="val", ood_class="dog") == quality["map50/dog"]
@@ -213,7 +213,7 @@ def test_without_the_extra_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("oodlit.objects.results.results.has_id_quality", lambda: False)
     found = example()
     assert "map" not in set(found.table["metric"])
-    assert found.run["notes"][-1] == "mean average precision not computed: pip install 'oodlit[objects]'"
+    assert found.run.notes[-1] == "mean average precision not computed: pip install 'oodlit[objects]'"
 
 
 def test_side_by_side_shows_cuts_and_counts() -> None:
@@ -289,7 +289,7 @@ def test_without_unknown_objects_there_is_no_wilderness_impact() -> None:
 
 
 def test_no_cut_below_what_the_run_kept() -> None:
-    found = replace(example(), run={**example().run, "min_confidence": 0.05})
+    found = replace(example(), run=example().run.with_entries({"min_confidence": 0.05}))
     assert found.recompute(t_star=0.05).settings.t_star == 0.05
     with pytest.raises(InvalidArgumentError, match=r"t_star=0\.01, but the run kept no boxes below 0\.05"):
         found.recompute(t_star=0.01)
@@ -322,7 +322,7 @@ def test_what_users_should_hear() -> None:
         ObjectSet(split.info, seen, split.annotations, {"g": np.zeros(0)}),
     ]
     found = ObjectResults.from_sets(sets, class_names=("Dog",), settings=ObjectSettings(bootstrap=0))
-    assert found.run["notes"] == [
+    assert found.run.notes == [
         "val: no annotations; its boxes hit nothing",
         "near: 1 of 3 annotated images were seen; others do not count",
         "near: objects of classes named like ID classes are counted as unknown: dog",

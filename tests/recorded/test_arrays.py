@@ -61,7 +61,7 @@ def test_the_scores_are_those_of_a_run_with_the_network(module, sets):
     make_trainer(detection).predict(module, OODDataModule(make_streams(), batch_size=7), return_predictions=False)
     results = evaluate_arrays(**arrays(sets, head=module.head))
     pd.testing.assert_frame_equal(scores_of(results), scores_of(detection.results), **TOLERANCE)
-    assert not results.run["not_applicable"]
+    assert not results.run.not_applicable
     assert results.value("accuracy", dataset="id") == detection.results.value("accuracy", dataset="val")
 
 
@@ -80,7 +80,7 @@ def test_logits_follow_from_features_and_head_where_they_were_not_recorded(modul
 def test_without_a_head_detectors_that_need_it_are_left_out_with_the_reason(sets):
     results = evaluate_arrays(**arrays(sets, detectors=None))
     assert {"msp", "energy", "knn", "mahalanobis"} <= set(results.detectors)
-    reasons = results.run["not_applicable"]
+    reasons = results.run.not_applicable
     assert "no head was given" in reasons["react"]
     assert "images" in reasons["odin"]
     assert "hidden" in reasons["lard"] or "layer" in reasons["lard"]
@@ -90,7 +90,7 @@ def test_logits_alone_are_enough_for_detectors_of_logits(sets):
     logits = {role: {"logits": arrays["logits"]} for role, arrays in sets.items()}
     results = evaluate_arrays(id=logits[Role.ID], ood=logits[Role.OOD])
     assert {"msp", "energy", "max_logit", "gen"} <= set(results.detectors)
-    assert "features" in results.run["not_applicable"]["knn"]
+    assert "features" in results.run.not_applicable["knn"]
     assert results.value("auroc", dataset="ood", detector="msp") > 0.9
 
 
@@ -98,11 +98,11 @@ def test_features_alone_are_enough_for_detectors_of_features(sets):
     features = {role: {k: arrays[k] for k in ("features", "labels")} for role, arrays in sets.items()}
     results = evaluate_arrays(id=features[Role.ID], ood=features[Role.OOD], train=features[Role.TRAIN])
     assert {"knn", "mahalanobis"} <= set(results.detectors)
-    assert "logits" in results.run["not_applicable"]["msp"]
+    assert "logits" in results.run.not_applicable["msp"]
     # Without logits nobody has predicted anything: no accuracy, and nothing that is made of right and wrong.
     assert not results.table["metric"].str.contains("accuracy|id_auroc|der|oscr|aurc").any()
-    assert "accuracy of 'id': not computed, its images have no predictions" in results.run["notes"]
-    assert any("training images have no predictions" in note for note in results.run["notes"])
+    assert "accuracy of 'id': not computed, its images have no predictions" in results.run.notes
+    assert any("training images have no predictions" in note for note in results.run.notes)
 
 
 def write(folder: Path, kind: str, name: str, content) -> Path:
@@ -153,14 +153,14 @@ def test_a_head_is_taken_in_every_form(module, sets, tmp_path, form):
         "safetensors": tmp_path / "head.safetensors",
     }
     results = evaluate_arrays(**arrays(sets, head=forms[form]))
-    assert not results.run["not_applicable"]
+    assert not results.run.not_applicable
 
 
 def test_a_wrong_head_is_not_used(module, sets):
     wrong = Head(module.head.weight.flip(0), module.head.offset)
     with pytest.warns(UserWarning, match="not those that the head gives"):
         results = evaluate_arrays(**arrays(sets, head=wrong))
-    assert "not those that the head gives" in results.run["not_applicable"]["react"]
+    assert "not those that the head gives" in results.run.not_applicable["react"]
     assert "msp" in results.detectors
 
 
@@ -284,7 +284,7 @@ def test_without_detectors_the_command_line_takes_all_that_apply(module, sets, t
     )
     assert found.detectors == expected.detectors
     assert {"msp", "mahalanobis", "knn"} <= set(found.detectors)
-    assert found.run["not_applicable"] == expected.run["not_applicable"]
+    assert found.run.not_applicable == expected.run.not_applicable
 
 
 @pytest.mark.parametrize(

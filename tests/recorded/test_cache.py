@@ -323,14 +323,14 @@ def test_the_command_line_records_what_is_missing_and_then_reads(tmp_path, capsy
     for out in ("second", "direct"):
         table = results[out].table[results[out].table["detector"] != "odin"].reset_index(drop=True)
         pd.testing.assert_frame_equal(table, results["first"].table, rtol=0, atol=0)
-    assert [entry["streams"] for entry in results["third"].run["cache"]["recordings"]] == [
+    assert [entry["streams"] for entry in results["third"].run.cache["recordings"]] == [
         ["train", "val", "far", "tests", "shifted"],
         ["tiny"],
     ]
-    reason = results["first"].run["not_applicable"]["odin"]
+    reason = results["first"].run.not_applicable["odin"]
     assert reason.startswith("needs images, model; recorded features hold neither images nor the network")
     assert reason.endswith("run it without the cache")
-    assert results["third"].run["not_applicable"] == results["first"].run["not_applicable"]
+    assert results["third"].run.not_applicable == results["first"].run.not_applicable
 
 
 def test_a_killed_recording_of_the_command_line_goes_on(tmp_path, capsys):
@@ -351,7 +351,7 @@ def test_a_run_from_a_cache_is_not_repeated_and_not_taken_for_one_from_another_c
         assert main([*words, "--cache", str(tmp_path / cache), "--cache_dtype", dtype]) == 0, capsys.readouterr().err
         told.append("has come to its end before" in " ".join(capsys.readouterr().out.split()))
     assert told == [False, True, False]
-    assert Results.load(tmp_path / "out").run["cache"]["dtype"] == "bfloat16"
+    assert Results.load(tmp_path / "out").run.cache["dtype"] == "bfloat16"
     words += ["--detectors", "null", "--fitted", str(tmp_path / "out" / "fitted"), "--out", str(tmp_path / "again")]
     assert main([*words, "--cache", str(tmp_path / "b")]) == 0, capsys.readouterr().err
     assert Results.load(tmp_path / "again").detectors == ("msp",)
@@ -393,7 +393,7 @@ def test_a_pool_is_kept_whole_and_may_be_split_otherwise(tmp_path):
     for pool, expected in ((first, recording.results), (second, direct.results)):
         data = OODDataModule([*inside, pool])
         made = run_from(tmp_path, [MSP(), Energy()], module=module, data=data)
-        assert made.run["pools"] == expected.run["pools"]
+        assert made.run.pools == expected.run.pools
         assert made.severities("pool")["ood_class"].tolist() == expected.severities("pool")["ood_class"].tolist()
         pd.testing.assert_frame_equal(made.table, expected.table, rtol=1e-6)
     with pytest.raises(InvalidArgumentError, match="stream 'pool' is a pool, and its split belongs to the data"):

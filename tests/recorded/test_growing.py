@@ -19,6 +19,7 @@ from oodlit.datamodules.stream import Sample, Stream
 from oodlit.detectors import MSP
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError
 from oodlit.recorded import FeatureCache, open_cache
+from oodlit.results.record_parts import SkippedImage
 from oodlit.runs.features import recording
 from oodlit.testing.backbones import TinyConvNet
 from tests.callbacks.processes import run_together
@@ -211,8 +212,8 @@ def test_skipped_images_are_told_by_every_run_that_reads_the_cache(tmp_path):
     detection = OODDetection([MSP()])
     with pytest.warns(UserWarning, match="1 images were skipped, first half/bad: unreadable"):
         make_trainer(detection).predict(module, data, return_predictions=False)
-    assert detection.results.run["skipped"] == [{"key": "half/bad", "reason": "unreadable"}]
-    assert detection.results.run["counts"]["half"] == 5
+    assert detection.results.run.skipped == [SkippedImage("half/bad", "unreadable")]
+    assert detection.results.run.counts["half"] == 5
 
 
 def test_reading_a_cache_is_not_called_a_pass_of_the_backbone(whole):
@@ -221,7 +222,7 @@ def test_reading_a_cache_is_not_called_a_pass_of_the_backbone(whole):
     for module, read in ((make_module(), data), open_cache(whole, data=data)):
         detection = OODDetection([MSP()])
         make_trainer(detection).predict(module, read, return_predictions=False)
-        made.append(detection.results.run["time"])
+        made.append(detection.results.run.time)
     assert ["backbone_ms" in time for time in made] == [True, False]
 
 

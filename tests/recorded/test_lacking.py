@@ -40,7 +40,7 @@ def test_numbers_of_a_part_of_the_images_say_so_from_a_cache_as_well(tmp_path, h
         detection = OODDetection([MSP()])
         with pytest.warns(UserWarning, match="1 images were skipped"):
             make_trainer(detection).predict(module, read, return_predictions=False)
-        told.append((partial_text(detection.results), detection.results.run["data"]["streams"]))
+        told.append((partial_text(detection.results), detection.results.run.data.streams))
         assert [info.num_samples for info in detection.results.datasets] == [30, 6]
     assert told[0] == told[1] == told[2]
     assert "half" in told[0][0]

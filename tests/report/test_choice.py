@@ -91,7 +91,7 @@ def test_group_cost_and_p_values_stand_in_the_table(results: Results) -> None:
     for name, row in rows.items():
         first = re.findall(r'<span class="([\w ]*)">', row)[0]
         assert ("in" in first.split()) == bool(group.loc[name, "in_group"])
-        assert f">{results.run['ms_per_image'][name]:.2g}</span>" in row
+        assert f">{results.run.ms_per_image[name]:.2g}</span>" in row
     assert "corrected p = " in rows["noise"]
     assert "ms an image" not in render({"run": make_results(bootstrap=0)}).split('id="r0-measured"')[0]
 

@@ -154,7 +154,8 @@ def test_missing_detectors_and_other_settings_are_said(runs: dict[str, Results])
     names = one.detectors[:-1]
     fewer = Results.from_scores(other.scores.drop(columns=one.detectors[-1]), other.datasets, names, bootstrap=0)
     settings = {"detector_00": {"class_path": "KNN", "init_args": {"k": 5}}}
-    several = Several({"A": one, "B": Results(fewer.scores, fewer.table, {**fewer.run, "detector_settings": settings})})
+    fewer = fewer.with_record(fewer.run.with_entries({"detector_settings": settings}))
+    several = Several({"A": one, "B": fewer})
     assert several.remarks == [
         "detector_00 has other settings from run to run",
         "detector_03 is in 1 of 2 runs, and takes no part in mean ranks",
@@ -245,7 +246,7 @@ def test_where_one_page_cannot_be_made_none_is_written(runs: dict[str, Results],
 
 def test_no_run_is_lost_to_a_name_that_looks_like_that_of_another() -> None:
     one, two, three = make_runs(3, 1, 3, names=("net", "net ", "net (a)")).values()
-    two = Results(two.scores, two.table, {**two.run, "backbone": {"name": "net"}})
+    two = Results(two.scores, two.table, two.run.with_entries({"backbone": {"name": "net"}}))
     found = titles({"a": one, "b": two, "c": three})
     assert list(found) == ["a", "b", "c"]
     assert list(found.values()) == ["net (a)", "net (b)", "net (a)_2"]

@@ -207,7 +207,7 @@ def test_an_accuracy_stands_among_timms(results: Results) -> None:
 
 def test_a_detector_is_known_by_its_class_whatever_its_name(results: Results) -> None:
     settings = {"mine": {"class_path": "oodlit.detectors.RelativeMahalanobis"}}
-    named = Results(results.scores, results.table, {**results.run, "detector_settings": settings})
+    named = Results(results.scores, results.table, results.run.with_entries({"detector_settings": settings}))
     found = row(named.against("ninco"), detector="mine", metric="mean_auroc")
     assert found["printed_as"] == "RMahalanobis"
 

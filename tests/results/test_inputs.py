@@ -167,7 +167,7 @@ def test_settings_without_a_meaning_are_refused(results, change, message):
 def test_pooling_keeps_to_the_chosen_classes(results):
     some = results.recompute(classes={"near": ["sky"], "shifted": ["fog"]})
     pooled = some.pooled(["near", "far"])
-    assert pooled.run["counts"]["pooled"] == 30 + 40
+    assert pooled.run.counts["pooled"] == 30 + 40
     assert pooled.settings.classes == {"shifted": ["fog"]}
 
 

@@ -88,7 +88,7 @@ def test_it_is_listed_and_explained(results, capsys):
     assert "38 metrics" in shown  # 20 of images, two of them here, and 16 of boxes
     names = [metric.name for metric, _ in glossary()]
     assert (names[0], *names[-2:]) == ("drift", "gap", "widest")
-    results.run["notes"].append("gap of 'far': not computed, nobody knows why")
+    results.run.notes.append("gap of 'far': not computed, nobody knows why")
     assert terms(results)["gap"] == "Mean ID score minus mean OOD score; lower is better."
 
 
@@ -108,7 +108,7 @@ def test_a_reason_stands_where_it_is_undefined():
     frame = run_scores()
     with pytest.warns(metrics.UndefinedMetricWarning):
         none = Results.from_scores(frame[frame["dataset"] != "far"], DATASETS, DETECTORS, bootstrap=0)
-    reasons = {(e["dataset"], e["metric"]): e["reason"] for e in none.run["undefined"]}
+    reasons = {(e.dataset, e.metric): e.reason for e in none.run.undefined}
     assert reasons["far", "gap"] == "there is no OOD score"
 
 

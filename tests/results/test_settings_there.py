@@ -24,7 +24,7 @@ def knn() -> Results:
 
 def row(results: Results, record: dict[str, object], table: str = "ninco", **options: str) -> pd.Series:
     """The mean AUROC, or that of near OOD sets, of the only detector of a run with more in its record."""
-    told = Results(results.scores, results.table, {**results.run, **record})
+    told = results.with_record(type(results.run).of(results.run.entries() | record))
     frame = told.against(table, **options)
     (found,) = frame[frame["metric"].isin(["mean_auroc", "auroc"]) & frame["dataset"].isin(["ninco", "near"])].index
     return frame.loc[found]

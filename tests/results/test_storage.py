@@ -168,12 +168,12 @@ def forge(folder, name, content):
 
 
 DAMAGE = {
-    "no object": (lambda f: (f / "run.json").write_text("[]"), r"run\.json: not the description of a run"),
-    "other json": (lambda f: (f / "run.json").write_text("{}"), r"entries \['checksums', 'datasets'"),
-    "binary": (lambda f: (f / "run.json").write_bytes(b"\xff\xfe\x00"), r"run\.json: not readable as JSON"),
+    "no object": (lambda f: (f / "run.json").write_text("[]"), r"run\.json: Expected `object`, got `array`"),
+    "other json": (lambda f: (f / "run.json").write_text("{}"), r"missing checksums, datasets"),
+    "binary": (lambda f: (f / "run.json").write_bytes(b"\xff\xfe\x00"), r"run\.json: not valid JSON"),
     "edited": (lambda f: (f / "table.csv").write_text("detector\n"), r"table\.csv: not the file that run\.json was"),
     "cut": (lambda f: (f / "scores.parquet").write_bytes(b"PAR1"), r"scores\.parquet: not the file that"),
-    "gone": (lambda f: (f / "scores.parquet").unlink(), r"no complete result, scores\.parquet missing"),
+    "gone": (lambda f: (f / "scores.parquet").unlink(), r"missing scores\.parquet"),
     "bad table": (
         lambda f: forge(f, "table.csv", b"detector\n"),
         r"table\.csv: not a table of oodlit",
@@ -182,13 +182,13 @@ DAMAGE = {
         lambda f: forge(f, "scores.parquet", b"PAR1"),
         r"scores\.parquet: not readable as Parquet",
     ),
-    "newer": (lambda f: edit(f, settings={"tpr": 0.9, "der": [], "other": 1}), "other entries than this version"),
-    "older": (lambda f: edit(f, settings={"tpr": 0.9}), "other entries than this version"),
+    "newer": (lambda f: edit(f, format=99), r"run\.json: expected format 1, got 99"),
+    "setting": (lambda f: edit(f, settings={"tpr": 95}), r"run\.json: tpr=95.* at `\$\.settings`"),
     "role": (
         lambda f: edit(f, datasets=[{"name": "a", "role": "x", "class_names": [], "num_samples": None}]),
-        "other entries than this version",
+        r"run\.json: Invalid enum value 'x' - at `\$\.datasets\[0\]\.role`",
     ),
-    "thresholds": (lambda f: edit(f, thresholds=3), "other entries than this version"),
+    "thresholds": (lambda f: edit(f, thresholds=3), r"run\.json: Expected `object`, got `int` - at `\$\.thresholds`"),
 }
 
 
@@ -204,7 +204,7 @@ def test_damage_is_named(results, tmp_path, kind):
 def test_what_is_no_folder_of_results(tmp_path):
     (tmp_path / "file").write_text("x")
     for name in ("file", "nowhere"):
-        with pytest.raises(DataError, match=r"no complete result, run\.json, table\.csv, scores\.parquet missing"):
+        with pytest.raises(DataError, match=r"missing run\.json, table\.csv, scores\.parquet"):
             Results.load(tmp_path / name)
 
 

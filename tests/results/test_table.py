@@ -74,7 +74,7 @@ def test_full_spectrum_counts_shifted_images_as_id(results, detector):
 def test_detection_error_rates(results, detector, metric, keep):
     train = part(results, "train")
     threshold = F.acceptance_threshold(train[train["label"] == train["prediction"]][detector], tpr=keep)
-    assert results.run["thresholds"][detector][metric] == threshold
+    assert results.run.thresholds[detector][metric] == threshold
     for dataset in ("val", "shifted", "far"):
         rows = part(results, dataset)
         correct = (rows["label"] == rows["prediction"]).to_numpy()
@@ -94,7 +94,7 @@ def test_id_metrics_and_accuracy(results):
         kind = part(results, "shifted", group)
         expected = F.accuracy(kind["prediction"].to_numpy(), kind["label"].to_numpy())
         assert results.value("accuracy", dataset="shifted", ood_class=name) == expected
-        accepted = (kind["good"] >= results.run["thresholds"]["good"]["fpr95"]).mean()
+        accepted = (kind["good"] >= results.run.thresholds["good"]["fpr95"]).mean()
         assert results.value("accepted95", dataset="shifted", detector="good", ood_class=name) == accepted
 
 
@@ -118,9 +118,9 @@ def test_columns_counts_and_rules(results):
     ood = table[table["dataset"].isin(["near", "far"])]
     assert (ood["n_id"] > 0).all()
     assert (ood["n_ood"] > 0).all()
-    assert results.run["counts"] == SIZES
-    assert results.run["note"] == "kept"
-    assert results.run["undefined"] == []
+    assert results.run.counts == SIZES
+    assert results.run.extra["note"] == "kept"
+    assert results.run.undefined == []
     with_interval = table.dropna(subset=["ci_low"])
     assert (with_interval["ci_low"] <= with_interval["value"] + 1e-12).all()
     assert (with_interval["ci_high"] >= with_interval["value"] - 1e-12).all()
@@ -183,7 +183,7 @@ def test_an_empty_class_is_a_row_with_a_reason():
     assert math.isnan(results.value("fpr95", dataset="near", detector="good", ood_class="cup: cakes"))
     assert math.isnan(results.value("mean_fpr95", dataset="near", detector="good"))
     assert not math.isnan(results.value("pooled_fpr95", dataset="near", detector="good"))
-    reasons = {(e["ood_class"], e["metric"]): e["reason"] for e in results.run["undefined"]}
+    reasons = {(e.ood_class, e.metric): e.reason for e in results.run.undefined}
     assert reasons["cup: cakes", "fpr95"] == "there is no OOD score"
     assert reasons["", "mean_fpr95"] == "1 of 3 classes have no value"
     chosen = results.recompute(classes={"near": ["high heels", "sky"]})
@@ -195,7 +195,7 @@ def test_a_set_without_images_is_undefined_not_missing(dataset):
     frame = run_scores()
     with pytest.warns(UndefinedMetricWarning):
         results = Results.from_scores(frame[frame["dataset"] != dataset], DATASETS, DETECTORS, bootstrap=20)
-    assert results.run["counts"][dataset] == 0
+    assert results.run.counts[dataset] == 0
     # Without ID images nothing can be accepted or refused: those rows are all undefined.
     rows = results.table[(results.table["dataset"] == dataset)]
     assert len(rows)
@@ -206,14 +206,14 @@ def test_what_is_not_computed_is_noted():
     frame = run_scores()
     frame = frame[frame["dataset"] != "train"].assign(label=-1)
     results = Results.from_scores(frame, DATASETS[1:], DETECTORS, bootstrap=0)
-    notes = "\n".join(results.run["notes"])
+    notes = "\n".join(results.run.notes)
     assert "der95, der99: not computed, no training images were scored" in notes
     assert "accuracy of 'val': not computed, its images have no labels" in notes
     assert not results.table["metric"].str.contains("der|accuracy|oscr").any()
     stated = [DatasetInfo("val", Role.ID, num_samples=300), DatasetInfo("far", Role.OOD, num_samples=41)]
     frame = frame[frame["dataset"].isin(["val", "far"])]
     results = Results.from_scores(frame, stated, DETECTORS, bootstrap=0)
-    assert "data set 'far': 40 images were scored, 41 are stated" in results.run["notes"]
+    assert "data set 'far': 40 images were scored, 41 are stated" in results.run.notes
 
 
 def test_bad_scores_are_refused():

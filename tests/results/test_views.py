@@ -12,7 +12,6 @@ import oodlit
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.metrics import UndefinedMetricWarning
 from oodlit.results import DatasetInfo, Results
-from oodlit.results.files.plain import to_plain
 from oodlit.results.views.pooling import SharedImagesWarning
 from oodlit.roles import Role
 from tests.results.support import DATASETS, DETECTORS, run_scores
@@ -31,7 +30,7 @@ def test_save_and_load_give_the_same(results, tmp_path):
     again = Results.load(tmp_path / "deep" / "run")
     pd.testing.assert_frame_equal(again.table, results.table, check_exact=True)
     pd.testing.assert_frame_equal(again.scores, results.scores, check_exact=True)
-    assert again.run == to_plain(results.run)
+    assert again.run == results.run
     assert again.datasets == results.datasets == tuple(DATASETS)
     assert again.settings == results.settings
 
@@ -46,8 +45,8 @@ def test_undefined_and_infinite_values_survive_saving(tmp_path):
     again = Results.load(tmp_path / "run")
     pd.testing.assert_frame_equal(again.table, results.table, check_exact=True)
     assert math.isnan(again.value("fpr95", dataset="far", detector="good"))
-    assert again.run["thresholds"]["good"] == results.run["thresholds"]["good"]
-    assert again.run["thresholds"]["good"]["fpr95"] == -np.inf
+    assert again.run.thresholds["good"] == results.run.thresholds["good"]
+    assert again.run.thresholds["good"]["fpr95"] == -np.inf
     again.plot("score_histograms", dataset="near")
     again.plot("roc", dataset="near")
 
@@ -91,7 +90,7 @@ def test_recompute(results, tmp_path):
     again = Results.load(tmp_path / "run").recompute(tpr=0.9, rule="interpolated", bootstrap=0)
     fresh = Results.from_scores(run_scores(), DATASETS, DETECTORS, tpr=0.9, rule="interpolated", bootstrap=0)
     pd.testing.assert_frame_equal(again.table, fresh.table, check_exact=True)
-    assert again.run["argv"] == ["a", "b"]
+    assert again.run.argv == ["a", "b"]
     assert "mean_fpr90" in set(again.table["metric"])
     assert set(again.table.loc[again.table["metric"] == "mean_fpr90", "rule"]) == {"interpolated"}
     same = results.recompute()
@@ -195,7 +194,7 @@ def test_images_that_two_sets_share_are_counted_once():
     results = Results.from_scores(pd.concat([base, rows]), datasets, DETECTORS, bootstrap=0)
     with pytest.warns(SharedImagesWarning, match=r"1 of 6 images occur in more than one of a, b .*first: b/x\.jpg"):
         pooled = results.pooled(["a", "b"], name="both")
-    assert pooled.run["counts"]["both"] == 5  # 1.jpg is two images: their scores differ
+    assert pooled.run.counts["both"] == 5  # 1.jpg is two images: their scores differ
     with pytest.raises(InvalidArgumentError, match="at least two different OOD sets"):
         results.pooled(["a", "a"])
     with pytest.raises(InvalidArgumentError, match=r"only OOD sets can be pooled, not val \(id\)"):
@@ -217,7 +216,7 @@ def test_neither_results_nor_metrics_name_lightning():
 def test_threshold_and_accepted_images(results):
     """Whom a detector lets in, the highest score first, equal scores in the order of keys."""
     threshold = results.threshold("good")
-    assert threshold == results.run["thresholds"]["good"]["fpr95"]
+    assert threshold == results.run.thresholds["good"]["fpr95"]
     rows, total = results.accepted("good")
     ood = results.scores[results.scores["dataset"].isin(["near", "far"])]
     assert total == int((ood["good"] >= threshold).sum()) > len(rows) == 12

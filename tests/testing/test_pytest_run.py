@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+from msgspec import structs
 
 from oodlit import Results, Role, datamodules, detectors
 from oodlit.results import DatasetInfo, UnfinishedRunWarning
@@ -74,7 +75,7 @@ def test_wrong_limits_are_a_usage_error(pytester: pytest.Pytester, folder: Path,
 
 def test_a_run_that_broke_off_fails_unless_it_is_allowed(pytester: pytest.Pytester, folder: Path) -> None:
     results = Results.load(folder)
-    unfinished.begin(folder.parent / "killed" / "unfinished", results.run | {"processes": 1})
+    unfinished.begin(folder.parent / "killed" / "unfinished", structs.replace(results.run, processes=1))
     unfinished.write_part(folder.parent / "killed" / "unfinished", 0, 0, results.images("val"))
     pytester.makefile(".yaml", limits="fail_if:\n- model: accuracy < 0.1\n")
     call = (*PLUGIN, "--oodlit-run", folder.parent / "killed", "--oodlit-limits", "limits.yaml")
@@ -144,7 +145,7 @@ def test_a_model_is_run_within_a_test(pytester: pytest.Pytester) -> None:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 results = oodlit_evaluate(network, data, [MSP()])
-            assert results.run["counts"] == {"val": 8, "unit_tests": 51}
+            assert results.run.counts == {"val": 8, "unit_tests": 51}
             assert 0 <= results.value("unit_test_failures", dataset="unit_tests", detector="msp") <= 17
         """
     )

@@ -9,6 +9,7 @@ from PIL import Image
 
 from oodlit.results import Results
 from oodlit.results.names import MODEL, distinct, safe
+from oodlit.results.run_record import RunRecord
 from oodlit.results.views.export import to_markdown_text
 
 LONGEST = 250
@@ -71,7 +72,7 @@ class RunLog:
         return to_markdown_text(self.summary)
 
 
-def settings_of(record: Mapping[str, Any]) -> dict[str, str | float]:
+def settings_of(record: RunRecord) -> dict[str, str | float]:
     """The settings of a run: flat, with short values and distinct names of safe parts between slashes.
 
     Args:
@@ -79,14 +80,15 @@ def settings_of(record: Mapping[str, Any]) -> dict[str, str | float]:
 
     Example:
         >>> knn = {"class_path": "oodlit.detectors.KNN", "init_args": {"k": 3, "bank_size": None}}
-        >>> settings_of({"detector_settings": {"my knn": knn}, "settings": {"tpr": 0.95}, "argv": ["run.py"]})
+        >>> settings_of(RunRecord.of({"detector_settings": {"my knn": knn}, "argv": ["run.py"]}))
         {'detectors/my_knn/class': 'oodlit.detectors.KNN', 'detectors/my_knn/k': 3, \
-'detectors/my_knn/bank_size': 'None', 'evaluation/tpr': 0.95}
+'detectors/my_knn/bank_size': 'None'}
     """
-    chosen = {(name,): record[entry] for entry, name in _ENTRIES.items() if entry in record}
+    entries = record.entries()
+    chosen = {(name,): entries[entry] for entry, name in _ENTRIES.items() if entry in entries}
     leaves = [leaf for path, value in chosen.items() for leaf in _leaves(path, value)]
-    streams = record.get("data", {}).get("streams", [])
-    leaves += [(("data", stream["name"], part), stream[part]) for stream in streams for part in ("role", "images")]
+    for stream in record.data.streams:
+        leaves += [(("data", stream.name, "role"), stream.role), (("data", stream.name, "images"), stream.images)]
     names = distinct("/".join(map(safe, path)) for path, _ in leaves)
     return dict(zip(names, (_short(value) for _, value in leaves), strict=True))
 

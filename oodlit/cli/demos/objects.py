@@ -79,7 +79,7 @@ def run_objects(
     if console is not None:
         for table in summary_tables(results):
             console.print(table)
-        for line in not_applicable_lines(results.run["not_applicable"]):
+        for line in not_applicable_lines(results.run.not_applicable):
             console.print(Text(line, style="dim"))
         console.print(Text(CAVEAT, style="yellow"))
     return out / "report.html"

@@ -66,11 +66,11 @@ def print_outcome(results: Results, console: Console) -> None:
     console.print(summary_table(results))
     colours = console.color_system is not None and not console.no_color
     console.print(Text(_counts(results) + ("; the best in green." if colours else "."), style="dim"))
-    reasons = results.run.get("not_applicable", {})
+    reasons = results.run.not_applicable
     failed = {name for name in reasons if any(repr(name) in f.text for f in results.findings if f.kind == "failed")}
     for line in not_applicable_lines({name: reason for name, reason in reasons.items() if name not in failed}):
         console.print(Text(line, style="dim"))
-    for remark in (results.run.get("caveat"), partial_text(results)):
+    for remark in (results.run.caveat, partial_text(results)):
         if remark:
             console.print(Text(str(remark), style="yellow"))
 
@@ -80,7 +80,7 @@ def _counts(results: Results) -> str:
     rows = results.table[(results.table["dataset"] == inside.name) & (results.table["metric"] == "accuracy")]
     accuracy = f", classified with accuracy {100 * rows['value'].iloc[0]:.1f} %" if len(rows) else ""
     return (
-        f"Thresholds keep {100 * results.settings.tpr:g} % of the {results.run['counts'][inside.name]} images of"
+        f"Thresholds keep {100 * results.settings.tpr:g} % of the {results.run.counts[inside.name]} images of"
         f" {inside.name}{accuracy}. In brackets {100 * results.settings.confidence:g} % intervals"
     )
 

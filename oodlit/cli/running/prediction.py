@@ -27,7 +27,7 @@ from oodlit.results import Results, Settings
 from oodlit.results.files.storage import UNFINISHED, is_complete
 from oodlit.results.files.unfinished import extent
 from oodlit.results.limits import Limit
-from oodlit.runs.record import joined
+from oodlit.results.run_record import joined
 
 
 def predict_and_print(

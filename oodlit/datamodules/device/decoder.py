@@ -4,62 +4,46 @@ import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from functools import lru_cache, partial
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from oodlit.datamodules.batches import Batch, Transform, check_alike
+from oodlit.datamodules.batches import Batch, StreamBatches, Transform, check_alike
 from oodlit.datamodules.decode import Decode, decode_image
 from oodlit.datamodules.device.jpegs import Jpegs, check_device, decode_jpegs
 from oodlit.datamodules.device.steps import DeviceTransform
 from oodlit.datamodules.device.waiting import ExactReading, Waiting
-from oodlit.datamodules.stream import Sample, Stream
+from oodlit.datamodules.stream import Sample
 from oodlit.errors import DataError, InvalidArgumentError
-
-
-@runtime_checkable
-class Reading(Protocol):
-    """How samples are read where no device decodes them, as `StreamBatches` does."""
-
-    stream: Stream
-
-    def read(self, sample: Sample) -> tuple[str, Tensor | None]:
-        """The network's input, or None and the reason."""
-
-    def unusable(self, sample: Sample, reason: str) -> tuple[str, str]:
-        """Key and reason of a sample that is skipped; an error where none is."""
-
-    def blank(self) -> Tensor:
-        """The network's input for a black image."""
 
 
 class DeviceDecoder:
     """Decodes the JPEGs of batches on a device, and applies the transform there.
 
-    A file that the device cannot decode or transform is read exactly; that decides whether it can be used, and why not.
+    Files that the device cannot decode or transform are read by the workers' decoder and transform, which decide
+    whether an image can be used, and why not.
 
     Args:
-        reading: The exact reading, with its policy for bad samples.
-        transform: Its transform.
+        batches: Reads samples with the workers' decoder and transform, and knows the policy for bad samples.
+        transform: The transform.
         device: Where to decode.
 
     Raises:
-        InvalidArgumentError: A step of the transform is not known on a device, or does something else there.
-        RequirementError: JPEGs are not decoded on this device.
+        InvalidArgumentError: A step of the transform is not supported on a device, or does something else there.
+        RequirementError: JPEGs cannot be decoded on this device.
     """
 
-    def __init__(self, reading: Reading, transform: Transform, device: torch.device) -> None:
+    def __init__(self, batches: StreamBatches, transform: Transform, device: torch.device) -> None:
         self._transform = DeviceTransform(transform)
-        self._level = self._transform.level()
         self._transform.check(transform)
+        self._level = self._transform.level()
         check_device(device)
-        self._reading, self._device = reading, device
+        self._batches, self._device = batches, device
         self._empty: Tensor | None = None
 
     def complete(self, batch: Batch) -> None:
-        """Put the images of all rows that are files into their places, and list those that cannot be used.
+        """Decode the files of a batch to their rows, and list those that cannot be used as skipped.
 
         Raises:
             DataError: A file cannot be used, and such samples are not skipped.
@@ -76,7 +60,10 @@ class DeviceDecoder:
         if self._device.type == "cuda":
             batch["image"].record_stream(torch.cuda.current_stream(self._device))
         if lost:
-            _leave_out(batch, waiting, lost)
+            batch["key"] = [key for row, key in enumerate(batch["key"]) if row not in lost]
+            for name in ("label", "group"):
+                batch[name] = np.delete(batch[name], [*lost])  # type: ignore[typeddict-item]  # no tensors yet
+            batch["skipped"] += lost.values()
         for what, value in seconds.items():
             batch["seconds"][what] = batch["seconds"].get(what, 0.0) + value
         if decoded:
@@ -85,8 +72,8 @@ class DeviceDecoder:
     def _in_order(
         self, batch: Batch, waiting: Waiting, made: list[Tensor | None]
     ) -> tuple[list[Tensor], dict[int, int], dict[int, tuple[str, str]]]:
-        """All images; by number of the file the places of those that the device decoded; by row what has no image."""
-        stream, ready = self._reading.stream, iter(batch["image"])
+        """All images; the rows of those that the device decoded, by number of the file; the unusable ones, by row."""
+        stream, ready = self._batches.stream, iter(batch["image"])
         number_of = {row: number for number, row in enumerate(waiting.rows)}
         images: list[Tensor] = []
         decoded: dict[int, int] = {}
@@ -96,41 +83,42 @@ class DeviceDecoder:
             image = next(ready) if number is None else made[number]
             if number is not None and image is None:
                 sample = waiting.sample(number)
-                reason, image = self._reading.read(sample)
+                reason, image = self._batches.read(sample)
                 if image is None:
-                    lost[row] = self._reading.unusable(sample, reason)
+                    lost[row] = self._batches.unusable(sample, reason)
+                    continue
             elif number is not None:
                 decoded[number] = len(images)
-            if image is None:
-                continue
+            assert image is not None
             images.append(image)
             check_alike(stream.name, images[0], image, key.removeprefix(stream.full_key("")))
         return images, decoded, lost
 
     def _made(self, files: Jpegs) -> tuple[list[Tensor | None], float]:
-        """The network's input for every file, None where the device cannot decode it; and the seconds of decoding."""
-        shaped: list[Tensor | None] = [None] * len(files)
+        """The network's input for every file, None if the device cannot decode it; and the seconds of decoding."""
+        made: list[Tensor | None] = [None] * len(files)
         decoding = 0.0
         for part in files.parts():
             start = time.perf_counter()
             decoded = decode_jpegs([files.file(number) for number in part], self._device)
             decoding += time.perf_counter() - start
-            for numbers, images in _by_size(zip(part, decoded, strict=True)):  # a few kernels for all of a size
-                for number, image in zip(numbers, self._shaped(images), strict=True):
-                    shaped[number] = image
-        good = [image for image in shaped if image is not None]
-        alike = len({image.shape for image in good}) == 1
-        scaled = self._transform.scaled(torch.stack(good)) if alike else map(self._transform.scaled, good)
-        made = iter(scaled)
-        return [None if image is None else next(made) for image in shaped], decoding
+            by_size: dict[torch.Size, list[tuple[int, Tensor]]] = {}
+            for number, image in zip(part, decoded, strict=True):
+                if image is not None:
+                    by_size.setdefault(image.shape, []).append((number, image))
+            for members in by_size.values():  # a few kernels for all images of a size
+                numbers, images = zip(*members, strict=True)
+                for number, image in zip(numbers, self._transformed(torch.stack(images)), strict=True):
+                    made[number] = image
+        return made, decoding
 
-    def _shaped(self, images: Tensor) -> Iterable[Tensor | None]:
-        """Images of one size, resized and cropped; None each where that fails: the exact reading names the image."""
+    def _transformed(self, images: Tensor) -> Iterable[Tensor | None]:
+        """The network's input for images of one size; None each if the transform fails."""
         try:
-            return self._transform.shaped(images)
+            return self._transform(images)
         except torch.OutOfMemoryError:
             raise
-        except Exception:  # steps raise what they like; the exact reading, which is next, says what is at fault
+        except Exception:  # steps raise what they like; the workers' transform, which is next, names the image
             return [None] * len(images)
 
     def _joined(self, images: list[Tensor]) -> Tensor:
@@ -138,16 +126,16 @@ class DeviceDecoder:
             joined = torch.stack([image.to(self._device, non_blocking=True) for image in images])
             self._empty = joined[:0].clone()  # without the memory of the others
         elif self._empty is None:
-            blank = self._reading.blank()
+            blank = self._batches.blank()
             self._empty = blank.new_empty((0, *blank.shape), device=self._device)
         return joined if images else self._empty
 
     def _exact(self, sample: Sample) -> Tensor:
-        reason, image = self._reading.read(sample)
+        reason, image = self._batches.read(sample)
         if image is None:
             raise DataError(
-                f"{self._reading.stream.full_key(sample.key)!r}: {self._device} decodes it, but read exactly it cannot"
-                f" be used: {reason}; leave decode_on_device out"
+                f"{self._batches.stream.full_key(sample.key)!r}: {self._device} decodes this file, but the workers'"
+                f" decoder cannot: {reason}; leave decode_on_device out"
             )
         return image
 
@@ -170,28 +158,6 @@ def check_settings(decode: Decode, *, any_size: bool) -> None:
             "decode_on_device: images that keep their sizes (any_size, object detectors) are not compared with the"
             " exact reading; leave it out"
         )
-
-
-def _by_size(images: Iterable[tuple[int, Tensor | None]]) -> Iterator[tuple[list[int], Tensor]]:
-    """Numbers of the images of a size, and these images as one tensor."""
-    found: dict[torch.Size, list[tuple[int, Tensor]]] = {}
-    for number, image in images:
-        if image is not None:
-            found.setdefault(image.shape, []).append((number, image))
-    for members in found.values():
-        numbers, alike = zip(*members, strict=True)
-        yield [*numbers], torch.stack(alike)
-
-
-def _leave_out(batch: Batch, waiting: Waiting, lost: dict[int, tuple[str, str]]) -> None:
-    """Rows that cannot be used become skipped samples, in the order of the samples."""
-    rows = [*lost]
-    batch["key"] = [key for row, key in enumerate(batch["key"]) if row not in lost]
-    for name in ("label", "group"):
-        batch[name] = np.delete(batch[name], rows)  # type: ignore[typeddict-item]  # no tensors yet
-    places = [(before, False, pair) for before, pair in zip(waiting.before, batch["skipped"], strict=True)]
-    places += [(row, True, pair) for row, pair in lost.items()]
-    batch["skipped"] = [pair for *_, pair in sorted(places, key=lambda place: place[:2])]
 
 
 @contextmanager

@@ -18,13 +18,11 @@ class Waiting:
         files: One file a row.
         samples: Their samples, without the files.
         rows: Their rows in the batch; the other rows are images already.
-        before: For every skipped sample of the batch, how many rows come before it.
     """
 
     files: Jpegs
     samples: tuple[Sample, ...]
     rows: tuple[int, ...]
-    before: tuple[int, ...]
 
     def sample(self, number: int) -> Sample:
         """A sample with its file, as its source gave it."""

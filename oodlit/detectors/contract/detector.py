@@ -153,6 +153,11 @@ class Detector(nn.Module, ABC):
         self._fitted = True
 
     @final
+    def forget(self) -> None:
+        """Drop the fit: `score` raises `NotFittedError` until the next one."""
+        self._fitted = False
+
+    @final
     def score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
         """Scores of a batch.
 

@@ -68,6 +68,15 @@ class Statistic(Metric):
         """Which of the columns that were handed out were written to since."""
         return []
 
+    def state(self) -> dict[str, Any]:
+        """All that was accumulated, as plain values and tensors."""
+        return {"states": {name: getattr(self, name) for name in self._defaults}, "store": None}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Replace what was accumulated by the return value of an earlier `state`."""
+        for name, value in state["states"].items():
+            setattr(self, name, value)
+
     @final
     def check(self, outputs: Outputs) -> None:
         """Refuse a batch with values that are not finite or, where labels are read, without labels.
@@ -214,6 +223,23 @@ class Statistics(Mapping[type[Statistic], Statistic]):
             self.sizes |= sizes_of(outputs, ("logits", "features"))
         for statistic in self.values():
             statistic.update(outputs)
+
+    @property
+    def can_be_saved(self) -> bool:
+        """Whether `state` is complete: custom statistics may keep more than their registered states."""
+        return all(kind.__module__.startswith("oodlit.") for kind in self)
+
+    def state(self) -> dict[str, Any]:
+        """All that was accumulated, as plain values and tensors."""
+        states = {kind.__name__: statistic.state() for kind, statistic in self.items()}
+        return {"statistics": states, "shapes": dict(self.shapes), "sizes": dict(self.sizes)}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Replace what was accumulated by the return value of an earlier `state`."""
+        for kind, statistic in self.items():
+            statistic.restore(state["statistics"][kind.__name__])
+        self.shapes |= state["shapes"]
+        self.sizes |= state["sizes"]
 
 
 def _tensors_in(value: object) -> list[torch.Tensor]:

@@ -2,7 +2,8 @@
 
 import weakref
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -50,6 +51,18 @@ class SmallestHashes(Statistic):
         """Forget everything."""
         super().reset()
         self._store = self._store_of()
+
+    def state(self) -> dict[str, Any]:
+        """All that was accumulated, as plain values and tensors."""
+        blocks = [{name: _tight(column) for name, column in block.items()} for block in self._store.blocks]
+        return {**super().state(), "store": blocks}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Replace what was accumulated by the return value of an earlier `state`."""
+        super().restore(state)
+        self._store = self._store_of()
+        for block in state["store"]:
+            self._store.append(block)
 
     def _store_of(self, columns: Columns | None = None) -> RowStore | SmallestRows:
         return RowStore(columns) if self.rows is None else SmallestRows(self.rows, by="hash", columns=columns)
@@ -183,3 +196,8 @@ class SmallestHashes(Statistic):
             if (tensor := ref()) is not None
         }
         return [name for name, (tensor, version) in alive.items() if version_of(tensor) != version]
+
+
+def _tight(column: Tensor) -> Tensor:
+    """The column without unused memory behind it, which would be saved as well."""
+    return column if 2 * column.nbytes >= column.untyped_storage().nbytes() else column.clone()

@@ -11,13 +11,13 @@ import jinja2
 from markupsafe import Markup
 
 from oodlit.base.atomic import write_bytes
+from oodlit.base.json_files import to_json, to_plain
 from oodlit.objects.metrics.registry import meaning
 from oodlit.objects.published import fmiyc
 from oodlit.objects.results.pictures import COLOURS, drawn_pictures, picture_keys
 from oodlit.objects.results.results import ObjectResults
 from oodlit.objects.results.summary import headline, headline_metrics, ranked
 from oodlit.objects.results.tau_curve import CURVES, TauPoint, tau_curve
-from oodlit.results.files.plain import to_json
 
 __all__ = ["write_object_report"]
 
@@ -35,6 +35,7 @@ _SHOWN_ELSEWHERE = {
     "not_applicable",
     "caveat",
     "findings",
+    "format",
 }
 
 
@@ -76,37 +77,37 @@ def _view(results: ObjectResults, folder: Path | None) -> dict[str, Any]:
     settings = results.settings
     metrics = headline_metrics(settings)
     return {
-        "title": str(results.run.get("title") or results.run.get("model") or "Object detector"),
+        "title": results.run.title or results.run.model or "Object detector",
         "settings": settings,
-        "t_star_rule": str(results.run.get("t_star_rule") or "given"),
+        "t_star_rule": results.run.t_star_rule or "given",
         "id_name": results.id_dataset.name,
         "facts": _facts(results),
-        "caveat": str(results.run.get("caveat") or ""),
-        "findings": [entry["text"] for entry in results.run.get("findings") or []],
-        "notes": results.run["notes"],
+        "caveat": results.run.caveat,
+        "findings": [finding.text for finding in results.run.findings],
+        "notes": results.run.notes,
         "metrics": [(name, meaning(name, settings)) for name in metrics],
         "terms": [(name, meaning(name, settings)) for name in dict.fromkeys(results.table["metric"])],
         "splits": [_split(results, name) for name in results.splits],
         "pictures": _pictures(results, folder),
         "colours": {state: "rgb({}, {}, {})".format(*colour) for state, colour in COLOURS.items()},
-        "quality": [
-            (name.partition("/")[2], _percent(v)) for name, v in results.run["id_quality"].items() if "/" in name
-        ],
-        "not_applicable": sorted((results.run.get("not_applicable") or {}).items()),
-        "undefined": results.run["undefined"],
+        "quality": [(name.partition("/")[2], _percent(v)) for name, v in results.run.id_quality.items() if "/" in name],
+        "not_applicable": sorted(results.run.not_applicable.items()),
+        "undefined": results.run.undefined,
         "about": [
-            (k.replace("_", " "), json.dumps(v)) for k, v in results.run.items() if k not in _SHOWN_ELSEWHERE and v
+            (k.replace("_", " "), json.dumps(v))
+            for k, v in to_plain(results.run.entries()).items()
+            if k not in _SHOWN_ELSEWHERE and v
         ],
-        "raw": to_json(results.run),
+        "raw": to_json(results.run.entries()),
     }
 
 
 def _facts(results: ObjectResults) -> list[tuple[str, str, str]]:
     settings, known = results.settings, results.row("no_boxes", dataset=results.id_dataset.name)
-    quality = results.run["id_quality"]
+    quality = results.run.id_quality
     best = next(iter(ranked(results, results.splits[0])), "none") if results.splits else "none"
     facts = [
-        ("cut t* on the confidence", f"{settings.t_star:.4g}", str(results.run.get("t_star_rule") or "given")),
+        ("cut t* on the confidence", f"{settings.t_star:.4g}", results.run.t_star_rule or "given"),
         ("cut tau on the OOD score", settings.rule, f"{settings.rules} rules, IoU {settings.iou:g}"),
         (f"boxes of {results.id_dataset.name}", str(known["n_id"]), f"in {known['n_images']} images, from t* on"),
         ("best AP_U", best, f"on {results.splits[0]}" if results.splits else ""),

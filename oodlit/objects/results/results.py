@@ -1,6 +1,5 @@
 r"""Results of boxes: what a run leaves, and every metric again for any t\*, tau and overlap, without the network."""
 
-import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from msgspec import structs
 
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.objects.metrics.quality import has_id_quality, id_quality
@@ -15,9 +15,11 @@ from oodlit.objects.metrics.scored_boxes import ScoredBoxes
 from oodlit.objects.metrics.settings import ObjectSettings
 from oodlit.objects.results import storage
 from oodlit.objects.results.evaluation import evaluate_tables
+from oodlit.objects.results.record import BoxRunRecord
 from oodlit.objects.results.tables import ObjectSet, Tables, make_tables, scored_boxes
 from oodlit.results.info import DatasetInfo, id_dataset
 from oodlit.results.names import MODEL
+from oodlit.results.record_parts import UndefinedValue
 from oodlit.roles import Role
 
 __all__ = ["ObjectResults"]
@@ -33,15 +35,14 @@ class ObjectResults:
         objects: One row per annotated object.
         table: One row per value: `detector, dataset, ood_class, metric, value, n_id, n_ood, ci_low, ci_high, rule,
             n_objects, n_images, t_star, tau, iou, rules`.
-        run: `datasets`, `detectors`, `class_names`, `settings`, `thresholds`, `undefined` (one entry with its reason
-            for every NaN), `notes`, `id_quality`, and the caller's entries.
+        run: What else is known about the run; see `BoxRunRecord`.
     """
 
     boxes: pd.DataFrame
     images: pd.DataFrame
     objects: pd.DataFrame
     table: pd.DataFrame
-    run: dict[str, Any] = field(default_factory=dict)
+    run: BoxRunRecord = field(default_factory=BoxRunRecord)
     _scored: dict[str, ScoredBoxes] = field(default_factory=dict, init=False, repr=False)
 
     # --- making ---------------------------------------------------------------------------------------------------
@@ -53,7 +54,7 @@ class ObjectResults:
         *,
         class_names: Sequence[str] = (),
         settings: ObjectSettings | None = None,
-        run: Mapping[str, Any] | None = None,
+        run: BoxRunRecord | Mapping[str, Any] | None = None,
     ) -> "ObjectResults":
         """Compute every metric from what a detector gave and what is annotated.
 
@@ -61,7 +62,7 @@ class ObjectResults:
             sets: One with role ID, and the OOD splits; all with scores of the same detectors.
             class_names: The ID classes in the order of the logits; empty = not known.
             settings: How to compute.
-            run: Entries of `run` to keep beside those made here.
+            run: What is known about the run, as a record or as entries of one; what is computed here replaces it.
 
         Raises:
             InvalidArgumentError: Roles, names or lengths do not fit.
@@ -79,26 +80,28 @@ class ObjectResults:
                 notes.append("mean average precision not computed: the predicted classes of the boxes are not known")
             else:
                 quality = id_quality(known.detections.to("cpu"), known.annotations)
-        own = {
-            "datasets": [entry.info.to_json() for entry in sets],
-            "detectors": detectors,
-            "class_names": list(class_names),
-            "id_quality": quality,
-            "notes": notes,
-        }
-        return cls._of(tables, {**(run or {}), **own}, settings or ObjectSettings())
+        record = structs.replace(
+            run if isinstance(run, BoxRunRecord) else BoxRunRecord.of(run or {}),
+            datasets=[entry.info for entry in sets],
+            detectors=detectors,
+            class_names=list(class_names),
+            id_quality=quality,
+            notes=notes,
+        )
+        return cls._of(tables, record, settings or ObjectSettings())
 
     @classmethod
-    def _of(cls, tables: Tables, run: dict[str, Any], settings: ObjectSettings) -> "ObjectResults":
-        datasets = [DatasetInfo.from_json(entry) for entry in run["datasets"]]
-        quality = {name: math.nan if value is None else float(value) for name, value in run["id_quality"].items()}
-        found = evaluate_tables(tables, datasets, run["detectors"], run["class_names"], settings, id_quality=quality)
-        own = {
-            "settings": settings.to_json(),
-            "thresholds": {detector: {"tau": tau} for detector, tau in found.taus.items()},
-            "undefined": found.undefined,
-        }
-        return cls(tables.boxes, tables.images, tables.objects, found.table, {**run, **own})
+    def _of(cls, tables: Tables, run: BoxRunRecord, settings: ObjectSettings) -> "ObjectResults":
+        found = evaluate_tables(
+            tables, run.datasets, run.detectors, run.class_names, settings, id_quality=run.id_quality
+        )
+        record = structs.replace(
+            run,
+            settings=settings,
+            thresholds={detector: {"tau": tau} for detector, tau in found.taus.items()},
+            undefined=[UndefinedValue(**entry) for entry in found.undefined],
+        )
+        return cls(tables.boxes, tables.images, tables.objects, found.table, record)
 
     def recompute(self, **changes: Any) -> "ObjectResults":
         r"""The same boxes evaluated with other settings; what is not named stays.
@@ -110,7 +113,7 @@ class ObjectResults:
             InvalidArgumentError: A setting is unknown or not allowed, or t* is below the least confidence of the boxes
                 that the run kept.
         """
-        settings, least = self.settings.changed(**changes), self.run.get("min_confidence")
+        settings, least = self.settings.changed(**changes), self.run.min_confidence
         if least is not None and settings.t_star < least:
             raise InvalidArgumentError(
                 f"t_star={settings.t_star:g}, but the run kept no boxes below {least:g}; run again with"
@@ -136,12 +139,12 @@ class ObjectResults:
     @property
     def tables(self) -> Tables:
         """What the metrics are computed from."""
-        return Tables(self.boxes, self.images, self.objects, list(self.run["notes"]))
+        return Tables(self.boxes, self.images, self.objects, list(self.run.notes))
 
     @property
     def datasets(self) -> tuple[DatasetInfo, ...]:
         """The data sets."""
-        return tuple(DatasetInfo.from_json(entry) for entry in self.run["datasets"])
+        return tuple(self.run.datasets)
 
     @property
     def id_dataset(self) -> DatasetInfo:
@@ -156,17 +159,17 @@ class ObjectResults:
     @property
     def detectors(self) -> tuple[str, ...]:
         """Names of the detectors."""
-        return tuple(self.run["detectors"])
+        return tuple(self.run.detectors)
 
     @property
     def class_names(self) -> tuple[str, ...]:
         """The ID classes in the order of the logits."""
-        return tuple(self.run["class_names"])
+        return tuple(self.run.class_names)
 
     @property
     def settings(self) -> ObjectSettings:
         """How the table was computed."""
-        return ObjectSettings.from_json(self.run["settings"])
+        return self.run.settings
 
     def threshold(self, detector: str) -> float:
         """Tau of a detector: boxes with a lower score are called unknown.
@@ -176,7 +179,7 @@ class ObjectResults:
         """
         if detector not in self.detectors:
             raise UnknownNameError.of("detector in these results", detector, self.detectors)
-        return float(self.run["thresholds"][detector]["tau"])
+        return self.run.thresholds[detector]["tau"]
 
     def value(self, metric: str, *, dataset: str, detector: str = MODEL, ood_class: str = "") -> float:
         """One value of the table.
@@ -201,8 +204,8 @@ class ObjectResults:
 
     def reason(self, metric: str, *, dataset: str, detector: str = MODEL, ood_class: str = "") -> str:
         """Why a value is NaN; empty if it is not."""
-        address = {"detector": detector, "dataset": dataset, "ood_class": ood_class, "metric": metric}
-        return next((str(e["reason"]) for e in self.run["undefined"] if {k: e[k] for k in address} == address), "")
+        address = (detector, dataset, ood_class, metric)
+        return next((e.reason for e in self.run.undefined if structs.astuple(e)[:4] == address), "")
 
     def side_by_side(self, dataset: str) -> pd.DataFrame:
         r"""Legacy and open-set metrics of one split, a row per detector, with t\*, tau and the kept counts.
@@ -243,9 +246,6 @@ class ObjectResults:
             DataError: A file is missing, unreadable, or does not belong to the others, or the rows are images.
         """
         table, tables, run = storage.read(directory)
-        for detector, found in run["thresholds"].items():  # JSON has no NaN and no infinities
-            run["thresholds"][detector] = {"tau": math.nan if found["tau"] is None else float(found["tau"])}
-        run["id_quality"] = {name: math.nan if v is None else v for name, v in run["id_quality"].items()}
         return cls(tables.boxes, tables.images, tables.objects, table, run)
 
     def __repr__(self) -> str:

@@ -5,12 +5,13 @@ import io
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
+from msgspec import structs
 
 from oodlit.errors import DataError
 from oodlit.objects.results.evaluation import OBJECT_COLUMNS
+from oodlit.objects.results.record import BoxRunRecord
 from oodlit.objects.results.tables import Tables
 from oodlit.results.files import storage
 
@@ -27,7 +28,7 @@ def write(
     *,
     table: pd.DataFrame,
     tables: Tables,
-    run: dict[str, Any],
+    run: BoxRunRecord,
     add: Callable[[Path], None] | None = None,
     keep: Path | None = None,
 ) -> Path:
@@ -46,11 +47,11 @@ def write(
             add(folder)
 
     others = [Path(directory) / name for name in storage.BESIDE] if add is None else [keep] if keep else []
-    run = run | {"kind": KIND, "part_checksums": checksums}
+    run = structs.replace(run, part_checksums=checksums)
     return storage.write(directory, table=table, scores=tables.boxes, run=run, add=add_all, keep=others)
 
 
-def read(directory: str | os.PathLike[str]) -> tuple[pd.DataFrame, Tables, dict[str, Any]]:
+def read(directory: str | os.PathLike[str]) -> tuple[pd.DataFrame, Tables, BoxRunRecord]:
     """Read what `write` wrote.
 
     Raises:
@@ -58,16 +59,16 @@ def read(directory: str | os.PathLike[str]) -> tuple[pd.DataFrame, Tables, dict[
     """
     source = Path(directory)
     while True:
-        table, boxes, run, _ = storage.read(source)
-        if run.get("kind") != KIND:
-            raise DataError(f"{source}: the results are of images, not of boxes; oodlit.Results.load reads them")
+        table, boxes, run, _ = storage.read(source, BoxRunRecord)
+        if run.kind != KIND:
+            raise DataError(f"{source}: expected results of boxes, got images; load them with oodlit.Results.load")
         try:
-            parts = {name: _part(source, file, run["part_checksums"][file]) for name, file in PARTS.items()}
+            parts = {name: _part(source, file, run.part_checksums.get(file, "")) for name, file in PARTS.items()}
         except DataError:
-            if storage.read(source)[2] == run:
+            if storage.read(source, BoxRunRecord)[2] == run:
                 raise
             continue  # another process replaced the result between two of these reads
-        return _typed(table, source), Tables(boxes, **parts, notes=list(run["notes"])), run
+        return _typed(table, source), Tables(boxes, **parts, notes=list(run.notes)), run
 
 
 def _part(source: Path, file: str, checksum: str) -> pd.DataFrame:

@@ -38,7 +38,7 @@ def _accepted(results: Results, detector: str, inside: DatasetInfo, thumbnails: 
                 "shot": thumbnails.classes(row["key"]),
             }
         )
-    total_ood = sum(results.run["counts"].get(d.name, 0) for d in results.datasets if d.role is Role.OOD)
+    total_ood = sum(results.run.counts.get(d.name, 0) for d in results.datasets if d.role is Role.OOD)
     detail = f"{detector} accepts {total} of {total_ood} OOD images" + (
         f"; the first {len(images)}:" if images else "."
     )

@@ -32,7 +32,7 @@ def _class_set(results: Results, info: DatasetInfo, detectors: Sequence[str]) ->
     rows.append({"name": "mean over classes", "n": "", "kind": "sum", "cells": means})
     return {
         "name": info.name,
-        "detail": f"{results.run['counts'].get(info.name, 0)} images, {len(grid.classes)} classes",
+        "detail": f"{results.run.counts.get(info.name, 0)} images, {len(grid.classes)} classes",
         "sizes": _sizes(grid.sizes),
         "rows": rows,
         "charts": [{"detector": name, "svg": interval_bars(grid, name)} for name in detectors],

@@ -20,7 +20,7 @@ SHARES = (0.8, 0.9, 0.95, 0.98, 0.99)
 
 def sections(shown: Shown) -> Iterator[Section]:
     """One for each OOD set with images."""
-    counts = shown.results.run["counts"]
+    counts = shown.results.run.counts
     for number, info in enumerate(shown.sets(Role.OOD)):
         if shown.detectors and counts.get(info.name) and counts.get(shown.inside.name):
             title = f"{info.name}: what keeping more ID images costs"

@@ -1,6 +1,6 @@
 """Where the time of a run went."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from oodlit.report.section import Section, Shown
@@ -16,34 +16,32 @@ def sections(shown: Shown) -> Iterator[Section]:
 
 def time_view(results: Results) -> dict[str, Any] | None:
     """Parts of the run, reading processes, and what each detector took; None for results that hold no parts."""
-    time: Mapping[str, Any] = results.run.get("time") or {}
-    mean = dict(time.get("mean") or {})
-    if "total" not in mean:  # of a caller or an earlier version, which measured less
+    time = results.run.time
+    mean = dict(time.mean)
+    if "total" not in mean:  # from a caller who measured less
         return None
-    most, total = mean | (time.get("max") or {}), mean.pop("total")
-    processes = int((results.run.get("trainer") or {}).get("processes", 1))
+    most, total = mean | time.max, mean.pop("total")
     parts = [
         {"name": name, "seconds": _seconds(value), "share": _share(value, total), "most": _seconds(most[name])}
         for name, value in mean.items()
     ]
-    reading = dict(time.get("reading") or {})
     return {
         "total": _seconds(total),
-        "processes": processes,
+        "processes": results.run.trainer.processes,
         "parts": parts,
         "reading": [
-            {"name": n, "seconds": _seconds(s), "share": _share(s, sum(reading.values()))} for n, s in reading.items()
+            {"name": n, "seconds": _seconds(s), "share": _share(s, sum(time.reading.values()))}
+            for n, s in time.reading.items()
         ],
-        "has_readers": bool((results.run.get("data") or {}).get("num_workers")),
-        "backbone": f"{time['backbone_ms']:.3g}" if "backbone_ms" in time else "",
-        "detectors": _detectors(results, time),
+        "has_readers": bool(results.run.data.num_workers),
+        "backbone": "" if time.backbone_ms is None else f"{time.backbone_ms:.3g}",
+        "detectors": _detectors(results),
     }
 
 
-def _detectors(results: Results, time: Mapping[str, Any]) -> list[dict[str, str]]:
+def _detectors(results: Results) -> list[dict[str, str]]:
     """Fit and scores of each detector, the slowest scores first."""
-    scores, fits = dict(results.run.get("ms_per_image") or {}), dict(time.get("fit") or {})
-    backbone = time.get("backbone_ms")
+    scores, fits, backbone = results.run.ms_per_image, results.run.time.fit, results.run.time.backbone_ms
     names = sorted(results.detectors, key=lambda name: -scores.get(name, 0.0))
     return [
         {

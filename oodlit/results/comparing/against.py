@@ -1,9 +1,9 @@
 """Our figures beside published ones: a difference where both are formed by one rule, and the reason where not."""
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -150,19 +150,14 @@ def _missing(ours: float, theirs: float, printed: str) -> str:
 
 def _model(results: RunResults, table: PublishedTable) -> str:
     """The printed model that the network of a run is, by weights and transform; "" if that is not known."""
-    backbone: Mapping[str, Any] = results.run.get("backbone") or {}
-    known: Mapping[str, Any] = backbone.get("published_as") or {}
-    return table.model_of(weights(known["model"], known["img_size"], known["crop_pct"])) if known else ""
+    known = results.run.backbone.published_as
+    return table.model_of(weights(known.model, known.img_size, known.crop_pct)) if known else ""
 
 
 def _kind(results: RunResults, detector: str) -> str:
     """Class of a detector; its name where the run does not say."""
-    return str(_config(results, detector).get("class_path") or detector).partition("[")[0].rpartition(".")[2]
-
-
-def _config(results: RunResults, detector: str) -> Mapping[str, Any]:
-    """Class and settings of a detector, as far as the run says."""
-    return (results.run.get("detector_settings") or {}).get(detector) or {}
+    config = results.run.detector_settings.get(detector)
+    return (config.class_path if config else detector).partition("[")[0].rpartition(".")[2]
 
 
 def _agrees(own: object, stated: object, *, same_training: bool) -> bool:
@@ -238,7 +233,7 @@ class _Run:
         return sum(row[0] for row in rows) / len(rows), math.nan, math.nan
 
     def _row(self, detector: str, dataset: str, ood_class: str, metric: str) -> tuple[float, float, float] | None:
-        if metric == "accuracy" and dataset in (masked := self.results.run.get("masked_accuracy") or {}):
+        if metric == "accuracy" and dataset in (masked := self.results.run.masked_accuracy):
             right, total = masked[dataset]
             return right / total if total else math.nan, math.nan, math.nan
         plain = self._values.get((detector, dataset, ood_class, metric))
@@ -268,7 +263,7 @@ class _Run:
         if metric != "accuracy" and self.inside != self.protocol.inside:
             return f"the ID set is {self.protocol.inside} there, {self.inside} here"
         for name in dict.fromkeys(names if metric == "accuracy" else [self.inside, *names]):
-            here, there = self.results.run["counts"].get(name, 0), self.protocol.images.get(name)
+            here, there = self.results.run.counts.get(name, 0), self.protocol.images.get(name)
             if there not in (None, here):
                 return f"{there} images of {name} there, {here} here"
             if there is None and self.protocol.mean == "images":  # sets of others may have the name
@@ -306,10 +301,10 @@ class _Run:
             return f"settings of {form} there: {stated}"
         if there and here not in (0, there) and self._is_fitted(name):
             return f"{form} is fitted on {there} images there, on {here} here"
-        own = _config(self.results, name).get("init_args")
-        if stated and own is None:
+        config = self.results.run.detector_settings.get(name)
+        if stated and config is None:
             return f"settings of {name} are not recorded here"
-        known = {setting: (own or {}).get(setting) for setting in stated}
+        known = {setting: config.init_args.get(setting) for setting in stated} if config else {}
         unlike = [name for name in stated if not _agrees(known[name], stated[name], same_training=here == there)]
         texts = [f"{name}={_equal(stated[name])[0]!r}" for name in unlike], [f"{n}={known[n]!r}" for n in unlike]
         return f"{form} has {', '.join(texts[0])} there, {', '.join(texts[1])} here" if unlike else ""
@@ -317,10 +312,11 @@ class _Run:
     @property
     def _train_images(self) -> int:
         """Number of training images of the run; 0 = none, or not known."""
-        return int((self.results.run.get("data") or {}).get("train_images") or 0)
+        return self.results.run.data.train_images or 0
 
     def _is_fitted(self, detector: str) -> bool:
-        return bool(((self.results.run.get("overview") or {}).get(detector) or {}).get("is_fitted"))
+        overview = self.results.run.overview.get(detector)
+        return overview is not None and overview.is_fitted
 
     def rule(self, metric: str) -> str:
         """How the published figure was formed, in short."""

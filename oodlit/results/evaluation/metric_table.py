@@ -66,9 +66,9 @@ def evaluate(
     if rows.undefined:
         first = rows.undefined[0]
         warnings.warn(
-            f"{len(rows.undefined)} values are undefined (NaN); first: {first['metric']} of {first['detector']}"
-            f" on {'/'.join(filter(None, (first['dataset'], first['ood_class'])))}: {first['reason']};"
-            " all reasons are in run['undefined']",
+            f"{len(rows.undefined)} values are undefined (NaN); first: {first.metric} of {first.detector}"
+            f" on {'/'.join(filter(None, (first.dataset, first.ood_class)))}: {first.reason};"
+            " all reasons are in results.run.undefined",
             UndefinedMetricWarning,
             stacklevel=3,
         )

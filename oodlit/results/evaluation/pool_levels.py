@@ -4,7 +4,6 @@ import hashlib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -19,6 +18,7 @@ from oodlit.metrics.severity.levels import LEVELS, check_no_class_is_empty
 from oodlit.results.evaluation.scored_sets import ScoredSet, ScoredSets
 from oodlit.results.evaluation.table_rows import Address, TableRows
 from oodlit.results.glossary import MEAN
+from oodlit.results.record_parts import PoolRecord
 
 LEVEL_NAMES = tuple(f"s{level}" for level in range(LEVELS))
 """Names of the levels, from the easiest to the hardest, in the column `ood_class`."""
@@ -123,18 +123,18 @@ def add_pool_rows(
         rows.add(address, MEAN + metric, mean, n_id=n_id, n_ood=total, rule=rule)
 
 
-def unequal_notes(pools: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def unequal_notes(pools: Mapping[str, PoolRecord]) -> list[str]:
     """One note per pool whose classes have different numbers of images."""
     return [
-        f"pool {name!r}: its classes have {entry['fewest_per_class'][0]} to {entry['most_per_class'][0]} estimation and"
-        f" {entry['fewest_per_class'][1]} to {entry['most_per_class'][1]} test images; a level weighs each by its test"
+        f"pool {name!r}: its classes have {entry.fewest_per_class[0]} to {entry.most_per_class[0]} estimation and"
+        f" {entry.fewest_per_class[1]} to {entry.most_per_class[1]} test images; a level weighs each by its test"
         " images"
         for name, entry in pools.items()
-        if entry["fewest_per_class"] != entry["most_per_class"]
+        if entry.fewest_per_class != entry.most_per_class
     ]
 
 
-def describe_pools(sets: ScoredSets, estimates: pd.DataFrame) -> Iterator[tuple[str, dict[str, Any]]]:
+def describe_pools(sets: ScoredSets, estimates: pd.DataFrame) -> Iterator[tuple[str, PoolRecord]]:
     """By pool, what identifies it: results that differ in it are of different pools.
 
     Numbers per class are those of estimation and of test images. The fingerprint is made of the names of the classes in
@@ -153,14 +153,14 @@ def describe_pools(sets: ScoredSets, estimates: pd.DataFrame) -> Iterator[tuple[
         of_class = [(n, test) for _, n, test, _ in lines]
         yield (
             info.name,
-            {
-                "classes": len(lines),
-                "id_classes": info.id_classes,
-                "split": info.split,
-                "estimation": sum(n for _, n, _, _ in lines),
-                "test": sum(test for _, _, test, _ in lines),
-                "fewest_per_class": [min(column) for column in zip(*of_class, strict=True)],
-                "most_per_class": [max(column) for column in zip(*of_class, strict=True)],
-                "fingerprint": hashlib.sha256(repr(sorted(lines)).encode()).hexdigest()[:16],
-            },
+            PoolRecord(
+                classes=len(lines),
+                id_classes=info.id_classes,
+                split=info.split,
+                estimation=sum(n for _, n, _, _ in lines),
+                test=sum(test for _, _, test, _ in lines),
+                fewest_per_class=[min(column) for column in zip(*of_class, strict=True)],
+                most_per_class=[max(column) for column in zip(*of_class, strict=True)],
+                fingerprint=hashlib.sha256(repr(sorted(lines)).encode()).hexdigest()[:16],
+            ),
         )

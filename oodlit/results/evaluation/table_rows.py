@@ -2,11 +2,12 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
 from oodlit.metrics.entry import Value
+from oodlit.results.record_parts import PoolRecord, UndefinedValue
 
 COLUMNS = ("detector", "dataset", "ood_class", "metric", "value", "n_id", "n_ood", "ci_low", "ci_high", "rule")
 
@@ -48,9 +49,9 @@ class Evaluation:
 
     table: pd.DataFrame
     thresholds: dict[str, dict[str, float]] = field(default_factory=dict)
-    undefined: list[dict[str, str]] = field(default_factory=list)
+    undefined: list[UndefinedValue] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    pools: dict[str, dict[str, Any]] = field(default_factory=dict)
+    pools: dict[str, PoolRecord] = field(default_factory=dict)
 
 
 class TableRows:
@@ -66,7 +67,7 @@ class TableRows:
     def __init__(self) -> None:
         """Start empty."""
         self.rows: dict[tuple[str, ...], TableRow] = {}
-        self.undefined: list[dict[str, str]] = []
+        self.undefined: list[UndefinedValue] = []
 
     def add(self, address: Address, metric: str, value: Value, *, n_id: int, n_ood: int, rule: str = "") -> None:
         """Append one value."""
@@ -74,7 +75,7 @@ class TableRows:
         self.rows[key] = TableRow(*address, metric, value.value, n_id, n_ood, *value.interval, rule)
         if math.isnan(value.value):
             reason = value.reason or "the definition has no answer"
-            self.undefined.append(dict(zip(COLUMNS, key, strict=False)) | {"reason": reason})
+            self.undefined.append(UndefinedValue(*key, reason))
 
     def set_interval(self, address: Address, metric: str, low: float, high: float) -> None:
         """Give an interval to a row that exists."""

@@ -3,19 +3,22 @@
 import contextlib
 import hashlib
 import io
-import json
 import math
 import os
 import uuid
 from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 import pandas as pd
+from msgspec import structs
 
 from oodlit.base.atomic import fsync, remove, temporary_folder
+from oodlit.base.json_files import parse_json, to_json
 from oodlit.errors import DataError, InvalidArgumentError
-from oodlit.results.files.plain import to_json
+from oodlit.results.run_record import RunRecord
+
+R = TypeVar("R", bound=RunRecord)
 
 TABLE, SCORES, RUN, PENDING = "table.csv", "scores.parquet", "run.json", ".pending"
 ESTIMATES = "estimates.parquet"
@@ -38,7 +41,7 @@ def write(
     *,
     table: pd.DataFrame,
     scores: pd.DataFrame,
-    run: dict[str, Any],
+    run: RunRecord,
     estimates: pd.DataFrame | None = None,
     add: Callable[[Path], None] | None = None,
     keep: Path | Collection[Path] | None = None,
@@ -54,7 +57,7 @@ def write(
         directory: Where to; parents are made.
         table: The tidy table.
         scores: The per-image scores.
-        run: Description of the run; numpy scalars, paths and tuples become plain, NaN becomes null.
+        run: The record of the run.
         estimates: Severities of the classes of pools.
         add: Puts what else the run leaves (of `BESIDE`) into the folder that it is given. Together with the results it
             replaces what lies in the directory; what it does not put there is removed. None = other files stay.
@@ -76,7 +79,7 @@ def write(
             (temporary / f"{GONE}{ESTIMATES}").touch()
         written = [name for name in (TABLE, SCORES, ESTIMATES) if (temporary / name).is_file()]
         checksums = {name: hashlib.sha256((temporary / name).read_bytes()).hexdigest() for name in written}
-        (temporary / RUN).write_text(to_json(run | {"checksums": checksums}), encoding="utf-8")
+        (temporary / RUN).write_text(to_json(structs.replace(run, checksums=checksums).entries()), encoding="utf-8")
         if add is not None:
             add(temporary)
             kept = {path.resolve() for path in ([keep] if isinstance(keep, Path) else keep or ())}
@@ -131,10 +134,12 @@ def is_complete(directory: str | os.PathLike[str]) -> bool:
     return any((Path(directory) / place / TABLE).is_file() for place in ("", PENDING))
 
 
-def read(
-    directory: str | os.PathLike[str],
-) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any], pd.DataFrame | None]:
-    """Read table, scores and run, and the estimates of pools where there are some.
+def read(directory: str | os.PathLike[str], kind: type[R]) -> tuple[pd.DataFrame, pd.DataFrame, R, pd.DataFrame | None]:
+    """Read table, scores and record, and the estimates of pools where there are some.
+
+    Args:
+        directory: Folder of the results.
+        kind: Type of the record.
 
     Raises:
         DataError: A file is missing, unreadable, or does not belong to the others.
@@ -143,7 +148,9 @@ def read(
     while True:
         run = _content(source, RUN)
         try:
-            return _parsed(source, {RUN: run} | {name: _content(source, name) for name in (TABLE, SCORES, ESTIMATES)})
+            return _parsed(
+                source, {RUN: run} | {name: _content(source, name) for name in (TABLE, SCORES, ESTIMATES)}, kind
+            )
         except DataError:
             if _content(source, RUN) == run:
                 raise
@@ -164,36 +171,42 @@ def _content(source: Path, name: str) -> bytes | None:
 
 
 def _parsed(
-    source: Path, found: dict[str, bytes | None]
-) -> tuple[pd.DataFrame, pd.DataFrame, dict[str, Any], pd.DataFrame | None]:
+    source: Path, found: dict[str, bytes | None], kind: type[R]
+) -> tuple[pd.DataFrame, pd.DataFrame, R, pd.DataFrame | None]:
     content = {name: value for name, value in found.items() if value is not None}
     if missing := [name for name in FILES if name not in content]:
-        raise DataError(f"{source}: no complete result, {', '.join(missing)} missing; a run writes them at its end")
-    try:
-        run = json.loads(content[RUN])
-    except ValueError as error:
-        raise DataError(f"{source / RUN}: not readable as JSON ({error})") from error
-    if not isinstance(run, dict) or (absent := [name for name in _ENTRIES if name not in run]):
-        what = f"entries {absent} are missing" if isinstance(run, dict) else "it holds no object"
-        raise DataError(f"{source / RUN}: not the description of a run of oodlit, {what}")
-    checksums = run.pop("checksums")
-    if not isinstance(checksums, dict) or not {TABLE, SCORES} <= checksums.keys():
-        raise DataError(f"{source / RUN}: its checksums are damaged; what belongs to it cannot be told")
-    if ESTIMATES in checksums and ESTIMATES not in content:
-        raise DataError(f"{source}: no complete result, {ESTIMATES} missing; a run writes it at its end")
-    for name, checksum in checksums.items():
+        raise DataError(f"{source}: incomplete results, missing {', '.join(missing)}; a run writes them at its end")
+    run = _record(content[RUN], source / RUN, kind)
+    if ESTIMATES in run.checksums and ESTIMATES not in content:
+        raise DataError(f"{source}: incomplete results, missing {ESTIMATES}; a run writes it at its end")
+    for name, checksum in run.checksums.items():
         if name in content and hashlib.sha256(content[name]).hexdigest() != checksum:
             raise DataError(f"{source / name}: not the file that {RUN} was written with; it was changed afterwards")
+    estimates = _parquet(source, content, ESTIMATES) if ESTIMATES in run.checksums else None
+    table, scores = _table(content[TABLE], source / TABLE), _parquet(source, content, SCORES)
+    return table, scores, structs.replace(run, checksums={}), estimates
+
+
+def _record(content: bytes, path: Path, kind: type[R]) -> R:
+    """The record of complete results."""
+    entries = parse_json(content, dict, where=str(path))
+    if missing := [name for name in _ENTRIES if name not in entries]:
+        raise DataError(f"{path}: not the record of complete results, missing {', '.join(missing)}")
+    run = kind.of(entries, where=str(path))
+    if missing := [name for name in (TABLE, SCORES) if name not in run.checksums]:
+        raise DataError(f"{path}: the checksums are damaged, missing {', '.join(missing)}")
+    return run
+
+
+def _table(content: bytes, path: Path) -> pd.DataFrame:
     try:
         # As text first: the number parser of pandas is not exact in every version, Python's own is.
-        table = pd.read_csv(io.BytesIO(content[TABLE]), dtype=str, keep_default_na=False)
+        table = pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False)
         for name in _NUMBERS:
             table[name] = [float(text) if text else math.nan for text in table[name]]
-        table = table.astype(dict.fromkeys(_NUMBERS, "float64") | dict.fromkeys(_COUNTS, "int64"))
+        return table.astype(dict.fromkeys(_NUMBERS, "float64") | dict.fromkeys(_COUNTS, "int64"))
     except (ValueError, KeyError) as error:
-        raise DataError(f"{source / TABLE}: not a table of oodlit ({error})") from error
-    estimates = _parquet(source, content, ESTIMATES) if ESTIMATES in checksums else None
-    return table, _parquet(source, content, SCORES), run, estimates
+        raise DataError(f"{path}: not a table of oodlit ({error})") from error
 
 
 def _parquet(source: Path, content: dict[str, bytes], name: str) -> pd.DataFrame:

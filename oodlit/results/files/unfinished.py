@@ -4,19 +4,19 @@ Every process writes the scores of its share of a stream when the stream ends; a
 have. Results are made of the finished streams, and a run that comes to its end removes the folder.
 """
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pandas as pd
 
 from oodlit.base.atomic import write_bytes, write_text
+from oodlit.base.json_files import read_json, to_json
 from oodlit.errors import DataError
 from oodlit.results.files.class_sums import estimates
-from oodlit.results.files.plain import to_json
 from oodlit.results.info import DatasetInfo
+from oodlit.results.run_record import ImageRunRecord, RunRecord
 from oodlit.roles import Role
 
 RUN, SCORES = "run.json", "scores"
@@ -40,14 +40,14 @@ class FinishedStreams(NamedTuple):
     detectors: list[str]
     left_out: dict[str, str]
     missing: list[str]
-    run: dict[str, Any]
+    run: ImageRunRecord
     estimates: pd.DataFrame | None
 
 
-def begin(folder: Path, run: Mapping[str, Any]) -> None:
-    """Write the record: `datasets`, `detectors`, `settings` and `processes`, with what else is known."""
+def begin(folder: Path, run: ImageRunRecord) -> None:
+    """Write the record of a fitted run, with `datasets`, `detectors`, `settings` and `processes`."""
     folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / RUN, to_json(run))
+    write_text(folder / RUN, to_json(run.entries()))
 
 
 def write_part(folder: Path, number: int, process: int, scores: pd.DataFrame) -> None:
@@ -71,34 +71,43 @@ def read(directory: str | os.PathLike[str]) -> FinishedStreams | None:
     folder = Path(directory)
     if not (folder / RUN).is_file():
         return None
-    try:
-        run = json.loads((folder / RUN).read_text(encoding="utf-8"))
-        datasets = [DatasetInfo.from_json(entry) for entry in run.pop("datasets")]
-        detectors, processes = list(run.pop("detectors")), range(run.pop("processes"))
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{folder / RUN}: not the record of a run that is going on ({error})") from error
+    run = read_record(folder)
+    processes = range(run.processes)
     frames = {
         info: [_frame(_part(folder, number, process)) for process in processes]
-        for number, info in enumerate(datasets)
+        for number, info in enumerate(run.datasets)
         if _is_finished(folder, number, processes)
     }
-    finished, missing = list(frames), [info.name for info in datasets if info not in frames]
+    finished, missing = list(frames), [info.name for info in run.datasets if info not in frames]
     if not finished:
         raise DataError(
             f"{folder}: the run broke off before it had finished a stream; its fitted detectors, if it came so far, are"
             f" in {folder / 'fitted'} (evaluate again with fitted=...)"
         )
-    left_out = _left_out(detectors, frames)
-    detectors = [name for name in detectors if name not in left_out]
+    left_out = _left_out(run.detectors, frames)
+    detectors = [name for name in run.detectors if name not in left_out]
     severities = []
-    for number, info in enumerate(datasets):
+    for number, info in enumerate(run.datasets):
         if info.role is Role.POOL and info in frames:
             of_processes = [_frame(_sums(folder, number, process)) for process in processes]
-            severities.append(estimates(of_processes, info, detectors, run["confidences"]))
+            severities.append(estimates(of_processes, info, detectors, run.confidences))
     joined = pd.concat(severities, ignore_index=True) if severities else None
     # A detector that scores no training images has NaN for them, as in the results of a whole run.
     scores = pd.concat([part for parts in frames.values() for part in parts], ignore_index=True)
     return FinishedStreams(scores, finished, detectors, left_out, missing, run, joined)
+
+
+def read_record(folder: Path) -> ImageRunRecord:
+    """The record of a run that is not complete.
+
+    Raises:
+        FileNotFoundError: There is none.
+        DataError: It is damaged, or it is the record of a complete run.
+    """
+    run = ImageRunRecord.of(read_json(folder / RUN, dict), where=str(folder / RUN))
+    if not run.processes:
+        raise DataError(f"{folder / RUN}: not the record of an unfinished run, `processes` is missing")
+    return run
 
 
 def extent(directory: str | os.PathLike[str]) -> tuple[int, int] | None:
@@ -109,23 +118,23 @@ def extent(directory: str | os.PathLike[str]) -> tuple[int, int] | None:
     """
     folder = Path(directory)
     try:
-        run = json.loads((folder / RUN).read_text(encoding="utf-8"))
-        number, processes = len(run["datasets"]), range(run["processes"])
-    except (OSError, ValueError, KeyError, TypeError):
+        run = read_record(folder)
+    except (FileNotFoundError, DataError):
         return None
+    number, processes = len(run.datasets), range(run.processes)
     return sum(_is_finished(folder, place, processes) for place in range(number)), number
 
 
-def broke_off(run: Mapping[str, Any]) -> str:
+def broke_off(run: RunRecord) -> str:
     """What the record of a run says of its end, where it broke off; empty for a whole run.
 
     Example:
-        >>> broke_off({"unfinished": {"missing": ["far", "unit_tests"]}})
+        >>> broke_off(RunRecord(unfinished=Unfinished(["far", "unit_tests"])))
         'the run broke off, and of its sets are missing: far, unit_tests'
     """
-    if "unfinished" not in run:
+    if run.unfinished is None:
         return ""
-    missing = ", ".join(run["unfinished"]["missing"])
+    missing = ", ".join(run.unfinished.missing)
     return "the run broke off, " + (f"and of its sets are missing: {missing}" if missing else "when all sets were done")
 
 

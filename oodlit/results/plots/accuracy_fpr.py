@@ -25,7 +25,7 @@ def accuracy_fpr(
     Args:
         results: The results of one or more models on the same OOD set.
         dataset: An OOD set; None = the first of the first results.
-        names: Name of each model; None = `run["backbone"]["name"]`, or its position.
+        names: Name of each model; None = `run.backbone.name`, or its position.
         detectors: Which detectors; None = those that all results have.
 
     Returns:

@@ -71,5 +71,4 @@ def estimates(results: RunResults, dataset: str, metric: str) -> Mapping[tuple[s
 
 def model_name(results: RunResults) -> str:
     """Name of the network that was run; empty if the results do not tell."""
-    backbone = results.run.get("backbone") or ""
-    return str(backbone.get("name") or "") if isinstance(backbone, Mapping) else str(backbone)
+    return results.run.backbone.name

@@ -25,7 +25,7 @@ def severity_correlation(
         results: Results of several models on the same pool; of one model the correlation is over its detectors.
         dataset: A pool; None = the first of the first results.
         detectors: Detectors of all of them; None = the first that all have, of one model all.
-        names: Name of each model; None = `run["backbone"]["name"]`, or its position.
+        names: Name of each model; None = `run.backbone.name`, or its position.
 
     Returns:
         The figure.

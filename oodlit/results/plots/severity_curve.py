@@ -95,6 +95,5 @@ def comparable(info: DatasetInfo) -> bool:
 
 def detector_kappa(results: RunResults, detector: str) -> str | None:
     """The published confidence function that a detector of a run is; None if it is none."""
-    config = dict((results.run.get("detector_settings") or {}).get(detector) or {})
-    name = str(config.get("class_path") or "").rpartition(".")[2]
-    return kappa_of(name, dict(config.get("init_args") or {}))
+    config = results.run.detector_settings.get(detector)
+    return kappa_of(config.class_path.rpartition(".")[2], config.init_args) if config else None

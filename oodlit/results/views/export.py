@@ -5,7 +5,7 @@ import re
 
 import pandas as pd
 
-from oodlit.results.files.plain import to_json
+from oodlit.base.json_files import to_json
 from oodlit.results.glossary import entry_of
 
 # "[" and "*" after a line's end would be read as its arguments; "<", ">" and "|" are other signs in the default font.

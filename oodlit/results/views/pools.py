@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 import pandas as pd
+from msgspec import structs
 
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.numerics.ranking import as_sorted
@@ -22,7 +23,7 @@ IDENTIFIES = {
     "test": "test images",
     "fingerprint": "images and their split",
 }
-"""What must agree before levels are compared: the number of ID images, and entries of `run["pools"]`."""
+"""What must agree before levels are compared: the number of ID images, and fields of `run.pools`."""
 
 
 def severities(results: RunResults, dataset: str, detector: str | None = None) -> pd.DataFrame:
@@ -100,7 +101,7 @@ def check_same_pool(runs: Mapping[str, RunResults], dataset: str) -> None:
     for name, results in runs.items():
         info = _pool(results, dataset)
         inside = id_dataset(results.datasets).name
-        entries[name] = {"id_images": results.run["counts"][inside], **results.run["pools"][info.name]}
+        entries[name] = {"id_images": results.run.counts[inside], **structs.asdict(results.run.pools[info.name])}
     if not entries:
         raise InvalidArgumentError(f"no results are given to compare on {dataset!r}; at least one run is needed")
     first, *others = entries

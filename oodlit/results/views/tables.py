@@ -46,7 +46,7 @@ def summary(results: RunResults, metrics: Sequence[str] | None = None) -> pd.Dat
 def _note(results: RunResults, datasets: Sequence[str]) -> str:
     """How many images the values rest on, and by which rule: what a table must not be shown without."""
     inside = next(info.name for info in results.datasets if info.role is Role.ID)
-    counts, settings = results.run["counts"], results.settings
+    counts, settings = results.run.counts, results.settings
     others = ", ".join(f"{name} n = {counts.get(name, 0)}" for name in datasets if name != inside)
     text = (
         f"Thresholds keep {100 * settings.tpr:.4g} % of {inside} (n = {counts.get(inside, 0)}), rule {settings.rule!r}"

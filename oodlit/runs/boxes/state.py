@@ -5,6 +5,8 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from msgspec import structs
+
 from oodlit._lightning import pl
 from oodlit.base.distributed import Group, cpu_group, gather_objects
 from oodlit.datamodules.stream import Stream
@@ -18,8 +20,10 @@ from oodlit.objects.benchmark import ObjectBenchmark
 from oodlit.objects.detections import Detections
 from oodlit.objects.fit_rows import FitOn, ImageObjects, fit_rows
 from oodlit.objects.module import ObjectModule
+from oodlit.objects.results.record import BoxFit, BoxRunRecord
 from oodlit.objects.results.tables import ObjectSet
 from oodlit.results import DatasetInfo, Finding
+from oodlit.results.record_parts import SkippedImage
 from oodlit.roles import Role
 from oodlit.runs.boxes.rows import BoxRows
 from oodlit.runs.checks import check_memory, check_train_size
@@ -236,25 +240,25 @@ class ObjectRun:
         info = DatasetInfo(stream.name, stream.role, (), whole_size(stream))
         return ObjectSet(info, found, self.datamodule.annotations[stream.name], scores)
 
-    def record(self) -> dict[str, Any]:
+    def record(self) -> BoxRunRecord:
         """What is known of this run besides its boxes."""
         failed = self.scoring.failed
         findings = [
             *self.choice.findings,
             *(Finding("failed", f"detector {n!r} is not among the results: it {why}") for n, why in failed.items()),
         ]
-        return {
-            **common_record(self.trainer, self.datamodule, self.choice),
-            "model": self.module.name,
-            "min_confidence": self.module.min_confidence,
-            "not_applicable": self.choice.not_applicable | failed,
-            "fit_notes": {name: list(d.notes) for name, d in self.choice.detectors.items() if d.notes},
-            "findings": [finding._asdict() for finding in findings],
-            "fit": {"on": self.fit_on, "confidence": self.cut, "boxes": self.num_fitted},
-            "skipped": [{"key": key, "reason": reason} for key, reason in self.skipped],
-            "ms_per_box": self.scoring.cost_ms(),
-            "seconds": dict(self.seconds),
-        }
+        return structs.replace(
+            common_record(BoxRunRecord, self.trainer, self.datamodule, self.choice),
+            model=self.module.name,
+            min_confidence=self.module.min_confidence,
+            not_applicable=self.choice.not_applicable | failed,
+            fit_notes={name: list(d.notes) for name, d in self.choice.detectors.items() if d.notes},
+            findings=findings,
+            fit=BoxFit(self.fit_on, self.cut, self.num_fitted),
+            skipped=[SkippedImage(key, reason) for key, reason in self.skipped],
+            ms_per_box=self.scoring.cost_ms(),
+            seconds=dict(self.seconds),
+        )
 
     def _lap(self, name: str) -> None:
         now = time.perf_counter()

@@ -2,10 +2,10 @@
 
 import warnings
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
+from msgspec import structs
 from torch import Tensor
 
 from oodlit._lightning import pl
@@ -22,6 +22,8 @@ from oodlit.errors import DataError
 from oodlit.module import OODModule
 from oodlit.outputs import Outputs
 from oodlit.results import DatasetInfo, Finding, Results, Settings
+from oodlit.results.record_parts import SkippedImage
+from oodlit.results.run_record import ImageRunRecord
 from oodlit.roles import Role
 from oodlit.runs.checks import check_images, check_memory, check_train_size, place_bank
 from oodlit.runs.choice import Choice
@@ -31,8 +33,8 @@ from oodlit.runs.folder import OutputFolder
 from oodlit.runs.images.pool_rows import PoolRows
 from oodlit.runs.images.rows import ImageRows, check_labels
 from oodlit.runs.joining import join_estimates, join_scores, masked_accuracy, unlisted
-from oodlit.runs.journal import TRAINING, Kept, can_be_kept, of_statistics, to_statistics
-from oodlit.runs.record import Record, joined, run_record
+from oodlit.runs.journal import TRAINING, Kept
+from oodlit.runs.record import Record, run_record
 from oodlit.runs.resumed import Resumed
 from oodlit.runs.verification import Verification
 from oodlit.scoring.clock import Clock
@@ -122,7 +124,7 @@ class Run:
                 f" per process{'; ' * bool(self.bank)}{self.bank}"
             )
             if self.resumed.training is not None:
-                to_statistics(self.resumed.training.state, self.statistics)
+                self.statistics.restore(self.resumed.training.state)
                 self.skipped += map(tuple, self.resumed.training.state["skipped"])
                 self.one_shape &= self.resumed.training.state.get("one_shape", False)
                 self.verification.restore(self.resumed.training.state.get("deviations", {}))
@@ -150,7 +152,7 @@ class Run:
         if not self.fitting_done:
             return before
         for detector in self.to_fit:  # broken within the fit: some are of this run, some of an earlier one
-            detector._fitted = False
+            detector.forget()
         return None
 
     @property
@@ -190,9 +192,9 @@ class Run:
         done = self.resumed.done[stream.name]
         if stream.role is not Role.TRAIN:
             self.output.progress.keep(stream.name, Kept(done, is_last, self._state(stream.name)))
-        elif can_be_kept(self.statistics):
+        elif self.statistics.can_be_saved:
             batches = {s.name: self.resumed.done.get(s.name, 0) for s in self.streams if s.role is Role.TRAIN}
-            state = {**of_statistics(self.statistics), "batches": batches, "skipped": self.skipped}
+            state = {**self.statistics.state(), "batches": batches, "skipped": self.skipped}
             state |= {"one_shape": self.one_shape, "deviations": self.verification.state()}
             state["time"] = self.clock.state()
             self.output.progress.keep(TRAINING, Kept(done, is_last, state))
@@ -286,19 +288,19 @@ class Run:
             f" ({len(self.skipped)} were skipped on this process{first}); detectors cannot be fitted"
         )
 
-    def record(self) -> dict[str, Any]:
-        """What is known of this run before its results."""
-        return {
-            **run_record(self.trainer, self.module, self.datamodule, self.choice),
-            **({"key": self.output.progress.digest} if self.output is not None else {}),
-            **({"resumed": self.resumed.text} if self.resumed.text else {}),
-            **({"bank": self.bank} if self.bank else {}),
-            "not_applicable": self.choice.not_applicable | self.scoring.failed,
-            **({"acceleration": self.verification.record} if self.verification.record else {}),
-            "fit_notes": {name: list(d.notes) for name, d in self.detectors.items() if d.notes},
-            **({"confidences": self._confidences()} if self._pools() else {}),
-            "findings": [finding._asdict() for finding in (*self.choice.findings, *self._failures())],
-        }
+    def record(self) -> ImageRunRecord:
+        """What is known about this run before its results."""
+        return structs.replace(
+            run_record(self.trainer, self.module, self.datamodule, self.choice),
+            key="" if self.output is None else self.output.progress.digest,
+            resumed=self.resumed.text,
+            bank=self.bank,
+            not_applicable=self.choice.not_applicable | self.scoring.failed,
+            acceleration=self.verification.record,
+            fit_notes={name: list(d.notes) for name, d in self.detectors.items() if d.notes},
+            confidences=self._confidences() if self._pools() else {},
+            findings=[*self.choice.findings, *self._failures()],
+        )
 
     def _pools(self) -> list[PoolRows]:
         return [rows for rows in self.rows.values() if isinstance(rows, PoolRows)]
@@ -334,12 +336,14 @@ class Run:
         pools, active = self._pools(), self.scoring.active
         severities = join_estimates(pools, self._datasets(), active, self._confidences(), self.group)
         run = self.record()
-        run["backbone"]["one_shape"] = all(gather_objects(self.group, self.one_shape))
-        run |= {
-            "skipped": [{"key": key, "reason": reason} for key, reason in skipped],
-            "masked_accuracy": masked_accuracy(self.rows, scores, self.group),
-            "findings": [*run["findings"], *(finding._asdict() for finding in unlisted(pools, self.group))],
-        }
+        one_shape = all(gather_objects(self.group, self.one_shape))
+        run = structs.replace(
+            run,
+            backbone=structs.replace(run.backbone, one_shape=one_shape),
+            skipped=[SkippedImage(key, reason) for key, reason in skipped],
+            masked_accuracy=masked_accuracy(self.rows, scores, self.group),
+            findings=[*run.findings, *unlisted(pools, self.group)],
+        )
         self.clock.enter("metrics")
         results = Results.from_scores(
             scores, self._datasets(), active, run=run, estimates=severities, **evaluation.to_json()
@@ -347,16 +351,16 @@ class Run:
         self.clock.enter(OTHER)
         times = gather_objects(self.group, self.clock.state(wait=True))
         time = time_record(times)
-        if self.is_recorded:  # no network made a pass
-            time.pop("backbone_ms", None)
-        known = results.run | {"ms_per_image": ms_per_image(times), "time": time}
+        if self.is_recorded:  # no network ran
+            time = structs.replace(time, backbone_ms=None)
+        known = structs.replace(results.run, ms_per_image=ms_per_image(times), time=time)
         if skipped:
             warnings.warn(
                 f"{len(skipped)} images were skipped, first {skipped[0][0]}: {skipped[0][1]};"
-                " all are listed in results.run['skipped']",
+                " all are listed in results.run.skipped",
                 stacklevel=2,
             )
-        return replace(results, run=joined(known, record()))
+        return results.with_record(known.with_entries(record()))
 
     def _subset(self, info: DatasetInfo) -> Tensor | None:
         """Classes of a known set that has images of a part of them only."""

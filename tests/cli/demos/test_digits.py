@@ -28,13 +28,13 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_every_detector_is_scored_or_explained(demo: tuple[Path, str]) -> None:
     results = Results.load(demo[0])
-    explained = results.run["not_applicable"]
+    explained = results.run.not_applicable
     assert {*results.detectors, *explained} == set(detectors())
     assert all(explained.values())
     assert len(results.detectors) >= 25
     for of_each in ("ms_per_image", "overview"):
         assert set(results.detectors) <= set(results.run[of_each])
-    assert all(results.run["ms_per_image"][name] > 0 for name in results.detectors)
+    assert all(results.run.ms_per_image[name] > 0 for name in results.detectors)
 
 
 def test_further_passes_are_announced(demo: tuple[Path, str]) -> None:

@@ -27,7 +27,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def test_levels_fall(demo: tuple[Path, str]) -> None:
     results = Results.load(demo[0])
-    assert {*results.detectors, *results.run["not_applicable"]} == set(detectors())
+    assert {*results.detectors, *results.run.not_applicable} == set(detectors())
     curves = results.levels("digits_pool").pivot(index="detector", columns="level", values="auroc")
     assert (curves["s0"] > curves["s10"]).mean() > 0.9
     assert curves.loc["msp", "s0"] - curves.loc["msp", "s10"] > 0.1
@@ -38,7 +38,7 @@ def test_page_shows_curve_levels_and_pictures(demo: tuple[Path, str]) -> None:
     results, page = Results.load(out), (out / "report.html").read_text(encoding="utf-8")
     assert "digits_pool: from the easiest to the hardest classes" in page
     assert "data:image/png;base64," in page
-    assert f"n = {results.run['pools']['digits_pool']['test']}" in text
+    assert f"n = {results.run.pools['digits_pool'].test}" in text
     assert f"{100 * results.value('mean_auroc', dataset='digits_pool', detector='msp'):.1f}" in text
 
 

@@ -1,0 +1,116 @@
+"""JSON files: any value in the types of JSON, and records that are checked against a type when they are read."""
+
+import json
+import math
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+import numpy as np
+
+from oodlit.errors import DataError
+
+T = TypeVar("T")
+
+
+def read_json(
+    path: Path, kind: type[T], *, max_bytes: int | None = None, max_depth: int | None = None, hint: str = ""
+) -> T:
+    """Read a JSON file as a value of a type, such as a `msgspec.Struct`.
+
+    Args:
+        path: The file. A byte order mark at its start is skipped.
+        kind: The type that the content must have; `object` accepts any JSON.
+        max_bytes: Largest size of the file; None = no limit.
+        max_depth: Largest number of nested lists and objects; None = what Python's parser accepts, about 1,000.
+        hint: Ends every message, such as "; record again".
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        DataError: The file is not readable, too large, not valid JSON, or an entry has another type; names the entry.
+    """
+    try:
+        size = path.stat().st_size
+        if max_bytes is not None and size > max_bytes:
+            raise DataError(f"{path}: expected at most {max_bytes:,} bytes, got {size:,}{hint}")
+        return parse_json(path.read_bytes(), kind, where=str(path), max_depth=max_depth, hint=hint)
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise DataError(f"{path}: not readable ({error.strerror or error}){hint}") from error
+
+
+def parse_json(data: bytes, kind: type[T], *, where: str, max_depth: int | None = None, hint: str = "") -> T:
+    """Parse the content of a JSON file; `where` names it in messages. See `read_json`.
+
+    Example:
+        >>> parse_json(b'{"images": 3}', dict[str, int], where="info.json")
+        {'images': 3}
+    """
+    try:
+        # Python's parser and not that of msgspec: keys of images may hold halves of surrogate pairs.
+        value = json.loads(data.decode("utf-8-sig", errors="surrogatepass"))
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where}: not valid JSON ({error}){hint}") from error
+    if max_depth is not None and _depth(value) > max_depth:
+        raise DataError(f"{where}: expected at most {max_depth} nested lists and objects{hint}")
+    return as_type(value, kind, where=where, hint=hint)
+
+
+def as_type(value: object, kind: type[T], *, where: str, hint: str = "") -> T:
+    """Convert plain JSON values to a type; `where` names them in messages.
+
+    Raises:
+        DataError: An entry is missing or has another type; names the entry.
+
+    Example:
+        >>> as_type({"images": "3"}, dict[str, int], where="info.json")
+        Traceback (most recent call last):
+        oodlit.errors.DataError: info.json: Expected `int`, got `str` - at `$[...]`
+    """
+    try:
+        return msgspec.convert(value, kind)
+    except (msgspec.ValidationError, RecursionError) as error:
+        raise DataError(f"{where}: {error}{hint}") from error
+
+
+def _depth(value: object) -> int:
+    depth, level = 0, [value]
+    while level := [v for v in level if isinstance(v, dict | list)]:
+        level = [inner for v in level for inner in (v.values() if isinstance(v, dict) else v)]
+        depth += 1
+    return depth
+
+
+def to_json(value: object) -> str:
+    """`value` as the text of a JSON file."""
+    return json.dumps(to_plain(value), indent=1, allow_nan=False, ensure_ascii=False) + "\n"
+
+
+def to_plain(value: object) -> Any:  # noqa: PLR0911
+    """`value` in the types of JSON; NaN and infinities, which JSON lacks, become None and "Infinity" / "-Infinity".
+
+    Example:
+        >>> from pathlib import Path
+        >>> to_plain({"a": (np.int64(1), float("nan")), "b": Path("x")})
+        {'a': [1, None], 'b': 'x'}
+    """
+    if isinstance(value, msgspec.Struct):
+        return to_plain(msgspec.to_builtins(value, enc_hook=to_plain))
+    if isinstance(value, Mapping):
+        return {str(key): to_plain(item) for key, item in value.items()}
+    if isinstance(value, Enum):
+        return to_plain(value.value)
+    if isinstance(value, bool | int | str) or value is None:
+        return value
+    if isinstance(value, float):
+        if math.isnan(value):
+            return None
+        return float(value) if math.isfinite(value) else ("Infinity" if value > 0 else "-Infinity")
+    if isinstance(value, np.generic):
+        return to_plain(value.item())
+    if isinstance(value, list | tuple | set | frozenset | np.ndarray):
+        return [to_plain(item) for item in (sorted(value) if isinstance(value, set | frozenset) else value)]
+    return str(value)

@@ -1,0 +1,72 @@
+"""The record of a gate: `gate.json`."""
+
+from typing import Any
+
+import msgspec
+import yaml  # type: ignore[import-untyped]
+from msgspec import structs
+
+from oodlit._version import __version__
+from oodlit.gate.threshold import Threshold
+
+FORMAT = 1
+
+
+class GateBackbone(msgspec.Struct, frozen=True):
+    """The network of a gate: what its run recorded, see `ClassifierRecord`, and how the run was configured.
+
+    Args:
+        name: Name of the network.
+        fingerprint: Identifies weights and transform by what they do.
+        width: Number of features.
+        num_classes: Number of logits; 0 = the network returns none.
+        transform: The transform as text.
+        transform_recipe: How to rebuild the transform; None if this is unknown.
+        arguments: Arguments of `OODModule`.
+        input_shape: Shape of an image after the transform.
+        config: The configuration of the command line, in YAML; None for a run from Python.
+        one_shape: Whether all images of the run had the same shape after the transform.
+    """
+
+    name: str
+    fingerprint: str
+    width: int
+    num_classes: int
+    transform: str
+    transform_recipe: Any
+    arguments: dict[str, Any]
+    input_shape: list[int]
+    config: str | None = None
+    one_shape: bool = False
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """The configuration of the command line; empty for a run from Python."""
+        return dict(yaml.safe_load(self.config)) if self.config else {}
+
+
+class GateRecord(msgspec.Struct, frozen=True):
+    """What a gate knows besides its network and its detector: `gate.json`.
+
+    Args:
+        detector: Name of the detector.
+        threshold: The score from which on it accepts.
+        class_names: Names of the classes by index; empty if the run knows none, or another number than the network has.
+        backbone: The network.
+        precision: Lightning's name of the precision of the run.
+        format: Version of the file format.
+        oodlit: Version of oodlit that wrote the file.
+    """
+
+    detector: str
+    threshold: Threshold
+    class_names: tuple[str, ...]
+    backbone: GateBackbone
+    precision: str
+    format: int = FORMAT
+    oodlit: str = __version__
+
+    def made_by(self, path: str) -> "GateRecord":
+        """The same gate with a network that is made by the function or class at a dotted path."""
+        arguments = {**self.backbone.arguments, "backbone": path}
+        return structs.replace(self, backbone=structs.replace(self.backbone, arguments=arguments))
