@@ -25,9 +25,8 @@ from oodlit.objects.fit_rows import FitOn
 from oodlit.objects.from_files import f1_confidence
 from oodlit.objects.metrics.settings import ObjectSettings
 from oodlit.objects.module import ObjectModule
-from oodlit.objects.results.page import write_object_report
-from oodlit.objects.results.pictures import save_pictures
 from oodlit.objects.results.results import ObjectResults
+from oodlit.report import save_pictures, write_object_report
 from oodlit.results import FindingWarning
 from oodlit.results.files.score_table import check_detector_names
 from oodlit.results.files.storage import UNFINISHED, check_replaceable

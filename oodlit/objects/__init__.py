@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from oodlit.objects.from_files import read_head as read_head
     from oodlit.objects.metrics.settings import ObjectSettings as ObjectSettings
     from oodlit.objects.module import ObjectModule as ObjectModule
-    from oodlit.objects.results.page import write_object_report as write_object_report
-    from oodlit.objects.results.pictures import Mark as Mark
-    from oodlit.objects.results.pictures import draw_boxes as draw_boxes
-    from oodlit.objects.results.pictures import save_pictures as save_pictures
     from oodlit.objects.results.results import ObjectResults as ObjectResults
     from oodlit.objects.results.tables import ObjectSet as ObjectSet
+    from oodlit.report.box_pictures import Mark as Mark
+    from oodlit.report.box_pictures import draw_boxes as draw_boxes
+    from oodlit.report.box_pictures import save_pictures as save_pictures
+    from oodlit.report.page import write_object_report as write_object_report
 
 __getattr__, __dir__, __all__ = lazy.lazy_exports(__name__)

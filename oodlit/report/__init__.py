@@ -1,6 +1,16 @@
-"""What a run leaves to look at: one HTML page that needs nothing else, and figures (`oodlit.results.plots`)."""
+"""Reports of runs: HTML pages that need no other files, with the pictures they show."""
 
-from oodlit.report.page import render, write_report
+from oodlit.report.box_pictures import save_pictures
+from oodlit.report.page import load_results, render, write_object_report, write_report
 from oodlit.report.thumbnails import clear_thumbnails, keys_to_show, save_thumbnails
 
-__all__ = ["clear_thumbnails", "keys_to_show", "render", "save_thumbnails", "write_report"]
+__all__ = [
+    "clear_thumbnails",
+    "keys_to_show",
+    "load_results",
+    "render",
+    "save_pictures",
+    "save_thumbnails",
+    "write_object_report",
+    "write_report",
+]

@@ -4,7 +4,6 @@ import math
 from collections.abc import Iterable, Sequence
 
 from oodlit.report.headline import percent_text, two_digits
-from oodlit.report.record import own_kind
 from oodlit.report.section import Shown
 from oodlit.results.comparing.same_order import SameOrder
 from oodlit.roles import Role
@@ -84,14 +83,14 @@ def coinciding(shown: Shown) -> list[str]:
 
 
 def _reasons(shown: Shown, names: Sequence[str]) -> list[str]:
-    """What the classes of detectors declare of each other, as far as two of these names are of such classes."""
-    kinds = {name: own for name in names if (own := own_kind(shown.results, name)) is not None}
-    keys = {key: name for name, (key, _) in kinds.items()}
+    """Known reasons why some of these detectors order images alike."""
+    recorded = shown.results.run.overview
     return [
-        f"{name} and {keys[key]}: {reason}"
-        for name, (_, kind) in kinds.items()
-        for key, reason in kind.same_order_as.items()
-        if key in keys
+        f"{name} and {other}: {reason}"
+        for name in names
+        if name in recorded
+        for other, reason in recorded[name].same_order_as.items()
+        if other in names
     ]
 
 

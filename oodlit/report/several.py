@@ -1,28 +1,29 @@
 """What the sections that compare several runs look at."""
 
 import json
+import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import pandas as pd
 
+from oodlit.metrics.entry import Entry
 from oodlit.report.headline import share_text
-from oodlit.results import Results, RunColumn, run_columns
+from oodlit.results import RunColumn, run_columns
+from oodlit.results.any_results import AnyResults
 from oodlit.results.comparing.several import values_of_column
-from oodlit.results.glossary import MEAN
-from oodlit.results.names import distinct
-from oodlit.results.plots.select import model_name
+from oodlit.results.glossary import MEAN, entry_of
+from oodlit.results.names import MODEL, distinct
+
+R = TypeVar("R", bound=AnyResults)
 
 
-def titles(results: Mapping[str, Results]) -> dict[str, str]:
-    """What the page calls each run: the name of its network, with that of the run where several have one name.
-
-    Titles are distinct, whatever the names are.
-    """
-    names = {name: model_name(result) or name for name, result in results.items()}
+def titles(results: Mapping[str, R], title_of: Callable[[R], str]) -> dict[str, str]:
+    """Titles of the runs: their networks, with the names of the runs if several have the same. They are distinct."""
+    names = {name: title_of(result) or name for name, result in results.items()}
     shared = Counter(names.values())
     found = (title if shared[title] == 1 else f"{title} ({name})" for name, title in names.items())
     return dict(zip(names, distinct(found), strict=True))
@@ -32,7 +33,7 @@ Place = tuple[str, str, str]
 """Detector, data set, metric."""
 
 
-def of_sets(results: Results) -> dict[Place, Any]:
+def of_sets(results: AnyResults) -> dict[Place, Any]:
     """Rows of the table that are of whole sets."""
     rows = results.table[results.table["ood_class"] == ""]
     return {(str(row.detector), str(row.dataset), str(row.metric)): row for row in rows.itertuples(index=False)}
@@ -47,7 +48,7 @@ class Several:
         links: Where the details of a run are, by title.
     """
 
-    runs: Mapping[str, Results]
+    runs: Mapping[str, Any]
     links: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
@@ -68,6 +69,26 @@ class Several:
     def detectors(self) -> list[str]:
         """All detectors, in the order in which the runs name them."""
         return list(dict.fromkeys(name for results in self.runs.values() for name in results.detectors))
+
+    def entry(self, column: RunColumn) -> Entry:
+        """The metric of a column."""
+        entry = entry_of(column.metric)
+        assert entry is not None  # columns are of known metrics
+        return entry
+
+    def place(self, column: RunColumn) -> int:
+        """Position of the metric: FPR of all sets first, then their AUROC, then what is not of OOD sets."""
+        metric = column.metric.removeprefix(MEAN)
+        return 0 if "fpr" in metric else ["auroc", "unit_test_failures", "id_auroc"].index(metric) + 1
+
+    quality = "accuracy"
+    """The metric by which networks are compared: one of the table, on the ID set."""
+
+    def quality_of(self, title: str) -> float:
+        """The quality of the network of a run; NaN if unknown."""
+        results = self.runs[title]
+        row = of_sets(results).get((MODEL, results.id_dataset.name, self.quality))
+        return math.nan if row is None else float(row.value)
 
     def label(self, column: RunColumn) -> str:
         """A column in the words of the headline."""
@@ -100,5 +121,5 @@ class Several:
         return lines
 
 
-def _settings(results: Results, detector: str) -> Any:
+def _settings(results: AnyResults, detector: str) -> Any:
     return results.run.detector_settings.get(detector)

@@ -51,15 +51,25 @@ def save_thumbnails(
         read_images: From keys to decoded images, such as `OODDataModule.read_images`.
         per_detector: Number of accepted OOD images per detector, at most. Default 12.
     """
+    store(folder, read_images(keys_to_show(results, per_detector=per_detector)), SIDE)
+
+
+def store(folder: Path, images: Mapping[str, Image.Image], side: int) -> None:
+    """Write copies of images, by key, to `folder/thumbnails`; larger ones are scaled to `side` pixels."""
     target = folder / "thumbnails"
     target.mkdir(parents=True, exist_ok=True)
     index = {}
-    for key, image in read_images(keys_to_show(results, per_detector=per_detector)).items():
-        data, suffix = _encode(image)
-        name = hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()[:16] + suffix
+    for key, image in images.items():
+        data, suffix = _encode(image, side)
+        name = hash_of(key)[:16] + suffix
         write_bytes(target / name, data)
         index[key] = name
     write_bytes(target / "index.json", json.dumps(index, indent=1, sort_keys=True).encode())
+
+
+def hash_of(key: str) -> str:
+    """A hash of the key of an image."""
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def clear_thumbnails(folder: Path) -> None:
@@ -92,9 +102,13 @@ def load_thumbnails(folder: Path | None, keys: Iterable[str]) -> dict[str, str]:
         file = path.parent / Path(name).name
         if not file.is_file():
             raise DataError(f"{path}: the thumbnail {name!r} of {key!r} is missing; delete the folder to do without")
-        kind = "png" if file.suffix == ".png" else "jpeg"
-        found[key] = f"data:image/{kind};base64,{base64.b64encode(file.read_bytes()).decode()}"
+        found[key] = data_url(file.read_bytes(), "png" if file.suffix == ".png" else "jpeg")
     return found
+
+
+def data_url(data: bytes, kind: str) -> str:
+    """An image as a `data:` URL; `kind` is "png" or "jpeg"."""
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
 
 
 def _read(path: Path) -> dict[str, str]:
@@ -105,16 +119,22 @@ def _read(path: Path) -> dict[str, str]:
         raise DataError(f"{path}: it cannot be read ({error}); delete the folder to do without pictures") from error
 
 
-def _encode(image: Image.Image) -> tuple[bytes, str]:
+def _encode(image: Image.Image, side: int) -> tuple[bytes, str]:
     small = image.convert("RGB")
-    small.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
+    small.thumbnail((side, side), Image.Resampling.LANCZOS)
     buffer = io.BytesIO()
     flat = len(np.unique(np.asarray(small).reshape(-1, 3), axis=0)) <= 16  # unit tests: JPEG would blur them
     if max(small.size) <= 48 or flat:
         small.save(buffer, "PNG", optimize=True)
         return buffer.getvalue(), ".png"
-    small.save(buffer, "JPEG", quality=82)
-    return buffer.getvalue(), ".jpg"
+    return jpeg(small), ".jpg"
+
+
+def jpeg(image: Image.Image) -> bytes:
+    """An image as a JPEG file."""
+    buffer = io.BytesIO()
+    image.save(buffer, "JPEG", quality=82)
+    return buffer.getvalue()
 
 
 class ThumbnailStyles:

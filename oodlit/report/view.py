@@ -2,22 +2,24 @@
 
 import math
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from oodlit.report.headline import Column, Lookup, partial_text, percent_text
 from oodlit.report.section import Shown
-from oodlit.report.sections import SECTIONS
-from oodlit.report.thumbnails import ThumbnailStyles
+from oodlit.report.sections.images import SECTIONS
+from oodlit.report.thumbnails import ThumbnailStyles, keys_to_show, load_thumbnails
 from oodlit.results import DatasetInfo, Results
 from oodlit.results.names import MODEL
 from oodlit.results.plots.select import model_name
 from oodlit.roles import NAMES_OF_LABELS, Role
 
 
-def view(title: str, results: Results, thumbnails: ThumbnailStyles) -> dict[str, Any]:
-    """Everything that the template needs of one run."""
+def view(title: str, results: Results, folder: Path | None, prefix: str) -> dict[str, Any]:
+    """Everything that the template needs of one run; `prefix` begins the CSS classes of its thumbnails."""
+    thumbnails = ThumbnailStyles(load_thumbnails(folder, keys_to_show(results)), prefix)
     shown = Shown(results, thumbnails)
     return {
         "title": model_name(results) or title,
@@ -28,6 +30,7 @@ def view(title: str, results: Results, thumbnails: ThumbnailStyles) -> dict[str,
         "facts": _facts(results, shown.lookup, shown.columns, shown.detectors, shown.inside),
         "sections": [section for sections in SECTIONS for section in sections(shown)],
         "words": shown.words,
+        "css": thumbnails.css(),
     }
 
 

@@ -235,8 +235,8 @@ def test_the_command_writes_results_and_page(folder: Path, tmp_path: Path, capsy
     found = ObjectResults.load(out)
     assert found.detectors == ("my_score", "energy")
     page = (out / "report.html").read_text()
-    assert "As published: COCO-near" in page
-    assert "the numbers are not of the same images" in page
+    assert "as published for COCO-near" in page
+    assert "the values are not of the same images" in page
     assert "&lt;b&gt;bike&lt;/b&gt;" in page
     assert "<b>bike" not in page
     with Image.new("RGB", (200, 150), (200, 200, 200)) as image:

@@ -5,8 +5,8 @@ from PIL import Image
 
 from oodlit.errors import InvalidArgumentError
 from oodlit.objects import Mark, draw_boxes
-from oodlit.objects.results.pictures import COLOURS, marks_of, picture_keys
-from oodlit.objects.results.tau_curve import tau_curve
+from oodlit.objects.results.curves import tau_curve
+from oodlit.report.box_pictures import COLOURS, marks_of, picture_keys
 
 from .support import Box, Plain
 from .test_results import made

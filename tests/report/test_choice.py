@@ -71,15 +71,14 @@ def test_the_quickest_is_one_of_those_that_fail_the_fewest_unit_tests(
 
 
 def test_detectors_of_one_order_are_named_with_the_declared_reason(results: Results) -> None:
-    [line] = coinciding(shown(results))
-    assert line.startswith(
-        "mahalanobis and lard put all 360 images into the same order. lard and mahalanobis: the channel"
+    assert coinciding(shown(results)) == ["mahalanobis and lard put all 360 images into the same order."]
+    about = {"reads": "features", "is_fitted": True, "cost": "closed form", "tuned": ""}
+    overview = {"lard": about | {"same_order_as": {"mahalanobis": "equal channels", "knn": "another reason"}}}
+    known = Results.from_scores(
+        results.scores, results.datasets, results.detectors, bootstrap=0, run={"overview": overview}
     )
-    others = {"lard": {"class_path": "somebody.elses.LaRD", "init_args": {}}}
-    renamed = Results.from_scores(
-        results.scores, results.datasets, results.detectors, bootstrap=0, run={"detector_settings": others}
-    )
-    assert coinciding(shown(renamed)) == ["mahalanobis and lard put all 360 images into the same order."]
+    [line] = coinciding(shown(known))
+    assert line == "mahalanobis and lard put all 360 images into the same order. lard and mahalanobis: equal channels."
 
 
 def test_group_cost_and_p_values_stand_in_the_table(results: Results) -> None:

@@ -13,6 +13,7 @@ from oodlit.report import render, write_report
 from oodlit.report.page import page_names
 from oodlit.report.several import Several, titles
 from oodlit.results import Results, compare_runs, mean_ranks, values_of_runs
+from oodlit.results.plots.select import model_name
 from tests.report.problems import make_results
 from tests.report.several_support import make_runs
 from tests.report.test_page import HOSTILE, Parsed
@@ -247,7 +248,7 @@ def test_where_one_page_cannot_be_made_none_is_written(runs: dict[str, Results],
 def test_no_run_is_lost_to_a_name_that_looks_like_that_of_another() -> None:
     one, two, three = make_runs(3, 1, 3, names=("net", "net ", "net (a)")).values()
     two = Results(two.scores, two.table, two.run.with_entries({"backbone": {"name": "net"}}))
-    found = titles({"a": one, "b": two, "c": three})
+    found = titles({"a": one, "b": two, "c": three}, model_name)
     assert list(found) == ["a", "b", "c"]
     assert list(found.values()) == ["net (a)", "net (b)", "net (a)_2"]
     assert "3 runs compared" in render({"a": one, "b": two, "c": three})

@@ -17,7 +17,7 @@ from oodlit.objects.results import storage
 from oodlit.objects.results.evaluation import evaluate_tables
 from oodlit.objects.results.record import BoxRunRecord
 from oodlit.objects.results.tables import ObjectSet, Tables, make_tables, scored_boxes
-from oodlit.results.info import DatasetInfo, id_dataset
+from oodlit.results.any_results import AnyResults
 from oodlit.results.names import MODEL
 from oodlit.results.record_parts import UndefinedValue
 from oodlit.roles import Role
@@ -26,7 +26,7 @@ __all__ = ["ObjectResults"]
 
 
 @dataclass(frozen=True, eq=False)
-class ObjectResults:
+class ObjectResults(AnyResults):
     """Boxes with their scores, the objects, and the table of metrics.
 
     Args:
@@ -127,9 +127,7 @@ class ObjectResults:
         Raises:
             UnknownNameError: There is no such data set.
         """
-        names = [info.name for info in self.datasets]
-        if dataset not in names:
-            raise UnknownNameError.of("data set", dataset, names)
+        self.dataset(dataset)
         if dataset not in self._scored:
             self._scored[dataset] = scored_boxes(self.tables, dataset, self.class_names, self.settings)
         return self._scored[dataset]
@@ -142,24 +140,9 @@ class ObjectResults:
         return Tables(self.boxes, self.images, self.objects, list(self.run.notes))
 
     @property
-    def datasets(self) -> tuple[DatasetInfo, ...]:
-        """The data sets."""
-        return tuple(self.run.datasets)
-
-    @property
-    def id_dataset(self) -> DatasetInfo:
-        """The data set with role ID."""
-        return id_dataset(self.datasets)
-
-    @property
     def splits(self) -> tuple[str, ...]:
         """Names of the OOD splits."""
         return tuple(info.name for info in self.datasets if info.role is Role.OOD)
-
-    @property
-    def detectors(self) -> tuple[str, ...]:
-        """Names of the detectors."""
-        return tuple(self.run.detectors)
 
     @property
     def class_names(self) -> tuple[str, ...]:
@@ -177,30 +160,8 @@ class ObjectResults:
         Raises:
             UnknownNameError: There is no such detector.
         """
-        if detector not in self.detectors:
-            raise UnknownNameError.of("detector in these results", detector, self.detectors)
+        self.check_detectors(detector)
         return self.run.thresholds[detector]["tau"]
-
-    def value(self, metric: str, *, dataset: str, detector: str = MODEL, ood_class: str = "") -> float:
-        """One value of the table.
-
-        Raises:
-            UnknownNameError: The table has no such row.
-        """
-        return float(self.row(metric, dataset=dataset, detector=detector, ood_class=ood_class)["value"])
-
-    def row(self, metric: str, *, dataset: str, detector: str = MODEL, ood_class: str = "") -> dict[str, Any]:
-        """One row of the table, by the names of its columns.
-
-        Raises:
-            UnknownNameError: The table has no such row.
-        """
-        table = self.table
-        same = (table["detector"] == detector) & (table["dataset"] == dataset) & (table["ood_class"] == ood_class)
-        rows = table[same & (table["metric"] == metric)]
-        if rows.empty:
-            raise UnknownNameError.of("value", metric, table[same]["metric"].tolist() or sorted(set(table["metric"])))
-        return dict(zip(map(str, rows.columns), rows.iloc[0].tolist(), strict=True))
 
     def reason(self, metric: str, *, dataset: str, detector: str = MODEL, ood_class: str = "") -> str:
         """Why a value is NaN; empty if it is not."""

@@ -1,9 +1,7 @@
 """Pictures with boxes drawn: which unknown objects were found, missed, or taken for a known class."""
 
 import base64
-import hashlib
 import io
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,11 +9,10 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from oodlit.base.atomic import write_bytes
 from oodlit.errors import InvalidArgumentError
 from oodlit.objects.detections import CORNERS
-from oodlit.objects.results.results import ObjectResults
-from oodlit.report.thumbnails import load_thumbnails
+from oodlit.objects.results import ObjectResults
+from oodlit.report.thumbnails import data_url, hash_of, jpeg, load_thumbnails, store
 
 __all__ = ["Mark", "draw_boxes", "marks_of", "picture_keys", "save_pictures"]
 
@@ -118,7 +115,7 @@ def picture_keys(results: ObjectResults, *, per_split: int = 6) -> list[str]:
     keys = []
     for name in results.splits:
         rows = results.images[(results.images["dataset"] == name) & (results.images["objects"] > 0)]
-        keys += sorted(rows["key"], key=_hash)[:per_split]
+        keys += sorted(rows["key"], key=hash_of)[:per_split]
     return keys
 
 
@@ -137,14 +134,7 @@ def save_pictures(
         read_images: From keys to decoded images.
         per_split: Number of images of every split, at most.
     """
-    target = folder / "thumbnails"
-    target.mkdir(parents=True, exist_ok=True)
-    index = {}
-    for key, image in read_images(picture_keys(results, per_split=per_split)).items():
-        name = f"{_hash(key)[:16]}.jpg"
-        write_bytes(target / name, _jpeg(image))
-        index[key] = name
-    write_bytes(target / "index.json", json.dumps(index, indent=1, sort_keys=True).encode())
+    store(folder, read_images(picture_keys(results, per_split=per_split)), SIDE)
 
 
 def drawn_pictures(results: ObjectResults, detector: str, folder: Path | None, keys: Iterable[str]) -> dict[str, str]:
@@ -164,17 +154,5 @@ def drawn_pictures(results: ObjectResults, detector: str, folder: Path | None, k
         if times > 1:  # lines and labels need room
             picture = picture.resize((times * picture.width, times * picture.height), Image.Resampling.BICUBIC)
         drawn = draw_boxes(picture, marks[key.partition("/")[0]][key], size=sizes[key] if sizes[key][0] else None)
-        urls[key] = f"data:image/jpeg;base64,{base64.b64encode(_jpeg(drawn)).decode()}"
+        urls[key] = data_url(jpeg(drawn), "jpeg")
     return urls
-
-
-def _hash(key: str) -> str:
-    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()
-
-
-def _jpeg(image: Image.Image) -> bytes:
-    small = image.convert("RGB")
-    small.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
-    buffer = io.BytesIO()
-    small.save(buffer, "JPEG", quality=85)
-    return buffer.getvalue()

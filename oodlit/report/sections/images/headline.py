@@ -22,8 +22,8 @@ def sections(shown: Shown) -> Iterator[Section]:
     for column in shown.columns:
         _mark(shown, column)
     content = _headline(shown.results, shown.lookup, [*shown.columns, *_costs(shown)], shown.detectors)
-    content |= {"answers": answers(shown), "coinciding": coinciding(shown), "sorted_by": _sorted_by(shown.columns)}
-    content["is_roomy"] = _width(content["columns"], shown.detectors) <= ROOM
+    content |= {"sorted_by": _sorted_by(shown.columns), "is_roomy": _width(content["columns"], shown.detectors) <= ROOM}
+    content = {"table": content, "answers": answers(shown), "coinciding": coinciding(shown)}
     yield Section("headline", "Which detector refuses what it should?", "detectors", "headline.html", content)
 
 

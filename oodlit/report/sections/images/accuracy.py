@@ -10,8 +10,6 @@ from oodlit.report.section import Section
 from oodlit.report.several import Several
 from oodlit.report.svg import scatter
 from oodlit.results import RunColumn
-from oodlit.results.info import id_dataset
-from oodlit.results.names import MODEL
 
 _ALL_NAMES = 10
 """With more models than this, only those have their names in the chart that no other one beats in both values."""
@@ -19,7 +17,7 @@ _ALL_NAMES = 10
 
 def sections(several: Several) -> Iterator[Section]:
     """One, if the runs have accuracies, and an FPR that can be compared."""
-    accuracies = {title: _accuracy(several, title) for title in several.runs}
+    accuracies = {title: several.quality_of(title) for title in several.runs}
     known = {title: value for title, value in accuracies.items() if not math.isnan(value)}
     columns = [column for column in several.like if "fpr" in column.metric]
     if len(known) > 1 and columns:
@@ -32,17 +30,6 @@ def sections(several: Several) -> Iterator[Section]:
             "accuracy.html",
             content,
         )
-
-
-def _accuracy(several: Several, title: str) -> float:
-    results = several.runs[title]
-    table = results.table
-    rows = table[
-        (table["dataset"] == id_dataset(results.datasets).name)
-        & (table["metric"] == "accuracy")
-        & (table["detector"] == MODEL)
-    ]
-    return float(rows["value"].iloc[0]) if len(rows) else math.nan
 
 
 def _charts(several: Several, column: RunColumn, accuracies: Mapping[str, float]) -> Iterator[dict[str, Any]]:

@@ -9,16 +9,14 @@ import numpy as np
 from oodlit.report.headline import Cell, counts_text, interval_text
 from oodlit.report.section import Section, tall
 from oodlit.report.several import Place, Several, of_sets
-from oodlit.results import RunColumn, mean_ranks
-from oodlit.results.glossary import MEAN, entry_of
-from oodlit.results.info import id_dataset
-from oodlit.results.names import MODEL
+from oodlit.results import RunColumn
+from oodlit.results.comparing.several import mean_ranks_of
 
 
 def sections(several: Several) -> Iterator[Section]:
     """One, if any value can be compared."""
     found = {title: of_sets(results) for title, results in several.runs.items()}
-    order = sorted(several.like, key=lambda column: _place(column.metric))  # stable: within a metric as the sets are
+    order = sorted(several.like, key=several.place)  # stable: within a metric as the sets are
     tables = [_table(several, column, found) for column in order if several.values(column).notna().any(axis=None)]
     if tables:
         yield Section("models", "Models against detectors", "models", "models.html", {"tables": tables})
@@ -26,11 +24,10 @@ def sections(several: Several) -> Iterator[Section]:
 
 def _table(several: Several, column: RunColumn, found: Mapping[str, Mapping[Place, Any]]) -> dict[str, Any]:
     values = several.values(column)
-    of_models, of_detectors = mean_ranks(values, column.metric)
+    entry = several.entry(column)
+    is_lower_better, is_count = entry.better == "lower", entry.is_count
+    of_models, of_detectors = mean_ranks_of(values, ascending=is_lower_better)
     models, detectors = _sorted(of_models), _sorted(of_detectors)
-    entry = entry_of(column.metric)
-    is_lower_better = entry is not None and entry.better == "lower"
-    is_count = entry is not None and entry.is_count
     most = float(np.nanmax(values.to_numpy(), initial=0.0)) or 1.0
     by_model = values.to_dict("index")
     rows = []
@@ -49,18 +46,19 @@ def _table(several: Several, column: RunColumn, found: Mapping[str, Mapping[Plac
             text = f"{value:.0f}" if is_count else f"{100 * value:.1f}"
             about = " ".join(filter(None, (f"{title}, {name}: {text}", interval_text(row), f"n = {counts_text(row)}")))
             cells.append(Cell(text, value, round(min(max(heat, 0), 100), 1), title=about, best=value == best))
-        accuracy = found[title].get((MODEL, id_dataset(several.runs[title].datasets).name, "accuracy"))
+        quality = several.quality_of(title)
         rows.append(
             {
                 "title": title,
                 "link": several.links.get(title, ""),
-                "accuracy": "" if accuracy is None or math.isnan(accuracy.value) else f"{100 * accuracy.value:.1f}",
+                "quality": "" if math.isnan(quality) else f"{100 * quality:.1f}",
                 "rank": _rank(float(of_models[title])),
                 "cells": cells,
             }
         )
     return {
         "label": several.label(column),
+        "quality": several.quality,
         "better": "lower" if is_lower_better else "higher",
         "detectors": detectors,
         "tall": tall(detectors),
@@ -68,11 +66,6 @@ def _table(several: Several, column: RunColumn, found: Mapping[str, Mapping[Plac
         "means": [_mean(values[name].to_numpy(), is_count=is_count) for name in detectors],
         "ranks": [_rank(float(of_detectors[name])) for name in detectors],
     }
-
-
-def _place(metric: str) -> int:
-    """FPR of all sets first, then their AUROC, then what is not of OOD sets."""
-    return 0 if "fpr" in metric else ["auroc", "unit_test_failures", "id_auroc"].index(metric.removeprefix(MEAN)) + 1
 
 
 def _sorted(ranks: Any) -> list[str]:
