@@ -28,7 +28,7 @@ def interval_bars(grid: Grid, detector: str) -> Markup:
         {"name": short(name), "title": fpr_text(detector, name, row[column]), "share": row[column]}
         for name, row in zip(grid.classes, grid.cells, strict=True)
     ]
-    return drawn("bars.svg", bars=bars)
+    return draw("bars.svg", bars=bars)
 
 
 def score_histogram(chart: Histogram) -> Markup:
@@ -40,7 +40,7 @@ def score_histogram(chart: Histogram) -> Markup:
         An `<svg>` element; names are escaped.
     """
     top = max((max(shares) for shares in chart.shares if shares), default=0.0) or 1.0
-    return drawn("histogram.svg", chart=chart, pairs=list(zip(chart.datasets, chart.shares, strict=True)), top=top)
+    return draw("histogram.svg", chart=chart, pairs=list(zip(chart.datasets, chart.shares, strict=True)), top=top)
 
 
 def roc_curves(chart: Curves, colours: Mapping[int, int]) -> Markup:
@@ -63,7 +63,7 @@ def roc_curves(chart: Curves, colours: Mapping[int, int]) -> Markup:
         dots = [(f"{x:.1f}", f"{y:.1f}") for x, y in _on_plane(*np.array(line.dots).reshape(-1, 2).T)]
         lines.append({"label": line.label, "points": points, "dots": dots, "colour": colours.get(place, -1)})
     lines.sort(key=lambda line: line["colour"] >= 0)  # those in colour on top
-    return drawn("roc.svg", chart=chart, lines=lines)
+    return draw("roc.svg", chart=chart, lines=lines)
 
 
 def _on_plane(fpr: np.ndarray, tpr: np.ndarray) -> np.ndarray:
@@ -124,7 +124,7 @@ def scatter(points: Mapping[str, tuple[float, float]], named: Collection[str], *
         }
         for index, (name, (x, y)) in enumerate(sorted(points.items(), key=lambda item: (item[0] in named, item[1])))
     ]
-    return drawn("scatter.svg", points=drawn, x_ticks=x_ticks, y_ticks=y_ticks, x_label=x_label, y_label=y_label)
+    return draw("scatter.svg", points=drawn, x_ticks=x_ticks, y_ticks=y_ticks, x_label=x_label, y_label=y_label)
 
 
 def _axis(values: Sequence[float], start: float, end: float) -> tuple[list[dict[str, Any]], Callable[[float], float]]:
@@ -140,7 +140,7 @@ def _axis(values: Sequence[float], start: float, end: float) -> tuple[list[dict[
     return ticks, at
 
 
-def drawn(template: str, **content: Any) -> Markup:
+def draw(template: str, **content: Any) -> Markup:
     """Render a template of `html` as one line of SVG; values are escaped."""
     text = TEMPLATES.get_template(template).render(**content)  # escapes what it is given
     return Markup(text.replace("\n", " "))

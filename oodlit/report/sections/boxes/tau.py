@@ -8,7 +8,7 @@ from markupsafe import Markup
 from oodlit.objects.results import CURVES, TauPoint, tau_curve
 from oodlit.report.box_run import ShownBoxes
 from oodlit.report.section import Section
-from oodlit.report.svg import drawn
+from oodlit.report.svg import draw
 
 SHOWN = 6
 """Detectors whose curves are shown without a click."""
@@ -33,7 +33,7 @@ def tau_curves(points: Sequence[TauPoint], tpr: float) -> Markup:
     Returns:
         An `<svg>` element.
     """
-    return drawn("boxes/tau.svg", lines=[_path(points, metric) for metric in CURVES], mark=2 * (1 - tpr))
+    return draw("boxes/tau.svg", lines=[_path(points, metric) for metric in CURVES], mark=2 * (1 - tpr))
 
 
 def _path(points: Sequence[TauPoint], metric: str) -> str:
