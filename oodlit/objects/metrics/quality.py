@@ -102,27 +102,10 @@ def _recorded(name: str) -> Callable[[Boxes], Value]:
     return compute
 
 
-ENTRIES = (
-    Entry(
-        "map",
-        "higher",
-        (Role.ID,),
-        "mean average precision of the ID classes, over IoU .5:.95 (all boxes)",
-        id_quality,
-        _recorded("map"),
-        order=1,
-        needs=frozenset({"quality"}),
-        of_classifier=True,
-    ),
-    Entry(
-        "map50",
-        "higher",
-        (Role.ID,),
-        "mean average precision of the ID classes, at IoU .5 (all boxes)",
-        id_quality,
-        _recorded("map50"),
-        order=2,
-        needs=frozenset({"quality"}),
-        of_classifier=True,
-    ),
-)
+def _entry(name: str, overlaps: str, order: int) -> Entry:
+    text, needs = f"mean average precision of the ID classes, {overlaps} (all boxes)", frozenset({"quality"})
+    compute = _recorded(name)
+    return Entry(name, "higher", (Role.ID,), text, id_quality, compute, order, needs=needs, of_classifier=True)
+
+
+ENTRIES = (_entry("map", "over IoU .5:.95", 1), _entry("map50", "at IoU .5", 2))

@@ -1,18 +1,17 @@
 """Wilderness impact: share of the boxes of known classes that lie on unknown objects."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from oodlit.base.fractions import ShareLike
 from oodlit.errors import InvalidArgumentError
-from oodlit.metrics.entry import Entry, Value
+from oodlit.metrics.entry import Value
 from oodlit.metrics.numerics.ranking import exact_share
-from oodlit.objects.metrics.boxes import Boxes
+from oodlit.objects.metrics.boxes import Boxes, split_entry
 from oodlit.objects.metrics.open_set import defined
-from oodlit.roles import Role
 
 __all__ = ["ClassifiedBoxes", "wilderness_impact"]
 
@@ -51,8 +50,9 @@ class ClassifiedBoxes:
 
 
 def wilderness_impact(boxes: ClassifiedBoxes, *, recall: ShareLike = 0.8) -> float:
-    r"""Mean over ID classes of the boxes on unknown objects / mean over ID classes of all boxes, TP + FP.
+    r"""Boxes of ID classes on unknown objects per box of these classes.
 
+    This is the mean over ID classes of the boxes on unknown objects / mean over ID classes of all boxes, TP + FP.
     Both are counted for every class among its boxes by falling confidence, up to the first confidence at which it
     reaches `recall` of its ID objects; boxes of equal confidence enter together. Of the boxes that hit an ID object of
     their class the first is a true positive. Classes without objects do not count.
@@ -128,15 +128,5 @@ def _of_split(boxes: Boxes) -> Value:
     return wilderness_of(chosen, recall=boxes.settings.recall)
 
 
-ENTRIES = (
-    Entry(
-        "wi",
-        "lower",
-        (Role.OOD,),
-        "wilderness impact: boxes of ID classes on unknown objects per box of these classes, at recall {recall}",
-        wilderness_impact,
-        _of_split,
-        order=50,
-        by_threshold=True,
-    ),
-)
+WI = split_entry(wilderness_impact, "lower", _of_split, 50, by_threshold=True)
+ENTRIES = (replace(WI, name="wi", text=f"wilderness impact: {WI.text}, at recall {{recall}}"),)
