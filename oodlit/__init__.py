@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from oodlit.module import OODModule as OODModule
     from oodlit.outputs import Head as Head
     from oodlit.outputs import Outputs as Outputs
-    from oodlit.recorded.from_arrays import evaluate_arrays as evaluate_arrays
+    from oodlit.recorded import evaluate_arrays as evaluate_arrays
     from oodlit.results import Results as Results
     from oodlit.roles import Role as Role
 

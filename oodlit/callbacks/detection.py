@@ -13,7 +13,6 @@ from oodlit.base.checks import check_choice, check_int
 from oodlit.base.distributed import cpu_group
 from oodlit.base.plan import RunPlan
 from oodlit.base.termination import end_on_sigterm, is_default, say_where
-from oodlit.callbacks.loggers import RunLog, check_figures, figures_of, log_to_all
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import Detector, load
 from oodlit.detectors.contract.fitting import name_detectors
@@ -35,6 +34,7 @@ from oodlit.runs.earlier_fit import EarlierFit
 from oodlit.runs.folder import OutputFolder
 from oodlit.runs.images.state import Run
 from oodlit.runs.journal import Progress, run_key
+from oodlit.runs.loggers import RunLog, check_figures, figures_of, log_to_all
 from oodlit.runs.record import Record
 from oodlit.runs.resumed import Resumed, resume
 from oodlit.runs.verification import leave_as_it_was

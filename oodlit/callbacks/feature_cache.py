@@ -26,7 +26,7 @@ from oodlit.runs.checks import (
     check_strategy,
     warn_of_many_predictions,
 )
-from oodlit.runs.choice import Probe, probe, transform_of
+from oodlit.runs.choice import Probe, probe
 from oodlit.runs.complete import check_complete
 from oodlit.runs.features.recording import Recording
 from oodlit.runs.folder import check_writable, hold
@@ -102,7 +102,7 @@ class FeatureCache(pl.Callback):
             self._pass = _Pass(trainer, module, data)
         how = {
             "backbone": module.name,
-            "fingerprint": module.fingerprint_with(transform_of(module, data)),
+            "fingerprint": module.fingerprint_with(data.transform_for(module)),
             "dtype": self.dtype,
             "precision": str(trainer.precision),
             "decoder": trainer.strategy.root_device.type if data.decode_on_device else "workers",

@@ -15,7 +15,6 @@ from oodlit.base import peers
 from oodlit.base.atomic import remove
 from oodlit.base.plan import RunPlan
 from oodlit.base.termination import end_on_sigterm, is_default, say_where
-from oodlit.callbacks.loggers import RunLog, log_to_all, settings_of
 from oodlit.detectors import Detector, FitOrigin, load, save
 from oodlit.detectors.contract.fitting import name_detectors
 from oodlit.errors import InvalidArgumentError
@@ -36,6 +35,7 @@ from oodlit.runs.boxes.state import ObjectRun, choose
 from oodlit.runs.checks import check_alone, check_is_list, check_strategy
 from oodlit.runs.earlier_fit import EarlierFit
 from oodlit.runs.folder import FITTED, check_writable, hold
+from oodlit.runs.loggers import RunLog, log_to_all, settings_of
 from oodlit.runs.record import Record
 
 __all__ = ["ObjectDetection"]

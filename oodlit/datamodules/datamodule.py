@@ -118,6 +118,10 @@ class OODDataModule(pl.LightningDataModule):
         """Names of the labels by index, to be compared with the network's logits; () if no stream knows them."""
         return self._class_names
 
+    def transform_for(self, backbone: pl.LightningModule) -> Transform | None:
+        """The transform of a run with this backbone: the data's own, or the backbone's if the data have none."""
+        return getattr(backbone, "transform", None) if self.transform is None else self.transform
+
     @property
     def active_streams(self) -> tuple[Stream, ...]:
         """What `predict_dataloader` gives; the position is Lightning's `dataloader_idx`.

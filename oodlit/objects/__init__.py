@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from oodlit.base import lazy
 
 if TYPE_CHECKING:
-    from oodlit.callbacks.object_detection import ObjectDetection as ObjectDetection
+    from oodlit.callbacks import ObjectDetection as ObjectDetection
     from oodlit.objects.benchmark import CocoSet as CocoSet
     from oodlit.objects.benchmark import ObjectBenchmark as ObjectBenchmark
     from oodlit.objects.detections import Detections as Detections
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from oodlit.objects.module import ObjectModule as ObjectModule
     from oodlit.objects.results.results import ObjectResults as ObjectResults
     from oodlit.objects.results.tables import ObjectSet as ObjectSet
-    from oodlit.report.box_pictures import Mark as Mark
-    from oodlit.report.box_pictures import draw_boxes as draw_boxes
-    from oodlit.report.box_pictures import save_pictures as save_pictures
-    from oodlit.report.page import write_object_report as write_object_report
+    from oodlit.report import Mark as Mark
+    from oodlit.report import draw_boxes as draw_boxes
+    from oodlit.report import save_pictures as save_pictures
+    from oodlit.report import write_object_report as write_object_report
 
 __getattr__, __dir__, __all__ = lazy.lazy_exports(__name__)

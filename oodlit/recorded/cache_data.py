@@ -16,7 +16,6 @@ from oodlit.recorded.data import RecordedData
 from oodlit.recorded.module import RecordedModule
 from oodlit.recorded.store import MANIFEST, StoredRows, read_manifest
 from oodlit.roles import Role
-from oodlit.runs.choice import transform_of
 
 OTHERWISE = "name another folder, or remove this one to record anew"
 NO_IMAGES = "; recorded features hold neither images nor the network, run it without the cache"
@@ -48,7 +47,7 @@ def open_cache(
     manifest, head = read_manifest(folder)
     stored: dict[str, Any] = {entry["name"]: entry for entry in manifest["streams"]}
     if module is not None:
-        transform = module.transform if data is None else transform_of(module, data)
+        transform = module.transform if data is None else data.transform_for(module)
         check_network(folder, manifest, module.fingerprint_with(transform))
     if data is not None:
         stored = {stream.name: _entry_of(folder, stored, stream) for stream in data.streams}

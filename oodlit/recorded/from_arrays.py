@@ -1,91 +1,14 @@
-"""`evaluate_arrays`: detectors and metrics on features and logits that somebody has already."""
+"""Module and data of a run, from arrays of features and logits that exist already."""
 
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from oodlit._lightning import pl
-from oodlit.callbacks import OODDetection
 from oodlit.datamodules.classes import as_class_names
-from oodlit.detectors import Detector
-from oodlit.detectors.contract.every import every_detector
 from oodlit.errors import InvalidArgumentError
 from oodlit.recorded.arrays import Given, GivenHead, head_of, stream_of
 from oodlit.recorded.data import RecordedData
 from oodlit.recorded.module import RecordedModule
-from oodlit.results import Results
 from oodlit.roles import Role
-
-Detectors = Sequence[Detector] | Mapping[str, Detector]
-
-
-def evaluate_arrays(
-    *,
-    id: Given,
-    ood: Mapping[str, Given] | Given | None = None,
-    train: Given | None = None,
-    shift: Mapping[str, Given] | None = None,
-    unit_tests: Mapping[str, Given] | None = None,
-    head: GivenHead | None = None,
-    class_names: str | Path | Sequence[str] | None = None,
-    detectors: Detectors | None = None,
-    out: str | Path | None = None,
-    name: str = "recorded outputs",
-    batch_size: int = 4096,
-    **evaluation: Any,
-) -> Results:
-    """Fit, score and evaluate detectors on recorded outputs of a backbone; no image and no network is needed.
-
-    A set is a mapping of arrays or tensors, `Outputs`, or a file: `.npz`, `.safetensors`, Parquet, or a folder of
-    `.npy` files, which are memory-mapped. Its parts are "features" (images, features) and "logits" (images, classes),
-    of which one is needed, and, where there are some, "labels" (int, -1 = none), "groups" (number or name of the OOD
-    class), "class_names" (of the groups) and "keys" (identity of the image; else they are numbered). Detectors that do
-    not apply, such as those that need images, are left out with the reason in `results.run.not_applicable`.
-
-    Args:
-        id: The ID validation images: the positive class of every metric.
-        ood: OOD sets by name; one set without a name is called "ood".
-        train: Training images with labels, for detectors that are fitted.
-        shift: Sets of known classes under input shift, by name.
-        unit_tests: Sets of synthetic images by name.
-        head: Weight (classes, features) and bias (classes,) of the last layer, where features are its input: a `Head`,
-            an `nn.Linear`, a pair, or a file with "weight" and "bias". None (default): detectors that need it are left
-            out, and logits must be given.
-        class_names: Names of the labels, see `OODDataModule`.
-        detectors: Which ones; None (default) = every detector that has defaults for its settings and applies.
-        out: Folder for results, scores, fitted detectors and the page; None (default) = nothing is written.
-        name: How results call the backbone.
-        batch_size: Rows that are scored at a time; results do not depend on it.
-        evaluation: Further arguments of `OODDetection`, such as `tpr`.
-
-    Raises:
-        InvalidArgumentError: Arrays do not fit each other.
-        DataError: A file cannot be read, or labels do not fit.
-
-    Example:
-        >>> import numpy as np
-        >>> rng = np.random.default_rng(0)
-        >>> logits = rng.normal(size=(200, 3)).astype("float32")
-        >>> results = evaluate_arrays(
-        ...     id={"logits": 4 * logits[:100]},
-        ...     ood={"near": {"logits": logits[100:], "groups": ["cat", "dog"] * 50}},
-        ... )
-        >>> results.value("mean_auroc", dataset="near", detector="msp") > 0.7
-        True
-    """
-    module, data = recorded_parts(
-        id=id,
-        ood=ood,
-        train=train,
-        shift=shift,
-        unit_tests=unit_tests,
-        head=head,
-        class_names=class_names,
-        name=name,
-        batch_size=batch_size,
-    )
-    return run_recorded(module, data, detectors, out=out, **evaluation)
 
 
 def recorded_parts(
@@ -112,42 +35,6 @@ def recorded_parts(
         width=data.width, num_classes=data.num_classes, head=None if head is None else head_of(head), name=name
     )
     return module, data
-
-
-def run_recorded(
-    module: RecordedModule,
-    data: RecordedData,
-    detectors: Detectors | None = None,
-    *,
-    out: str | Path | None = None,
-    **evaluation: Any,
-) -> Results:
-    """One `trainer.predict` over recorded outputs, on the CPU.
-
-    Args:
-        module: What knows the shape of the outputs, and the head.
-        data: The sets.
-        detectors: Which ones; None = every one that has defaults for its settings and applies.
-        out: See `evaluate_arrays`.
-        evaluation: Further arguments of `OODDetection`.
-    """
-    with warnings.catch_warnings():
-        if detectors is None:  # nobody asked for those that do not apply; the record has the reasons
-            detectors, _ = every_detector()
-            warnings.filterwarnings("ignore", message="detector .* is left out", category=UserWarning)
-        detection = OODDetection(detectors, output_dir=out, **evaluation)
-        trainer = pl.Trainer(
-            accelerator="cpu",
-            devices=1,
-            callbacks=[detection],
-            logger=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            enable_checkpointing=False,
-        )
-        trainer.predict(module, data, return_predictions=False)
-    assert detection.results is not None  # predict came to its end
-    return detection.results
 
 
 def _by_name(role: str, given: Mapping[str, Given] | Given | None) -> dict[str, Given]:

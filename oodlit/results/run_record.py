@@ -141,6 +141,8 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         """The entries of `run.json`: the fields, and the caller's own entries beside them."""
         plain: dict[str, Any] = msgspec.to_builtins(self, enc_hook=to_plain)
         more: dict[str, Any] = plain.pop("extra", {})
+        if not plain.get("acceleration", True):
+            del plain["acceleration"]
         plain["datasets"] = [info.to_json() for info in self.datasets]
         return plain | more
 

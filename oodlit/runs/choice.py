@@ -93,16 +93,11 @@ def probe(trainer: pl.Trainer, module: OODModule, datamodule: OODDataModule, *, 
         DataError: No ID image can be used.
         InvalidArgumentError: The network cannot take the images, or gives no logits, probabilities or NaN.
     """
-    transform = transform_of(module, datamodule)
+    transform = datamodule.transform_for(module)
     images = probe_images(datamodule, transform)
     num_train = sum(_size(stream, trainer, datamodule) for stream in datamodule.streams if stream.role is Role.TRAIN)
     facts = module.probe(images, num_train=num_train, layers=layers, precision=trainer.precision_plugin)
     return Probe(transform, images, facts)
-
-
-def transform_of(module: OODModule, datamodule: OODDataModule) -> Transform | None:
-    """The transform of a run: that of the data, or the backbone's own where it has none."""
-    return module.transform if datamodule.transform is None else datamodule.transform
 
 
 def choose(

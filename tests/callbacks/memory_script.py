@@ -9,6 +9,7 @@ from torch import nn
 
 from oodlit import OODModule, Role
 from oodlit.callbacks import OODDetection
+from oodlit.callbacks.recorded_run import run_recorded
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.detectors import (
@@ -30,7 +31,6 @@ from oodlit.detectors.contract.fitting import estimate_bytes, make_statistics
 from oodlit.detectors.statistics import ClassMoments, FeatureBank, TrainSample
 from oodlit.outputs import BackboneFacts, Head, Outputs
 from oodlit.recorded import RecordedData, RecordedModule
-from oodlit.recorded.from_arrays import run_recorded
 from oodlit.recorded.rows import Rows, RowSamples
 from tests.callbacks.support import make_trainer
 

@@ -16,10 +16,10 @@ from PIL import Image
 from pytorch_lightning.loggers import CSVLogger, MLFlowLogger, TensorBoardLogger, WandbLogger
 
 from oodlit import Role
-from oodlit.callbacks.loggers import RunLog, log_to_all, settings_of
-from oodlit.callbacks.loggers.mlflow import BATCH, mlflow_names
 from oodlit.detectors import KNN, MSP
 from oodlit.results.names import distinct
+from oodlit.runs.loggers import RunLog, log_to_all, settings_of
+from oodlit.runs.loggers.mlflow import BATCH, mlflow_names
 from tests.callbacks.logs import wandb_run
 from tests.callbacks.support import Recorder, predict, stream
 

@@ -11,11 +11,11 @@ from pytorch_lightning.loggers import CSVLogger
 
 from oodlit import Results, Role
 from oodlit.callbacks import OODDetection
-from oodlit.callbacks.loggers import RunLog, figures_of, log_to_all
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import MSP, Energy
 from oodlit.errors import DataError, InvalidArgumentError, LoggingError, UnknownNameError
 from oodlit.runs import folder as output
+from oodlit.runs.loggers import RunLog, figures_of, log_to_all
 from tests.callbacks.support import Recorder, make_module, make_streams, make_trainer, predict, stream
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*values are undefined")

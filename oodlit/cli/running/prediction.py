@@ -12,7 +12,6 @@ from torch import nn
 
 from oodlit._lightning import pl
 from oodlit.callbacks import OODDetection
-from oodlit.callbacks.loggers import RunLog, figures_of, log_to_all
 from oodlit.cli.console import progress, status
 from oodlit.cli.running.outcome import check_folder, is_first_process, print_outcome
 from oodlit.cli.running.quiet import RunProgress, quiet
@@ -28,6 +27,7 @@ from oodlit.results.files.storage import UNFINISHED, is_complete
 from oodlit.results.files.unfinished import extent
 from oodlit.results.limits import Limit
 from oodlit.results.run_record import joined
+from oodlit.runs import RunLog, figures_of, log_to_all
 
 
 def predict_and_print(

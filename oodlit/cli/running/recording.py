@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from oodlit._lightning import pl
-from oodlit.callbacks.feature_cache import FeatureCache
+from oodlit.callbacks import FeatureCache
 from oodlit.cli.console import progress
 from oodlit.cli.running.outcome import is_first_process
 from oodlit.cli.running.quiet import RunProgress, quiet
@@ -20,7 +20,6 @@ from oodlit.errors import RequirementError
 from oodlit.module import OODModule
 from oodlit.recorded.cache_data import check_network, has_cache, split_by_cache
 from oodlit.recorded.store import read_manifest
-from oodlit.runs.choice import transform_of
 
 
 def record_missing(
@@ -54,7 +53,7 @@ def record_missing(
     held, lacking, _ = split_by_cache(folder, manifest, data.streams, data.on_error)
     if not lacking:
         assert manifest is not None  # there is no set without it
-        check_network(folder, manifest, module.fingerprint_with(transform_of(module, data)))
+        check_network(folder, manifest, module.fingerprint_with(data.transform_for(module)))
         say(f"--cache {cache}: {_names(held)} there; no image goes through the network")
         precision = str(trainer.get("precision", "32-true"))
         if other := _otherwise(manifest, dtype=dtype, precision=precision, data=data):

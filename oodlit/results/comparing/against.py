@@ -1,7 +1,7 @@
 """Our figures beside published ones: a difference where both are formed by one rule, and the reason where not."""
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -89,55 +89,27 @@ def against(
     if model is not None and model not in known:
         raise UnknownNameError.of(f"model of {table.name}", model, known)
     printed = _model(results, table) if model is None else model
-    published: dict[tuple[str, str, str, str], dict[str, float]] = {}
+    published: dict[_Place, dict[str, float]] = {}
     for figure in figures:
-        place = (figure.detector, figure.dataset, figure.ood_class, figure.metric)
+        place = _Place(figure.detector, figure.dataset, figure.ood_class, figure.metric)
         published.setdefault(place, {})[figure.model] = figure.value
-    run = _Run(results, table)
-    owners = {"": [MODEL]}
-    for name in results.detectors:
-        for form in table.printed_as(_kind(results, name)):
-            owners.setdefault(form, []).append(name)
-    rows = []
-    for (form, dataset, ood_class, metric), values in published.items():
-        if form not in owners or not run.has(dataset, ood_class):
-            continue
-        reason = run.mismatch(dataset, ood_class, metric)
-        for name in owners[form]:
-            unlike = reason or run.other_settings(name, form, printed)
-            ours, low, high = run.value(name, dataset, ood_class, metric)
-            theirs, better = values.get(printed, math.nan), _better(metric)
-            row: dict[str, object] = {
-                "detector": name,
-                "dataset": dataset,
-                "ood_class": ood_class,
-                "metric": metric,
-                "ours": ours,
-                "ci_low": low,
-                "ci_high": high,
-                "published": theirs,
-                "difference": math.nan,
-                "model": printed,
-                "rank": None,
-                "of": None,
-                "quantile": math.nan,
-                "reason": unlike or _missing(ours, theirs, printed),
-                "printed_as": form,
-                "rule": run.rule(metric),
-                "source": f"{table.source}, {table.url}",
-            }
-            if not unlike and not math.isnan(ours):
-                row["difference"] = ours - theirs
-                others = [value for other, value in values.items() if other != printed]
-                if others and better:
-                    row |= standing(ours, others, better=better)._asdict()
-            rows.append(row)
+    run = _Run(results, table, printed)
+    rows = [run.row(name, place, values) for place, values in published.items() for name in run.detectors_at(place)]
     frame = pd.DataFrame(rows, columns=list(COLUMNS))
     numbers = ("ours", "ci_low", "ci_high", "published", "difference", "quantile")
     kinds = dict.fromkeys(COLUMNS, str) | dict.fromkeys(numbers, float)
     frame = frame.astype({**kinds, "rank": "Int64", "of": "Int64"})
     frame.attrs["left_out"] = "" if rows else run.nothing_shared(published)
     return frame
+
+
+class _Place(NamedTuple):
+    """What a printed figure is about; the detector is that of the table, empty for the network alone."""
+
+    detector: str
+    dataset: str
+    ood_class: str
+    metric: str
 
 
 def _missing(ours: float, theirs: float, printed: str) -> str:
@@ -179,14 +151,62 @@ def _better(metric: str) -> str:
 class _Run:
     """A run as a published table would have it."""
 
-    def __init__(self, results: RunResults, table: PublishedTable) -> None:
-        self.results, self.table, self.protocol = results, table, table.protocol
+    def __init__(self, results: RunResults, table: PublishedTable, model: str) -> None:
+        self.results, self.table, self.protocol, self.model = results, table, table.protocol, model
         self.sets = {info.name: info for info in results.datasets}
         self.inside = id_dataset(results.datasets).name
         rows = results.table[(results.table["ood_class"] != "") & (results.table["detector"] != MODEL)]
         self._classes: dict[str, dict[str, int]] = {name: {} for name in self.sets}
         for dataset, ood_class, n in zip(rows["dataset"], rows["ood_class"], rows["n_ood"], strict=True):
             self._classes[dataset][ood_class] = int(n)
+
+    @cached_property
+    def _detectors(self) -> dict[str, list[str]]:
+        """Detectors of the run by their form in the table; the network alone has the empty form."""
+        found = {"": [MODEL]}
+        for name in self.results.detectors:
+            for form in self.table.printed_as(_kind(self.results, name)):
+                found.setdefault(form, []).append(name)
+        return found
+
+    def detectors_at(self, place: _Place) -> list[str]:
+        """Detectors of the run that have the printed form, if the run has the data set."""
+        return self._detectors.get(place.detector, []) if self.has(place.dataset, place.ood_class) else []
+
+    def row(self, name: str, place: _Place, values: Mapping[str, float]) -> dict[str, object]:
+        """A row of the comparison.
+
+        Args:
+            name: Detector of the run.
+            place: What the printed figures are about.
+            values: Printed figures by model.
+        """
+        form, dataset, ood_class, metric = place
+        reason = self.mismatch(dataset, ood_class, metric) or self.other_settings(name, form, self.model)
+        ours, low, high = self.value(name, dataset, ood_class, metric)
+        theirs, better = values.get(self.model, math.nan), _better(metric)
+        is_comparable = not reason and not math.isnan(ours)
+        others = [value for other, value in values.items() if other != self.model] if is_comparable and better else []
+        rank = standing(ours, others, better=better) if others else None
+        return {
+            "detector": name,
+            "dataset": dataset,
+            "ood_class": ood_class,
+            "metric": metric,
+            "ours": ours,
+            "ci_low": low,
+            "ci_high": high,
+            "published": theirs,
+            "difference": ours - theirs if is_comparable else math.nan,
+            "model": self.model,
+            "rank": rank.rank if rank else None,
+            "of": rank.of if rank else None,
+            "quantile": rank.quantile if rank else math.nan,
+            "reason": reason or _missing(ours, theirs, self.model),
+            "printed_as": form,
+            "rule": self.rule(metric),
+            "source": f"{self.table.source}, {self.table.url}",
+        }
 
     @cached_property
     def _values(self) -> dict[tuple[str, str, str, str], tuple[float, float, float]]:
@@ -208,7 +228,7 @@ class _Run:
         names = [name for name in self.protocol.sets_of(dataset) or (dataset,) if name in self.sets]
         return bool(names) and (not ood_class or ood_class in self._classes[names[0]])
 
-    def nothing_shared(self, published: Collection[tuple[str, str, str, str]]) -> str:
+    def nothing_shared(self, published: Collection[_Place]) -> str:
         """Why no figure of the table is of this run, in a line."""
         if not any(self.has(dataset, "") for _, dataset, _, _ in published):
             names = dict.fromkeys(dataset for _, dataset, _, _ in published)

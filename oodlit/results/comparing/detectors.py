@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -60,19 +61,37 @@ def compare(
         InvalidArgumentError: `test` is unknown, `repetitions` is below 1, a detector is compared with itself, or there
             is nothing to pair.
     """
-    check_confidence(confidence)
-    if test not in ("permutation", "sign"):
-        raise InvalidArgumentError(f"compare: test={test!r}; 'permutation' or 'sign' is needed")
-    if repetitions < 1:
-        raise InvalidArgumentError(f"compare: repetitions={repetitions}; at least one is needed")
-    metric = metric or results.settings.fpr_name
+    how = _Pairing(metric or results.settings.fpr_name, test, confidence, repetitions, seed)
     names = tuple(dict.fromkeys(others)) or tuple(name for name in results.detectors if name != detector)
     results.check_detectors(detector, *names)
     if detector in names or not names:
-        raise InvalidArgumentError(f"compare: {detector!r} with {list(names)}; two different detectors are needed")
+        raise InvalidArgumentError(f"compare: expected two different detectors, got {detector!r} and {list(names)}")
+    found = [
+        how.row(block, name, detector, other)
+        for name, block in _rows_of_classes(results, how.metric, dataset).groupby("dataset", sort=False)
+        for other in names
+        if dataset in (None, name) and block["ood_class"].nunique() >= 2
+    ]
+    if not found:
+        raise InvalidArgumentError("compare: no OOD set has two classes or more, so there is nothing to pair")
+    table = pd.DataFrame(found)
+    reasons = undecidable(table["n_classes"].tolist(), 1 - confidence)
+    table["reason"] = [f"{reason}; group_of_best pairs over images" if reason else "" for reason in reasons]
+    table["p_corrected"] = holm(table["p_value"].where(table["reason"] == "").to_numpy())
+    # The direction must be that of the test: a detector can win most classes and lose the mean.
+    direction = _direction(how.metric)
+    gain = table["wins"] - table["losses"] if test == "sign" else direction * table["difference"]
+    significant = (table["p_corrected"] <= 1 - confidence) & (direction != 0)
+    table["better"] = np.where(significant, np.where(gain > 0, table["detector"], table["other"]), "")
+    table["reason"] = table.pop("reason")  # the last column
+    return table
+
+
+def _rows_of_classes(results: RunResults, metric: str, dataset: str | None) -> pd.DataFrame:
+    """The values of all OOD classes."""
     if any(info.name == dataset and info.role is Role.POOL for info in results.datasets):
         raise InvalidArgumentError(
-            f"compare: {dataset!r} is a pool, and its levels hold other classes for each detector: nothing can be"
+            f"compare: {dataset!r} is a pool, whose levels have other classes for each detector, so they cannot be"
             " paired; see results.levels and results.severities"
         )
     rows = results.table[(results.table["ood_class"] != "") & (results.table["metric"] == metric)]
@@ -82,26 +101,7 @@ def compare(
         raise UnknownNameError.of("metric with values per OOD class", metric, map(str, per_class))
     if dataset is not None and dataset not in set(rows["dataset"]):
         raise UnknownNameError.of("data set with OOD classes", dataset, map(str, rows["dataset"].unique()))
-    found = [
-        _pair(block, name, detector, other, metric, test, confidence, repetitions, seed)
-        for name, block in rows.groupby("dataset", sort=False)
-        for other in names
-        if dataset in (None, name) and block["ood_class"].nunique() >= 2
-    ]
-    if not found:
-        raise InvalidArgumentError("compare: no OOD set with at least two classes to pair")
-    table = pd.DataFrame(found)
-    reasons = undecidable(table["n_classes"].tolist(), 1 - confidence)
-    table["reason"] = [f"{reason}; group_of_best pairs over images" if reason else "" for reason in reasons]
-    table["p_corrected"] = holm(table["p_value"].where(table["reason"] == "").to_numpy())
-    # The direction must be that of the test: a detector can win most classes and lose the mean.
-    gain = _direction(metric) * table["difference"]
-    if test == "sign":
-        gain = table["wins"] - table["losses"]
-    significant = (table["p_corrected"] <= 1 - confidence) & (_direction(metric) != 0)
-    table["better"] = np.where(significant, np.where(gain > 0, table["detector"], table["other"]), "")
-    table["reason"] = table.pop("reason")  # the last column
-    return table
+    return rows
 
 
 def sign_flip_test(differences: np.ndarray, *, repetitions: int = 10_000, seed: int = 0) -> float:
@@ -187,47 +187,56 @@ def _direction(metric: str) -> int:
     return {"lower": -1, "higher": 1, "": 0}["" if entry is None else entry.better]
 
 
-def _pair(
-    block: pd.DataFrame,
-    dataset: object,
-    detector: str,
-    other: str,
-    metric: str,
-    test: str,
-    confidence: float,
-    repetitions: int,
-    seed: int,
-) -> dict[str, object]:
-    pivot = block.pivot(index="ood_class", columns="detector", values="value")
-    pair = pivot[[detector, other]]
-    if without := list(pair.index[pair.isna().any(axis=1)]):
-        raise InvalidArgumentError(
-            f"compare: no {metric} for {len(without)} classes of {dataset!r} ({', '.join(without[:3])});"
-            f" leave them out with results.recompute(classes=...)"
-        )
-    differences = (pair[detector] - pair[other]).to_numpy()
-    wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
-    if test == "sign":
-        p_value = float(binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0
-    else:
-        p_value = sign_flip_test(differences, repetitions=repetitions, seed=seed)
-    draws = np.random.default_rng(seed).integers(0, len(differences), (repetitions, len(differences)))
-    low, high = np.quantile(differences[draws].mean(axis=1), [(1 - confidence) / 2, (1 + confidence) / 2])
-    lower = _direction(metric) < 0
-    return {
-        "dataset": dataset,
-        "metric": metric,
-        "detector": detector,
-        "other": other,
-        "over": "classes",
-        "n_classes": len(differences),
-        "mean": pair[detector].mean(),
-        "mean_other": pair[other].mean(),
-        "difference": differences.mean(),
-        "ci_low": low,
-        "ci_high": high,
-        "wins": losses if lower else wins,
-        "losses": wins if lower else losses,
-        "ties": len(differences) - wins - losses,
-        "p_value": p_value,
-    }
+@dataclass(frozen=True)
+class _Pairing:
+    """How two detectors are compared; see `compare`."""
+
+    metric: str
+    test: str
+    confidence: float
+    repetitions: int
+    seed: int
+
+    def __post_init__(self) -> None:
+        check_confidence(self.confidence)
+        if self.test not in ("permutation", "sign"):
+            raise InvalidArgumentError(f"compare: expected test 'permutation' or 'sign', got {self.test!r}")
+        if self.repetitions < 1:
+            raise InvalidArgumentError(f"compare: expected repetitions to be at least 1, got {self.repetitions}")
+
+    def row(self, block: pd.DataFrame, dataset: object, detector: str, other: str) -> dict[str, object]:
+        """One row of the comparison, of one data set."""
+        pair = block.pivot(index="ood_class", columns="detector", values="value")[[detector, other]]
+        if without := list(pair.index[pair.isna().any(axis=1)]):
+            raise InvalidArgumentError(
+                f"compare: no {self.metric} for {len(without)} classes of {dataset!r} ({', '.join(without[:3])});"
+                f" leave them out with results.recompute(classes=...)"
+            )
+        differences = (pair[detector] - pair[other]).to_numpy()
+        wins, losses = int((differences > 0).sum()), int((differences < 0).sum())
+        if self.test == "sign":
+            p_value = float(binomtest(wins, wins + losses).pvalue) if wins + losses else 1.0
+        else:
+            p_value = sign_flip_test(differences, repetitions=self.repetitions, seed=self.seed)
+        shape = (self.repetitions, len(differences))
+        draws = np.random.default_rng(self.seed).integers(0, len(differences), shape)
+        ends = (1 - self.confidence) / 2, (1 + self.confidence) / 2
+        low, high = np.quantile(differences[draws].mean(axis=1), ends)
+        lower = _direction(self.metric) < 0
+        return {
+            "dataset": dataset,
+            "metric": self.metric,
+            "detector": detector,
+            "other": other,
+            "over": "classes",
+            "n_classes": len(differences),
+            "mean": pair[detector].mean(),
+            "mean_other": pair[other].mean(),
+            "difference": differences.mean(),
+            "ci_low": low,
+            "ci_high": high,
+            "wins": losses if lower else wins,
+            "losses": wins if lower else losses,
+            "ties": len(differences) - wins - losses,
+            "p_value": p_value,
+        }

@@ -6,9 +6,9 @@ from functools import partial
 from PIL import Image
 
 from oodlit._lightning import pl
-from oodlit.callbacks.loggers.parts import log_figure, log_settings, log_summary, log_values, takes_figures
-from oodlit.callbacks.loggers.run_log import RunLog
 from oodlit.errors import LoggingError
+from oodlit.runs.loggers.parts import log_figure, log_settings, log_summary, log_values, takes_figures
+from oodlit.runs.loggers.run_log import RunLog
 
 
 def log_to_all(loggers: Sequence[pl.loggers.Logger], run: RunLog) -> None:

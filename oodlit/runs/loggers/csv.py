@@ -8,8 +8,8 @@ from PIL import Image
 
 from oodlit._lightning import pl
 from oodlit.base.atomic import write_bytes
-from oodlit.callbacks.loggers.parts import log_figure, log_summary
-from oodlit.callbacks.loggers.run_log import RunLog
+from oodlit.runs.loggers.parts import log_figure, log_summary
+from oodlit.runs.loggers.run_log import RunLog
 
 
 @log_summary.register

@@ -5,7 +5,7 @@ A logger class has a file of its own beside this one, with functions such as
     @log_summary.register
     def _(logger: pl.loggers.WandbLogger, run: RunLog) -> None: ...
 
-and a line in `oodlit/callbacks/loggers/__init__.py`.
+and a line in `oodlit/runs/loggers/__init__.py`.
 """
 
 from functools import singledispatch
@@ -13,7 +13,7 @@ from functools import singledispatch
 from PIL import Image
 
 from oodlit._lightning import pl
-from oodlit.callbacks.loggers.run_log import RunLog
+from oodlit.runs.loggers.run_log import RunLog
 
 
 @singledispatch

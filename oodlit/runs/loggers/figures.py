@@ -7,13 +7,13 @@ from functools import partial
 
 from PIL import Image
 
-from oodlit.callbacks.loggers.run_log import Figures
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.results import Results
 from oodlit.results.names import distinct, safe
 from oodlit.results.plots import FIGURES
 from oodlit.results.plots.charts import Chart
 from oodlit.results.plots.drawing import draw
+from oodlit.runs.loggers.run_log import Figures
 
 HEADLINE = ("score_histograms", "fpr_per_class", "unit_tests", "severity_curve")
 """What is drawn of every data set that it can show, where nobody chooses."""

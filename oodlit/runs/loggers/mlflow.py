@@ -7,9 +7,9 @@ from typing import TypeVar
 from PIL import Image
 
 from oodlit._lightning import pl
-from oodlit.callbacks.loggers.parts import log_figure, log_settings, log_summary, log_values
-from oodlit.callbacks.loggers.run_log import RunLog
 from oodlit.results.names import distinct
+from oodlit.runs.loggers.parts import log_figure, log_settings, log_summary, log_values
+from oodlit.runs.loggers.run_log import RunLog
 
 ValueT = TypeVar("ValueT")
 
