@@ -1,7 +1,7 @@
-"""OOD detection for object detectors: which predicted boxes are objects that the detector never learnt?
+"""OOD detection for object detectors: find predicted boxes that are objects of unknown classes.
 
-A box is a row of `Outputs`, so that detectors, fits and statistics are those for images. What belongs to boxes alone
-is here: reading them, matching them with annotated objects, and the open-set metrics. Names are loaded on first use.
+A box is a row of `Outputs`, so detectors, fits and statistics for images apply. This package adds reading of boxes,
+matching with annotated objects, and open-set metrics. Names are loaded on first use.
 """
 
 from typing import TYPE_CHECKING

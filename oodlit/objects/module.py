@@ -26,14 +26,14 @@ __all__ = ["ObjectModule"]
 class ObjectModule(pl.LightningModule):
     """Wrap an object detector for `trainer.predict`.
 
-    A box is a row: its logits over the ID classes, without background, and the input of the class layer as its features.
+    A box is a row: its logits over the ID classes, without background, and the input of the class layer as features.
     Images pass through the network one by one, so that a box does not depend on its batch.
 
     Args:
         network: A torchvision detector (Faster R-CNN, RetinaNet, FCOS, SSD), or a `BoxReader`: `HuggingFaceReader` for
             DETR and similar detectors, `FunctionReader` for any other.
-        class_names: Names of the ID classes in the order of the logits, without background; () = unknown, the classes of
-            the data are in this order.
+        class_names: Names of the ID classes in the order of the logits, without background; () = unknown, the classes
+            of the data are in this order.
         name: Name of the object detector in results; by default the class of the network.
         min_confidence: Boxes with a lower confidence are dropped; t* must not be lower. Default 0.05.
         cells: Cells per side into which RoIAlign divides a box, for detectors that read a hidden layer. Default 9.
@@ -167,8 +167,8 @@ def _check_places(name: str, found: Sequence[ImageBoxes], images: Sequence[Tenso
     ).reshape(-1, 2)
     if are_relative(boxes, sizes) or (len(boxes) and are_outside(boxes, sizes).mean() > 0.5):
         raise InvalidArgumentError(
-            f"{name}: expected boxes (xmin, ymin, xmax, ymax) in pixels of the image, got {boxes[0].tolist()} in an image"
-            f" of {sizes[0][0]} x {sizes[0][1]}"
+            f"{name}: expected boxes (xmin, ymin, xmax, ymax) in pixels of the image, got {boxes[0].tolist()} in an"
+            f" image of {sizes[0][0]} x {sizes[0][1]}"
         )
 
 

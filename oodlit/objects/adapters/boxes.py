@@ -49,7 +49,7 @@ class ImageBoxes:
             if value is None or (len(value) == len(self.boxes) and axes in (None, value.ndim)):
                 continue
             raise InvalidArgumentError(
-                f"ImageBoxes: expected one row of {name} for each of {len(self.boxes)} boxes, got shape {tuple(value.shape)}"
+                f"ImageBoxes: expected {name} of {len(self.boxes)} boxes, got shape {tuple(value.shape)}"
             )
         if self.predictions.dtype.is_floating_point:
             raise InvalidArgumentError(f"ImageBoxes: expected integer predictions, got {self.predictions.dtype}")
@@ -60,7 +60,7 @@ class ImageBoxes:
             )
         if len(self) and not 0 <= int(self.predictions.min()) <= int(self.predictions.max()) < self.logits.shape[1]:
             raise InvalidArgumentError(
-                f"ImageBoxes: expected predictions to be positions of the {self.logits.shape[1]} logits, from 0 and without"
+                f"ImageBoxes: expected predictions to be positions of the {self.logits.shape[1]} logits, without"
                 f" background, got {int(self.predictions.min())}..{int(self.predictions.max())}"
             )
 

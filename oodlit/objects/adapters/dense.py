@@ -39,9 +39,7 @@ class DenseReader:
 
     def __init__(self, network: RetinaNet | FCOS | SSD, *, background: bool = True) -> None:
         if not background and isinstance(network, SSD):
-            raise InvalidArgumentError(
-                "DenseReader: background=False, but class 0 of an SSD of torchvision is the background"
-            )
+            raise InvalidArgumentError("DenseReader: background=False, but class 0 of torchvision's SSD is background")
         self.network, self.background = network, background
 
     def head(self) -> Head:
@@ -73,8 +71,8 @@ class DenseReader:
         first = int(self.background)
         if bool((answer["labels"][chosen] < first).any()):
             raise InvalidArgumentError(
-                "DenseReader: the network predicts class 0, which is the background in the weights of torchvision; if its"
-                " labels start at 0, use DenseReader(network, background=False)"
+                "DenseReader: the network predicts class 0, which is the background in the weights of torchvision; if"
+                " its labels start at 0, use DenseReader(network, background=False)"
             )
         return ImageBoxes(
             answer["boxes"][chosen],

@@ -60,7 +60,7 @@ class FunctionReader:
         network = function if network is None and isinstance(function, nn.Module) else network
         if network is None:
             raise InvalidArgumentError(
-                "FunctionReader: missing network; pass the network of the function, whose weights identify fitted detectors"
+                "FunctionReader: missing network; pass that of the function, whose weights identify fitted detectors"
             )
         self._function, self.network = function, network
         self._class_layer = ClassLayer(class_layer, None, "no class layer was given" if class_layer is None else None)

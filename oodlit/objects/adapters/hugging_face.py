@@ -18,13 +18,13 @@ from oodlit.outputs import Head
 class HuggingFaceReader:
     """Reads a box, its class logits and the input of the last class layer for every query.
 
-    Confidence and class are those of the largest class logit. If there is one more logit than labels, the "no object" of
-    DETR and YOLOS, confidences are a softmax and this logit is dropped; otherwise they are a sigmoid. Each query is one
-    box, even if the post-processing of the model repeats it for other classes.
+    Confidence and class are those of the largest class logit. If there is one more logit than labels, the "no object"
+    of DETR and YOLOS, confidences are a softmax and this logit is dropped; otherwise they are a sigmoid. Each query is
+    one box, even if the post-processing of the model repeats it for other classes.
 
     Args:
-        network: A `...ForObjectDetection` of transformers, or a network that returns `logits` (images, queries, classes)
-            and `pred_boxes` (center, width and height between 0 and 1); in eval mode.
+        network: A `...ForObjectDetection` of transformers, or a network that returns `logits` (images, queries,
+            classes) and `pred_boxes` (center, width and height between 0 and 1); in eval mode.
         processor: Its image processor, such as from `AutoImageProcessor.from_pretrained`: from a list of uint8 images
             (3, height, width) to `pixel_values` and other inputs.
     """
