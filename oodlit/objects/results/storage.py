@@ -59,9 +59,9 @@ def read(directory: str | os.PathLike[str]) -> tuple[pd.DataFrame, Tables, BoxRu
     """
     source = Path(directory)
     while True:
-        table, boxes, run, _ = storage.read(source, BoxRunRecord)
-        if run.kind != KIND:
+        if storage.kind_of(source) != KIND and storage.is_complete(source):
             raise DataError(f"{source}: expected results of boxes, got images; load them with oodlit.Results.load")
+        table, boxes, run, _ = storage.read(source, BoxRunRecord)
         try:
             parts = {name: _part(source, file, run.part_checksums.get(file, "")) for name, file in PARTS.items()}
         except DataError:
