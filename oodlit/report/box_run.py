@@ -1,4 +1,4 @@
-"""What the sections of one run of boxes look at."""
+"""The run of boxes that sections show."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,7 +12,7 @@ from oodlit.report.section import tall
 
 @dataclass(frozen=True)
 class ShownBoxes:
-    """What the sections of one run of boxes look at.
+    """The run of boxes that sections show, with values that several sections need.
 
     Args:
         results: The run.

@@ -82,19 +82,19 @@ def render(
     folders: Mapping[str, Path] | None = None,
     pages: Mapping[str, str] | None = None,
 ) -> str:
-    """The page as text.
+    """Render the page.
 
     Args:
-        results: Runs by title. Several are compared first, and then shown one below the other.
-        folders: Where each run's results lie; thumbnails are read from there. None (default) = no thumbnails.
-        pages: Addresses of pages of their own by title; the runs are then linked and not shown. None (default) = all
-            are on this page.
+        results: Runs by name. Several runs are compared first, and then shown one after the other.
+        folders: Folder of the results of each run, with thumbnails. None (default) = no thumbnails.
+        pages: Addresses of separate pages by name; the runs are then linked instead of shown. None (default) = show all
+            runs on this page.
 
     Returns:
-        HTML; every name is escaped.
+        HTML; names are escaped.
 
     Raises:
-        InvalidArgumentError: There is no run.
+        InvalidArgumentError: There is no run, or runs are of different kinds.
     """
     kind = _kind(results)
     names = titles(results, kind.title)
@@ -115,7 +115,7 @@ def render(
 def _several(
     kind: _Kind, runs: Mapping[str, AnyRun], names: Mapping[str, str], pages: Mapping[str, str] | None
 ) -> dict[str, Any]:
-    """What the template needs of the comparison; nothing of a single run."""
+    """Content of the comparison; empty for a single run."""
     if len(runs) < 2:
         return {}
     links = {names[name]: quote(page) for name, page in pages.items()} if pages is not None else {}
@@ -138,16 +138,16 @@ def write_report(
     *,
     folders: Mapping[str, Path] | None = None,
 ) -> Path:
-    """Write the page: the old file or the new one, never half of either.
+    """Write the page atomically.
 
-    Several runs have a page of their own each, beside the one that compares them: `report-A.html` for run A beside
-    `report.html`. Where one of the pages cannot be made, none is written.
+    Several runs also have separate pages beside the one that compares them: `report-A.html` for run A beside
+    `report.html`. If one of the pages cannot be made, none is written.
 
     Args:
-        results: One run, or several by title.
-        path: File to write; its folder is made if need be. For one run without `folders`, thumbnails are looked for
-            beside it.
-        folders: Where each run's results lie.
+        results: One run, or several by name.
+        path: File to write; its folder is created if needed. For one run without `folders`, thumbnails are read from
+            this folder.
+        folders: Folder of the results of each run.
 
     Returns:
         The path.
@@ -179,7 +179,7 @@ def write_object_report(
 
 
 def page_names(stem: str, names: Iterable[str]) -> dict[str, str]:
-    """Names of the files of single runs beside the page that compares them; all distinct, in upper and lower case too.
+    """Choose names for the pages of single runs; they are distinct, even if upper and lower case are equal.
 
     Example:
         >>> page_names("report", ["resnet50", "a/b", "a b"])

@@ -11,9 +11,9 @@ from oodlit.results.any_results import AnyResults
 _SHOWN_ELSEWHERE = {
     "datasets", "detectors", "settings", "counts", "thresholds", "undefined", "notes", "not_applicable", "caveat",
     "findings", "ms_per_image", "overview", "warnings", "fit_notes", "skipped", "detector_settings", "references",
-    "config", "time", "format", "id_quality", "ms_per_box", "part_checksums",
+    "config", "time", "format", "kind", "id_quality", "ms_per_box", "part_checksums",
 }  # fmt: skip
-"""Entries of run.json that have a place of their own on the page; all others are listed under "Run"."""
+"""Entries of run.json that the page shows elsewhere; all others are listed under "Run"."""
 
 
 def record_content(
@@ -65,7 +65,7 @@ def _catalogue_row(results: AnyResults, name: str, ms: Mapping[str, float]) -> d
 
 
 def _settings(arguments: Mapping[str, Any]) -> str:
-    """Constructor arguments in one line, those of nested detectors included."""
+    """Format constructor arguments in one line, including those of nested detectors."""
     parts = []
     for name, value in arguments.items():
         if isinstance(value, Mapping) and "class_path" in value:
@@ -78,7 +78,7 @@ def _settings(arguments: Mapping[str, Any]) -> str:
 
 
 def _remarks(results: AnyResults) -> list[dict[str, Any]]:
-    """Warnings, notes, undefined values and skipped images, as far as there are any."""
+    """Lists of warnings, notes, undefined values and skipped images that are not empty."""
     undefined = [
         f"{e.metric} of {e.detector} on {'/'.join(filter(None, (e.dataset, e.ood_class)))}: {e.reason}"
         for e in results.run.undefined
@@ -86,10 +86,10 @@ def _remarks(results: AnyResults) -> list[dict[str, Any]]:
     fit_notes = results.run.fit_notes
     noted = tuple(line for lines in fit_notes.values() for line in lines)
     groups = {
-        # Detectors also log their notes, which makes warnings of them; they have a heading of their own.
+        # Detectors log their notes as warnings, too; notes have a separate heading.
         "Warnings": [w for w in results.run.warnings or () if not (noted and w.endswith(noted))],
         "Notes of the fit": [f"{name}: {line}" for name, lines in fit_notes.items() for line in lines],
-        "Not computed": results.run.notes,
+        "Notes": results.run.notes,
         "Undefined values": undefined,
         "Skipped images": [f"{image.key}: {image.reason}" for image in results.run.skipped],
     }
@@ -102,7 +102,7 @@ def _at_most(lines: Sequence[str], limit: int) -> list[str]:
 
 
 def _about(results: AnyResults) -> list[tuple[str, str]]:
-    """Settings of the evaluation and what else the run recorded, one line each."""
+    """Settings of the evaluation and further entries of the record, one line each."""
     settings = results.settings
     lines = [("threshold rule", f"{settings.rule}, TPR {share_text(settings.tpr)}")]
     lines += [("bootstrap", f"{settings.bootstrap} repetitions, seed {settings.seed}")] if settings.bootstrap else []
@@ -115,8 +115,8 @@ def _about(results: AnyResults) -> list[tuple[str, str]]:
 
 def _line(value: Any) -> str:
     if isinstance(value, Mapping):
-        told = {k: v for k, v in value.items() if not isinstance(v, Mapping | list) and v not in (None, "")}
-        return ", ".join(f"{k} {_line(v)}" for k, v in told.items())
+        shown = {k: v for k, v in value.items() if not isinstance(v, Mapping | list) and v not in (None, "")}
+        return ", ".join(f"{k} {_line(v)}" for k, v in shown.items())
     if isinstance(value, list | tuple):
         return " ".join(map(str, value)) if len(value) <= 40 else f"{len(value)} entries, see run.json"
     return f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""What the sections that compare several runs look at."""
+"""The runs that sections compare."""
 
 import json
 import math
@@ -34,7 +34,7 @@ Place = tuple[str, str, str]
 
 
 def of_sets(results: AnyResults) -> dict[Place, Any]:
-    """Rows of the table that are of whole sets."""
+    """Rows of the table for complete data sets, without their classes."""
     rows = results.table[results.table["ood_class"] == ""]
     return {(str(row.detector), str(row.dataset), str(row.metric)): row for row in rows.itertuples(index=False)}
 
@@ -45,7 +45,7 @@ class Several:
 
     Args:
         runs: Results by title.
-        links: Where the details of a run are, by title.
+        links: Links to the details of a run, by title.
     """
 
     runs: Mapping[str, Any]
@@ -53,21 +53,21 @@ class Several:
 
     @cached_property
     def columns(self) -> list[RunColumn]:
-        """Headline values, with the reason where they cannot be compared."""
+        """Headline values, with the reason if they cannot be compared."""
         return run_columns(self.runs)
 
     @property
     def like(self) -> list[RunColumn]:
-        """Those that can be compared."""
+        """Columns that can be compared."""
         return [column for column in self.columns if not column.reason]
 
     def values(self, column: RunColumn) -> pd.DataFrame:
-        """Values of a column that can be compared: one row per run, one column per detector."""
+        """Values of a comparable column: one row per run, one column per detector."""
         return values_of_column(self.runs, column)
 
     @property
     def detectors(self) -> list[str]:
-        """All detectors, in the order in which the runs name them."""
+        """All detectors, in the order of the runs."""
         return list(dict.fromkeys(name for results in self.runs.values() for name in results.detectors))
 
     def entry(self, column: RunColumn) -> Entry:
@@ -77,7 +77,7 @@ class Several:
         return entry
 
     def place(self, column: RunColumn) -> int:
-        """Position of the metric: FPR of all sets first, then their AUROC, then what is not of OOD sets."""
+        """Position of the metric: FPR of all sets first, then AUROC, then metrics of other sets."""
         metric = column.metric.removeprefix(MEAN)
         return 0 if "fpr" in metric else ["auroc", "unit_test_failures", "id_auroc"].index(metric) + 1
 
@@ -91,7 +91,7 @@ class Several:
         return math.nan if row is None else float(row.value)
 
     def label(self, column: RunColumn) -> str:
-        """A column in the words of the headline."""
+        """Title of a column, as in the headline."""
         metric = column.metric.removeprefix(MEAN)
         mean = "mean " if metric != column.metric else ""
         fpr = f"FPR@{share_text(next(iter(self.runs.values())).settings.tpr)}"
@@ -100,7 +100,7 @@ class Several:
 
     @property
     def alerts(self) -> list[str]:
-        """What was left out, and why, once for all columns of one reason."""
+        """Columns that cannot be compared, grouped by reason."""
         lines: dict[str, list[str]] = {}
         for column in self.columns:
             if column.reason:
@@ -109,15 +109,15 @@ class Several:
 
     @property
     def remarks(self) -> list[str]:
-        """Detectors that are not the same in all runs: missing, or with other settings."""
+        """Detectors that differ between runs: missing, or with other settings."""
         lines = []
         for name in self.detectors:
             having = [title for title, results in self.runs.items() if name in results.detectors]
             forms = {json.dumps(_settings(self.runs[title], name), sort_keys=True, default=str) for title in having}
             if len(having) < len(self.runs):
-                lines.append(f"{name} is in {len(having)} of {len(self.runs)} runs, and takes no part in mean ranks")
+                lines.append(f"{name} is in {len(having)} of {len(self.runs)} runs and does not count in mean ranks")
             if len(forms) > 1:
-                lines.append(f"{name} has other settings from run to run")
+                lines.append(f"{name} has different settings in different runs")
         return lines
 
 

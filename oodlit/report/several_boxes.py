@@ -1,4 +1,4 @@
-"""What the sections that compare several runs of boxes look at."""
+"""The runs of boxes that sections compare."""
 
 from collections.abc import Mapping
 from functools import cached_property

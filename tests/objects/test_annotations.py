@@ -173,7 +173,8 @@ def test_files_that_are_no_annotations(tmp_path: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="a name occurs twice"):
         read_annotations(written(tmp_path, coco()), "near", class_names=["cat", "cat"])
     with pytest.raises(
-        DataError, match=r"2 annotations of classes that the network lacks .*'zebra'; it has toothbrush"
+        DataError,
+        match=r"2 annotations of classes that the network does not know .*'zebra'; known classes are toothbrush",
     ):
         read_annotations(written(tmp_path, coco()), "near", class_names=["toothbrush"])
 

@@ -83,7 +83,7 @@ def test_half_precision_is_upcast_and_classes_may_be_unknown() -> None:
         ({"image": torch.tensor([0, 7])}, r"image holds 0\.\.7; positions among the 3 keys"),
         ({"image": torch.tensor([0.0, 1.0])}, "image has shape .* an integer tensor"),
         ({"keys": ["val/0", "val/0", "val/1"]}, "image keys occur twice: val/0"),
-        ({"keys": ["0", "1", "2"]}, "key '0'; `dataset/image` is needed"),
+        ({"keys": ["0", "1", "2"]}, "`dataset/image`, got '0'"),
         ({"sizes": torch.zeros(2, 2, dtype=torch.int64)}, r"sizes has shape \(2, 2\)"),
         ({"index": torch.tensor([0, -1])}, "index holds negative numbers"),
         ({"image": torch.tensor([1, 1]), "index": torch.tensor([4, 4])}, "box val/1#4 occurs twice"),

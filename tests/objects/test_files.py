@@ -139,7 +139,7 @@ def test_what_does_not_fit_is_named(folder: Path, tmp_path: Path) -> None:
         evaluate_files(known, {"near": near})
     with pytest.raises(InvalidArgumentError, match="id_name='near'"):
         evaluate_files(known, {"near": near}, scores=["my_score"], id_name="near")
-    with pytest.raises(InvalidArgumentError, match="split 'near': annotations are needed"):
+    with pytest.raises(InvalidArgumentError, match="split 'near': missing annotations"):
         evaluate_files(known, {"near": BoxFiles(near.predictions)}, scores=["my_score"])
     with pytest.raises(InvalidArgumentError, match="best F1 needs annotated ID objects; give t_star"):
         evaluate_files(BoxFiles(known.predictions), {"near": near}, scores=["my_score"])

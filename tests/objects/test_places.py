@@ -61,7 +61,7 @@ def module(**changes: Callable[[torch.Tensor], torch.Tensor]) -> ObjectModule:
         ({"boxes": lambda boxes: boxes + 100}, r"mine: box \[100\.0, .* in pixels of the image that was given"),
         ({"predictions": lambda labels: labels + 1}, r"predictions hold 2\.\.2; positions among the 2 logits, from 0"),
         ({"predictions": lambda labels: labels - 2}, r"predictions hold -1\.\.-1"),
-        ({"predictions": torch.Tensor.float}, r"predictions are torch\.float32; integers are needed"),
+        ({"predictions": torch.Tensor.float}, r"predictions, got torch\.float32"),
         ({"confidence": lambda p: p * torch.nan}, r"confidence holds nan\.\.nan; numbers in \[0, 1\]"),
         ({"confidence": lambda p: p * 88}, r"confidence holds 88\.\.88; numbers in \[0, 1\]"),
     ],

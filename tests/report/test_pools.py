@@ -30,7 +30,7 @@ def test_levels_are_those_of_the_results(results: Results) -> None:
     means = [row["cells"][-1].sort for row in view["rows"]]
     assert means == sorted(means, reverse=True)
     assert (
-        "24 classes, 576 images that tell their severity and 192 test images (as packed); 3 classes a level"
+        "24 classes, 576 images that estimate their severity and 192 test images (as packed); 3 classes per level"
         in (view["detail"])
     )
 

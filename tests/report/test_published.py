@@ -59,7 +59,7 @@ def results() -> Results:
 
 
 def section(page: str) -> str:
-    return page.partition(">Published beside ours</h2>")[2].partition("</section>")[0]
+    return page.partition(">Published figures</h2>")[2].partition("</section>")[0]
 
 
 def test_every_published_figure_on_the_page_is_the_one_in_the_file(results: Results) -> None:
@@ -91,4 +91,4 @@ def test_an_unknown_network_has_a_place_alone() -> None:
 
 
 def test_a_run_of_other_sets_has_no_such_section() -> None:
-    assert "Published beside ours" not in render({"run": make_results()})
+    assert "Published figures" not in render({"run": make_results()})

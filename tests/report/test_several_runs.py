@@ -158,8 +158,8 @@ def test_missing_detectors_and_other_settings_are_said(runs: dict[str, Results])
     fewer = fewer.with_record(fewer.run.with_entries({"detector_settings": settings}))
     several = Several({"A": one, "B": fewer})
     assert several.remarks == [
-        "detector_00 has other settings from run to run",
-        "detector_03 is in 1 of 2 runs, and takes no part in mean ranks",
+        "detector_00 has different settings in different runs",
+        "detector_03 is in 1 of 2 runs and does not count in mean ranks",
     ]
     head, *rows = Grids(render(dict(several.runs))).grids[0]
     assert head[-1] == "detector_03"
@@ -176,7 +176,7 @@ def test_runs_without_labels_or_without_detectors_are_compared_as_far_as_they_go
         other = Results.from_scores(bare, one.datasets, detectors, bootstrap=0)
     text = render({"A": one, "B": other})
     assert "2 runs compared" in text
-    assert ("Models against detectors" in text) == bool(detectors)
+    assert ("Models and detectors" in text) == bool(detectors)
     assert "Does a better classifier" not in text
 
 

@@ -1,4 +1,4 @@
-"""The sections of the page, in its order: each looks at one run and gives what it has to show, or nothing."""
+"""The sections of the page of images, in its order: each looks at one run and yields what it shows, or nothing."""
 
 from collections.abc import Callable, Iterable, Mapping
 
@@ -38,13 +38,13 @@ SECTIONS: tuple[Callable[[Shown], Iterable[Section]], ...] = (
 )
 
 OF_ALL_RUNS: tuple[Callable[[Mapping[str, Results]], Iterable[Section]], ...] = (correlation.sections,)
-"""What looks at all runs of a page together, behind them."""
+"""Sections of all runs together, after them."""
 
 SEVERAL: tuple[Callable[[Several], Iterable[Section]], ...] = (
     models.sections,
     paired_runs.sections,
     accuracy.sections,
 )
-"""What compares several runs, before them."""
+"""Sections that compare several runs, before them."""
 
 __all__ = ["OF_ALL_RUNS", "SECTIONS", "SEVERAL"]

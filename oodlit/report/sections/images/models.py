@@ -1,4 +1,4 @@
-"""Every model against every detector: one table for each value that all runs have alike."""
+"""Tables of models and detectors, one for each value that can be compared."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -14,12 +14,12 @@ from oodlit.results.comparing.several import mean_ranks_of
 
 
 def sections(several: Several) -> Iterator[Section]:
-    """One, if any value can be compared."""
+    """Yield one section, if any value can be compared."""
     found = {title: of_sets(results) for title, results in several.runs.items()}
     order = sorted(several.like, key=several.place)  # stable: within a metric as the sets are
     tables = [_table(several, column, found) for column in order if several.values(column).notna().any(axis=None)]
     if tables:
-        yield Section("models", "Models against detectors", "models", "models.html", {"tables": tables})
+        yield Section("models", "Models and detectors", "models", "models.html", {"tables": tables})
 
 
 def _table(several: Several, column: RunColumn, found: Mapping[str, Mapping[Place, Any]]) -> dict[str, Any]:
@@ -39,7 +39,7 @@ def _table(several: Several, column: RunColumn, found: Mapping[str, Mapping[Plac
         for name in detectors:
             value = own[name]
             if math.isnan(value):
-                cells.append(Cell("-", title=f"{name}: none, or undefined"))
+                cells.append(Cell("-", title=f"{name}: missing or undefined"))
                 continue
             row = found[title][name, column.dataset, column.metric]
             heat = 100 * (value / most if is_count else value if is_lower_better else 1 - value)
@@ -69,7 +69,7 @@ def _table(several: Several, column: RunColumn, found: Mapping[str, Mapping[Plac
 
 
 def _sorted(ranks: Any) -> list[str]:
-    """Names by mean rank, the best first; those without one last, in their order."""
+    """Sort names by mean rank, the best first; names without a rank last."""
     return [str(name) for name in ranks.sort_values(kind="stable", na_position="last").index]
 
 
