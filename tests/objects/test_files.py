@@ -173,9 +173,7 @@ def test_files_of_several_networks_are_refused(folder: Path, tmp_path: Path) -> 
     known, detectors = files(folder, "val"), [MSP(), KNN(k=3), Mahalanobis()]
     given: dict[str, Any] = {"train": files(folder, "train"), "detectors": detectors, "t_star": 0.3, "bootstrap": 0}
     bare = {"near": changed(folder, tmp_path, "near_coco", features=None)}
-    with pytest.raises(
-        DataError, match="near: the boxes have no features, which .* requires; those of id, the training boxes have"
-    ):
+    with pytest.raises(DataError, match=r"near: the boxes have no features, .* those of id, the training boxes have"):
         evaluate_files(known, bare, **given)
     assert evaluate_files(known, bare, **given | {"detectors": [MSP()]}).detectors == ("msp",)
     wide = changed(folder, tmp_path, "far", features=lambda table: [[1.0] * 9] * len(table))
