@@ -109,7 +109,7 @@ def test_a_class_layer_that_is_not_linear_is_no_head() -> None:
     predictor.cls_score = nn.Sequential(nn.Linear(64, CLASSES + 1), nn.Tanh())
     reader = reader_of(reader.network)
     (found,) = read(reader, IMAGES[:1])
-    assert "no linear function" in reader.head_problem
+    assert "not a linear function" in reader.head_problem
     assert found.features is not None
     with pytest.raises(RequirementError, match="no class layer"):
         reader.head()
@@ -117,7 +117,7 @@ def test_a_class_layer_that_is_not_linear_is_no_head() -> None:
 
 def test_one_stage_detectors_say_why_they_have_no_head() -> None:
     reader = retinanet()
-    assert "beyond one place" in reader.head_problem
+    assert "over several positions" in reader.head_problem
     with pytest.raises(RequirementError, match="no class layer: one-stage"):
         reader.head()
 
@@ -154,7 +154,7 @@ def test_a_function_must_give_boxes_for_each_image() -> None:
         FunctionReader(lambda images: [], network=backbone()).read(IMAGES, {})
     boxes = ImageBoxes(torch.zeros(1, 4), torch.ones(1), torch.zeros(1).long(), torch.zeros(1, 2))
     reader = FunctionReader(lambda images: [boxes], network=backbone())
-    assert reader.head_problem == "no class layer was named"
+    assert reader.head_problem == "no class layer was given"
     with pytest.raises(RequirementError, match="hidden 'conv'"):
         reader.read(IMAGES[:1], {"conv": 9})
 

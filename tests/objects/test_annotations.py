@@ -147,8 +147,8 @@ def test_repair_cuts_and_tells(tmp_path: Path) -> None:
     found = read_annotations(written(tmp_path, content), "near", repair=True)
     assert found.boxes.tolist() == [[60, 2, 64, 22], [0, 0, 64, 48]]
     assert found.notes == (
-        "near.json: 1 boxes were cut at the border of their image",
-        "near.json: 1 boxes without area were left out",
+        "near.json: 1 boxes were cropped at the border of their image",
+        "near.json: 1 boxes without area were dropped",
     )
     # Up to a pixel is rounding: left as it is.
     content["annotations"] = [{"id": 0, "image_id": 139, "category_id": 13, "bbox": [-0.5, 0, 65, 48]}]

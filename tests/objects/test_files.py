@@ -200,7 +200,7 @@ def test_a_detector_that_fails_takes_no_other_with_it(folder: Path, monkeypatch:
     assert found.detectors == ("msp",)
     reasons = found.run.not_applicable
     assert "failed on 'id', in the batch from 'id/0#0' on: ZeroDivisionError" in reasons["energy"]
-    assert "it gave NaN for" in reasons["knn"]
+    assert "it returned NaN for" in reasons["knn"]
     assert "failed on 'train': ZeroDivisionError" in reasons["mahalanobis"]
     assert len(found.run.findings) == 3
     with pytest.raises(ZeroDivisionError):

@@ -112,7 +112,7 @@ def test_classes_that_do_not_fit_are_refused(tmp_path: Path, near: Annotations) 
     with pytest.raises(DataError, match=told):
         read_predictions(as_json(tmp_path, content), near, classes=CLASSES)
     wide = columns() | {"logits": [[0.0] * 4] * 3}
-    with pytest.raises(DataError, match="4 logits, 3 ID classes; drop that of the background"):
+    with pytest.raises(DataError, match="4 logits, 3 ID classes; drop the logit of the background"):
         read_predictions(as_parquet(tmp_path, wide), near, classes=CLASSES)
     many = {name: list(values) * 10 for name, values in columns().items()} | {"category_id": [17, 17, 18] * 10}
     with pytest.raises(DataError, match=r"wrong order of logits \(first: the largest logit .* for 0% of the boxes"):
@@ -188,7 +188,7 @@ def test_columns_that_do_not_fit_are_refused(tmp_path: Path, near: Annotations) 
 
 def test_relative_boxes_are_refused(tmp_path: Path, near: Annotations) -> None:
     shares = [entry | {"bbox": [value / 64 for value in entry["bbox"]]} for entry in results()]
-    with pytest.raises(DataError, match=r"3 boxes are relative to their image .* multiply them by width and height"):
+    with pytest.raises(DataError, match=r"3 boxes are relative to their image .* multiply the boxes by width and height"):
         read_predictions(as_json(tmp_path, shares), near, classes=CLASSES)
     # One box of more than a pixel or two, and they are pixels; so they are where images are not known.
     assert len(read_predictions(as_json(tmp_path, [*shares, results()[0]]), near).detections) == 4

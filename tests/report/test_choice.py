@@ -53,8 +53,8 @@ def test_answers_are_those_of_the_groups(results: Results) -> None:
             (0, 2, 2, 0),
             "Of the 2 that are among the best by both, 2 fail the fewest unit tests; the fastest of these is lard: ",
         ),
-        ((0, 0, 1, 0), "Of the 2 that are among the best by both, mahalanobis alone passes all unit tests: 0.3"),
-        ((0, 1, 3, 0), "Of the 2 that are among the best by both, mahalanobis alone fails the fewest unit tests: 0.3"),
+        ((0, 0, 1, 0), "Of the 2 that are among the best by both, only mahalanobis passes all unit tests: 0.3"),
+        ((0, 1, 3, 0), "Of the 2 that are among the best by both, only mahalanobis fails the fewest unit tests: 0.3"),
         (
             (0, 0, 0, 0),
             "Of the 2 that are among the best by both, 2 pass all unit tests; the fastest of these is lard: 0.2",
@@ -71,14 +71,14 @@ def test_the_quickest_is_one_of_those_that_fail_the_fewest_unit_tests(
 
 
 def test_detectors_of_one_order_are_named_with_the_declared_reason(results: Results) -> None:
-    assert coinciding(shown(results)) == ["mahalanobis and lard put all 360 images into the same order."]
+    assert coinciding(shown(results)) == ["mahalanobis and lard put all 360 images in the same order."]
     about = {"reads": "features", "is_fitted": True, "cost": "closed form", "tuned": ""}
     overview = {"lard": about | {"same_order_as": {"mahalanobis": "equal channels", "knn": "another reason"}}}
     known = Results.from_scores(
         results.scores, results.datasets, results.detectors, bootstrap=0, run={"overview": overview}
     )
     [line] = coinciding(shown(known))
-    assert line == "mahalanobis and lard put all 360 images into the same order. lard and mahalanobis: equal channels."
+    assert line == "mahalanobis and lard put all 360 images in the same order. lard and mahalanobis: equal channels."
 
 
 def test_group_cost_and_p_values_stand_in_the_table(results: Results) -> None:

@@ -130,7 +130,7 @@ def test_page_again_from_the_folder_alone(results: Results, tmp_path: Path) -> N
 
 
 def test_without_pictures_the_page_says_so(results: Results) -> None:
-    assert "Pictures are not stored with these results" in render({"run": results})
+    assert "No pictures are stored with these results" in render({"run": results})
 
 
 def test_each_picture_is_stored_once(results: Results, tmp_path: Path) -> None:
@@ -282,7 +282,7 @@ def test_infinite_scores_and_thresholds_are_shown() -> None:
 def test_page_names_the_real_sizes_and_how_intervals_are_made() -> None:
     text = " ".join(Parsed(render({"run": make_results(run={"caveat": "Few photos."})})).text)
     assert "Few photos." in text
-    assert "Classes have 20 images: one image is 5.0 % of the smallest" in text
+    assert "Classes have 20 images; one image is 5.0 % of the smallest" in text
     assert "drawn anew 20 times" in text
     assert "100 images, 90 correct, 10 wrong" in text
     assert "the run was made without bootstrap" in " ".join(Parsed(render({"run": make_results(bootstrap=0)})).text)
@@ -306,7 +306,7 @@ def terms_of(text: str) -> dict[str, str]:
 
 def test_words_on_the_page_are_explained(results: Results) -> None:
     found = terms_of(render({"run": results}))
-    assert "the share that is accepted, at the threshold that keeps 95 % of the ID images" in found["accepted %"]
+    assert "at the threshold that keeps 95 % of the ID images" in found["accepted %"]
     assert "correctly classified ID image scores higher than a wrongly classified one" in found["ID-AUROC %"]
     assert "uniform noise" in found["uni"]
     assert "threshold that keeps 95 % of the rightly classified training images" in found["der95"]
@@ -346,7 +346,7 @@ def test_findings_stand_before_every_number_and_costs_beside_the_detectors() -> 
     ]
     text = render({"run": make_results(run={"findings": findings, "ms_per_image": {"msp": 0.01234}})})
     body = text[text.index("<h1>") :]
-    assert body.index("Six &lt;b&gt;logits&lt;/b&gt;, five names") < body.index("Which detector refuses")
+    assert body.index("Six &lt;b&gt;logits&lt;/b&gt;, five names") < body.index("Which detector separates")
     assert '<p class="alert good">The accuracy agrees</p>' in body
     assert '<td class="num">0.0123</td>' in body
 

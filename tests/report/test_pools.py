@@ -101,7 +101,7 @@ def test_several_runs_are_ranked_and_unlike_pools_are_not() -> None:
     assert [chart["detector"] for chart in view["charts"]] == ["msp", "good"]
     cells = view["charts"][0]["rows"][0]["cells"]
     assert (len(cells), cells[0].text) == (11, "1.00")
-    assert "do models keep their order" in render(runs)
+    assert "is the order of models the same" in render(runs)
     other = pool_results(5, per_class=9)
     (view,) = correlation_views({**runs, "other": other})
     assert "'net 0' and 'other' are of different pools" in view["problem"]

@@ -85,7 +85,7 @@ def test_what_is_no_comparison_has_its_reason(results: Results) -> None:
 
 def test_an_unknown_network_has_a_place_alone() -> None:
     text = section(render({"run": ninco_run(("msp",), published_as=None)}))
-    assert "not known to be one of its models" in text
+    assert "not known to be one of the published models" in text
     assert Figures(text).found == {}
     assert " of 27</td>" in text
 
