@@ -15,6 +15,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import jsonargparse
+from typing_extensions import Unpack
 
 from oodlit.errors import InvalidArgumentError, OodlitError, UnknownNameError, UsageError
 
@@ -200,6 +201,14 @@ def _parameters(maker: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     except (TypeError, ValueError, NameError):
         return {}
     named = {n: p for n, p in every.items() if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)}
+    passed_on = {
+        n
+        for p in every.values()
+        if get_origin(p.annotation) is Unpack
+        for n in get_args(p.annotation)[0].__annotations__
+    }
+    for base in maker.__mro__[1:] if passed_on and isinstance(maker, type) else ():
+        named |= {n: p for n, p in _parameters(base).items() if n in passed_on - named.keys()}
     return {n: p.replace(annotation=Any) if p.annotation is p.empty else p for n, p in named.items()}
 
 

@@ -176,3 +176,27 @@ def test_what_an_import_does_not_bring() -> None:
     code = "\n".join([*lines, "print(json.dumps(found))"])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert json.loads(done.stdout) == {statement: [] for statement in BROUGHT}
+
+
+HOOKS = {"setup", "teardown", "on_exception", "on_predict_start", "on_predict_end", "on_predict_batch_start"}
+HOOKS |= {"on_predict_batch_end"}
+SHELL = "runs/shell.py"
+MODULES = ("module.py", "objects/module.py", "datamodules/")
+"""Modules and data modules have hooks of their own."""
+ENDS = {"peers", "signal", "end_on_sigterm", "ended_by_sigterm", "is_default"}
+
+
+def test_hooks_of_a_run_other_processes_and_signals_stay_in_the_shell() -> None:
+    """The command line ends on a signal itself, and its callbacks only show progress."""
+    found = set()
+    for path in PACKAGE.rglob("*.py"):
+        file = path.relative_to(PACKAGE).as_posix()
+        if file.startswith((*MODULES, "base/", "cli/", "testing/")):
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.FunctionDef) and node.name in HOOKS:
+                found.add((file, node.name))
+            if isinstance(node, ast.Name) and node.id in ENDS:
+                found.add((file, node.id))
+    assert {name for _, name in found} >= HOOKS | {"peers", "end_on_sigterm"}
+    assert {file for file, _ in found} == {SHELL}

@@ -12,7 +12,27 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).parents[1]
-CHECKED = ["tests/README.md", "docs/wording.md"]
+CHECKED = [
+    "README.md",
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
+    "CODE_OF_CONDUCT.md",
+    "tests/README.md",
+    "docs/index.md",
+    "docs/quickstart.md",
+    "docs/own_model.md",
+    "docs/own_data.md",
+    "docs/own_detector.md",
+    "docs/metrics.md",
+    "docs/gate.md",
+    "docs/guard.md",
+    "docs/loggers.md",
+    "docs/cli.md",
+    "docs/results.md",
+    "docs/extending.md",
+    "docs/wording.md",
+]
 """What is checked where no path is given: the parts that are free of the phrases already."""
 WORDS = {
     r"go(?:es)? on|went on": "resumes, continues",

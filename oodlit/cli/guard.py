@@ -29,11 +29,11 @@ def guard(
     """
     if fail_if is None and limits is None:
         raise UsageError("--fail_if or --limits is needed")
-    from oodlit.results.finished import load_whole
+    from oodlit.results.finished import load_complete
     from oodlit.results.limits import Limit, read_limits
 
     every = [*map(Limit.of, fail_if or ()), *(read_limits(limits) if limits is not None else ())]
-    return hold(load_whole(results, allow_unfinished=allow_unfinished), every)
+    return hold(load_complete(results, allow_unfinished=allow_unfinished), every)
 
 
 def hold(results: "Results", limits: "Sequence[Limit]") -> int:
@@ -43,15 +43,15 @@ def hold(results: "Results", limits: "Sequence[Limit]") -> int:
         The exit code: 1 if one is crossed.
     """
     from oodlit.cli.console import say
-    from oodlit.results.files.unfinished import broke_off
-    from oodlit.results.limits import crossings, held_text
+    from oodlit.results.files.unfinished import interruption
+    from oodlit.results.limits import crossings, describe_check
 
     found = crossings(results, limits)
     for limit in limits:
-        say(held_text(results, limit))
+        say(describe_check(results, limit))
     for crossing in found:
         say(f"FAILED {crossing}")
     if not found:
-        reach = ", as far as the run came" if broke_off(results.run) else ""
+        reach = ", as far as the run came" if interruption(results.run) else ""
         say(f"Within {'the limit' if len(limits) == 1 else f'all {len(limits)} limits'}{reach}")
     return int(bool(found))

@@ -1,8 +1,8 @@
 """What a stream holds, as a short text: two that differ hold other images, as far as that is known without reading."""
 
 import hashlib
-from collections.abc import Iterable
-from functools import singledispatch
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from oodlit.datamodules.classes import AlignedSource
 from oodlit.datamodules.generated.corruptions import CorruptedSource
@@ -45,57 +45,36 @@ def _split(stream: Stream) -> str:
     return str(stream.split) + (f" {_digest(sorted(parts.items()))}" if parts else "")
 
 
-@singledispatch
 def _content(source: object) -> str:
-    kind, content = f"{type(source).__module__}.{type(source).__qualname__}", getattr(source, "content", None)
-    return f"{kind} {content}" if isinstance(content, str) and content else kind
+    for kind, parts in _PARTS.items():
+        if isinstance(source, kind):
+            return _digest(parts(source))
+    content = getattr(source, "content", None)
+    return f"{_class_of(source)} {content}" if isinstance(content, str) and content else _class_of(source)
 
 
-@_content.register
-def _(source: ShardSource) -> str:
-    return _digest((r.file, r.samples, r.size, r.sha256, r.listing) for r in source.info.shards)
+def _class_of(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
-@_content.register
-def _(source: FileSource) -> str:
-    return _digest([source.keys, source.labels, source.groups])
-
-
-@_content.register
-def _(source: MemorySource) -> str:
-    return _digest((s.key, s.label, s.group, s.error) for s in source.samples)
-
-
-@_content.register
-def _(source: DatasetSource) -> str:
-    kind = f"{type(source.dataset).__module__}.{type(source.dataset).__qualname__}"
-    return _digest([kind, source.keys, source.groups, source.labelled])
-
-
-@_content.register
-def _(source: ThinnedSource) -> str:
-    return _digest([_content(source.source), source.positions])
-
-
-@_content.register
-def _(source: AlignedSource) -> str:
-    return _digest([_content(source.source), source.labels])
-
-
-@_content.register
-def _(source: PooledSource) -> str:
-    return _digest([(stream.name, *identity(stream).items()) for stream in source.streams] + [source.repeated])
-
-
-@_content.register
-def _(source: CorruptedSource) -> str:
-    return _digest([_content(source.images), source.settings, source.seed, source.quality])
-
-
-@_content.register
-def _(source: UnitTestSource) -> str:
-    images = "" if source.images is None else _content(source.images)
-    return _digest([source.templates, images, source.tests, source.seed, source.scale])
+_PARTS: dict[type, Callable[[Any], Iterable[object]]] = {
+    ShardSource: lambda s: ((r.file, r.samples, r.size, r.sha256, r.listing) for r in s.info.shards),
+    FileSource: lambda s: [s.keys, s.labels, s.groups],
+    MemorySource: lambda s: ((sample.key, sample.label, sample.group, sample.error) for sample in s.samples),
+    DatasetSource: lambda s: [_class_of(s.dataset), s.keys, s.groups, s.labelled],
+    ThinnedSource: lambda s: [_content(s.source), s.positions],
+    AlignedSource: lambda s: [_content(s.source), s.labels],
+    PooledSource: lambda s: [*((one.name, *identity(one).items()) for one in s.streams), s.repeated],
+    CorruptedSource: lambda s: [_content(s.images), s.settings, s.seed, s.quality],
+    UnitTestSource: lambda s: [
+        s.templates,
+        "" if s.images is None else _content(s.images),
+        s.tests,
+        s.seed,
+        s.scale,
+    ],
+}
+"""By kind of source, what its identity is made of."""
 
 
 def _digest(parts: Iterable[object]) -> str:

@@ -63,6 +63,8 @@ class StreamLoader:
         (3, [['mine/0', 'mine/1'], ['mine/2', 'mine/3'], ['mine/4']])
     """
 
+    batches_class = StreamBatches
+
     def __init__(
         self,
         stream: Stream,
@@ -95,7 +97,7 @@ class StreamLoader:
         self._asked = asked or _nothing
         on_device = decode_on is not None and transform is not None  # without a transform, there are no files
         how = (batch_size, on_error, decode, rank, world_size, start, any_size, on_device)
-        self._batches = self._kind()(stream, transform, *how)
+        self._batches = self.batches_class(stream, transform, *how)
         self._decoder: DeviceDecoder | None = None
         if decode_on is not None and transform is not None:
             check_settings(decode, any_size=any_size)
@@ -104,10 +106,6 @@ class StreamLoader:
         self._options: dict[str, Any] = {"num_workers": self.num_workers, "generator": torch.Generator()}
         if self.num_workers:
             self._options |= {"multiprocessing_context": multiprocessing_context, "prefetch_factor": prefetch_factor}
-
-    def _kind(self) -> type["StreamBatches"]:
-        """What forms the batches; loaders of other sources have their own."""
-        return StreamBatches
 
     @property
     def num_samples(self) -> int:

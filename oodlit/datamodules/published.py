@@ -12,10 +12,13 @@ from oodlit.datamodules.decode import MAX_PIXELS
 from oodlit.datamodules.folders import file_source
 from oodlit.datamodules.generated.corruptions import CorruptedListing, CorruptedSource
 from oodlit.datamodules.generated.unit_test_source import UnitTestListing, unit_test_source
-from oodlit.datamodules.sets import IMAGENET21K, IMAGENET_C, UNIT_TEST_SET, descriptions
+from oodlit.datamodules.sets import descriptions
 from oodlit.datamodules.sets.description import DatasetDescription, differences, select
 from oodlit.datamodules.sets.imagenet21k.classes import exclusions_text
+from oodlit.datamodules.sets.imagenet21k.description import IMAGENET21K
 from oodlit.datamodules.sets.imagenet_classes import class_names as imagenet_names
+from oodlit.datamodules.sets.imagenet_shift import IMAGENET_C
+from oodlit.datamodules.sets.ninco import UNIT_TEST_SET
 from oodlit.datamodules.severity.imagenet21k_listing import PoolListing, list_imagenet21k
 from oodlit.datamodules.severity.split import FolderSplit
 from oodlit.datamodules.shards.build import Progress, build_shards
@@ -223,8 +226,10 @@ def verify_set(
             dict.fromkeys(info.class_names, description.per_group) if description.per_group else description.classes
         )
         expected = {name: count for name, count in numbers.items() if count is not None}
-        found = verify_shards(folder, split=split or None, expected=expected or None, **how)
-        reports += [report.with_problems(*_wrong_numbers(description, report)) for report in found]
+        for report in verify_shards(folder, split=split or None, expected=expected or None, **how):
+            for problem in _wrong_numbers(description, report):
+                report.add_problem(problem)
+            reports.append(report)
     return reports
 
 

@@ -1,6 +1,7 @@
 """Sources other than shards: samples in memory, map-style data sets, files on disk."""
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -41,6 +42,34 @@ class MemorySource:
         return iter(self.samples[start:stop])
 
 
+class IndexedSource(ABC):
+    """A source that makes each sample from its position alone."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Exact number of samples."""
+
+    @abstractmethod
+    def key(self, index: int) -> str:
+        """Key of one sample."""
+
+    @abstractmethod
+    def sample(self, index: int) -> Sample:
+        """One sample."""
+
+    def read(self, start: int, stop: int) -> Iterator[Sample]:
+        """Samples start, ..., stop - 1."""
+        return map(self.sample, range(start, min(stop, len(self))))
+
+    def pick(self, positions: Sequence[int]) -> Iterator[Sample]:
+        """Samples at these positions."""
+        return map(self.sample, positions)
+
+    def find(self, keys: Collection[str]) -> Iterator[Sample]:
+        """The samples of these keys."""
+        return (self.sample(index) for index in range(len(self)) if self.key(index) in keys)
+
+
 @runtime_checkable
 class MapDataset(Protocol):
     """A data set with a length whose items are (image, label)."""
@@ -52,7 +81,7 @@ class MapDataset(Protocol):
         """Item `index`: (image, label)."""
 
 
-class DatasetSource:
+class DatasetSource(IndexedSource):
     """Samples from a map-style data set of (image, label), such as those of torchvision.
 
     Images are PIL images or tensors; a tensor is used as it is, without a transform. Items that fail with `OSError` or
@@ -86,39 +115,30 @@ class DatasetSource:
         """Number of items."""
         return len(self.dataset)
 
-    def _key(self, index: int) -> str:
+    def key(self, index: int) -> str:
+        """Key of one item."""
         return f"{index:06d}" if self.keys is None else self.keys[index]
 
-    def read(self, start: int, stop: int) -> Iterator[Sample]:
-        """Items start, ..., stop - 1."""
-        for index in range(start, min(stop, len(self))):
-            yield self._item(index)
-
-    def find(self, keys: Collection[str]) -> Iterator[Sample]:
-        """The items of these keys."""
-        for index in range(len(self)):
-            if self._key(index) in keys:
-                yield self._item(index)
-
-    def _item(self, index: int) -> Sample:
+    def sample(self, index: int) -> Sample:
+        """One item as a sample."""
         group = -1 if self.groups is None else int(self.groups[index])
         origin = f"item {index} of {type(self.dataset).__name__}"
         try:
             item = self.dataset[index]
         except (OSError, DataError) as error:
-            return Sample(self._key(index), b"", group=group, error=str(error) or type(error).__name__, origin=origin)
+            return Sample(self.key(index), b"", group=group, error=str(error) or type(error).__name__, origin=origin)
         except Exception as error:
             raise PreprocessingError(
-                f"{origin}, key {self._key(index)!r}: the data set failed: {describe_error(error)}"
+                f"{origin}, key {self.key(index)!r}: the data set failed: {describe_error(error)}"
             ) from error
         if not isinstance(item, tuple | list) or len(item) < 2 or not isinstance(item[0], Image.Image | Tensor):
             raise InvalidArgumentError(
                 f"{origin} is {type(item).__name__}; a pair (image, label) with a PIL image or a tensor is needed"
             )
-        return Sample(self._key(index), item[0], int(item[1]) if self.labelled else -1, group, origin=origin)
+        return Sample(self.key(index), item[0], int(item[1]) if self.labelled else -1, group, origin=origin)
 
 
-class FileSource:
+class FileSource(IndexedSource):
     """Samples from image files, read when needed.
 
     Args:
@@ -157,18 +177,12 @@ class FileSource:
         """Number of files."""
         return len(self.paths)
 
-    def read(self, start: int, stop: int) -> Iterator[Sample]:
-        """Files start, ..., stop - 1."""
-        for index in range(start, min(stop, len(self))):
-            yield self._file(index)
+    def key(self, index: int) -> str:
+        """Key of one file."""
+        return self.keys[index]
 
-    def find(self, keys: Collection[str]) -> Iterator[Sample]:
-        """The files of these keys."""
-        for index, key in enumerate(self.keys):
-            if key in keys:
-                yield self._file(index)
-
-    def _file(self, index: int) -> Sample:
+    def sample(self, index: int) -> Sample:
+        """One file as a sample."""
         label = -1 if self.labels is None else int(self.labels[index])
         group = -1 if self.groups is None else int(self.groups[index])
         path = self.paths[index]

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from oodlit._lightning import pl, warn_of_two
+from oodlit.backbones.acceleration import Acceleration
 from oodlit.backbones.facts import place_of
 from oodlit.backbones.fingerprint import WeightsHash
 from oodlit.backbones.loading import class_name
@@ -68,6 +69,7 @@ class ObjectModule(pl.LightningModule):
         self.name = name or class_name(self.network)
         self.class_names = tuple(class_names)
         self.min_confidence, self.cells = min_confidence, cells
+        self.acceleration = Acceleration(self.network)
         self._weights_hash = WeightsHash(self.network)
 
     @property
@@ -122,6 +124,15 @@ class ObjectModule(pl.LightningModule):
         # A run checks the fingerprint beforehand; outside of runs, outputs carry it.
         backbone = self._fingerprint() if plan is None else ""
         return as_detections(found, batch["key"], batch["image"], device=self.device, backbone=backbone)
+
+    def exact_outputs(self, batch: Mapping[str, Any]) -> Detections:
+        """Boxes of a batch from the plain network, in the precision of its weights.
+
+        Args:
+            batch: See `predict_step`; already on the device.
+        """
+        with torch.autocast(self.device.type, enabled=False):
+            return self.predict_step(batch, 0)
 
     def probe(self, images: Sequence[Tensor], num_train: int = 0, *, layers: Sequence[str] = ()) -> BackboneFacts:
         """Describe the detector by a few images, before a run.

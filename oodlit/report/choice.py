@@ -28,9 +28,9 @@ def answers(shown: Shown) -> list[str]:
         start += f" ({percent_text(float(table['value'].iloc[0]))})"
         others = [name for name in members if name != best]
         if not others:
-            lines.append(f"{start}; all others are significantly worse.")
+            lines.append(f"{start}, and all others are significantly worse.")
         elif len(members) == len(table):
-            lines.append(f"{start}; no other detector is significantly worse on these images.")
+            lines.append(f"{start}, and no other detector is significantly worse on these images.")
         else:
             count = "one other is" if len(others) == 1 else f"{len(others)} others are"
             lines.append(f"{start}; {count} not significantly worse: {listed(others)}.")

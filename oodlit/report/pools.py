@@ -15,7 +15,7 @@ from oodlit.results.info import id_dataset
 from oodlit.results.plots import severity_curve
 from oodlit.results.plots.charts import Line
 from oodlit.results.plots.severity_curve import comparable, detector_kappa
-from oodlit.results.published.cood import LEVELS, standing
+from oodlit.results.published.cood import LEVELS, rank_curve
 from oodlit.results.run_results import RunResults
 from oodlit.results.views.pools import severities
 from oodlit.roles import Role
@@ -111,7 +111,7 @@ def _standings(results: Results, info: DatasetInfo, curves: dict[Any, list[float
         kappa = detector_kappa(results, str(name))
         if kappa is None or any(map(math.isnan, levels)):
             continue
-        found = standing(levels, kappa)
+        found = rank_curve(levels, kappa)
         first, middle, last = found.below[0], found.below[LEVELS // 2], found.below[-1]
         lines.append(
             f"{name}: above {found.mean_below} of {found.published} published curves ({kappa}) by the mean over levels;"

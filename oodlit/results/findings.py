@@ -1,7 +1,7 @@
-"""What makes the numbers of a run doubtful, or worth believing: looked for in every run, said before any number.
+"""Findings: what makes the numbers of a run doubtful, or confirms them. Every run reports them before its numbers.
 
-A classifier at chance, a class that it never names, detectors that separate backwards and an accuracy that is not the
-published one nearly always have one cause: labels, transform or weights are not what they are taken for.
+A classifier at chance, a class that is never predicted, detectors that separate backwards and an accuracy that differs
+from the published one usually have one cause: labels, transform or weights are not the expected ones.
 """
 
 import math
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from oodlit.metrics.uncertainty.intervals import wilson_interval
-from oodlit.results.files.unfinished import broke_off
+from oodlit.results.files.unfinished import interruption
 from oodlit.results.finding import Finding
 from oodlit.results.info import DatasetInfo
 from oodlit.results.published.cood import of_imagenet21k
@@ -19,35 +19,34 @@ from oodlit.results.run_results import RunResults
 from oodlit.roles import NAMES_OF_LABELS, Role
 
 LOW_KAPPA = 0.1
-"""Agreement with the labels beyond chance, as a share of what is possible, below which a classifier is near chance."""
+"""A classifier with a smaller Cohen's kappa, its agreement with the labels beyond chance, counts as near chance."""
 FEW_IMAGES = 10
-"""With fewer images a class may be missed, or all of a set be wrong, by accident."""
+"""With fewer images, a class can be missed, or a whole set be misclassified, by accident."""
 CONFIDENCE = 0.99
-"""Of the interval around a published accuracy."""
+"""Coverage of the interval that a published accuracy is compared with."""
 COMPUTED = ("accuracy", "backwards", "chance", "classes", "contaminated", "unfinished")
-"""Kinds that follow from scores and table; others come from whoever made the run."""
+"""Kinds that are computed from scores and table; others come from the caller."""
 CONTAMINATED = "38 %"
 """Table 1 (COOD) of: J. Bitterwolf, In or Out? Fixing ImageNet Out-of-Distribution Detection Evaluation, ICML 2023."""
 CAUSES = (
-    "usual causes: another transform or test size, another order of labels, other weights, or, for sets of 200 classes,"
-    " masking"
+    "usual causes: a different transform, test size, order of labels or weights, or, for sets of 200 classes, masking"
 )
 
 
 def find(results: RunResults) -> list[Finding]:
-    """All findings: those that the run brought, and those that follow from scores and table."""
+    """All findings: those of the caller, and those computed from scores and table."""
     brought = [found for found in results.findings if found.kind not in COMPUTED]
     found = [*_of_the_classifier(results), *_backwards(results), *_published(results), *_contaminated(results)]
-    return list(dict.fromkeys([*_broke_off(results), *brought, *found]))
+    return list(dict.fromkeys([*_interrupted(results), *brought, *found]))
 
 
-def _broke_off(results: RunResults) -> Iterator[Finding]:
-    if text := broke_off(results.run):
-        yield Finding("unfinished", f"{text}; the values are those of the finished sets alone")
+def _interrupted(results: RunResults) -> Iterator[Finding]:
+    if text := interruption(results.run):
+        yield Finding("unfinished", f"{text}. The values are those of the finished data sets only")
 
 
 def chance_level(labels: np.ndarray, predictions: np.ndarray) -> float:
-    """Accuracy to expect if predictions had nothing to do with labels: sum over classes of both shares' product.
+    """Accuracy of predictions that are independent of the labels: the sum over classes of the product of both shares.
 
     Example:
         >>> chance_level(np.array([0, 0, 1, 1]), np.array([0, 0, 0, 1]))
@@ -59,7 +58,7 @@ def chance_level(labels: np.ndarray, predictions: np.ndarray) -> float:
 
 
 def _of_the_classifier(results: RunResults) -> Iterator[Finding]:
-    """What labels and predictions of the ID images, and of the kept training images, have to do with each other."""
+    """Agreement of labels and predictions of the ID images and the training images in the results."""
     for info in results.datasets:
         if info.role in NAMES_OF_LABELS:
             rows = results.scores[(results.scores["dataset"] == info.name) & (results.scores["label"] >= 0)]
@@ -77,7 +76,7 @@ def _of_labels(info: DatasetInfo, labels: np.ndarray, predictions: np.ndarray) -
         yield Finding(
             "classes",
             f"all {n} images of {dataset!r} are predicted as class {_class_name(info, predictions[0])}; the network"
-            " is untrained, or weights or transform are not its own",
+            " is untrained, or weights or transform do not belong to it",
         )
         return
     mostly_wrong = wilson_interval(correct, n, confidence=CONFIDENCE)[1] < 0.5
@@ -87,8 +86,9 @@ def _of_labels(info: DatasetInfo, labels: np.ndarray, predictions: np.ndarray) -
     if is_near and (mostly_wrong or others >= FEW_IMAGES):
         yield Finding(
             "chance",
-            f"the classifier gets {100 * accuracy:.1f} % of the {n} labelled images of {dataset!r} right, by chance it"
-            f" would get {100 * chance:.1f} %; look at the order of the labels, the transform and the weights",
+            f"the classifier has an accuracy of {100 * accuracy:.1f} % on the {n} labeled images of {dataset!r};"
+            f" {100 * chance:.1f} % are expected by chance. Check the order of the labels, the transform and the"
+            " weights",
         )
     predicted = set(predictions.tolist())
     missed = [int(c) for c in classes[counts >= FEW_IMAGES] if c not in predicted]
@@ -96,12 +96,12 @@ def _of_labels(info: DatasetInfo, labels: np.ndarray, predictions: np.ndarray) -
         yield Finding(
             "classes",
             f"{len(missed)} of {len(classes)} classes of {dataset!r} are never predicted, first"
-            f" {_class_name(info, missed[0])}; look at the order of the labels",
+            f" {_class_name(info, missed[0])}; check the order of the labels",
         )
 
 
 def _class_name(info: DatasetInfo, label: int | np.integer) -> str:
-    """A class by its index, and its name where there is one."""
+    """A class by its index and, if known, its name."""
     return f"{label} ({info.class_names[label]!r})" if label < len(info.class_names) else str(label)
 
 
@@ -118,12 +118,12 @@ def _backwards(results: RunResults) -> Iterator[Finding]:
             yield Finding(
                 "backwards",
                 f"{len(clearly)} of {len(rows)} detectors score {info.name!r} higher than ID images (AUROC below"
-                " one half); are ID and OOD exchanged, or does the OOD set hold what the classifier knows?",
+                " 0.5). Are ID and OOD swapped, or does the OOD set contain known classes?",
             )
 
 
 def _published(results: RunResults) -> Iterator[Finding]:
-    """The classifier's accuracy against what timm publishes for these weights, size and crop."""
+    """Compare the accuracy with the one that timm publishes for these weights, size and crop."""
     known, masked = results.run.backbone.published_as, results.run.masked_accuracy
     if known is None:
         return
@@ -141,15 +141,15 @@ def _published(results: RunResults) -> Iterator[Finding]:
         if low <= found.accuracy <= high:
             yield Finding("accuracy", f"{place}: {numbers}; they agree", is_good=True)
         else:
-            yield Finding("accuracy", f"{place}: {numbers}; they differ by more than chance - {CAUSES}")
+            yield Finding("accuracy", f"{place}: {numbers}; they differ significantly. {CAUSES[0].upper()}{CAUSES[1:]}")
 
 
 def _contaminated(results: RunResults) -> Iterator[Finding]:
-    """Pools of ImageNet-21k: what is known of ID objects in them."""
+    """Pools of ImageNet-21k, which are known to contain ID objects."""
     for info in results.datasets:
         if info.role is Role.POOL and of_imagenet21k(info.class_names):
             yield Finding(
                 "contaminated",
-                f"{info.name} is made of ImageNet-21k: NINCO's authors found {CONTAMINATED} of a sample of this pool"
-                " contaminated with ID objects, so errors at the hard levels are partly those of its labels",
+                f"{info.name} consists of ImageNet-21k images. The authors of NINCO found ID objects in"
+                f" {CONTAMINATED} of a sample of this pool, so some errors at the hard levels are label errors",
             )

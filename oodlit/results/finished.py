@@ -1,4 +1,4 @@
-"""Results that may be held to limits: those of a run that came to its end."""
+"""Complete results, which limits can be checked on."""
 
 import os
 import warnings
@@ -6,19 +6,19 @@ from pathlib import Path
 
 from oodlit.errors import InvalidArgumentError
 from oodlit.results.files.storage import RUN, UNFINISHED
-from oodlit.results.files.unfinished import broke_off
+from oodlit.results.files.unfinished import interruption
 from oodlit.results.results import Results, UnfinishedRunWarning
 
 
-def load_whole(directory: str | os.PathLike[str], *, allow_unfinished: bool = False) -> Results:
-    """Read results, and refuse those of a run that broke off: a set that was not scored crosses no limit.
+def load_complete(directory: str | os.PathLike[str], *, allow_unfinished: bool = False) -> Results:
+    """Read results and reject those of an interrupted run, whose missing data sets could not cross a limit.
 
     Args:
         directory: Folder of the results.
-        allow_unfinished: True takes what there is, as `Results.load` does, with its warning.
+        allow_unfinished: True accepts an interrupted run with a warning, as `Results.load` does.
 
     Raises:
-        InvalidArgumentError: The run broke off, or a newer one in the same folder did.
+        InvalidArgumentError: The run was interrupted, or a newer run in the same folder was.
         DataError: See `Results.load`.
     """
     if allow_unfinished:
@@ -26,12 +26,12 @@ def load_whole(directory: str | os.PathLike[str], *, allow_unfinished: bool = Fa
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UnfinishedRunWarning)  # it is an error here
         results = Results.load(directory)
-    why = broke_off(results.run)
+    why = interruption(results.run)
     if not why and (Path(directory) / UNFINISHED / RUN).is_file():
-        why = "a newer run broke off, or still goes on, and the complete result is that of the run before"
+        why = "a newer run was interrupted or is still running; the complete results are those of the run before"
     if why:
         raise InvalidArgumentError(
-            f"{directory}: {why}; that passes no limit - start the run again, and it goes on, or allow it"
-            " (--allow_unfinished of oodlit guard, --oodlit-allow-unfinished of pytest)"
+            f"{directory}: {why}; limits require complete results. Rerun the command to resume the run, or allow"
+            " unfinished results (oodlit guard --allow_unfinished, pytest --oodlit-allow-unfinished)"
         )
     return results

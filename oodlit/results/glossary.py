@@ -1,4 +1,4 @@
-"""The names in the column `metric`: which there are, and what each means."""
+"""The names in the column `metric` and their meaning."""
 
 import re
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ from oodlit.roles import Role
 
 MEAN, POOLED = "mean_", "pooled_"
 PREFIXES = {
-    MEAN: "of a set with OOD classes: mean of the values of its classes, each class counting the same (headline);"
-    " of a pool: mean of its levels",
-    POOLED: "of a set with OOD classes: all its images together, whatever their class",
+    MEAN: "of a set with OOD classes: mean over its classes, each with the same weight (headline); of a pool: mean over"
+    " its levels",
+    POOLED: "of a set with OOD classes: all its images together, regardless of class",
 }
 _SETS = {
     Role.ID: "ID",
@@ -31,11 +31,11 @@ def sets_of(entry: Entry) -> str:
 
 @dataclass(frozen=True)
 class TableMetric:
-    """A metric under the name that it has with some settings.
+    """A metric under its name with given settings.
 
     Args:
         entry: The metric.
-        number: The share in its name, in percent; "" = none.
+        number: The percentage in its name; "" = none.
     """
 
     entry: Entry
@@ -43,7 +43,7 @@ class TableMetric:
 
     @property
     def name(self) -> str:
-        """As in the column `metric`, without prefix."""
+        """Its name in the column `metric`, without prefix."""
         return self.entry.name + self.number
 
     @property
@@ -52,12 +52,12 @@ class TableMetric:
         return sets_of(self.entry)
 
     def text(self, settings: Settings) -> str:
-        """What it is, in one plain line."""
+        """Its meaning in one line."""
         return self.entry.text.format(share=self.number, limit=percent(settings.unit_test_limit))
 
 
 def table_metrics(settings: Settings) -> list[TableMetric]:
-    """All metrics that a table made with these settings can have, in its order.
+    """All metrics that a table with these settings can have, in its order.
 
     Example:
         >>> [metric.name for metric in table_metrics(Settings(tpr=0.9, der=(0.995,)))][:2]
@@ -68,7 +68,7 @@ def table_metrics(settings: Settings) -> list[TableMetric]:
 
 
 def glossary(settings: Settings | None = None) -> list[tuple[TableMetric, str]]:
-    """Every metric with its meaning; of one that stands there at several shares, the others refer to the first."""
+    """Every metric with its meaning; a metric at several thresholds is explained at the first."""
     settings = settings or Settings()
     lines: list[tuple[TableMetric, str]] = []
     for metric in table_metrics(settings):
@@ -79,7 +79,7 @@ def glossary(settings: Settings | None = None) -> list[tuple[TableMetric, str]]:
 
 
 def entry_of(name: str) -> Entry | None:
-    """The metric behind a name of the table, whatever its prefix and number; None if it is not known.
+    """The metric behind a name of the table, without prefix and number; None if unknown.
 
     Example:
         >>> entry_of("mean_fs_fpr90").better, entry_of("accepted95").better, entry_of("fpr")
@@ -90,7 +90,7 @@ def entry_of(name: str) -> Entry | None:
 
 
 def meaning(name: str, settings: Settings) -> str:
-    """A sentence on a name of the table; empty if it is not known.
+    """A sentence about a name of the table; empty if the name is unknown.
 
     Example:
         >>> meaning("aurc", Settings())

@@ -1,4 +1,4 @@
-"""What is known of the streams of a run."""
+"""Descriptions of the data sets of a run."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -13,15 +13,15 @@ from oodlit.roles import NAMES_OF_LABELS, Role
 
 @dataclass(frozen=True)
 class DatasetInfo:
-    """One stream of a run.
+    """One data set of a run.
 
     Args:
         name: Name of the data set; the part of every key before the first slash.
-        role: What the stream is for.
+        role: Purpose of the data set.
         class_names: Names of the groups: OOD classes, unit tests or kinds of shift. Empty = the set has no groups.
-        num_samples: Number of images that the stream should give; None = not stated.
-        id_classes: For a pool, how many classes the classifier knows: the classes of a level.
-        split: For a pool, which of its images are test images, in words.
+        num_samples: Expected number of images; None = unknown.
+        id_classes: For a pool, the number of classes that the classifier knows, which is the size of a level.
+        split: For a pool, which of its images are test images, as text.
 
     Raises:
         InvalidArgumentError: A name is empty or has control characters, a group's name occurs twice, or a pool has
@@ -44,7 +44,9 @@ class DatasetInfo:
         check_name(self.name, "data set")
         class_names: object = self.class_names
         if isinstance(class_names, str):
-            raise InvalidArgumentError(f"DatasetInfo {self.name!r}: class_names={self.class_names!r}; a list is needed")
+            raise InvalidArgumentError(
+                f"DatasetInfo {self.name!r}: expected class_names to be a list, got {self.class_names!r}"
+            )
         object.__setattr__(self, "role", Role(self.role))
         object.__setattr__(self, "class_names", tuple(self.class_names))
         if self.role in NAMES_OF_LABELS:  # names of labels, which no table shows
@@ -58,15 +60,15 @@ class DatasetInfo:
             self.check_pool(len(self.class_names))
 
     def check_pool(self, num_classes: int) -> None:
-        """Raise unless levels can be made of so many classes of this pool."""
+        """Raise unless this number of classes is enough for the levels of the pool."""
         if self.id_classes is None:
             raise InvalidArgumentError(
-                f"DatasetInfo {self.name!r}: a pool needs id_classes, the number of classes that the classifier knows"
+                f"DatasetInfo {self.name!r}: a pool requires id_classes, the number of classes known to the classifier"
             )
         if self.id_classes == 0:
             raise InvalidArgumentError(
-                f"pool {self.name!r}: a level has as many classes as are known, but the network gives no logits and the"
-                " ID stream has no class names; give that stream class_names"
+                f"pool {self.name!r}: the number of known classes, which is the size of a level, is unknown: the"
+                " network returns no logits and the ID stream has no class names; pass class_names for the ID stream"
             )
         try:
             level_starts(num_classes, self.id_classes)
@@ -81,7 +83,7 @@ class DatasetInfo:
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> "DatasetInfo":
-        """What `to_json` gave."""
+        """Read the values of `to_json`."""
         known = {"role": Role(entry["role"]), "class_names": tuple(entry["class_names"])}
         return cls(**{**entry, **known})
 
@@ -98,7 +100,7 @@ def id_dataset(datasets: Sequence[DatasetInfo]) -> DatasetInfo:
     found = [info for info in datasets if info.role is Role.ID]
     if len(found) != 1:
         raise InvalidArgumentError(
-            f"exactly one data set with role 'id' is needed, there are {len(found)}:"
+            f"expected exactly one data set with role 'id', got {len(found)}:"
             f" {', '.join(f'{i.name} ({i.role})' for i in datasets)}"
         )
     return found[0]
@@ -111,7 +113,7 @@ def check_classes(settings: Settings, datasets: Sequence[DatasetInfo]) -> None:
         if name not in known:
             raise UnknownNameError.of("data set in classes=", name, known)
         if not classes:
-            raise InvalidArgumentError(f"classes={{{name!r}: []}}: at least one class is needed")
+            raise InvalidArgumentError(f"classes={{{name!r}: []}}: expected at least one class")
         if known[name].role in NAMES_OF_LABELS:
             raise InvalidArgumentError(
                 f"classes={{{name!r}: ...}}: its role is {known[name].role}; only groups can be chosen"

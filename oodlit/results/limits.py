@@ -1,4 +1,4 @@
-"""Limits for the values of a run: which of them are crossed, by how much, and by which images."""
+"""Limits for the values of a run: which are crossed, by how much, and by which images."""
 
 import math
 import operator
@@ -33,16 +33,17 @@ _FORM = re.compile(
 
 @dataclass(frozen=True)
 class Limit:
-    """A condition that a value must not fulfil.
+    """A condition that no value may meet.
 
     Args:
         detector: Name of a detector, "model" for values of the classifier alone, or "*" for every detector.
         metric: As in the column `metric` of the table.
-        sign: One of > >= < <=.
-        number: What the value is compared with, as exact as it was written.
-        dataset: Name of a data set; "" = every set that has the metric, of OOD sets without classes the plain one in
-            place of a mean.
-        ood_class: Name of a class or unit test; "*" = all of a set; "" = the set, or all classes where it has none.
+        sign: One of `>`, `>=`, `<`, `<=`.
+        number: The number that the value is compared with, exactly as written.
+        dataset: Name of a data set; "" = every set that has the metric. For a mean, OOD sets without classes
+            contribute their plain value.
+        ood_class: Name of a class or unit test; "*" = all classes of a set; "" = the set, or all its classes if only
+            classes have the metric.
 
     Example:
         >>> print(Limit.of("msp: fpr95 on near/seven > 0.25"))
@@ -61,24 +62,24 @@ class Limit:
         """Read `DETECTOR: METRIC [on DATASET[/CLASS]] SIGN NUMBER`; a number may be in percent.
 
         Raises:
-            InvalidArgumentError: It is not of this form.
+            InvalidArgumentError: The text has another form.
         """
         found = _FORM.fullmatch(text.strip())
         number = found and exact_number(found["number"].removesuffix("%"))
         if found is None or number is None:
             raise InvalidArgumentError(
-                f"limit {text!r}: 'DETECTOR: METRIC [on DATASET[/CLASS]] > NUMBER' is needed, with > >= < or <=, such"
-                " as 'mahalanobis: unit_test_failures > 0' or 'msp: mean_fpr95 on ninco > 0.7'"
+                f"invalid limit {text!r}: expected 'DETECTOR: METRIC [on DATASET[/CLASS]] > NUMBER' with >, >=, < or"
+                " <=, such as 'mahalanobis: unit_test_failures > 0' or 'msp: mean_fpr95 on ninco > 0.7'"
             )
         value = float(number / 100 if found["number"].endswith("%") else number)
         dataset, _, ood_class = (found["place"] or "").partition("/")
         return cls(found["detector"].strip(), found["metric"], found["sign"], value, dataset.strip(), ood_class.strip())
 
     def check_names(self, detectors: Iterable[str], datasets: Iterable[str], settings: Settings) -> None:
-        """Refuse names that a run cannot have, before it begins.
+        """Check the names of a limit before a run starts.
 
         Raises:
-            UnknownNameError: No such detector, metric or data set.
+            UnknownNameError: The detector, metric or data set is unknown.
         """
         detectors, datasets = list(detectors), list(datasets)
         if self.detector not in (ANY, MODEL, *detectors):
@@ -94,20 +95,20 @@ class Limit:
         return UnknownNameError(f"limit '{self}': {UnknownNameError.of(kind, name, known)}")
 
     def __str__(self) -> str:
-        """As it is written."""
+        """The text that `of` reads."""
         place = "/".join(filter(None, (self.dataset, self.ood_class)))
         return f"{self.detector}: {self.metric}{f' on {place}' if place else ''} {self.sign} {self.number:.12g}"
 
 
 @dataclass(frozen=True)
 class Crossing:
-    """A value that fulfils the condition of a limit.
+    """A value that crosses a limit.
 
     Args:
         limit: The limit.
         row: The row of the table.
-        classes: Names of the classes or unit tests that it comes from, where it is a count of them.
-        keys: Images that made it so: accepted ones, or wrongly classified ones.
+        classes: Names of the classes or unit tests that were counted, for a value that is a count.
+        keys: Images behind the value: accepted or misclassified ones.
     """
 
     limit: Limit
@@ -131,15 +132,15 @@ class Crossing:
 
 
 def crossings(results: RunResults, limits: Iterable[Limit | str]) -> list[Crossing]:
-    """The values of a run that cross limits.
+    """Find the values of a run that cross limits.
 
     Args:
         results: The run.
-        limits: Conditions that no value must fulfil, also as text, see `Limit.of`.
+        limits: Conditions that no value may meet, as `Limit` or as text; see `Limit.of`.
 
     Raises:
-        UnknownNameError: A limit names what the run does not have; says why a detector is not among its results.
-        InvalidArgumentError: A value that is asked for is undefined, which is no pass; or a text is no limit.
+        UnknownNameError: A limit names something that the run does not have.
+        InvalidArgumentError: A value is undefined, so that it cannot pass; or a text is not a valid limit.
 
     Example:
         >>> from oodlit.results import DatasetInfo, Results
@@ -154,22 +155,22 @@ def crossings(results: RunResults, limits: Iterable[Limit | str]) -> list[Crossi
     found = []
     for given in limits:
         limit = Limit.of(given) if isinstance(given, str) else given
-        rows = held(results, limit)
+        rows = checked_rows(results, limit)
         crossed = [row for row in rows if _COMPARE[limit.sign](row["value"], limit.number)]
         found += [Crossing(limit, row, *_cause(results, row)) for row in crossed]
     return found
 
 
-def held(results: RunResults, limit: Limit) -> list[dict[str, Any]]:
-    """The rows of the table whose values are held to a limit, at least one; see `crossings` for the errors."""
+def checked_rows(results: RunResults, limit: Limit) -> list[dict[str, Any]]:
+    """The rows of the table that a limit applies to, at least one; see `crossings` for the errors."""
     rows = _rows(results, limit)
     if undefined := [row for row in rows if math.isnan(row["value"])]:
         raise InvalidArgumentError(_undefined(results, limit, undefined[0]))
     return rows
 
 
-def held_text(results: RunResults, limit: Limit) -> str:
-    """A line on the values that are held to a limit, those nearest to it, or furthest beyond it, first.
+def describe_check(results: RunResults, limit: Limit) -> str:
+    """One line about the values that a limit applies to, the most critical first.
 
     Example:
         >>> from oodlit.results import DatasetInfo, Results
@@ -178,10 +179,10 @@ def held_text(results: RunResults, limit: Limit) -> str:
         ...     "label": -1, "prediction": -1, "msp": [0.9, 0.5, 0.9]})
         >>> datasets = [DatasetInfo("val", Role.ID), DatasetInfo("far", Role.OOD)]
         >>> results = Results.from_scores(frame, datasets, ["msp"], bootstrap=0)
-        >>> held_text(results, Limit.of("msp: mean_fpr95 > 0.7"))
+        >>> describe_check(results, Limit.of("msp: mean_fpr95 > 0.7"))
         'msp: mean_fpr95 > 0.7 holds 1 value: far 50 % (fpr95)'
     """
-    rows = sorted(held(results, limit), key=lambda row: row["value"], reverse=limit.sign.startswith(">"))
+    rows = sorted(checked_rows(results, limit), key=lambda row: row["value"], reverse=limit.sign.startswith(">"))
     texts = []
     for row in rows[:MAX_VALUES]:
         entry, value = entry_of(row["metric"]), row["value"]
@@ -194,23 +195,23 @@ def held_text(results: RunResults, limit: Limit) -> str:
 
 
 def read_limits(file: str | os.PathLike[str]) -> list[Limit]:
-    """The limits of a YAML file: a list under `fail_if`.
+    """Read limits from a YAML file, a list under `fail_if`.
 
     Raises:
-        InvalidArgumentError: The file cannot be read, or holds something else.
+        InvalidArgumentError: The file is not readable or has another content.
     """
     try:
         content = yaml.safe_load(Path(file).read_text(encoding="utf-8"))
     except OSError as error:
-        raise InvalidArgumentError(f"limits {file}: cannot be read: {error.strerror}") from error
+        raise InvalidArgumentError(f"limits {file}: not readable: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeError) as error:
-        raise InvalidArgumentError(f"limits {file}: no YAML: {' '.join(str(error).split())}") from error
+        raise InvalidArgumentError(f"limits {file}: not valid YAML: {' '.join(str(error).split())}") from error
     entries = content.get("fail_if") if isinstance(content, dict) and set(content) == {"fail_if"} else None
     if not isinstance(entries, list) or not entries:
         raise InvalidArgumentError(
-            f"limits {file}: one list, fail_if, is needed, with lines such as 'msp: mean_fpr95 > 0.7'"
+            f"limits {file}: expected one list, fail_if, with lines such as 'msp: mean_fpr95 > 0.7'"
         )
-    # Without quotes, YAML takes the colon for that of a mapping.
+    # Without quotes, YAML reads the colon as that of a mapping.
     texts = [
         ": ".join(map(str, *entry.items())) if isinstance(entry, dict) and len(entry) == 1 else entry
         for entry in entries
@@ -219,11 +220,11 @@ def read_limits(file: str | os.PathLike[str]) -> list[Limit]:
 
 
 def _rows(results: RunResults, limit: Limit) -> list[dict[str, Any]]:
-    """Rows of the table that a limit is about; at least one."""
+    """Rows of the table that a limit applies to; at least one."""
     reasons = results.run.not_applicable
     if limit.detector in reasons and limit.detector not in results.detectors:
         raise UnknownNameError(
-            f"limit '{limit}': detector {limit.detector!r} is not among the results: it {reasons[limit.detector]}"
+            f"limit '{limit}': the results have no detector {limit.detector!r}: it {reasons[limit.detector]}"
         )
     limit.check_names(results.detectors, [info.name for info in results.datasets], results.settings)
     table = results.table[_is_meant(results, limit)]
@@ -245,7 +246,7 @@ def _rows(results: RunResults, limit: Limit) -> list[dict[str, Any]]:
         whole = results.table[results.table["metric"] == limit.metric]
         there = sorted({f"{row.detector}: {row.metric} on {row.dataset}" for row in whole.itertuples()})
         raise UnknownNameError(
-            f"limit '{limit}': this run has no such value; of {limit.metric} it has {', '.join(there[:8]) or 'none'}"
+            f"limit '{limit}': the run has no such value; values of {limit.metric}: {', '.join(there[:8]) or 'none'}"
         )
     return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
 
@@ -253,8 +254,8 @@ def _rows(results: RunResults, limit: Limit) -> list[dict[str, Any]]:
 def _is_meant(results: RunResults, limit: Limit) -> "pd.Series[bool]":
     """Which rows have the metric of a limit.
 
-    Where no set is named, an OOD set without classes is held to a limit of the mean by its plain value, as it stands
-    beside the means of the others in every table of headlines: to leave it out would let it pass unseen.
+    If the limit of a mean names no set, an OOD set without classes is checked by its plain value: summaries show that
+    value beside the means of other sets, and without it the set would pass unchecked.
     """
     table = results.table
     meant = table["metric"] == limit.metric
@@ -271,12 +272,12 @@ def _undefined(results: RunResults, limit: Limit, row: Mapping[str, Any]) -> str
     where = "/".join(filter(None, (row["dataset"], row["ood_class"])))
     return (
         f"limit '{limit}': the value of {row['detector']} on {where} is undefined"
-        f" ({reasons[0] if reasons else 'no reason is recorded'}), and an undefined value passes nothing"
+        f" ({reasons[0] if reasons else 'no reason is recorded'}), and an undefined value never passes"
     )
 
 
 def _cause(results: RunResults, row: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Classes and images that make a value what it is; none for metrics of whole rankings."""
+    """Classes and images behind a value; none for metrics of whole rankings."""
     entry, info = entry_of(row["metric"]), results.dataset(row["dataset"])
     rows = results.scores[results.scores["dataset"] == info.name]
     if info.role is Role.POOL or row["ood_class"]:
@@ -297,7 +298,7 @@ def _cause(results: RunResults, row: Mapping[str, Any]) -> tuple[tuple[str, ...]
 
 
 def _of_level(results: RunResults, row: Mapping[str, Any]) -> set[str]:
-    """Classes of a pool that are in the level of a row, or in any where the row is of all levels."""
+    """Classes of a pool in the level of a row, or in any level for a row of all levels."""
     found = severities(results, row["dataset"], row["detector"])
     wanted = row["ood_class"]
     is_in = [wanted in names.split() if wanted else bool(names) for names in found["levels"]]

@@ -1,4 +1,4 @@
-"""Names: what one may look like, and one scheme for loggers, safe for TensorBoard, CSV and W&B."""
+"""Valid names, and names of values for loggers that are safe for TensorBoard, CSV and W&B."""
 
 import re
 import unicodedata
@@ -9,26 +9,28 @@ import pandas as pd
 from oodlit.errors import InvalidArgumentError
 
 MODEL = "model"
-"""Stands in the column `detector` where a value belongs to the classifier alone."""
+"""Entry of the column `detector` for values of the classifier alone."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.\-]+")
 
 
 def check_name(name: object, kind: str) -> None:
-    """Raise unless `name` is text of one line: what tables, files, figures and loggers can all show.
+    """Raise unless `name` is one line of text, which tables, files, figures and loggers can show.
 
     Example:
         >>> check_name("Caracal caracal: caracal", "class")
     """
     if not isinstance(name, str) or not name.strip():
-        raise InvalidArgumentError(f"{kind} name {name!r}: a text that is not empty is needed")
+        raise InvalidArgumentError(f"{kind} name: expected text that is not empty, got {name!r}")
     # Control characters, halves of surrogate pairs (no UTF-8), and Unicode's own line and paragraph breaks.
     if any(unicodedata.category(character) in {"Cc", "Cs", "Zl", "Zp"} for character in name):
-        raise InvalidArgumentError(f"{kind} name {name!r}: line breaks, tabs and other control characters do not fit")
+        raise InvalidArgumentError(
+            f"{kind} name {name!r}: line breaks, tabs and other control characters are not allowed"
+        )
 
 
 def safe(name: str) -> str:
-    """`name` with everything but letters, digits, `_`, `.` and `-` replaced by `_`.
+    """Replace everything but letters, digits, `_`, `.` and `-` by `_`.
 
     Example:
         >>> safe("high heels"), safe("Caracal caracal: caracal")
@@ -50,11 +52,11 @@ def metric_names(table: pd.DataFrame) -> list[str]:
 
 
 def distinct(names: Iterable[str], *, same: Callable[[str], str] = str) -> list[str]:
-    """Names as they are; one that was there before gets `_2`, `_3`, ..., so that two never become one.
+    """Make names distinct: a name that occurred before gets `_2`, `_3`, ....
 
     Args:
         names: In their order.
-        same: Names of which it gives the same are the same, such as `str.casefold`.
+        same: Names with equal results of this function count as equal, such as `str.casefold`.
 
     Example:
         >>> distinct(["a", "b", "a", "a_2", "a"])

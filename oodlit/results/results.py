@@ -1,4 +1,4 @@
-"""Results: everything a run leaves, and every way to look at it again without a GPU."""
+"""Results of a run: compute, load, save, compare and show them without a GPU."""
 
 import importlib
 import os
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 
 class UnfinishedRunWarning(UserWarning):
-    """The results are not those of the last run that was started, or not of all its streams."""
+    """The results do not cover the last run, or not all its data sets."""
 
 
 class Results(RunResults):
-    """Results of a run, with everything that makes, saves, compares and shows them; see `RunResults` for the content.
+    """Results of a run, with methods to compute, save, compare and show them; see `RunResults` for the content.
 
     Example:
         >>> from oodlit import Role
@@ -75,28 +75,28 @@ class Results(RunResults):
         """Compute every metric from per-image scores.
 
         Args:
-            scores: One row per image, in any order; see the class.
-            datasets: All streams; exactly one has role ID.
+            scores: One row per image, in any order; see `RunResults`.
+            datasets: All data sets; exactly one has role ID.
             detectors: Names of the score columns.
             run: What is known about the run, as a record or as entries of one; what is computed here replaces it.
-            tpr: Share of ID images that the threshold keeps, in (0, 1].
+            tpr: Share of ID images that the threshold accepts, in (0, 1].
             rule: "attained" or "interpolated"; see `oodlit.metrics.acceptance_threshold`.
             unit_test_limit: Largest FPR with which a unit test passes.
-            bootstrap: Repetitions for the intervals of means and AUROC; 0 = none. Shares have Wilson intervals anyway.
+            bootstrap: Repetitions for the intervals of means and AUROC; 0 = none. Shares always have Wilson intervals.
             seed: Seed of the bootstrap.
             confidence: Nominal coverage of intervals.
-            der: Shares of correctly classified training images that the thresholds of DER keep.
-            classes: OOD classes to use, by data set; other data sets are complete.
-            estimates: Severities of the classes of pools, of which `scores` has the test images; see the class.
+            der: Shares of correctly classified training images that the thresholds of DER accept.
+            classes: By data set, the OOD classes to use; other data sets are complete.
+            estimates: Severities of the classes of pools, whose test images are in `scores`; see `RunResults`.
 
         Returns:
             The results.
 
         Raises:
-            InvalidArgumentError: Columns, roles or settings are not allowed.
+            InvalidArgumentError: Columns, roles or settings are invalid.
             DataError: A key occurs twice in a data set, or a group is out of range.
             NonFiniteScoreError: A score is NaN.
-            UnknownNameError: A data set or class is not known.
+            UnknownNameError: A data set or class is unknown.
         """
         settings = Settings(tpr, rule, unit_test_limit, bootstrap, seed, confidence, der, classes or {})
         id_dataset(datasets)
@@ -125,16 +125,16 @@ class Results(RunResults):
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> "Results":
-        """Read what `save` wrote, or what a run that broke off had finished.
+        """Read saved results, or the finished data sets of an interrupted run.
 
-        Where a complete result lies beside the streams of a newer run that broke off, the result is read; the newer
-        streams are in `unfinished` within the folder.
+        If the folder has both complete results and data sets of a newer, interrupted run, the complete results are
+        read; the newer data sets are in its subfolder `unfinished`.
 
         Warns:
-            UnfinishedRunWarning: A run broke off: which streams there are, and which not.
+            UnfinishedRunWarning: The run, or a newer one, was interrupted.
 
         Raises:
-            DataError: A file is missing, unreadable, or does not belong to the others, or no stream was finished.
+            DataError: A file is missing, unreadable, or does not belong to the others, or no data set was finished.
         """
         beside = Path(directory) / UNFINISHED
         if not storage.is_complete(directory):
@@ -143,8 +143,8 @@ class Results(RunResults):
                     return cls._from_finished_streams(found, folder)
         elif (beside / storage.RUN).is_file():
             warnings.warn(
-                f"{directory}: a newer run broke off; this is the complete result of the run before, what the newer one"
-                f" has finished is in {beside}",
+                f"{directory}: a newer run was interrupted; these are the complete results of the run before. The"
+                f" finished data sets of the newer run are in {beside}",
                 UnfinishedRunWarning,
                 stacklevel=2,
             )
@@ -158,11 +158,11 @@ class Results(RunResults):
         names = ", ".join(info.name for info in found.datasets)
         if not any(info.role is Role.ID for info in found.datasets):
             raise DataError(
-                f"{folder}: the run broke off when it had finished {names}, which is no ID set: nothing can be"
-                " evaluated; its fitted detectors can be used again (fitted=...)"
+                f"{folder}: the run was interrupted after {names}, before it had finished the ID set, so nothing can be"
+                " evaluated; reuse its fitted detectors with fitted=..."
             )
         warnings.warn(
-            f"{folder}: the run broke off; it had finished {names}, and not {', '.join(found.missing) or 'the table'}",
+            f"{folder}: the run was interrupted; finished: {names}; missing: {', '.join(found.missing) or 'the table'}",
             UnfinishedRunWarning,
             stacklevel=3,
         )
@@ -184,27 +184,27 @@ class Results(RunResults):
     def save(self, directory: str | os.PathLike[str]) -> None:
         """Write `table.csv`, `scores.parquet` and `run.json`.
 
-        At every instant, also after a kill, `load` gives the old result or the new one; other files stay.
+        At any moment, even after a crash, `load` returns the old or the new results; other files stay.
         """
         storage.write(directory, table=self.table, scores=self.scores, run=self.run, estimates=self.estimates)
 
     def recompute(self, **changes: Any) -> "Results":
-        """The same scores evaluated with other settings; what is not named stays.
+        """Evaluate the same scores with other settings; settings that are not named stay.
 
         Args:
             changes: Keyword arguments of `from_scores`: `tpr`, `rule`, `unit_test_limit`, `bootstrap`, `seed`,
                 `confidence`, `der`, `classes`.
 
         Returns:
-            New results; `run` keeps the entries of this run.
+            New results; `run` keeps what is known about this run.
 
         Raises:
-            InvalidArgumentError: A setting is unknown or not allowed.
-            UnknownNameError: A data set or class is not known.
+            InvalidArgumentError: A setting is unknown or invalid.
+            UnknownNameError: A data set or class is unknown.
         """
         known = self.settings.to_json()
         if unknown := sorted(set(changes) - set(known)):
-            raise InvalidArgumentError(f"recompute: {unknown} cannot be changed; settings are {sorted(known)}")
+            raise InvalidArgumentError(f"recompute: unknown settings {unknown}; choose from {sorted(known)}")
         given = known | changes
         return Results.from_scores(
             self.scores, self.datasets, self.detectors, run=self.run, estimates=self.estimates, **given
@@ -213,42 +213,42 @@ class Results(RunResults):
     # --- views ----------------------------------------------------------------------------------------------------
 
     def summary(self, metrics: Sequence[str] | None = None) -> pd.DataFrame:
-        """Detectors against the headline of every data set.
+        """A table of detectors against the headline values of every data set.
 
         Args:
-            metrics: Names of set-level metrics; None = the FPR and AUROC of OOD sets (mean over classes where there are
+            metrics: Names of set-level metrics; None = the FPR and AUROC of OOD sets (mean over classes for sets with
                 classes), failed unit tests, and DER of shifted sets.
 
         Returns:
-            One row per detector, columns (data set, metric); `attrs["note"]` says numbers of images and threshold rule.
+            One row per detector, columns (data set, metric); `attrs["note"]` states the numbers of images and the rule.
 
         Raises:
-            UnknownNameError: No data set has a metric of that name.
+            UnknownNameError: No data set has such a metric.
         """
         return tables.summary(self, metrics)
 
     def per_class(self, dataset: str, metric: str | None = None) -> pd.DataFrame:
-        """One metric of every OOD class (unit test, kind of shift) of a data set.
+        """A table of one metric for every OOD class (unit test, kind of shift) of a data set.
 
         Args:
             dataset: Name of the data set.
             metric: Name of a metric with values per class; None = the FPR.
 
         Returns:
-            One row per class in the data set's order, one column per detector, and `n` images; of a pool one row per
-            level, without `n`.
+            One row per class in the order of the data set, one column per detector, and the number `n` of images; for a
+            pool one row per level, without `n`.
 
         Raises:
-            UnknownNameError: The data set or metric is not in the table.
+            UnknownNameError: The table has no such data set or metric.
         """
         return tables.per_class(self, dataset, metric)
 
     def unit_tests(self) -> pd.DataFrame:
-        """FPR of every unit test of all unit-test sets: rows (data set, test), one column per detector."""
+        """A table of the FPR of all unit tests: rows (data set, test), one column per detector."""
         return tables.unit_tests(self)
 
     def severities(self, dataset: str, detector: str | None = None) -> pd.DataFrame:
-        """The classes of a pool from the easiest to the hardest, by detector.
+        """A table of the classes of a pool from the easiest to the hardest, by detector.
 
         Args:
             dataset: Name of the pool.
@@ -256,17 +256,17 @@ class Results(RunResults):
 
         Returns:
             One row per detector and class: `detector, ood_class, severity, standard_error, auroc, fpr<N>, n_estimation,
-            n_test, levels`, of which `levels` is text such as "s3" or "s3 s4"; empty for a class between levels.
-            `confidence` says what the severity is the mean of.
+            n_test, levels`. `levels` is text such as "s3" or "s3 s4", empty for a class between levels; `confidence`
+            is the averaged quantity.
 
         Raises:
-            UnknownNameError: There is no such data set or detector.
-            InvalidArgumentError: It is no pool, or a class has no images of a kind.
+            UnknownNameError: The data set or detector is unknown.
+            InvalidArgumentError: The data set is not a pool, or a class has no estimation or no test images.
         """
         return pools.severities(self, dataset, detector)
 
     def levels(self, dataset: str) -> pd.DataFrame:
-        """The levels of a pool for all detectors: the curve from the easiest to the hardest classes.
+        """A table of the levels of a pool for all detectors, from the easiest to the hardest classes.
 
         Args:
             dataset: Name of the pool.
@@ -274,56 +274,56 @@ class Results(RunResults):
         Returns:
             One row per detector and level s0, s1, ...: `detector, level, auroc, auroc_low, auroc_high, fpr<N>,
             fpr<N>_low, fpr<N>_high, severity, n_classes, n_test`; NaN where the table has NaN. `severity` is the mean
-            over the level's classes, `attrs["id_confidence"]` that of the ID images by detector.
+            over the classes of the level; `attrs["id_confidence"]` is the mean confidence of ID images by detector.
 
         Raises:
             UnknownNameError: There is no such data set.
-            InvalidArgumentError: It is no pool.
+            InvalidArgumentError: The data set is not a pool.
         """
         return pools.levels(self, dataset)
 
     def compare(self, detector: str, *others: str, **options: Any) -> pd.DataFrame:
-        """Paired comparison over OOD classes; see `oodlit.results.compare`."""
+        """Compare detectors, paired over OOD classes; see `oodlit.results.compare`."""
         return compare(self, detector, *others, **options)
 
     def against(self, table: str, *, model: str | None = None, classes: bool = False) -> pd.DataFrame:
-        """The values of this run beside those of a published table.
+        """Compare this run with a published table.
 
-        A difference is given where the network is one of the table's models and both values were formed by one rule:
-        the TPR, the mean over classes or over images, the sets, their classes and numbers of images, the settings of
-        the detector. Elsewhere it is NaN, with the reason. Where the network is none of the models, the value still has
-        its place among theirs. If the table's rule of the threshold is another one than that of this run, the FPR is
-        found by it from the scores, without an interval.
+        A difference requires that the network is one of the models in the table and that both values follow the same
+        rule: the TPR, the mean over classes or over images, the sets, their classes and numbers of images, the settings
+        of the detector. Otherwise it is NaN, with a reason. A network that is not in the table still has a rank among
+        its models. If the table uses another threshold rule, the FPR is recomputed by it from the scores, without an
+        interval.
 
         Args:
-            table: Its name; `oodlit list published` shows all.
-            model: The printed model that the network is; None (default) = found by weights and transform, as far as
-                timm's name of the weights is known for it.
+            table: Name of the table; `oodlit list published` shows all.
+            model: Name of the network in the table; None (default) = detected by weights and transform, if the table
+                states timm's name of the weights.
             classes: True adds the figures of OOD classes and unit tests.
 
         Returns:
-            One row per detector, data set and metric that both have: `detector, dataset, ood_class, metric, ours,
+            One row per common detector, data set and metric: `detector, dataset, ood_class, metric, ours,
             ci_low, ci_high, published, difference, model, rank, of, quantile, reason, printed_as, rule, source`.
-            Values are shares; `difference` is ours - published. `rank` is that among the other published models of
-            this detector and this one, 1 = best of `of`; `quantile` the share of them that is worse. If there is no
-            row, `attrs["left_out"]` says why.
+            Values are shares; `difference` is ours - published. `rank` is the rank among the other published models of
+            this detector, 1 = best of `of`; `quantile` is the share of them that is worse. If there is no row,
+            `attrs["left_out"]` states why.
 
         Raises:
-            UnknownNameError: There is no such table, or it has no such model.
+            UnknownNameError: The table or the model is unknown.
         """
         return against(self, published_table(table), model=model, classes=classes)
 
     def group_of_best(
         self, datasets: str | Sequence[str], metric: str | None = None, *, confidence: float | None = None
     ) -> pd.DataFrame:
-        """The detectors that cannot be told apart from the best one; see `oodlit.results.group_of_best`."""
+        """Detectors that are not distinguishable from the best one; see `oodlit.results.group_of_best`."""
         return group_of_best(self, datasets, metric, confidence=confidence)
 
     def pooled(self, datasets: Sequence[str], *, name: str = "pooled") -> "Results":
-        """Several OOD sets as one set without classes, each shared image counted once.
+        """Join several OOD sets into one set without classes.
 
-        An image is shared if its key behind the data set's name, its prediction and all its scores are equal. Shared
-        images are counted once, with a warning that says how many.
+        Images with the same key after the name of the data set, the same prediction and the same scores are shared.
+        Shared images are counted once, with a warning.
 
         Args:
             datasets: Names of OOD sets, at least two.
@@ -333,7 +333,7 @@ class Results(RunResults):
             Results with the ID set, training and shifted sets, and the pooled set.
 
         Raises:
-            InvalidArgumentError: A set is not an OOD set, or fewer than two are named.
+            InvalidArgumentError: A set is not an OOD set, or fewer than two sets are given.
         """
         scores, infos, settings = pool(self, datasets, name)
         run = {"pooled": list(datasets)}
@@ -354,7 +354,7 @@ class Results(RunResults):
         return self._written(export.to_json_text(self.table), path)
 
     def to_latex(self, path: str | os.PathLike[str] | None = None, *, metrics: Sequence[str] | None = None) -> str:
-        """The summary as a booktabs table, in percent, the best of each column in bold; its note is a comment."""
+        """The summary as a booktabs table, in percent, the best of each column in bold, with the note as a comment."""
         return self._written(export.to_latex_text(self.summary(metrics)), path)
 
     def to_markdown(self, path: str | os.PathLike[str] | None = None, *, metrics: Sequence[str] | None = None) -> str:
@@ -362,7 +362,7 @@ class Results(RunResults):
         return self._written(export.to_markdown_text(self.summary(metrics)), path)
 
     def plot(self, kind: str = "fpr_per_class", **options: Any) -> "Figure":
-        """A figure of `oodlit.results.plots` by its name, made from these results.
+        """Draw a figure of `oodlit.results.plots` by its name.
 
         Args:
             kind: "fpr_per_class", "class_distribution", "roc", "score_histograms", "unit_tests", "accuracy_fpr",
@@ -370,9 +370,9 @@ class Results(RunResults):
             options: Passed to that function.
 
         Raises:
-            UnknownNameError: There is no such figure.
+            UnknownNameError: The figure is unknown.
         """
-        plots = importlib.import_module("oodlit.results.plots")  # matplotlib is loaded only for a figure
+        plots = importlib.import_module("oodlit.results.plots")  # matplotlib is loaded only for figures
 
         if kind not in plots.FIGURES:
             raise UnknownNameError.of("figure", kind, plots.FIGURES)

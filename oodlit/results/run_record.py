@@ -52,6 +52,10 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         data: How images were loaded.
         trainer: What Lightning ran on.
         not_applicable: By detector that has no scores, the reason.
+        key: Identifies the run: equal for runs that would compute the same.
+        resumed: What the run took over from an interrupted run, as text; empty for a run from scratch.
+        bank: Where the training images of KNN were kept; empty without them.
+        time: Where the time of the run went.
         acceleration: The fast options of the run, checked against the plain network.
         fit_notes: By detector, remarks of its fit.
         findings: What makes the numbers doubtful, or worth believing.
@@ -83,6 +87,10 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     references: dict[str, ReferenceRecord] = {}
     data: DataRecord = DataRecord()
     trainer: TrainerRecord = TrainerRecord()
+    key: str = ""
+    resumed: str = ""
+    bank: str = ""
+    time: TimeRecord = TimeRecord()
     not_applicable: dict[str, str] = written(dict)
     acceleration: AccelerationRecord = AccelerationRecord()
     fit_notes: dict[str, list[str]] = written(dict)
@@ -160,9 +168,6 @@ class ImageRunRecord(RunRecord, frozen=True, omit_defaults=True, kw_only=True):
 
     Args:
         backbone: The classifier.
-        key: Identifies the run: equal for runs that would compute the same.
-        resumed: What the run took over from an interrupted run, as text; empty for a run from scratch.
-        bank: Where the training images of KNN were kept; empty without them.
         confidences: By detector, what the severities are means of; empty without a pool.
         masked_accuracy: By data set with a part of the classes: correct predictions among these, and labeled images.
         settings: How the table was computed.
@@ -170,13 +175,9 @@ class ImageRunRecord(RunRecord, frozen=True, omit_defaults=True, kw_only=True):
         pools: By pool, what identifies it.
         pooled: Names of the data sets that were joined, in results of `Results.pooled`.
         ms_per_image: By detector, milliseconds per image, extra forward passes included.
-        time: Where the time of the run went.
     """
 
     backbone: ClassifierRecord = ClassifierRecord()
-    key: str = ""
-    resumed: str = ""
-    bank: str = ""
     confidences: dict[str, str] = {}
     masked_accuracy: dict[str, tuple[int, int]] = written(dict)
     settings: Settings = written(Settings)
@@ -184,7 +185,6 @@ class ImageRunRecord(RunRecord, frozen=True, omit_defaults=True, kw_only=True):
     pools: dict[str, PoolRecord] = {}
     pooled: list[str] = []
     ms_per_image: dict[str, float] = {}
-    time: TimeRecord = TimeRecord()
 
 
 def as_numbers(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""What a run left, and how to find something in it: the ground on which views, comparisons and figures stand."""
+"""The data of a run with its basic look-ups, shared by views, comparisons and figures."""
 
 import math
 from dataclasses import dataclass, field
@@ -15,14 +15,14 @@ from oodlit.roles import Role
 class RunResults(AnyResults):
     """Per-image scores, the tidy table of metrics, and the description of a run.
 
-    Whoever looks at results takes this class. `Results` adds what makes, saves and shows them.
+    Functions that read results accept this class. `Results` adds how they are computed, saved and shown.
 
     Args:
         scores: One row per image: `key, dataset, group, label, prediction` and one float column per detector;
-            -1 = none. Sorted by data set and key, whatever the order of arrival.
+            -1 = none. Sorted by data set and key.
         table: One row per value: `detector, dataset, ood_class, metric, value, n_id, n_ood, ci_low, ci_high, rule`.
         run: What else is known about the run; see `ImageRunRecord`.
-        estimates: What the estimation images of pools left, one row per class and detector: `dataset, ood_class,
+        estimates: Severities from the estimation images of pools, one row per class and detector: `dataset, ood_class,
             detector, confidence, severity, standard_error, n_estimation, digest`; None without a pool.
     """
 
@@ -37,7 +37,7 @@ class RunResults(AnyResults):
         return self.run.settings
 
     def images(self, dataset: str) -> pd.DataFrame:
-        """The rows of `scores` on which the values of a data set rest: of chosen classes only, where some were chosen.
+        """The rows of `scores` behind the values of a data set: only those of chosen classes, if classes were chosen.
 
         Raises:
             UnknownNameError: There is no such data set.
@@ -47,7 +47,7 @@ class RunResults(AnyResults):
         return rows[rows["group"].isin([info.class_names.index(name) for name in chosen])] if chosen else rows
 
     def threshold(self, detector: str) -> float:
-        """The score from which on a detector accepts an image; NaN if there was no ID image to take it from.
+        """The lowest score that a detector accepts; NaN without ID images.
 
         Raises:
             UnknownNameError: There is no such detector.
@@ -56,7 +56,7 @@ class RunResults(AnyResults):
         return float(self.run.thresholds.get(detector, {}).get(self.settings.fpr_name, math.nan))
 
     def accepted(self, detector: str, *, limit: int = 12) -> tuple[pd.DataFrame, int]:
-        """OOD images that a detector accepts, the highest score first.
+        """OOD images that a detector accepts, in descending order of scores.
 
         Args:
             detector: Name of the score column.

@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from oodlit._lightning import pl
 from oodlit.datamodules.datamodule import OODDataModule
@@ -24,10 +24,29 @@ MANY_BYTES = 1_000_000_000
 """Outputs kept by `trainer.predict(return_predictions=True)` beyond which there is a warning."""
 
 
+class Parts(NamedTuple):
+    """Classes of the parts of a kind of run.
+
+    Args:
+        module: Of the LightningModule.
+        data: Of the data module.
+        outputs: Of what `predict_step` returns.
+        needed: What the data module gives, as text.
+    """
+
+    module: type
+    data: type
+    outputs: type
+    needed: str
+
+
+IMAGES = Parts(OODModule, OODDataModule, Outputs, "the roles of the data")
+
+
 def check_packages(
-    owner: str, trainer: object, module: object, datamodule: object
-) -> tuple[pl.Trainer, OODModule, OODDataModule]:
-    """The three parts of a run, or an error that names what is wrong with them.
+    owner: str, trainer: object, module: object, datamodule: object, parts: Parts = IMAGES
+) -> tuple[pl.Trainer, Any, Any]:
+    """Return trainer, module and data module of a run, or raise an error that names what is wrong with them.
 
     Raises:
         InvalidArgumentError: A part is of another class, or of a Lightning package other than pytorch_lightning.
@@ -45,15 +64,16 @@ def check_packages(
             )
     if not isinstance(trainer, pl.Trainer):
         raise InvalidArgumentError(f"{owner}: the trainer is a {type(trainer).__name__}; pl.Trainer is needed")
-    if not isinstance(module, OODModule):
+    if not isinstance(module, parts.module):
+        wanted = parts.module.__name__
         raise InvalidArgumentError(
-            f"{owner} runs on an OODModule, not on a {type(module).__name__}; wrap the network: OODModule(network)"
+            f"{owner} runs on an {wanted}, not on a {type(module).__name__}; wrap the network: {wanted}(network)"
         )
-    if not isinstance(datamodule, OODDataModule):
+    if not isinstance(datamodule, parts.data):
         given = "no data module" if datamodule is None else f"a {type(datamodule).__name__}"
         raise InvalidArgumentError(
-            f"{owner} needs the roles of the data, but got {given};"
-            " call trainer.predict(module, datamodule) with an OODDataModule"
+            f"{owner} needs {parts.needed}, but got {given};"
+            f" call trainer.predict(module, datamodule) with an {parts.data.__name__}"
         )
     return trainer, module, datamodule
 
@@ -79,16 +99,16 @@ def check_images(batch: Any, like: Any, stream: str) -> None:
         )
 
 
-def check_outputs(owner: str, module: object, outputs: object) -> Outputs:
-    """What `predict_step` gave, if it can be used.
+def check_outputs(owner: str, module: object, outputs: object, parts: Parts) -> Any:
+    """Return what `predict_step` returned, if it can be used.
 
     Raises:
-        InvalidArgumentError: It is something else than `Outputs`.
+        InvalidArgumentError: It is of another class.
     """
-    if not isinstance(outputs, Outputs):
+    if not isinstance(outputs, parts.outputs):
         raise InvalidArgumentError(
             f"predict_step of {type(module).__name__} gave a {type(outputs).__name__}; {owner} needs the"
-            " Outputs that OODModule.predict_step returns"
+            f" {parts.outputs.__name__} that {parts.module.__name__}.predict_step returns"
         )
     return outputs
 
@@ -153,14 +173,14 @@ def place_bank(statistics: Statistics, facts: BackboneFacts, trainer: pl.Trainer
     )
 
 
-def check_is_list(detectors: object) -> None:
+def check_is_list(owner: str, detectors: object) -> None:
     """Refuse one detector, or its name, where a list is needed.
 
     Raises:
         InvalidArgumentError: It is no list.
     """
     if isinstance(detectors, Detector | str):
-        raise InvalidArgumentError(f"OODDetection: detectors={detectors!r}; a list of detectors is needed")
+        raise InvalidArgumentError(f"{owner}: detectors={detectors!r}; a list of detectors is needed")
 
 
 def check_alone(owner: pl.Callback, trainer: pl.Trainer) -> None:
@@ -178,8 +198,13 @@ def check_alone(owner: pl.Callback, trainer: pl.Trainer) -> None:
         )
 
 
-def check_strategy(strategy: pl.strategies.Strategy, *, has_output: bool) -> None:
+def check_strategy(owner: str, strategy: pl.strategies.Strategy, *, loader: str = "") -> None:
     """Refuse strategies in which no process has the whole network, or none is left to hold the results.
+
+    Args:
+        owner: Name of the callback.
+        strategy: Of the Trainer.
+        loader: Name of the class that loads results, where they are kept in memory alone.
 
     Raises:
         InvalidArgumentError: The strategy shards the weights, or starts processes that end with the run while there is
@@ -190,16 +215,15 @@ def check_strategy(strategy: pl.strategies.Strategy, *, has_output: bool) -> Non
             f"strategy {type(strategy).__name__} shards the weights; the whole network is needed in every"
             " process - use strategy='ddp', or 'auto' with one device"
         )
-    if not has_output and "MultiProcessing" in type(strategy.launcher).__name__:
+    if loader and "MultiProcessing" in type(strategy.launcher).__name__:
         raise InvalidArgumentError(
             "the strategy starts processes whose memory is gone when they end (ddp_spawn, ddp_fork, ddp_notebook):"
-            " give OODDetection an output_dir, and read the results with Results.load"
+            f" give {owner} an output_dir, and read the results with {loader}.load"
         )
 
 
-def warn_of_many_predictions(num_images: int, facts: BackboneFacts, *, processes: int) -> None:
-    """Warn where `trainer.predict(return_predictions=True)` would fill the memory with logits and features."""
-    needed = -(-num_images // processes) * 4 * (facts.width + facts.num_classes)
+def warn_of_many_predictions(needed: int) -> None:
+    """Warn where `trainer.predict(return_predictions=True)` would fill the memory with so many bytes of outputs."""
     if needed > MANY_BYTES:
         warnings.warn(
             f"trainer.predict keeps the outputs of all images, {needed / 1e9:.1f} GB per process;"

@@ -1,8 +1,9 @@
 """What a run is made of: a probe of the backbone, the detectors that apply to it, and what they ask for."""
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
 from oodlit._lightning import pl
@@ -56,13 +57,12 @@ class Choice:
     def plan(self, *, train_thresholds: bool) -> RunPlan:
         """What module and data module must give."""
         needs = frozenset().union(*(d.required_needs for d in self.detectors.values()))
-        layers = (layer for d in self.detectors.values() for layer in d.required_layers)
         return RunPlan(
             transform=self.transform,
             use_train=self.facts.num_train > 0
             and (train_thresholds or any(d.required_statistics for d in self.to_fit)),
             extra_outputs=needs & {"images", "hidden", "model"},
-            hidden_layers=tuple(dict.fromkeys(layers)),
+            hidden_layers=hidden_layers(self.detectors.values()),
         )
 
 
@@ -73,11 +73,15 @@ class Probe(NamedTuple):
         transform: From a decoded image to the network's input.
         images: Those images, as a batch has them.
         facts: What the backbone made of them.
+        fingerprint: Of weights and transform.
+        findings: What the class lists of data and network say.
     """
 
     transform: Transform | None
     images: Any
     facts: BackboneFacts
+    fingerprint: Callable[[], str]
+    findings: tuple[Finding, ...] = ()
 
 
 def probe(trainer: pl.Trainer, module: OODModule, datamodule: OODDataModule, *, layers: Sequence[str] = ()) -> Probe:
@@ -97,39 +101,41 @@ def probe(trainer: pl.Trainer, module: OODModule, datamodule: OODDataModule, *, 
     images = probe_images(datamodule, transform)
     num_train = sum(_size(stream, trainer, datamodule) for stream in datamodule.streams if stream.role is Role.TRAIN)
     facts = module.probe(images, num_train=num_train, layers=layers, precision=trainer.precision_plugin)
-    return Probe(transform, images, facts)
+    fingerprint = partial(module.fingerprint_with, transform)
+    return Probe(transform, images, facts, fingerprint, tuple(_class_lists(datamodule, facts)))
 
 
-def choose(
-    trainer: pl.Trainer,
-    module: OODModule,
-    datamodule: OODDataModule,
-    detectors: Mapping[str, Detector],
-    earlier: EarlierFit,
-    *,
-    strict: bool,
-) -> Choice:
-    """Probe the backbone with the first ID images, and decide which detectors run.
+def hidden_layers(detectors: Iterable[Detector]) -> tuple[str, ...]:
+    """Hidden layers that detectors ask for."""
+    return tuple(dict.fromkeys(layer for detector in detectors for layer in detector.required_layers))
+
+
+def choose(probe: Probe, detectors: Mapping[str, Detector], earlier: EarlierFit, *, strict: bool) -> Choice:
+    """Decide which detectors run.
 
     Raises:
-        DataError: No ID image can be used.
-        InvalidArgumentError: The network cannot take the images.
         RequirementError: A detector does not apply and `strict` is set, or none applies.
         FingerprintError: An earlier fit belongs to another backbone.
     """
-    layers = tuple(dict.fromkeys(layer for d in detectors.values() for layer in d.required_layers))
-    transform, images, facts = probe(trainer, module, datamodule, layers=layers)
+    facts = probe.facts
     reasons = reasons_against(detectors, facts, strict=strict)
     for name, reason in reasons.items():
         warnings.warn(f"detector {name!r} is left out: it {reason}", stacklevel=3)
     applicable = {name: detector for name, detector in detectors.items() if name not in reasons}
     kept = earlier.kept(applicable, has_train=facts.num_train > 0)
-    fingerprint = module.fingerprint_with(transform)
-    earlier.check({n: applicable[n] for n in kept}, FitOrigin(fingerprint, facts.width, facts.num_classes))
-    if cost := cost_text(applicable):
-        pl.utilities.rank_zero_info(f"oodlit: {cost}")
-    findings = tuple(_class_lists(datamodule, facts))
-    return Choice(transform, fingerprint, facts, images, applicable, reasons, kept, findings, earlier.origin)
+    here = FitOrigin(probe.fingerprint(), facts.width, facts.num_classes)
+    earlier.check({name: applicable[name] for name in kept}, here)
+    return Choice(
+        probe.transform,
+        here.fingerprint,
+        facts,
+        probe.images,
+        applicable,
+        reasons,
+        kept,
+        probe.findings,
+        earlier.origin,
+    )
 
 
 def cost_text(detectors: Mapping[str, Detector]) -> str:

@@ -1,6 +1,6 @@
 """Detectors that come fitted into a run: from a folder, or from a run before."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from oodlit.detectors import Detector, FitOrigin
@@ -39,3 +39,21 @@ class EarlierFit:
             self.origin.check(here, source=source)
         for name, detector in kept.items():  # fitted in a run of another callback
             FitOrigin(detector.fitted_on).check(FitOrigin(here.fingerprint), source=f"detector {name!r}")
+
+    def note_end(self, fitted: Iterable[Detector], origin: FitOrigin | None, *, keeps: bool, begun: bool) -> None:
+        """Note what the detectors belong to when a run has ended, complete or not.
+
+        Args:
+            fitted: Detectors that the run fitted.
+            origin: What a complete fit of the run belongs to; None if it was not completed.
+            keeps: Whether the run kept fits of other detectors.
+            begun: Whether the fit began.
+        """
+        if origin is not None:
+            for detector in fitted:
+                detector.fitted_on = origin.fingerprint
+            self.origin = self.origin if keeps else origin
+        elif begun:
+            for detector in fitted:  # some are of this run, some of an earlier one
+                detector.forget()
+            self.origin = None

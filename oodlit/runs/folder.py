@@ -13,17 +13,15 @@ from pathlib import Path
 
 import pandas as pd
 from msgspec import structs
-from PIL import Image
 
 from oodlit.base.atomic import lock, remove, temporary_folder
 from oodlit.base.distributed import Group, gather_objects
 from oodlit.detectors import Detector, FitOrigin, save
 from oodlit.errors import DataError, InvalidArgumentError
-from oodlit.report import save_thumbnails, write_report
-from oodlit.results import DatasetInfo, Results, Settings
-from oodlit.results.files import storage, unfinished
-from oodlit.results.files.storage import UNFINISHED, check_replaceable
-from oodlit.results.run_record import ImageRunRecord
+from oodlit.results import DatasetInfo
+from oodlit.results.files import unfinished
+from oodlit.results.files.storage import UNFINISHED
+from oodlit.results.run_record import RunRecord
 from oodlit.runs.journal import Progress
 
 FITTED = "fitted"
@@ -34,7 +32,6 @@ class OutputFolder:
 
     Args:
         path: The folder; made if need be.
-        settings: How the metrics will be computed.
         process: Number of this process, from 0.
         processes: How many there are.
         saved_fit: Folder of fitted detectors that the run uses and must keep; it may lie within `path`.
@@ -42,21 +39,14 @@ class OutputFolder:
     Attributes:
         progress: How far the run has come; set once it is known what run it is.
 
-    Raises:
-        InvalidArgumentError: Parts of results lie there without the record they belong to, or nothing can be written.
     """
 
-    def __init__(
-        self, path: Path, *, settings: Settings, process: int = 0, processes: int = 1, saved_fit: Path | None = None
-    ) -> None:
-        check_replaceable(path, keep=saved_fit)
-        check_writable(path)
+    def __init__(self, path: Path, *, process: int, processes: int, saved_fit: Path | None = None) -> None:
         self.path, self._unfinished = path, path / UNFINISHED
         # What lies in `unfinished` goes with it: such a fit is saved again, as this run's own.
         is_rescued = saved_fit is not None and self._unfinished.resolve() in saved_fit.resolve().parents
         self.saved_fit = None if is_rescued or saved_fit is None else saved_fit.resolve()
-        self._settings, self._process, self._processes = settings, process, processes
-        self._held = hold(path) if process == 0 else contextlib.ExitStack()
+        self._process, self._processes = process, processes
         self._numbers: dict[str, int] = {}
         self._kept: set[str] = set()
         self.progress: Progress
@@ -67,16 +57,16 @@ class OutputFolder:
         folder = self._unfinished / FITTED
         return folder if folder.is_dir() else None
 
-    def kept_record(self) -> ImageRunRecord | None:
+    def kept_record(self) -> RunRecord | None:
         """The record of an interrupted run; None if there is none that can be read."""
         try:
-            return unfinished.read_record(self._unfinished)
+            return unfinished.read_record(self._unfinished, RunRecord)
         except (FileNotFoundError, DataError):
             return None
 
     def begin(
         self,
-        record: ImageRunRecord,
+        record: RunRecord,
         datasets: Sequence[DatasetInfo],
         detectors: Mapping[str, Detector],
         origin: FitOrigin,
@@ -85,13 +75,7 @@ class OutputFolder:
         """Keep record and fit, as soon as there is a fit; all processes call it."""
         self._numbers = {info.name: number for number, info in enumerate(datasets)}
         if self._process == 0:
-            run = structs.replace(
-                record,
-                datasets=list(datasets),
-                detectors=list(detectors),
-                settings=self._settings,
-                processes=self._processes,
-            )
+            run = structs.replace(record, datasets=list(datasets), detectors=list(detectors), processes=self._processes)
             with temporary_folder(self._unfinished) as folder:  # what an earlier run had finished stays until then
                 if self.saved_fit is None:
                     save(detectors, folder / FITTED, origin)
@@ -124,14 +108,18 @@ class OutputFolder:
 
     def finish(
         self,
-        results: Results,
+        write: Callable[..., Path],
+        draw: Callable[[Path], None],
         detectors: Mapping[str, Detector],
         origin: FitOrigin | None,
-        read_images: Callable[[list[str]], Mapping[str, Image.Image]],
-        *,
-        num_thumbnails: int,
     ) -> Exception | None:
         """Replace what an earlier run left by the results, the fit, the thumbnails and the page, in one switch.
+
+        Args:
+            write: Writes the results: `write(folder, add=..., keep=...)`.
+            draw: Puts thumbnails and page into the folder that it is given.
+            detectors: What was fitted.
+            origin: What the fit belongs to.
 
         Returns:
             Why the page could not be drawn, if it could not: the numbers are kept whatever happens to a picture.
@@ -142,40 +130,24 @@ class OutputFolder:
             if self.saved_fit is None and not _linked(self._unfinished / FITTED, folder / FITTED):
                 save(detectors, folder / FITTED, origin)
             try:
-                if num_thumbnails > 0:
-                    save_thumbnails(results, folder, read_images, per_detector=num_thumbnails)
-                name = self.path.name
-                write_report({name: results}, folder / "report.html", folders={name: folder})
+                draw(folder)
             except Exception as error:  # pictures, decoders and templates fail with types of their own
                 for part in ("thumbnails", "report.html"):
                     remove(folder / part)
                 failed.append(error)
 
-        storage.write(
-            self.path,
-            table=results.table,
-            scores=results.scores,
-            run=results.run,
-            estimates=results.estimates,
-            add=add,
-            keep=self.saved_fit,
-        )
+        write(self.path, add=add, keep=self.saved_fit)
         remove(self._unfinished)
         self.progress.clear()
         return failed[0] if failed else None
 
-    def close(self) -> None:
-        """Let other runs write here."""
-        self._held.close()
-
-    def where(self) -> str:
-        """What can be done with a run that broke off; empty if it had not finished anything."""
-        if not (self._unfinished / unfinished.RUN).is_file():
-            return ""
-        return f"what was finished is kept in {self._unfinished}; Results.load reads it"
+    @property
+    def kept(self) -> Path | None:
+        """What an interrupted run has finished; None if that is nothing."""
+        return self._unfinished if (self._unfinished / unfinished.RUN).is_file() else None
 
 
-def hold(folder: Path, *, what: str = "output_dir", name: str = ".lock") -> contextlib.ExitStack:
+def lock_folder(folder: Path, *, what: str = "output_dir", name: str = ".lock") -> contextlib.ExitStack:
     """Keep other runs away from a folder until the result is closed: what two of them finish would be mixed.
 
     Args:

@@ -12,16 +12,13 @@ from oodlit.runs.images.rows import ImageRows, gather
 from oodlit.scoring.scoring import Scoring
 
 
-def join_scores(
-    rows: Iterable[ImageRows], scoring: Scoring, skipped: Iterable[tuple[str, str]], group: Group
-) -> tuple[pd.DataFrame, list[tuple[str, str]]]:
-    """Scores and skipped images of all processes."""
+def join_scores(rows: Iterable[ImageRows], scoring: Scoring, group: Group) -> pd.DataFrame:
+    """Scores of all processes."""
     active = scoring.active
     wide = gather_objects(group, scoring.float64)
     float32 = set(active).difference(*wide)
     tables = [gather(part, group, detectors=active, float32=float32) for part in rows]
-    every = {(key, reason) for part in gather_objects(group, skipped) for key, reason in part}
-    return pd.concat(tables, ignore_index=True), sorted(every)
+    return pd.concat(tables, ignore_index=True)
 
 
 def join_estimates(

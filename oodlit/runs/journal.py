@@ -1,7 +1,8 @@
-"""How far a run has come on each process, kept on disk while it goes on, so that a run that was killed can go on.
+"""How far a run has come, kept on disk so that it can resume after an interruption.
 
-In the hidden folder `.progress` of the results lie `run.json`, which says of what run, and one file a process and
-stream: how many of its batches are in, and what came of them. Training streams leave statistics, others their rows.
+The hidden folder `.progress` beside results or cache holds one small file for each stream and process, which is
+replaced as a whole. Each kind of run decides what it keeps there: rows with scores, statistics of training streams, or
+the parts of a cache that are on disk.
 """
 
 import hashlib
@@ -34,6 +35,51 @@ SHARE_OF_TIME = 0.05
 """Largest share of the time that is spent on writing."""
 
 
+class Journal:
+    """One file for each stream and process.
+
+    Args:
+        folder: Folder of the results or of the cache.
+        suffix: ".pt" for entries with tensors, ".json" for plain values.
+    """
+
+    def __init__(self, folder: Path, suffix: str) -> None:
+        self.folder, self.suffix = folder / FOLDER, suffix
+
+    def files(self, process: int | None = None) -> list[Path]:
+        """The files of one process, or of all."""
+        return sorted(self.folder.glob(f"*{self.suffix}" if process is None else f"*-{process:04d}{self.suffix}"))
+
+    def read(self, file: Path) -> Any:
+        """The entry in a file.
+
+        Raises:
+            DataError: The file cannot be read.
+        """
+        try:
+            return json.loads(file.read_bytes()) if self.suffix == ".json" else torch.load(file, weights_only=True)
+        except Exception as error:  # torch raises nearly anything
+            raise DataError(f"{file}: damaged ({type(error).__name__}); start without resuming") from error
+
+    def write(self, stream: str, process: int, entry: Mapping[str, Any]) -> None:
+        """Write the entry of a stream and process in place of the earlier one."""
+        buffer = io.BytesIO()
+        if self.suffix == ".json":
+            buffer.write(json.dumps(entry).encode())
+        else:
+            torch.save(dict(entry), buffer)
+        self.folder.mkdir(exist_ok=True)
+        write_bytes(self._file(stream, process), buffer.getvalue())
+
+    def drop(self, stream: str, process: int) -> None:
+        """Remove the entry of a stream and process."""
+        self._file(stream, process).unlink(missing_ok=True)
+
+    def _file(self, stream: str, process: int) -> Path:
+        name = hashlib.blake2b(stream.encode(errors="surrogatepass"), digest_size=8).hexdigest()
+        return self.folder / f"{name}-{process:04d}{self.suffix}"
+
+
 class Kept(NamedTuple):
     """What one process had of one stream.
 
@@ -62,7 +108,8 @@ class Progress:
     def __init__(
         self, folder: Path, *, key: Mapping[str, Any], cut: Mapping[str, int], process: int, every_s: float
     ) -> None:
-        self.folder, self.process, self.every_s = folder / FOLDER, process, every_s
+        self.journal, self.process, self.every_s = Journal(folder, ".pt"), process, every_s
+        self.folder = self.journal.folder
         self.key, self.cut = to_plain(key), to_plain(cut)
         self._last, self._pause = time.monotonic(), every_s
 
@@ -101,14 +148,14 @@ class Progress:
     def keep(self, stream: str, kept: Kept) -> None:
         """Write what this process has of a stream."""
         start = time.monotonic()
-        self._write(stream, kept)
+        self.journal.write(stream, self.process, {"stream": stream, **kept._asdict()})
         self._last = time.monotonic()
         if self.every_s:
             self._pause = max(self.every_s, (self._last - start) / SHARE_OF_TIME)
 
     def drop(self, stream: str) -> None:
         """Forget what this process has of a stream."""
-        self._path(stream).unlink(missing_ok=True)
+        self.journal.drop(stream, self.process)
 
     def clear(self) -> None:
         """Forget everything: the run has come to its end."""
@@ -127,24 +174,17 @@ class Progress:
         """What is left of the streams; cut otherwise now, only of those that were over, and of no fit."""
         if earlier["processes"] != self.cut["processes"]:
             return {}
-        found = [self._read(path) for path in sorted(self.folder.glob(f"*-{self.process:04d}.pt"))]
-        return {s: kept for s, kept in found if earlier == self.cut or (kept.is_over and s != TRAINING)}
+        found = {one.pop("stream"): Kept(**one) for one in map(self.journal.read, self.journal.files(self.process))}
+        return {s: kept for s, kept in found.items() if earlier == self.cut or (kept.is_over and s != TRAINING)}
 
-    def _read(self, path: Path) -> tuple[str, Kept]:
-        try:
-            loaded = torch.load(path, weights_only=True)
-            return loaded["stream"], Kept(loaded["batches"], loaded["is_over"], loaded["state"])
-        except Exception as error:  # torch raises nearly anything
-            raise DataError(f"{path}: damaged ({type(error).__name__}); start without resuming") from error
 
-    def _write(self, stream: str, kept: Kept) -> None:
-        buffer = io.BytesIO()
-        torch.save({"stream": stream, **kept._asdict()}, buffer)
-        write_bytes(self._path(stream), buffer.getvalue())
-
-    def _path(self, stream: str) -> Path:
-        name = hashlib.blake2b(stream.encode(errors="surrogatepass"), digest_size=8).hexdigest()
-        return self.folder / f"{name}-{self.process:04d}.pt"
+def cut_of(trainer: pl.Trainer, datamodule: OODDataModule) -> dict[str, int]:
+    """How streams are cut over processes and workers, and into batches."""
+    return {
+        "processes": trainer.world_size,
+        "num_workers": datamodule.num_workers,
+        "batch_size": datamodule.batch_size,
+    }
 
 
 def run_key(choice: Choice, datamodule: OODDataModule, trainer: pl.Trainer, streams: Sequence[Any]) -> dict[str, Any]:

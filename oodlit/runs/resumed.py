@@ -1,6 +1,6 @@
 """What a run takes over from an earlier start of itself that was killed."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -71,46 +71,62 @@ def resume(
         within: Whether streams can go on in their middle.
     """
     pipelines = {s.name for s in streams if isinstance(s.source, PipelineSource)}  # they cannot start in their middle
-    train = [s.name for s in streams if s.role is Role.TRAIN]
-    time = latest(one.state["time"] for one in kept.values() if "time" in one.state)
-    record = output.kept_record()
+    has_fit, choice, left_out = _fit(kept, choice, streams, output, group)
+    if has_fit:
+        rows = {n: one for n, one in kept.items() if n not in pipelines | {TRAINING} and (one.is_over or within)}
+        found, by_all = _scored(rows, left_out, streams, group)
+        finished = by_all | {stream.name for stream in streams if stream.role is Role.TRAIN}
+    else:
+        found, finished = _training(kept, streams, pipelines, within=within), plan.finished
+    found.time = latest(one.state["time"] for one in kept.values() if "time" in one.state)
+    return found, choice, replace(plan, finished=finished, done=dict(found.done))
+
+
+def _fit(
+    kept: Mapping[str, Kept], choice: Choice, streams: Sequence[Stream], output: OutputFolder, group: Group
+) -> tuple[bool, Choice, dict[str, str]]:
+    """Whether all processes resume with a fit; the choice with it, and why other detectors were left out of it."""
+    record, train = output.kept_record(), train_name(streams)
     is_same = record is not None and record.key == output.progress.digest
     fits = gather_objects(group, is_same and output.kept_fit is not None)
-    has_fit = fits[0] and (not train or all(gather_objects(group, train_name(streams) in kept)))
-    if has_fit and record is not None:
-        try:
-            choice, left_out = _with_fit(choice, output, record.not_applicable)
-        except OodlitError:  # the fit is damaged: it is made anew
-            has_fit, left_out = False, {}
-        has_fit = all(gather_objects(group, has_fit))
-    if not has_fit:
-        training = kept.get(TRAINING) if within and not pipelines & set(train) else None
-        done = dict(training.state["batches"]) if training else {}
-        found = Resumed(training=training, done=done, text=_text(done), time=time)
-        return found, choice, replace(plan, done=dict(done))
-    rows = {n: k for n, k in kept.items() if n not in pipelines | {TRAINING} and (k.is_over or within)}
+    has_fit = fits[0] and (not train or all(gather_objects(group, train in kept)))
+    if not has_fit or record is None:
+        return False, choice, {}
+    try:
+        fitted, left_out = _with_fit(choice, output, record.not_applicable)
+    except OodlitError:  # the fit is damaged: it is made again
+        fitted, left_out, has_fit = choice, {}, False
+    return (True, fitted, left_out) if all(gather_objects(group, has_fit)) else (False, choice, {})
+
+
+def _training(kept: Mapping[str, Kept], streams: Sequence[Stream], pipelines: Set[str], *, within: bool) -> Resumed:
+    """What this process takes over before the fit: statistics of a part of the training streams."""
+    can_resume = within and not any(s.name in pipelines for s in streams if s.role is Role.TRAIN)
+    training = kept.get(TRAINING) if can_resume else None
+    done = dict(training.state["batches"]) if training else {}
+    return Resumed(training=training, done=done, text=_text(done))
+
+
+def _scored(
+    rows: dict[str, Kept], left_out: Mapping[str, str], streams: Sequence[Stream], group: Group
+) -> tuple[Resumed, frozenset[str]]:
+    """What this process takes over after the fit, and the streams that all processes have scored."""
+    tests = [stream.name for stream in streams if stream.role is not Role.TRAIN]
     over = frozenset(name for name, one in rows.items() if one.is_over)
-    tests = [s.name for s in streams if s.role is not Role.TRAIN]
     by_all = frozenset.intersection(*gather_objects(group, over)) & set(tests)
     if by_all == set(tests):  # Lightning wants to read something
-        by_all -= {tests[-1]}
-        rows = {name: one for name, one in rows.items() if name != tests[-1]}
-        over -= {tests[-1]}
+        last = {tests[-1]}
+        by_all, over = by_all - last, over - last
+        rows = {name: one for name, one in rows.items() if name not in last}
     done = {name: one.batches for name, one in rows.items() if name in tests}
     failed = dict(left_out)
     for one in rows.values():
         failed |= one.state["failed"]
+    float64 = frozenset(name for one in rows.values() for name in one.state["float64"])
     found = Resumed(
-        has_fit=True,
-        rows=rows,
-        over=over,
-        failed=failed,
-        float64=frozenset(name for one in rows.values() for name in one.state["float64"]),
-        done=done,
-        text=_text(done, "the fit"),
-        time=time,
+        has_fit=True, rows=rows, over=over, failed=failed, float64=float64, done=done, text=_text(done, "the fit")
     )
-    return found, choice, replace(plan, finished=by_all | set(train), done=dict(done))
+    return found, by_all
 
 
 def _with_fit(choice: Choice, output: OutputFolder, reasons: Mapping[str, str]) -> tuple[Choice, dict[str, str]]:

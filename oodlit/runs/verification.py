@@ -1,17 +1,17 @@
 """Whether a faster way to the outputs leads to the same outputs: compared on the first batches."""
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from oodlit.backbones.acceleration import Acceleration
 from oodlit.base.distributed import Group, gather_objects
 from oodlit.base.json_files import as_type, to_plain
 from oodlit.detectors import Detector
 from oodlit.errors import RequirementError
-from oodlit.module import OODModule
 from oodlit.outputs import Outputs
 from oodlit.results.record_parts import AccelerationRecord
 
@@ -24,6 +24,28 @@ LEAST_IMAGES = 2
 """Fewer have no spread: batches of fewer are compared together with the next one."""
 
 
+class Matched(NamedTuple):
+    """Rows of a run, and the same rows of the plain network.
+
+    Args:
+        rows: Which rows of the run.
+        outputs: All rows of the run.
+        exact: The rows of the plain network that belong to those of `rows`.
+    """
+
+    rows: Tensor | slice
+    outputs: Outputs
+    exact: Outputs
+
+
+Match = Callable[[Any, Any], Matched]
+
+
+def every_row(outputs: Outputs, exact: Outputs) -> Matched:
+    """Pair rows by their position: each is an image."""
+    return Matched(slice(None), outputs, exact)
+
+
 class Verification:
     """Compares the outputs of a run with those of the plain network, on one batch each for logits and for scores.
 
@@ -34,10 +56,13 @@ class Verification:
         module: The backbone.
         precision: Lightning's name of the precision of the run.
         decode_on_device: Whether a device decodes JPEGs.
+        match: Finds the rows of a batch among those of the plain network.
     """
 
-    def __init__(self, module: OODModule, precision: str, *, decode_on_device: bool = False) -> None:
-        self._module = module
+    def __init__(
+        self, module: Any, precision: str, *, decode_on_device: bool = False, match: Match = every_row
+    ) -> None:
+        self._module, self._match = module, match
         self._is_in_16_bits = "16" in precision
         self.options = (
             module.acceleration.options
@@ -55,7 +80,7 @@ class Verification:
         entries = to_plain({**self.options, **self._found} if self.options else {})
         return as_type(entries, AccelerationRecord, where="acceleration")
 
-    def check_logits(self, outputs: Outputs, batch: Any) -> None:
+    def check_logits(self, found: Any, batch: Any) -> None:
         """Compare logits, or features where there are none, of the first images that have a spread.
 
         Raises:
@@ -64,16 +89,17 @@ class Verification:
         if not self._is_due("logits", batch):
             return
         batch = self._read_exactly(batch)
-        exact = self._module.exact_outputs(batch)
+        index, outputs, exact = self._match(found, self._module.exact_outputs(batch))
         name = "logits" if outputs.logits is not None and exact.logits is not None else "features"
-        values, known = self._with_those_before("logits", name, outputs.require(name), exact.require(name))
+        values, known = self._with_those_before("logits", name, outputs.require(name)[index], exact.require(name))
         if not self._is_enough("logits", len(values), batch):
             return
         deviation = relative_deviation(values, known)
         self._note(f"deviation_of_{name}", deviation)
         allowed = MOST_OF_LOGITS[self._is_loose]
         if not deviation <= allowed:
-            again = relative_deviation(self._module.exact_outputs(batch).require(name), exact.require(name))
+            index, outputs, exact = self._match(*(self._module.exact_outputs(batch) for _ in range(2)))
+            again = relative_deviation(outputs.require(name)[index], exact.require(name))
             if not again <= allowed:
                 raise RequirementError(
                     f"{self._module.name}: the {name} of the same images differ from pass to pass by {again:.2g} of"
@@ -82,7 +108,9 @@ class Verification:
                 )
         self._check(f"the {name}", deviation, allowed)
 
-    def check_scores(self, scores: Mapping[str, Tensor], batch: Any, detectors: Mapping[str, Detector]) -> None:
+    def check_scores(
+        self, found: Any, scores: Mapping[str, Tensor], batch: Any, detectors: Mapping[str, Detector]
+    ) -> None:
         """Compare the scores of the first test images that have a spread.
 
         Raises:
@@ -90,16 +118,18 @@ class Verification:
         """
         if not scores or not self._is_due("scores", batch):
             return
-        exact = self._module.exact_outputs(self._read_exactly(batch))
+        index, _, exact = self._match(found, self._module.exact_outputs(self._read_exactly(batch)))
         with self._module.acceleration.eager():
             plain = {name: detectors[name].score(exact) for name in scores}
-        pairs = {name: self._with_those_before("scores", name, score, plain[name]) for name, score in scores.items()}
+        pairs = {
+            name: self._with_those_before("scores", name, score[index], plain[name]) for name, score in scores.items()
+        }
         if not self._is_enough("scores", max(len(values) for values, _ in pairs.values()), batch):
             return
-        found = {name: relative_deviation(*pair) for name, pair in pairs.items()}
-        for name, value in found.items():
+        deviations = {name: relative_deviation(*pair) for name, pair in pairs.items()}
+        for name, value in deviations.items():
             self._note("deviation_of_scores", value, of=name)
-        for name, value in found.items():
+        for name, value in deviations.items():
             self._check(f"the scores of {name!r}", value, MOST_OF_SCORES[self._is_loose])
 
     def join(self, group: Group) -> None:
@@ -203,5 +233,6 @@ def relative_deviation(values: Tensor, exact: Tensor) -> float:
 
 def leave_as_it_was(module: object) -> None:
     """Switch off what makes a network faster, after a run that failed: Lightning does not ask modules to."""
-    if isinstance(module, OODModule):
-        module.acceleration.stop()
+    acceleration = getattr(module, "acceleration", None)
+    if isinstance(acceleration, Acceleration):
+        acceleration.stop()

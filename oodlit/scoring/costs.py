@@ -26,15 +26,16 @@ class Costs:
         self._batches = 0
         self._before: Sequence[Span] = ()
         self._is_over = False
-        self._to_come = 0
+        self._to_come = self._images = self._rows = 0
 
     def expect(self, images: Sequence[int], processes: int) -> None:
         """So many test images are read from each stream; each of the processes gets its share."""
         self._to_come = sum(-(-number // processes) for number in images)
 
-    def count(self, images: int) -> None:
-        """One more test batch is scored."""
+    def count(self, images: int, rows: int) -> None:
+        """One more test batch is scored: so many images, which gave so many rows."""
         self._batches += 1
+        self._images, self._rows = self._images + images, self._rows + rows
         self._to_come = max(self._to_come - images, 0)
         if self._batches == WARM_UP:
             self._before = self._clock.spans(wait=False)
@@ -48,7 +49,7 @@ class Costs:
         if not any(span.part == "scores" and span.images for span in spans):
             return ""
         self._is_over = True
-        return longer_than_backbone(spans, self._to_come, self._than)
+        return longer_than_backbone(spans, self._to_come, self._than, rows=self._rows / max(self._images, 1))
 
 
 def since(before: Sequence[Span], now: Sequence[Span]) -> list[Span]:
@@ -59,13 +60,14 @@ def since(before: Sequence[Span], now: Sequence[Span]) -> list[Span]:
     return [Span(s.part, s.detector, s.seconds - e.seconds, s.images - e.images) for s, e in pairs]
 
 
-def longer_than_backbone(spans: Sequence[Span], to_come: int, than: str = "the backbone") -> str:
+def longer_than_backbone(spans: Sequence[Span], to_come: int, than: str = "the backbone", *, rows: float = 1.0) -> str:
     """The detectors that take longer than the pass of the backbone, and what they add to the run.
 
     Args:
         spans: Times of some batches.
         to_come: Images that are still to be scored.
         than: What they are compared with.
+        rows: How many rows an image has.
 
     Returns:
         One line; empty if there are none, or if they add less than `LEAST_SECONDS`.
@@ -76,7 +78,7 @@ def longer_than_backbone(spans: Sequence[Span], to_come: int, than: str = "the b
         'longer than the backbone (4 ms an image) take: knn 20 ms; 30 min more for 90000 images to come'
     """
     backbone = sum(_ms(span) for span in spans if span.part == "backbone")
-    costs = {span.detector: _ms(span) for span in spans if span.part == "scores"}
+    costs = {span.detector: rows * _ms(span) for span in spans if span.part == "scores"}
     longer = {name: ms for name, ms in costs.items() if ms > backbone}
     added = sum(longer.values()) / 1000 * to_come
     if added < LEAST_SECONDS:

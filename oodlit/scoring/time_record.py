@@ -1,6 +1,7 @@
 """Where the time went, for the record of a run, from what the clocks of all processes show."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from oodlit.results.record_parts import TimeRecord
@@ -22,18 +23,18 @@ def time_record(states: Sequence[Mapping[str, Any]]) -> TimeRecord:
         >>> record.max, record.fit, record.reading, record.backbone_ms
         ({'total': 5.0, 'backbone': 5.0, 'fit': 1.0}, {'vim': 1.0}, {'read': 1.0}, 8.0)
     """
-    spans = [[Span(*span) for span in state["spans"]] for state in states]
+    spans = [_spans(state) for state in states]
     parts = {part: [_sum(own, part) for own in spans] for part in PARTS}
     parts = {"total": [sum(s.seconds for s in own) for own in spans]} | {n: v for n, v in parts.items() if any(v)}
-    detectors = dict.fromkeys(s.detector for own in spans for s in own if s.part == "fit" and s.detector)
-    fits = {name: max(_sum(own, "fit", name) for own in spans) for name in detectors}
+    every = list(chain.from_iterable(spans))
+    detectors = dict.fromkeys(span.detector for span in every if span.part == "fit" and span.detector)
     reading = {name: sum(state["reading"].get(name, 0.0) for state in states) for name in READING}
-    backbone = [s for own in spans for s in own if s.part == "backbone" and s.images]
+    backbone = [span for span in every if span.part == "backbone" and span.images]
     return TimeRecord(
-        mean={name: round(sum(values) / len(values), 3) for name, values in parts.items()},
-        max={name: round(max(values), 3) for name, values in parts.items()},
-        fit={name: round(seconds, 3) for name, seconds in fits.items()},
-        reading={name: round(seconds, 3) for name, seconds in reading.items() if seconds},
+        mean=_rounded({name: sum(values) / len(values) for name, values in parts.items()}),
+        max=_rounded({name: max(values) for name, values in parts.items()}),
+        fit=_rounded({name: max(_sum(own, "fit", name) for own in spans) for name in detectors}),
+        reading=_rounded({name: seconds for name, seconds in reading.items() if seconds}),
         backbone_ms=_ms(backbone) if backbone else None,
     )
 
@@ -51,10 +52,18 @@ def ms_per_image(states: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """
     by_name: dict[str, list[Span]] = {}
     for state in states:
-        for span in (Span(*values) for values in state["spans"]):
+        for span in _spans(state):
             if span.part == "scores" and span.images:
                 by_name.setdefault(span.detector, []).append(span)
     return {name: _ms(spans) for name, spans in by_name.items()}
+
+
+def _spans(state: Mapping[str, Any]) -> list[Span]:
+    return [Span(*values) for values in state["spans"]]
+
+
+def _rounded(seconds: Mapping[str, float]) -> dict[str, float]:
+    return {name: round(value, 3) for name, value in seconds.items()}
 
 
 def _sum(spans: Iterable[Span], part: str, detector: str | None = None) -> float:

@@ -5,9 +5,8 @@ Names are loaded on first use. What needs hypothesis or pytest says so where the
 
 - `check_detector`, `check_by_path`, `parametrize_with_checks`: run all checks on a detector.
 - `checks()`: the checks themselves, plain functions of a factory.
-- `oodlit.testing.strategies`: hypothesis strategies for outputs, heads, labelled training sets and extreme values.
-- `oodlit.testing.backbones`: tiny networks with fixed arithmetic weights.
-- `oodlit.testing.shards`: tiny images and shards, sound or damaged on purpose, for tests of whatever reads them.
+- `oodlit.testing.strategies`: hypothesis strategies for matrices, rotations, batch cuts and extreme values.
+- `oodlit.testing.backbones`: a tiny network with fixed arithmetic weights.
 - `separated_problem`, `signed_problem`: a tiny classifier with training, in-distribution and other outputs.
 """
 

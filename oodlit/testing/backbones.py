@@ -1,12 +1,4 @@
-"""Tiny networks with fixed arithmetic weights: no random numbers, the same on every machine, read in a minute.
-
-Each shows one trait of real backbones. All take images of shape (batch, 3, 8, 8).
-"""
-
-import functools
-from collections import OrderedDict
-from collections.abc import Callable
-from typing import Any
+"""A tiny network with fixed arithmetic weights: no random numbers, the same on every machine."""
 
 import torch
 from jaxtyping import Float
@@ -48,17 +40,6 @@ def fill_arithmetic_(module: nn.Module) -> nn.Module:
     return module.eval()
 
 
-def _leaves_random_state(constructor: Callable[..., None]) -> Callable[..., None]:
-    """Put the random state back: torch draws first weights for every layer, which the constructor then replaces."""
-
-    @functools.wraps(constructor)
-    def construct(*args: Any, **kwargs: Any) -> None:
-        with torch.random.fork_rng(devices=[]):
-            constructor(*args, **kwargs)
-
-    return construct
-
-
 class TinyConvNet(nn.Module):
     """Convolution, ReLU, mean over the map, dropout, linear head: a residual network in small.
 
@@ -79,7 +60,6 @@ class TinyConvNet(nn.Module):
 
     num_features = _PIXELS // 3
 
-    @_leaves_random_state
     def __init__(
         self,
         num_classes: int = 6,
@@ -90,12 +70,13 @@ class TinyConvNet(nn.Module):
         head_name: str = "head",
     ) -> None:
         super().__init__()
-        self.conv = nn.Conv2d(3, self.num_features, _PATCH, stride=_PATCH, bias=False)
-        self.act: nn.Module = nn.Identity() if signed else nn.ReLU()
-        self.pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
-        self.drop: nn.Module = nn.Dropout(dropout) if dropout else nn.Identity()
         self.head_name = head_name
-        setattr(self, head_name, nn.Linear(self.num_features, num_classes, bias=bias))
+        with torch.random.fork_rng(devices=[]):  # torch draws first weights, which are replaced below
+            self.conv = nn.Conv2d(3, self.num_features, _PATCH, stride=_PATCH, bias=False)
+            self.act: nn.Module = nn.Identity() if signed else nn.ReLU()
+            self.pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
+            self.drop: nn.Module = nn.Dropout(dropout) if dropout else nn.Identity()
+            setattr(self, head_name, nn.Linear(self.num_features, num_classes, bias=bias))
         with torch.no_grad():
             self.conv.weight.copy_(_patch_kernels(self.num_features))
             linear = self.get_submodule(head_name)
@@ -118,112 +99,6 @@ class TinyConvNet(nn.Module):
     def forward(self, images: Float[Tensor, "batch 3 8 8"]) -> Float[Tensor, "batch classes"]:
         """Logits."""
         return self.logits_from_map(self.feature_map(images))
-
-
-class TinyHeadlessNet(nn.Sequential):
-    """A backbone without classifier: its output are the features.
-
-    Example:
-        >>> TinyHeadlessNet()(torch.ones(2, 3, 8, 8)).shape
-        torch.Size([2, 16])
-    """
-
-    num_features = TinyConvNet.num_features
-
-    @_leaves_random_state
-    def __init__(self) -> None:
-        super().__init__(nn.Conv2d(3, 16, 4, stride=4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-        fill_arithmetic_(self)
-
-
-class TinyConvolutionalClassifier(nn.Sequential):
-    """The classifier is a 1 x 1 convolution whose output is flattened, as in BiT.
-
-    Example:
-        >>> TinyConvolutionalClassifier()(torch.ones(2, 3, 8, 8)).shape
-        torch.Size([2, 6])
-    """
-
-    @_leaves_random_state
-    def __init__(self, num_classes: int = 6) -> None:
-        body = nn.Sequential(nn.Conv2d(3, 16, 4, stride=4), nn.ReLU(), nn.AdaptiveAvgPool2d(1))
-        super().__init__(OrderedDict(body=body, fc=nn.Conv2d(16, num_classes, 1), flatten=nn.Flatten()))
-        fill_arithmetic_(self)
-
-
-class TinyDistilledNet(nn.Module):
-    """The logits are the mean of two linear heads with different inputs, as in distilled DeiT.
-
-    Example:
-        >>> TinyDistilledNet()(torch.ones(2, 3, 8, 8)).shape
-        torch.Size([2, 6])
-    """
-
-    @_leaves_random_state
-    def __init__(self, num_classes: int = 6) -> None:
-        super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(3, 16, 4, stride=4), nn.Tanh())
-        self.head = nn.Linear(16, num_classes)
-        self.head_dist = nn.Linear(16, num_classes)
-        fill_arithmetic_(self)
-
-    def forward(self, images: Float[Tensor, "batch 3 8 8"]) -> Float[Tensor, "batch classes"]:
-        """Logits."""
-        tokens = self.body(images).flatten(2)
-        logits: Tensor = (self.head(tokens[..., 0]) + self.head_dist(tokens[..., 1])) / 2
-        return logits
-
-
-class TinyHiddenHeadNet(nn.Module):
-    """No single linear layer gives the logits: the last one is followed by a nonlinear map.
-
-    Example:
-        >>> TinyHiddenHeadNet()(torch.ones(2, 3, 8, 8)).shape
-        torch.Size([2, 6])
-    """
-
-    @_leaves_random_state
-    def __init__(self, num_classes: int = 6) -> None:
-        super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(3, 16, 4, stride=4), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten())
-        self.head = nn.Linear(16, num_classes)
-        fill_arithmetic_(self)
-
-    def forward(self, images: Float[Tensor, "batch 3 8 8"]) -> Float[Tensor, "batch classes"]:
-        """Logits, squashed."""
-        logits: Tensor = 5 * torch.tanh(self.head(self.body(images)))
-        return logits
-
-
-class TinyTowers(nn.Module):
-    """An image tower and a text tower that end in the same space, as in CLIP.
-
-    Texts are integer tokens of shape (texts, length); token values count, so that different texts differ.
-
-    Example:
-        >>> towers = TinyTowers()
-        >>> towers.encode_image(torch.ones(2, 3, 8, 8)).shape, towers.encode_text(torch.ones(5, 4).long()).shape
-        (torch.Size([2, 8]), torch.Size([5, 8]))
-    """
-
-    @_leaves_random_state
-    def __init__(self, width: int = 8) -> None:
-        super().__init__()
-        self.image_tower = nn.Sequential(
-            nn.Conv2d(3, 16, 4, stride=4), nn.GELU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(16, width)
-        )
-        self.text_tower = nn.EmbeddingBag(64, width, mode="mean")
-        fill_arithmetic_(self)
-
-    def encode_image(self, images: Float[Tensor, "batch 3 8 8"]) -> Float[Tensor, "batch width"]:
-        """Embeddings of images, not normalised."""
-        embeddings: Tensor = self.image_tower(images)
-        return embeddings
-
-    def encode_text(self, tokens: Tensor) -> Float[Tensor, "texts width"]:
-        """Embeddings of texts, not normalised."""
-        embeddings: Tensor = self.text_tower(tokens % 64)
-        return embeddings
 
 
 def _patch_kernels(num_features: int) -> Tensor:

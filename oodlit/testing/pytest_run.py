@@ -17,8 +17,8 @@ from oodlit.detectors import Detector
 from oodlit.errors import OodlitError
 from oodlit.module import OODModule
 from oodlit.results import Results
-from oodlit.results.finished import load_whole
-from oodlit.results.limits import Limit, crossings, held_text, read_limits
+from oodlit.results.finished import load_complete
+from oodlit.results.limits import Limit, crossings, describe_check, read_limits
 from oodlit.roles import Role
 
 
@@ -38,7 +38,7 @@ class RunTests:
         if run is None:
             raise pytest.UsageError("--oodlit-limits FILE: --oodlit-run DIR is needed with it")
         try:
-            self.results = load_whole(Path(run), allow_unfinished=config.option.oodlit_allow_unfinished)
+            self.results = load_complete(Path(run), allow_unfinished=config.option.oodlit_allow_unfinished)
             self.limits = [] if limits is None else read_limits(limits)
             crossings(self.results, self.limits)
         except OodlitError as error:
@@ -86,7 +86,7 @@ class _LimitItem(pytest.Item):
 
     def runtest(self) -> None:
         """Compare; the values that were held to it are shown with -rA."""
-        self.add_report_section("call", "limit", held_text(self.results, self.limit))
+        self.add_report_section("call", "limit", describe_check(self.results, self.limit))
         if found := crossings(self.results, [self.limit]):
             raise _Crossed("\n".join(map(str, found)))
 

@@ -1,61 +1,34 @@
-"""Drawn values in messages: a line that shows what is unusual about them."""
+"""Drawn values in messages, on one line."""
 
-from collections import Counter
+import reprlib
 from typing import Any
 
 import torch
 
-_FEW = 4
-_SHOWN = 6
-_LONGEST = 120
+
+class _Short(reprlib.Repr):
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlist = self.maxtuple = self.maxset = self.maxdict = 6
+        self.maxstring = self.maxother = 120
+
+    def repr_Tensor(self, value: torch.Tensor, level: int) -> str:
+        """Small tensors in full, others by shape, usual value and range."""
+        if value.numel() <= self.maxlist:
+            return f"tensor {value.tolist()}"
+        usual = value.flatten().mode().values.item()
+        odd = value[value != usual]
+        rest = f", {len(odd)} others from {odd.min():.6g} to {odd.max():.6g}" if len(odd) else ""
+        return f"tensor {tuple(value.shape)} of {usual:.6g}{rest}"
 
 
 def shorten(value: Any) -> str:
-    """A value in at most about a line; long lists and tensors by their size and by the entries that stand out.
+    """Return `repr(value)` on about one line; long lists are cut, large tensors summarized.
 
     Example:
-        >>> shorten([0, 1, 2]), shorten([*range(100)])
-        ('[0, 1, 2]', '[0, 1, ..., 99]')
-        >>> shorten([0, 2, 1, *range(3, 100)])
-        '[0, 1, ..., 99] but for [1]=2, [2]=1'
-        >>> shorten([1, 7] * 50)
-        '[1, 7, 1, 7, 1, 7, ...] (100 entries)'
-        >>> shorten(torch.eye(3)[:2]), shorten(torch.eye(30)[:2])
-        ('tensor [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]', 'tensor (2, 30) of 0.0 but for [0, 0]=1.0, [1, 1]=1.0')
+        >>> shorten([*range(100)])
+        '[0, 1, 2, 3, 4, 5, ...]'
+        >>> shorten(torch.eye(3)[:1]), shorten(torch.eye(30)[:2])
+        ('tensor [[1.0, 0.0, 0.0]]', 'tensor (2, 30) of 0, 2 others from 1 to 1')
     """
-    if isinstance(value, torch.Tensor):
-        return _tensor(value.detach().cpu())
-    if isinstance(value, tuple):
-        return f"({', '.join(map(shorten, value))})"
-    if isinstance(value, list) and len(value) > _SHOWN + 1:
-        return _long_list(value)
-    text = " ".join(repr(value).split())
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
-
-
-def _long_list(values: list[Any]) -> str:
-    n = len(values)
-    moved = [i for i, v in enumerate(values) if v != i]
-    if len(moved) <= _FEW:
-        return f"[0, 1, ..., {n - 1}]{_but_for((f'[{i}]', values[i]) for i in moved)}"
-    if values == [values[0]] * n:
-        return f"[{values[0]!r}] * {n}"
-    return f"[{', '.join(map(shorten, values[:_SHOWN]))}, ...] ({n} entries)"
-
-
-def _tensor(values: torch.Tensor) -> str:
-    if values.numel() <= _SHOWN + 1:
-        return f"tensor {values.tolist()}"
-    flat = values.flatten().tolist()
-    usual, times = Counter(flat).most_common(1)[0]
-    size = f"tensor {tuple(values.shape)}"
-    if len(flat) - times <= _FEW:
-        places = (values != usual).nonzero().tolist()
-        return f"{size} of {usual!r}{_but_for((str(p), values[tuple(p)].item()) for p in places)}"
-    begin = ", ".join(f"{v:.6g}" for v in flat[:_SHOWN])
-    return f"{size} from {min(flat):.6g} to {max(flat):.6g}: {begin}, ..."
-
-
-def _but_for(entries: Any) -> str:
-    text = ", ".join(f"{place}={value!r}" for place, value in entries)
-    return f" but for {text}" if text else ""
+    return " ".join(_Short().repr(value).split())

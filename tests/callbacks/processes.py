@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 ROOT = Path(__file__).parents[2]
 OF_LAUNCHERS = ("LOCAL_RANK", "RANK", "WORLD_SIZE", "NODE_RANK", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
-PRELOADED = ["tests.callbacks.sweep_run", "tests.callbacks.failing_script"]
+PRELOADED = ["tests.callbacks.sweep_run", "tests.callbacks.failing_script", "tests.callbacks.every_kind"]
 
 
 class Ended(NamedTuple):

@@ -8,7 +8,7 @@ import torch
 from oodlit import Results
 from oodlit.detectors import KNN, MSP, Detector, NNGuide
 from oodlit.detectors.contract import placement
-from oodlit.runs.images import state as run_of_callbacks
+from oodlit.runs import scored as run_of_callbacks
 from tests.callbacks.support import make_streams, run
 
 

@@ -27,7 +27,7 @@ from tests.callbacks.support import make_module, make_trainer
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*values are undefined"),  # the network knows none of the photos
-    pytest.mark.filterwarnings("ignore:the classifier gets"),
+    pytest.mark.filterwarnings("ignore:the classifier has an accuracy"),
     pytest.mark.filterwarnings("ignore:.*images were skipped"),
     pytest.mark.filterwarnings("ignore:.*worker processes in total"),
 ]

@@ -111,7 +111,7 @@ def test_what_is_kept_and_named(results):
     estimation, test = (results.severities("pool", "msp")[name] for name in ("n_estimation", "n_test"))
     assert [note for note in results.run.notes if "pool" in note] == [
         f"pool 'pool': its classes have {estimation.min()} to {estimation.max()} estimation and {test.min()} to"
-        f" {test.max()} test images; a level weighs each by its test images"
+        f" {test.max()} test images; levels weight classes by their test images"
     ]
     standard = results.estimates.query("detector == 'energy'")["standard_error"]
     assert (standard > 0).all()
@@ -214,7 +214,7 @@ def test_a_run_that_broke_off_keeps_its_finished_pool(results, tmp_path):
     broken = Stream(last.name, last.role, BrokenLate(last.source), last.class_names)
     with pytest.raises(DataError, match="the disk is gone"):
         run([MSP(), Energy()], streams=[*id_stream(), make_pool(), broken], output_dir=tmp_path, batch_size=9)
-    with pytest.warns(UnfinishedRunWarning, match="had finished val, pool, and not shifted"):
+    with pytest.warns(UnfinishedRunWarning, match="finished: val, pool; missing: shifted"):
         kept = Results.load(tmp_path)
     pd.testing.assert_frame_equal(
         kept.table.query("dataset == 'pool'"),
@@ -336,9 +336,9 @@ def test_levels_in_the_other_views(results):
     assert wide.index.tolist() == [f"s{i}" for i in range(11)]
     assert wide.columns.tolist() == ["msp", "energy"]
     assert wide.loc["s4", "energy"] == results.value("auroc", dataset="pool", detector="energy", ood_class="s4")
-    with pytest.raises(InvalidArgumentError, match="compare: 'pool' is a pool, and its levels hold other classes"):
+    with pytest.raises(InvalidArgumentError, match="compare: 'pool' is a pool, whose levels"):
         results.compare("msp", "energy", dataset="pool")
-    with pytest.raises(InvalidArgumentError, match=r"only OOD sets can be pooled, not pool \(pool\)"):
+    with pytest.raises(InvalidArgumentError, match=r"pooled: expected OOD sets, got pool \(pool\)"):
         results.pooled(["pool", "val"])
 
 
@@ -347,19 +347,19 @@ def test_what_is_no_pool(results):
         severity_pool(id_stream()[0])
     with pytest.raises(InvalidArgumentError, match=r"role pool and split=None.*severity_pool"):
         Stream("pool", Role.POOL, MemorySource([]), ("a",))
-    with pytest.raises(InvalidArgumentError, match="'val' has the role id; levels are made of a pool"):
+    with pytest.raises(InvalidArgumentError, match="'val' has role id, but levels require a pool"):
         results.severities("val")
     with pytest.raises(UnknownNameError, match="unknown detector"):
         results.severities("pool", "odin")
-    with pytest.raises(InvalidArgumentError, match="pool 'pool': no severities of its classes are given"):
+    with pytest.raises(InvalidArgumentError, match="pool 'pool': missing the severities"):
         Results.from_scores(results.scores, results.datasets, results.detectors)
     gone = results.estimates.query("not (ood_class == 'class 3' and detector == 'msp')")
-    with pytest.raises(InvalidArgumentError, match="estimates: no row of pool / msp / class 3"):
+    with pytest.raises(InvalidArgumentError, match="estimates: missing row pool / msp / class 3"):
         Results.from_scores(results.scores, results.datasets, results.detectors, estimates=gone)
 
 
 def test_folders_and_shards_as_pools(tmp_path):
-    from oodlit.testing.shards import write_tiny_shards
+    from tests.tiny_shards import write_tiny_shards
 
     write_tiny_shards(tmp_path / "shards", (30, 30), name="odd", role=Role.OOD)
     pool = severity_pool(tmp_path / "shards", name="mine", test_share=0.5)

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
 from oodlit import Results, Role
-from oodlit.testing.shards import write_tiny_shards
 from tests.callbacks.processes import by_hand, run_function
 from tests.callbacks.sweep_run import ENDS, Cut, recorded_run, shard_run
+from tests.tiny_shards import write_tiny_shards
 
 pytestmark = [pytest.mark.ddp, pytest.mark.xdist_group("processes")]
 FEW = settings(

@@ -8,10 +8,10 @@ import pytest
 
 from oodlit import Results, Role
 from oodlit.detectors import KNN, Mahalanobis
-from oodlit.testing.shards import write_tiny_shards
 from tests.callbacks import process_script
 from tests.callbacks.processes import check_ended, python, run_commands, run_function, run_together
 from tests.callbacks.support import make_streams, run
+from tests.tiny_shards import write_tiny_shards
 
 pytestmark = pytest.mark.xdist_group("processes")
 CASES = ("full-0", "full-2", "few-0", "train-free-0", "seven-0", "shards-0", "shards-2")

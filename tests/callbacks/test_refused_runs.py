@@ -7,7 +7,6 @@ import torch
 
 from oodlit import OODModule, Role
 from oodlit.callbacks import OODDetection
-from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.detectors import (
@@ -21,7 +20,6 @@ from oodlit.detectors.contract.reference import Reference
 from oodlit.errors import InvalidArgumentError, NonFiniteScoreError, RequirementError
 from oodlit.outputs import Outputs
 from oodlit.results import FindingWarning
-from oodlit.runs.checks import check_packages
 from oodlit.runs.choice import PROBE_IMAGES
 from tests.callbacks.support import CountingNet, make_module, make_streams, make_trainer, run
 
@@ -76,7 +74,7 @@ def test_train_stream_without_labels_names_keys():
 @pytest.mark.filterwarnings("ignore:.*values are undefined")
 @pytest.mark.filterwarnings("ignore:.*the features are the")
 def test_a_detector_that_does_not_apply_is_left_out_with_the_reason():
-    from oodlit.testing.backbones import TinyHiddenHeadNet
+    from tests.networks import TinyHiddenHeadNet
 
     module = OODModule(TinyHiddenHeadNet(), transform=torch.nn.Identity())
     with (
@@ -98,16 +96,6 @@ def test_unfitted_detector_without_train_stream_is_refused_before_the_first_batc
     with pytest.raises(RequirementError, match="knn: needs a train stream"):
         run([KNN(k=3)], streams=make_streams(with_train=False), module=module)
     assert len(module.network.seen) == PROBE_IMAGES
-
-
-@pytest.mark.parametrize("part", [0, 1, 2])
-def test_parts_of_the_other_lightning_package_are_named(part):
-    """FAULTS: two packages with equal classes."""
-    parts = [make_trainer(), make_module(), OODDataModule(make_streams())]
-    kind = ("Trainer", "LightningModule", "LightningDataModule")[part]
-    parts[part] = type(kind, (), {"__module__": "lightning.pytorch.somewhere"})()
-    with pytest.raises(InvalidArgumentError, match=r"pytorch_lightning, but .* comes from the package 'lightning'"):
-        check_packages("OODDetection", *parts)
 
 
 def test_plain_loaders_are_refused_with_the_way_out():

@@ -148,7 +148,7 @@ def test_detectors_slower_than_the_backbone_are_announced_once_with_what_they_ad
             ("scores", "knn"): (90.0 + 3 * batch, 100 * batch),
             ("scores", "msp"): (0.1 * batch, 100 * batch),
         }
-        costs.count(100)
+        costs.count(100, 100)
         said.append(costs.text())
     text = "longer than the backbone (10 ms an image) take: knn 30 ms; 4.8 min more for 9700 images to come"
     assert said == ["", "", text, "", ""]

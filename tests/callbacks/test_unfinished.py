@@ -74,7 +74,7 @@ def test_detectors_that_score_no_training_images_are_among_the_results_of_a_brok
     assert finished[finished["dataset"] == "train"]["odin"].isna().all()
     pd.testing.assert_frame_equal(results.scores, finished, check_dtype=False)
     assert results.findings[0].kind == "unfinished"
-    assert results.findings[0].text.startswith("the run broke off, and of its sets are missing: tests, shifted;")
+    assert results.findings[0].text.startswith("the run was interrupted; missing data sets: tests, shifted")
     assert results.recompute(tpr=0.9).findings[0] == results.findings[0]
 
 
@@ -84,7 +84,7 @@ def test_a_detector_that_failed_in_a_broken_run_is_named(tmp_path):
     with pytest.warns(UnfinishedRunWarning):
         results = Results.load(tmp_path)
     assert results.detectors == ("msp",)
-    assert results.run.not_applicable["bad"] == "has no scores of far; the run broke off before it recorded why"
+    assert results.run.not_applicable["bad"] == "has no scores of far; the run was interrupted before it recorded why"
 
 
 def test_b1_a_reader_that_fails_in_the_first_test_stream_leaves_the_fit(tmp_path):
@@ -174,9 +174,9 @@ def test_b4_old_results_stay_whole_until_the_new_ones_are(tmp_path):
     with pytest.raises(DataError, match="the disk is gone"):
         run([MSP(), Mahalanobis()], streams=streams_broken_in("tests"), output_dir=tmp_path)
     assert {name: (tmp_path / name).read_bytes() for name in before} == before
-    with pytest.warns(UnfinishedRunWarning, match="newer run broke off; this is the complete result of the run"):
+    with pytest.warns(UnfinishedRunWarning, match="a newer run was interrupted"):
         assert Results.load(tmp_path).detectors == ("energy",)
-    with pytest.warns(UnfinishedRunWarning, match="and not tests, shifted"):
+    with pytest.warns(UnfinishedRunWarning, match="missing: tests, shifted"):
         assert Results.load(tmp_path / "unfinished").detectors == ("msp", "mahalanobis")
     run([MSP()], output_dir=tmp_path)
     assert Results.load(tmp_path).detectors == ("msp",)

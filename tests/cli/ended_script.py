@@ -55,7 +55,7 @@ PLACES: dict[str, tuple[Any, str, int]] = {
     "the third shard": (shard_build, "write_shard", 3),
     "the third batch is scored": (Scoring, "score", 3),
     "the page is being written": (atomic, "fsync", 1),
-    "the run is read": (whole, "load_whole", 1),
+    "the run is read": (whole, "load_complete", 1),
     "other processes are at work": (launch.time, "sleep", 1),
 }
 """Where the signal comes: a module, one of its functions, and the number of its call."""

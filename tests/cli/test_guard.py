@@ -78,12 +78,12 @@ def test_a_run_that_broke_off_is_never_a_pass(
     break_off(tmp_path, missing=missing)
     call = ["guard", folder, "--fail-if", "model: accuracy < 0.1" if missing else "msp: fpr95 > 0.9"]
     assert main(call) == 2
-    assert "a newer run broke off, or still goes on" in capsys.readouterr().err
+    assert "a newer run was interrupted" in capsys.readouterr().err
     for name in ("run.json", "table.csv", "scores.parquet"):
         (tmp_path / name).unlink()
     assert main(call) == 2
     out, err = capsys.readouterr()
-    said = "of its sets are missing: near" if missing else "the run broke off, when all sets were done"
+    said = "missing data sets: near" if missing else "missing data sets: none"
     assert said in err
     assert (out, err.count("\n")) == ("", 1)
     Results.load(folder).save(tmp_path / "saved")
@@ -102,7 +102,7 @@ def test_the_page_of_a_run_that_broke_off_says_so_first(
         (tmp_path / name).unlink()
     assert main(["report", folder, "--out", str(tmp_path / "page.html")]) == 0
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
-    place = page.index("The run broke off, and of its sets are missing: near")
+    place = page.index("The run was interrupted; missing data sets: near")
     assert place < page.index("<table")
 
 

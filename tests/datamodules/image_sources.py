@@ -9,7 +9,7 @@ from pathlib import Path
 from oodlit.datamodules.shards import (
     Entry,
 )
-from oodlit.testing.shards import tiny_image
+from tests.tiny_shards import tiny_image
 
 PNG = tiny_image(0)
 FILES = {

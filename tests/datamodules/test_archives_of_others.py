@@ -21,7 +21,7 @@ from oodlit.datamodules.shards import (
 )
 from oodlit.errors import DataError
 from oodlit.roles import Role
-from oodlit.testing.shards import tiny_image, write_raw_tar, write_tiny_shards
+from tests.tiny_shards import tiny_image, write_raw_tar, write_tiny_shards
 
 PNG = tiny_image(0)
 FILES = {f"{name}/{i}.png": tiny_image(i) for name in ("cat", "dog") for i in range(5)}

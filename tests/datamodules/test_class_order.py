@@ -15,7 +15,7 @@ from oodlit.datamodules.sets.imagenet_classes import wnids
 from oodlit.datamodules.shards import build_shards, class_listing
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
-from oodlit.testing.shards import tiny_image
+from tests.tiny_shards import tiny_image
 
 SEVEN = ["ant", "bee", "cat", "dog", "eel", "fox", "gnu"]
 

@@ -10,7 +10,7 @@ from oodlit.datamodules import ImageNetBenchmark
 from oodlit.datamodules.sets.imagenet_classes import wnids
 from oodlit.datamodules.shards import ShardSource, read_info
 from oodlit.errors import UnknownNameError
-from oodlit.testing.shards import tiny_image
+from tests.tiny_shards import tiny_image
 
 Run = Callable[..., tuple[int, str, str]]
 

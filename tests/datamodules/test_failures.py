@@ -18,7 +18,7 @@ from oodlit.datamodules.sources import DatasetSource, MemorySource
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import InvalidArgumentError, PreprocessingError
 from oodlit.roles import Role
-from oodlit.testing.shards import tiny_image, write_tiny_shards
+from tests.tiny_shards import tiny_image, write_tiny_shards
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*worker processes in total")
 WORKERS = pytest.mark.parametrize("workers", [0, 2])

@@ -10,7 +10,6 @@ import pytest
 from oodlit.cli.main import main
 from oodlit.datamodules import set_stream, severity_pool
 from oodlit.datamodules.published import build_set
-from oodlit.datamodules.sets import IMAGENET21K
 from oodlit.datamodules.sets.imagenet21k.classes import (
     exclusions_text,
     fall11_wnids,
@@ -18,6 +17,7 @@ from oodlit.datamodules.sets.imagenet21k.classes import (
     parse_exclusions,
     read_exclusions,
 )
+from oodlit.datamodules.sets.imagenet21k.description import IMAGENET21K
 from oodlit.datamodules.sets.imagenet21k.wordnet import ancestors, hypernyms, relatives
 from oodlit.datamodules.sets.imagenet_classes import wnids
 from oodlit.datamodules.severity.imagenet21k_listing import list_imagenet21k
@@ -26,7 +26,7 @@ from oodlit.datamodules.shards import ShardSource, read_info
 from oodlit.datamodules.shards.class_files import class_files
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.roles import Role
-from oodlit.testing.shards import tiny_image
+from tests.tiny_shards import tiny_image
 
 POOL = ("n02513355", "n02515214", "n12433081")  # kept classes
 SMALL = {"estimation": 3, "test": 1, "complete": False}

@@ -23,10 +23,10 @@ from oodlit.datamodules.pipelines.source import sample_of
 from oodlit.detectors import MSP, Mahalanobis
 from oodlit.errors import DataError, InvalidArgumentError, OodlitError, PreprocessingError
 from oodlit.runs.complete import check_complete
-from oodlit.testing.shards import write_tiny_shards
 from tests.callbacks.processes import check_ended, run_together
 from tests.callbacks.support import make_module, make_trainer
 from tests.datamodules import pipeline_script
+from tests.tiny_shards import write_tiny_shards
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::oodlit.results.FindingWarning"),  # of labels that mean nothing

@@ -24,7 +24,7 @@ from oodlit.datamodules.sources import DatasetSource, FileSource, MemorySource
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
-from oodlit.testing.shards import tiny_image, write_tiny_shards
+from tests.tiny_shards import tiny_image, write_tiny_shards
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork"),

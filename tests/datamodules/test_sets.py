@@ -17,10 +17,10 @@ from oodlit.datamodules.generated.corruptions import CORRUPTIONS
 from oodlit.datamodules.generated.unit_tests import encode
 from oodlit.datamodules.keys import unescape_key
 from oodlit.datamodules.published import build_set, list_set, read_file_list, set_stream, verify_set
-from oodlit.datamodules.sets import IMAGENET_C, IMAGENET_TRAIN, IMAGENET_VAL, describe, descriptions
+from oodlit.datamodules.sets import describe, descriptions
 from oodlit.datamodules.sets import imagenet as imagenet_module
 from oodlit.datamodules.sets.description import DatasetDescription, Membership, select
-from oodlit.datamodules.sets.imagenet import flat_val, read_val_labels
+from oodlit.datamodules.sets.imagenet import IMAGENET_TRAIN, IMAGENET_VAL, flat_val, read_val_labels
 from oodlit.datamodules.sets.imagenet_classes import (
     class_names,
     labels_from_ground_truth,
@@ -28,7 +28,7 @@ from oodlit.datamodules.sets.imagenet_classes import (
     wnid_labels,
     wnids,
 )
-from oodlit.datamodules.sets.imagenet_shift import by_corruption, by_number
+from oodlit.datamodules.sets.imagenet_shift import IMAGENET_C, by_corruption, by_number
 from oodlit.datamodules.shards import shard_info
 from oodlit.datamodules.shards.manifest import write_info
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError

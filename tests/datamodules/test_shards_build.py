@@ -27,8 +27,8 @@ from oodlit.datamodules.shards import (
 )
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
-from oodlit.testing.shards import tiny_image
 from tests.datamodules.image_sources import FILES, KINDS, PNG, checksums, entries_of, write_source
+from tests.tiny_shards import tiny_image
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -16,7 +16,7 @@ from oodlit.datamodules.shards.reader import read_sample
 from oodlit.datamodules.stream import Sample, Stream
 from oodlit.errors import DataError
 from oodlit.roles import Role
-from oodlit.testing.shards import tiny_image, write_raw_tar, write_tiny_shards
+from tests.tiny_shards import tiny_image, write_raw_tar, write_tiny_shards
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*worker processes in total")  # more than the machine has
 PNG = tiny_image(0)
@@ -97,7 +97,7 @@ class TestDamage:
         where = data.index(b"class_2/")
         data[where] ^= 1
         path.write_bytes(data)
-        with pytest.raises(DataError, match=rf"is damaged at byte {where}"):
+        with pytest.raises(DataError, match=rf"damaged or truncated at byte {where}"):
             ShardSource(tmp_path)
 
     def test_missing_shard(self, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from timm.data import create_dataset
 from oodlit.datamodules.keys import unescape_key
 from oodlit.datamodules.shards import Entry, ShardSource, build_shards
 from oodlit.roles import Role
-from oodlit.testing.shards import tiny_image
+from tests.tiny_shards import tiny_image
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::ResourceWarning"),  # both leave their files to the garbage collector

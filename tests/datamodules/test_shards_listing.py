@@ -14,8 +14,8 @@ from oodlit.datamodules.shards import (
 )
 from oodlit.errors import DataError
 from oodlit.roles import Role
-from oodlit.testing.shards import tiny_image
 from tests.datamodules.image_sources import PNG, write_source
+from tests.tiny_shards import tiny_image
 
 
 class TestListings:

@@ -14,7 +14,7 @@ from oodlit.datamodules.shards import ShardSource, shard_stream
 from oodlit.datamodules.stream import Stream
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
-from oodlit.testing.shards import tiny_image, write_raw_tar, write_tiny_shards
+from tests.tiny_shards import tiny_image, write_raw_tar, write_tiny_shards
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*worker processes in total")  # more than the machine has
 PNG = tiny_image(0)

@@ -15,7 +15,7 @@ import torch
 from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.shards import Cache, ShardSource, copies, shard_stream
 from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError
-from oodlit.testing.shards import write_tiny_shards
+from tests.tiny_shards import write_tiny_shards
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork")
 

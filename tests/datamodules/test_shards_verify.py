@@ -9,7 +9,7 @@ import pytest
 from oodlit.datamodules.shards import Entry, build_shards, find_duplicates, shard_info, verify_shards
 from oodlit.errors import DataError
 from oodlit.roles import Role
-from oodlit.testing.shards import tiny_image, write_raw_tar, write_tiny_shards
+from tests.tiny_shards import tiny_image, write_raw_tar, write_tiny_shards
 
 
 def messages(folder: Path, **options: object) -> list[str]:

@@ -13,7 +13,7 @@ from oodlit.datamodules.sources import DatasetSource, FileSource, MemorySource
 from oodlit.datamodules.stream import Sample, Stream, find_samples
 from oodlit.errors import DataError, InvalidArgumentError, PreprocessingError
 from oodlit.roles import Role
-from oodlit.testing.shards import tiny_image
+from tests.tiny_shards import tiny_image
 
 
 def write(folder: Path, *names: str) -> list[Path]:

@@ -15,7 +15,7 @@ from oodlit.datamodules.stream import pick_samples
 from oodlit.datamodules.thinning import ThinnedSource, spread, thinned
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
-from oodlit.testing.shards import write_tiny_shards
+from tests.tiny_shards import write_tiny_shards
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*worker processes in total"),

@@ -1,11 +1,12 @@
-"""The pages of the documentation, and their blocks of code with what is to be done with each.
+"""The pages of the documentation, and their code blocks.
 
-A block runs unless a comment in the line before says why not: `<!-- not run: reason -->`. A block with a title is a
-file of that name. Commands are understood by the parser of the command line; after `<!-- run -->` they run as well.
+A block runs unless a comment in the line before gives a reason: `<!-- not run: reason -->`. A block with a title is a
+file of that name. Blocks may be indented, as in tabs. The command line parses commands; after `<!-- run -->` they run.
 """
 
 import importlib.util
 import re
+import textwrap
 from pathlib import Path
 from types import ModuleType
 from typing import NamedTuple
@@ -14,7 +15,8 @@ ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
 BLOCK = re.compile(
-    r"(?:^<!-- (?P<mark>[^>]*?) -->\n)?^```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n(?P<body>.*?)^```$",
+    r"(?:^ *<!-- (?P<mark>[^>]*?) -->\n)?^(?P<indent> *)```(?P<language>\w+)(?: title=\"(?P<title>[^\"]+)\")?\n"
+    r"(?P<body>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
 
@@ -47,7 +49,8 @@ def blocks(page: Path) -> list[Block]:
         mark = match["mark"] or ""
         why_not = mark.removeprefix("not run:").strip() if mark.startswith("not run") else ""
         line = 1 + text[: match.start("body")].count("\n")
-        found.append(Block(match["language"], match["title"] or "", match["body"], line, why_not, marked=mark == "run"))
+        body = textwrap.dedent(match["body"])
+        found.append(Block(match["language"], match["title"] or "", body, line, why_not, marked=mark == "run"))
     return found
 
 

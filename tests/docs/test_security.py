@@ -89,7 +89,7 @@ def test_a_fit_imports_the_module_that_it_names_and_makes_detectors_alone(
     with pytest.raises(InvalidArgumentError, match=r"is not a subclass of oodlit\.detectors"):
         load(folder / "fit")
     assert (folder / "SEEN").exists()
-    assert "its module is imported, and only a subclass of `Detector` is made" in TEXT
+    assert "its module is imported, and only a subclass of `Detector` is created" in TEXT
 
 
 def test_a_recipe_of_a_transform_may_name_any_function(folder: Path) -> None:

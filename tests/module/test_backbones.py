@@ -15,13 +15,8 @@ from oodlit.backbones.loading import load_network
 from oodlit.base.plan import RunPlan
 from oodlit.detectors import Energy, ViM
 from oodlit.errors import InvalidArgumentError, RequirementError, UnknownNameError
-from oodlit.testing.backbones import (
-    TinyConvNet,
-    TinyConvolutionalClassifier,
-    TinyDistilledNet,
-    TinyHeadlessNet,
-    TinyHiddenHeadNet,
-)
+from oodlit.testing.backbones import TinyConvNet
+from tests.networks import TinyConvolutionalClassifier, TinyDistilledNet, TinyHeadlessNet, TinyHiddenHeadNet
 
 # Name, width of the features (the classifier's real input), number of heads whose logits are averaged.
 ARCHITECTURES = {

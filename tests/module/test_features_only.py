@@ -8,8 +8,9 @@ from torch import nn
 from oodlit import OODModule
 from oodlit.detectors import KNN, MSP, Mahalanobis, ViM
 from oodlit.errors import InvalidArgumentError, RequirementError
-from oodlit.testing.backbones import TinyConvNet, TinyHeadlessNet, arithmetic
+from oodlit.testing.backbones import TinyConvNet, arithmetic
 from tests.module.test_backbones import images_for
+from tests.networks import TinyHeadlessNet
 
 IMAGES = arithmetic(3, 3, 8, 8).float()
 

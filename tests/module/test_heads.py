@@ -9,7 +9,8 @@ from torch.nn.utils import parametrizations
 
 from oodlit import OODModule
 from oodlit.detectors import Energy, ViM
-from oodlit.testing.backbones import TinyConvNet, TinyDistilledNet, arithmetic, fill_arithmetic_
+from oodlit.testing.backbones import TinyConvNet, arithmetic, fill_arithmetic_
+from tests.networks import TinyDistilledNet
 
 IMAGES = arithmetic(4, 3, 8, 8).float()
 WIDTH = TinyConvNet.num_features

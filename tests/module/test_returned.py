@@ -9,7 +9,8 @@ from torch import nn
 
 from oodlit import OODModule
 from oodlit.errors import InvalidArgumentError
-from oodlit.testing.backbones import TinyConvNet, TinyDistilledNet, TinyHiddenHeadNet, arithmetic, fill_arithmetic_
+from oodlit.testing.backbones import TinyConvNet, arithmetic, fill_arithmetic_
+from tests.networks import TinyDistilledNet, TinyHiddenHeadNet
 
 IMAGES = arithmetic(4, 3, 8, 8).float()
 

@@ -18,7 +18,7 @@ class Ends(ObjectModule):
 
     def predict_step(self, batch, batch_idx, dataloader_idx=0):
         rank = self.trainer.global_rank
-        is_fitted = self.detection._run.is_fitted
+        is_fitted = self.detection._recorder.is_fitted
         if rank == self.victim and (batch_idx == 1 if self.at == "training" else is_fitted):
             happen(self.what)
         return super().predict_step(batch, batch_idx, dataloader_idx)
@@ -41,7 +41,9 @@ def main(processes: int, sets: Path, out: Path, what: str, victim: int, at: str)
     module = make_module()
     module.__class__ = Ends
     module.what, module.victim, module.at = what, victim, at
-    module.detection = detection = ObjectDetection([MSP(), Mahalanobis()], output_dir=out, settings=SETTINGS)
+    module.detection = detection = ObjectDetection(
+        [MSP(), Mahalanobis()], output_dir=out, settings=SETTINGS, resume=True, keep_every_s=0.0
+    )
     trainer = make_trainer(detection, devices=processes, strategy="ddp" if processes > 1 else "auto")
     trainer.predict(module, benchmark(sets, sets=["near_coco"], batch_size=1), return_predictions=False)
     print("done", flush=True)

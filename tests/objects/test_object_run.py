@@ -10,11 +10,12 @@ from pytorch_lightning.loggers import CSVLogger
 
 from oodlit.base import atomic
 from oodlit.detectors import KNN, MSP, ODIN, Energy, LaRD, Mahalanobis, fit, load
-from oodlit.errors import DataError, FingerprintError, InvalidArgumentError, RequirementError
+from oodlit.errors import DataError, FingerprintError, InvalidArgumentError, RequirementError, RunIsCompleteError
 from oodlit.module import OODModule
 from oodlit.objects import Detections, ObjectDetection, ObjectModule, ObjectResults
 from oodlit.objects.fit_rows import ImageObjects, fit_rows
 from oodlit.outputs import Outputs
+from oodlit.runs.boxes.same_boxes import same_boxes
 from tests.objects.networks import fcos, hugging_face
 from tests.objects.runs import SETTINGS, benchmark, make_module, make_trainer, many_detectors, predict, write
 
@@ -235,7 +236,7 @@ def test_a_page_that_cannot_be_drawn_loses_no_number(data, tmp_path, monkeypatch
     def broken(*_args: object) -> None:
         raise OSError("no room for pictures")
 
-    monkeypatch.setattr("oodlit.callbacks.object_detection.save_pictures", broken)
+    monkeypatch.setattr("oodlit.runs.boxes.recorder.save_pictures", broken)
     with pytest.raises(OSError, match="no room for pictures"):
         predict([MSP()], data, output_dir=tmp_path / "out")
     assert len(ObjectResults.load(tmp_path / "out").boxes) > 0
@@ -284,3 +285,54 @@ def test_a_run_says_what_it_kept(data) -> None:
     least = results.run.min_confidence
     with pytest.raises(InvalidArgumentError, match=f"at least {least:g}, the lowest confidence"):
         results.recompute(t_star=least / 2)
+
+
+def test_mixed_precision_is_compared_with_the_plain_network(folder, monkeypatch) -> None:
+    def record() -> dict:
+        detection = ObjectDetection([MSP(), Mahalanobis()], settings=SETTINGS)
+        trainer = make_trainer(detection, precision="bf16-mixed")
+        trainer.predict(make_module(), benchmark(folder, sets=["near_coco"]), return_predictions=False)
+        return detection.results.run.acceleration
+
+    found = record()
+    assert found["precision"] == "bf16-mixed"
+    assert 0 < found["deviation_of_logits"] < 0.1
+    assert set(found["deviation_of_scores"]) == {"msp", "mahalanobis"}
+    monkeypatch.setattr("oodlit.runs.boxes.same_boxes.OVERLAP", 1.1)
+    with pytest.raises(RequirementError, match=r"of \d+ boxes of the plain network, 0 are among"):
+        record()
+
+
+def test_boxes_are_paired_within_their_image_alone() -> None:
+    boxes = torch.tensor([[0.0, 0, 4, 4], [10, 10, 20, 20], [0, 0, 4, 4]])
+
+    def found(*rows: int, image: list[int]) -> Detections:
+        logits = torch.tensor(rows).float()[:, None].repeat(1, 2)
+        return Detections(
+            boxes[list(rows)], torch.ones(3), torch.tensor(image), ["a/0", "a/1"], outputs=Outputs(logits)
+        )
+
+    pairs = same_boxes(found(2, 1, 0, image=[1, 0, 0]), found(0, 1, 2, image=[0, 0, 1]))
+    assert pairs.rows.tolist() == [2, 1, 0]
+    assert pairs.outputs.logits[pairs.rows].tolist() == pairs.exact.logits.tolist()
+
+
+def test_a_complete_run_is_not_repeated_and_another_one_is(folder, tmp_path) -> None:
+    options = {"output_dir": tmp_path / "out", "resume": True}
+    predict([MSP()], benchmark(folder, sets=["near_coco"]), **options)
+    with pytest.raises(RunIsCompleteError, match=r"load it by ObjectResults\.load"):
+        predict([MSP()], benchmark(folder, sets=["near_coco"]), **options)
+    for change in ({"settings": SETTINGS.changed(t_star=0.3)}, {"t_star_rule": "f1"}, {"fit_on": "matched"}):
+        predict([MSP()], benchmark(folder, sets=["near_coco"]), **options | change)
+        with pytest.raises(RunIsCompleteError):
+            predict([MSP()], benchmark(folder, sets=["near_coco"]), **options | change)
+    data = benchmark(folder, sets=["near_coco"])
+    data.annotations["near_coco"].boxes[0, 2] -= 1  # another table
+    predict([MSP()], data, **options | change)
+
+
+def test_what_detectors_cost_is_measured(folder) -> None:
+    results = predict([MSP(), Mahalanobis()], benchmark(folder, sets=["near_coco"]))
+    assert results.run.time.mean["backbone"] > 0
+    assert results.run.time.backbone_ms > 0
+    assert set(results.run.ms_per_box) == {"msp", "mahalanobis"}

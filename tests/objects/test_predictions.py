@@ -162,7 +162,7 @@ def test_columns_that_do_not_fit_are_refused(tmp_path: Path, near: Annotations) 
         with pytest.raises(DataError, match=message):
             read_predictions(as_parquet(tmp_path, content), near)
 
-    refused(r"columns \['xmin', 'confidence'\] are missing", xmin=None, confidence=None)
+    refused(r"missing columns \['xmin', 'confidence'\]", xmin=None, confidence=None)
     refused("column 'ymin' is missing in 1 of 3 rows", ymin=[1.0, None, 2.0])
     refused("numbers in column 'ymin', got string", ymin=["1", "2", "3"])
     refused("lists in column 'logits' differ in their length", logits=[[1.0], [1.0, 2.0], [1.0]])

@@ -11,7 +11,6 @@ import torch
 from oodlit import OODModule, Role
 from oodlit.base import atomic
 from oodlit.base.atomic import lock
-from oodlit.base.termination import TerminatedError
 from oodlit.callbacks import OODDetection
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.sources import MemorySource
@@ -26,7 +25,6 @@ from tests.callbacks.processes import run_together
 from tests.callbacks.support import make_module, make_streams, make_trainer
 from tests.recorded import recording_script
 from tests.recorded.support import (
-    IMAGES,
     SIZES,
     broken_stream,
     files_in,
@@ -139,24 +137,6 @@ def test_what_is_cut_otherwise_is_recorded_anew_and_the_run_says_what_that_costs
     assert "76 images of train are recorded anew (before: batch_size 4, now 5)" in caplog.text
 
 
-def test_a_recording_that_somebody_ends_keeps_all_batches_and_says_so(tmp_path, caplog):
-    module, seen = make_module(), []
-    original = module.predict_step
-
-    def predict_step(batch, *others):
-        if len(seen) == 10:
-            raise TerminatedError
-        seen.append(batch["key"])
-        return original(batch, *others)
-
-    module.predict_step = predict_step
-    data = OODDataModule(make_streams(), batch_size=4)
-    with pytest.raises(TerminatedError), caplog.at_level("WARNING"):
-        make_trainer(FeatureCache(tmp_path)).predict(module, data, return_predictions=False)
-    assert f"40 images of train are kept in {tmp_path}, and the next recording goes on from there" in caplog.text
-    assert record(tmp_path) == IMAGES - 40
-
-
 def test_two_runs_do_not_write_into_one_cache(tmp_path, monkeypatch):
     monkeypatch.setattr(atomic, "ORPHANS_S", 0.0)
     with lock(tmp_path / ".recording"), pytest.raises(InvalidArgumentError, match="another run is writing there"):
@@ -179,11 +159,6 @@ def test_who_does_not_see_the_manifest_says_so(tmp_path, monkeypatch):
     monkeypatch.setattr(recording, "VISIBLE_S", 0.2)
     with pytest.raises(DataError, match=r"is not seen here after 0\.2 s; all processes need the same folder"):
         recording._wait_for("0123", tmp_path)
-
-
-def test_parts_of_streams_are_refused(tmp_path):
-    with pytest.raises(InvalidArgumentError, match="a cache is of whole streams"):
-        record(tmp_path, trainer={"limit_predict_batches": 2})
 
 
 def test_images_of_another_kind_and_labels_beyond_the_network_are_refused(tmp_path):

@@ -112,7 +112,7 @@ def test_differences_are_those_of_the_paired_comparison(runs: dict[str, Results]
 
 def test_a_page_says_where_the_classes_cannot_decide(page: str) -> None:
     few = render(make_runs(2, 1, 3))
-    reason = "3 classes cannot decide this at level 0.05 among 2 comparisons: 7 at least are needed"
+    reason = "3 classes cannot decide this at level 0.05 among 2 comparisons; at least 7 classes are required"
     assert f"</b>, paired over 3 classes: {reason}</p>" in few
     assert f"points, {reason}" in few, "the title of the cell"
     for text in (few, page):

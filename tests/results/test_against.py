@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from oodlit.datamodules.sets.ninco import NINCO_CLASSES
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.results import DatasetInfo, Results
-from oodlit.results.comparing.against import COLUMNS, NO_MODEL, standing
+from oodlit.results.comparing.against import COLUMNS, NO_MODEL, rank_among
 from oodlit.results.published import NINCO, NINCO_FIRST_RELEASE, OPENOOD, TIMM, published_tables
 from oodlit.results.published.table import PublishedTable
 from oodlit.roles import Role
@@ -39,11 +39,13 @@ def row(frame: pd.DataFrame, **place: str) -> pd.Series:
 
 @given(value=shares, others=st.lists(shares, min_size=1), better=st.sampled_from(["lower", "higher"]))
 def test_a_standing_is_counted(value: float, others: list[float], better: str) -> None:
-    found = standing(value, others, better=better)
+    found = rank_among(value, others, better=better)
     above = sum(other < value if better == "lower" else other > value for other in others)
     equal = others.count(value)
     assert found == (above + 1, len(others) + 1, pytest.approx((len(others) - above - equal) / len(others)))
-    mirrored = standing(1 - value, [1 - other for other in others], better="lower" if better == "higher" else "higher")
+    mirrored = rank_among(
+        1 - value, [1 - other for other in others], better="lower" if better == "higher" else "higher"
+    )
     assert mirrored.of == found.of
     assert 1 <= found.rank <= found.of
 
@@ -52,8 +54,8 @@ def test_a_standing_is_counted(value: float, others: list[float], better: str) -
     ("value", "others", "better"), [(0.5, [], "lower"), (math.nan, [0.1], "lower"), (0.5, [0.1], "")]
 )
 def test_a_standing_needs_numbers_and_a_direction(value: float, others: list[float], better: str) -> None:
-    with pytest.raises(InvalidArgumentError, match="a direction are needed"):
-        standing(value, others, better=better)
+    with pytest.raises(InvalidArgumentError, match="expected numbers and a direction"):
+        rank_among(value, others, better=better)
 
 
 def test_the_models_own_figure_is_laid_beside_ours(results: Results) -> None:
@@ -95,9 +97,9 @@ def test_the_threshold_is_found_by_the_rule_of_the_table(classes: list[str] | No
     [
         ("ninco", {"tpr": 0.9}, "mean_fpr95", "fpr95 there, fpr90 here"),
         ("ninco", {"classes": {"ninco": ["waffles", "s_sky"]}}, "mean_auroc", "64 classes there, 2 here"),
-        ("ninco", {}, "mean_aupr_s", "how it is formed there, of every class or of all images together, is not known"),
+        ("ninco", {}, "mean_aupr_s", "it is not known whether it is a mean over classes or over all images there"),
         ("ninco_first_release", {}, "mean_auroc", "46 classes there, 64 here"),
-        ("mahalanobis_plus_plus", {}, "fpr95", "how it is formed there"),
+        ("mahalanobis_plus_plus", {}, "fpr95", "it is not known"),
         ("openood_imagenet1k", {}, "auroc", "ssb_hard, ninco there; ssb_hard is not in this run"),
     ],
 )

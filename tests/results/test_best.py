@@ -70,7 +70,7 @@ def test_chosen_classes_alone_count(results: Results) -> None:
 def test_what_cannot_be_compared_is_refused(results: Results) -> None:
     with pytest.raises(UnknownNameError, match="fpr95"):
         group_of_best(results, "near", "aupr_s")
-    with pytest.raises(InvalidArgumentError, match="tests has role unit_test; fpr95 is compared on sets of role ood"):
+    with pytest.raises(InvalidArgumentError, match="tests has role unit_test; fpr95 requires sets with role ood"):
         group_of_best(results, "tests")
     with pytest.raises(InvalidArgumentError, match="no data set is named"):
         group_of_best(results, [])
@@ -89,5 +89,5 @@ def test_no_image_of_one_kind_is_said() -> None:
     empty = Results.from_scores(
         frame, [DatasetInfo("val", Role.ID), DatasetInfo("far", Role.OOD)], ["msp"], bootstrap=0
     )
-    with pytest.raises(InvalidArgumentError, match="fpr95 of far rests on no images of one kind"):
+    with pytest.raises(InvalidArgumentError, match="fpr95 of far requires both ID and OOD images"):
         group_of_best(empty, "far")

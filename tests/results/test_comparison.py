@@ -96,10 +96,7 @@ def test_classes_that_cannot_decide_say_how_many_it_takes():
     row = many_classes(2).compare("b", "a").iloc[0]
     assert (row["over"], row["n_classes"], row["p_value"], row["better"]) == ("classes", 2, 0.5, "")
     assert math.isnan(row["p_corrected"])
-    assert (
-        row["reason"]
-        == "2 classes cannot decide this at level 0.05: 6 at least are needed; group_of_best pairs over images"
-    )
+    assert row["reason"].startswith("2 classes cannot decide this at level 0.05; at least 6 classes are required;")
     for test in ("permutation", "sign"):
         six = many_classes(6).compare("b", "a", test=test).iloc[0]
         assert (six["better"], six["reason"], six["p_corrected"]) == ("b", "", 2**-5)
@@ -135,7 +132,7 @@ def test_bad_comparisons_are_refused():
         results.compare("good", metric="aurc")
     with pytest.raises(UnknownNameError, match="data set with OOD classes 'far'"):
         results.compare("good", dataset="far")
-    with pytest.raises(InvalidArgumentError, match="no OOD set with at least two classes"):
+    with pytest.raises(InvalidArgumentError, match="no OOD set has two classes or more"):
         results.recompute(classes={"near": ["sky"]}).compare("good")
     frame = run_scores()
     frame = frame[(frame["dataset"] != "near") | (frame["group"] != 1)]

@@ -64,7 +64,7 @@ def test_figures_need_their_data():
     frame = run_scores()
     only = Results.from_scores(frame[frame["dataset"] == "val"], DATASETS[1:2], DETECTORS, bootstrap=0)
     messages = {
-        "roc": "an OOD set; these results hold none",
+        "roc": "an OOD set, but these results have none",
         "fpr_per_class": "an OOD set with classes",
         "unit_tests": "unit tests",
     }
@@ -75,20 +75,20 @@ def test_figures_need_their_data():
 
 def test_figures_refuse_what_they_would_mislabel(results):
     for kind, dataset, message in (
-        ("class_distribution", "shifted", "'shifted' has role shift; this figure needs an OOD set with classes"),
+        ("class_distribution", "shifted", "'shifted' has role shift, but this figure requires an OOD set with classes"),
         ("fpr_per_class", "tests", "'tests' has role unit_test"),
         ("fpr_per_class", "far", "'far' has no classes"),
         ("unit_tests", "near", "'near' has role ood"),
-        ("roc", "val", "'val' has role id; this figure needs an OOD set"),
+        ("roc", "val", "'val' has role id, but this figure requires an OOD set"),
         ("score_histograms", "train", "'train' has role train"),
         ("accuracy_fpr", "tests", "'tests' has role unit_test"),
     ):
         with pytest.raises(InvalidArgumentError, match=message):
             results.plot(kind, dataset=dataset)
     for kind in plots.FIGURES:
-        with pytest.raises(InvalidArgumentError, match="at least one is needed"):
+        with pytest.raises(InvalidArgumentError, match="requires at least one detector"):
             (pool_results() if kind in OF_POOLS else results).plot(kind, detectors=[])
-    with pytest.raises(InvalidArgumentError, match="bins=0; at least one"):
+    with pytest.raises(InvalidArgumentError, match="expected bins to be at least 1, got 0"):
         results.plot("score_histograms", bins=0)
     results.plot("roc", dataset="tests")
 

@@ -14,7 +14,7 @@ from oodlit import Results, Role
 from oodlit.errors import InvalidArgumentError, UnknownNameError
 from oodlit.metrics import UndefinedMetricWarning
 from oodlit.results import DatasetInfo, Limit, Settings, crossings
-from oodlit.results.limits import failed_tests, held_text, read_limits
+from oodlit.results.limits import describe_check, failed_tests, read_limits
 from tests.results.pool_support import pool_results
 
 DATASETS = [
@@ -129,12 +129,12 @@ def test_a_set_without_classes_does_not_slip_through_a_limit_of_the_mean(prefix:
 
 
 def test_the_values_that_were_held_are_said_the_worst_first() -> None:
-    said = held_text(RESULTS, Limit.of("mine: mean_fpr95 > 0.7"))
+    said = describe_check(RESULTS, Limit.of("mine: mean_fpr95 > 0.7"))
     assert said == "mine: mean_fpr95 > 0.7 holds 2 values: far 50 % (fpr95), near 12.5 %"
-    assert held_text(RESULTS, Limit.of("*: unit_test_failures < 0")) == (
+    assert describe_check(RESULTS, Limit.of("*: unit_test_failures < 0")) == (
         "*: unit_test_failures < 0 holds 2 values: mine: tests 1, other: tests 2"
     )
-    assert held_text(RESULTS, Limit.of("*: fpr95 > 2")).endswith(" and 2 more")
+    assert describe_check(RESULTS, Limit.of("*: fpr95 > 2")).endswith(" and 2 more")
 
 
 def test_wrongly_classified_images_are_named() -> None:
@@ -152,7 +152,7 @@ def test_wrongly_classified_images_are_named() -> None:
         ("mine: fpr95 on near/sevn > 0", r"^limit .*: unknown class 'sevn'; did you mean 'seven'"),
         ("mine: accuracy > 0", r"this run has no such value; of accuracy it has model: accuracy on val"),
         ("mine: der95 > 0", r"this run has no such value; of der95 it has none"),
-        ("vim: fpr95 > 0", r"detector 'vim' is not among the results: it needs the linear head"),
+        ("vim: fpr95 > 0", r"the results have no detector 'vim': it needs the linear head"),
     ],
 )
 def test_wrong_names_are_errors(text: str, message: str) -> None:
@@ -167,7 +167,7 @@ def test_an_undefined_value_is_an_error() -> None:
         results = Results.from_scores(scores, DATASETS, ["mine", "other"], bootstrap=0)
     assert math.isnan(results.value("id_auroc", dataset="val", detector="mine"))
     with pytest.raises(
-        InvalidArgumentError, match=r"of mine on val is undefined \(all predictions are right.* passes not"
+        InvalidArgumentError, match=r"of mine on val is undefined \(all predictions are right.* never passes"
     ):
         crossings(results, ["mine: id_auroc < 0.9"])
 
@@ -193,7 +193,7 @@ def test_files_of_limits(tmp_path: Path) -> None:
         file.write_text(text)
         with pytest.raises(InvalidArgumentError, match=message):
             read_limits(file)
-    with pytest.raises(InvalidArgumentError, match="cannot be read: No such file"):
+    with pytest.raises(InvalidArgumentError, match="not readable: No such file"):
         read_limits(tmp_path / "none.yaml")
 
 

@@ -81,9 +81,9 @@ def test_correlation_over_detectors_of_one_run(results: Results) -> None:
 
 def test_correlation_refuses(results: Results) -> None:
     for wrong, message in (
-        ({"detectors": ["msp"]}, "1 runs and 1 detectors; at least two curves"),
-        ({"names": ["a", "b"]}, "1 results and 2 names do not fit"),
-        ({"dataset": "val"}, "'val' has role id; this figure needs a pool"),
+        ({"detectors": ["msp"]}, "expected at least two curves, got 1 runs and 1 detectors"),
+        ({"names": ["a", "b"]}, "expected one name per result, got 1 and 2"),
+        ({"dataset": "val"}, "'val' has role id, but this figure requires a pool"),
     ):
         with pytest.raises(InvalidArgumentError, match=message):
             plots.severity_correlation(results, **wrong)
@@ -93,7 +93,7 @@ def test_correlation_refuses(results: Results) -> None:
 
 def test_no_results_are_no_pool() -> None:
     for call in (check_same_pool, levels_of_runs):
-        with pytest.raises(InvalidArgumentError, match="no results are given to compare on 'pool'"):
+        with pytest.raises(InvalidArgumentError, match="at least one run to compare on 'pool'"):
             call({}, "pool")
 
 

@@ -81,7 +81,7 @@ LAST_ROW = [0.4735, 0.5455, 0.6083, 0.6764, 0.7233, 0.7598, 0.7917, 0.8245, 0.85
 def test_standing_of_a_published_curve_is_its_own_rank(kappa: str) -> None:
     levels, means = table(kappa), np.array([c.mean for c in cood.published_curves(kappa)])
     for index in (0, len(levels) // 2, len(levels) - 1):
-        found = cood.standing(levels[index].tolist(), kappa)
+        found = cood.rank_curve(levels[index].tolist(), kappa)
         assert found.published == len(levels)
         assert found.below == tuple((levels < levels[index]).sum(axis=0))
         assert found.equal == tuple((levels == levels[index]).sum(axis=0))
@@ -100,11 +100,11 @@ def test_quantile_curves_are_quantiles(share: float, kappa: str) -> None:
 @pytest.mark.parametrize("levels", [[0.5] * 10, [0.5] * 10 + [1.5], [0.5] * 10 + [float("nan")]])
 def test_other_curves_are_refused(levels: list[float]) -> None:
     with pytest.raises(InvalidArgumentError, match=r"11 values in 0\.\.1"):
-        cood.standing(levels, "softmax")
+        cood.rank_curve(levels, "softmax")
 
 
 def test_unknown_confidence_function_is_named() -> None:
     with pytest.raises(UnknownNameError, match=r"softmx.*softmax"):
-        cood.standing([0.5] * 11, "softmx")
+        cood.rank_curve([0.5] * 11, "softmx")
     with pytest.raises(InvalidArgumentError, match=r"numbers in 0\.\.1"):
         cood.quantile_curves("softmax", [1.5])

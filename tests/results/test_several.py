@@ -83,7 +83,7 @@ OTHERS: dict[str, tuple[Callable[[], Results], set[str], str]] = {
     "rule": (
         lambda: run(1, rule="interpolated"),
         {"fpr"},
-        "the rule of the threshold or the limit of unit tests is another",
+        "the threshold rule or the limit of unit tests differs",
     ),
     "classes": (lambda: run(1, classes={"near": ["sky"]}), {"near"}, "near has 3 classes in A and 1 others in B"),
     "no set": (without_far, {"far"}, "B has no far"),
@@ -140,7 +140,7 @@ def test_a_detector_that_a_run_lacks_has_no_rank_and_takes_no_part() -> None:
     assert of_runs.to_dict() == {"A": 2.0, "B": 1.0}
     assert of_detectors["msp"] == 1.0
     assert np.isnan(of_detectors["knn"])
-    with pytest.raises(InvalidArgumentError, match="neither direction is better"):
+    with pytest.raises(InvalidArgumentError, match="has no better direction"):
         mean_ranks(values, "accepted95")
 
 
@@ -255,7 +255,7 @@ def test_wrong_settings_are_errors(
 def test_one_run_or_none_is_no_comparison(runs: dict[str, Results]) -> None:
     with pytest.raises(InvalidArgumentError, match="at least two"):
         compare_runs({"small": runs["small"]})
-    with pytest.raises(InvalidArgumentError, match="no runs are given"):
+    with pytest.raises(InvalidArgumentError, match="expected at least one run"):
         run_columns({})
     with pytest.raises(UnknownNameError, match="data set to compare"):
         values_of_runs(runs, "nowhere")

@@ -231,7 +231,7 @@ def test_leftovers_of_killed_writers_are_removed(results, tmp_path, monkeypatch,
 @pytest.mark.parametrize("name", ["table.csv", "scores.parquet", "report.html", "thumbnails", "fitted"])
 def test_parts_without_a_record_are_no_result_that_may_be_replaced(tmp_path, name):
     (tmp_path / name).write_text("mine")
-    with pytest.raises(InvalidArgumentError, match=rf"holds {name} but no run\.json: .* or name another folder"):
+    with pytest.raises(InvalidArgumentError, match=rf"contains {name} but no run\.json: .* or choose another folder"):
         storage.check_replaceable(tmp_path)
     assert storage.check_replaceable(tmp_path, keep=tmp_path / "x" / ".." / name) is False
 

@@ -213,14 +213,14 @@ def test_what_is_not_computed_is_noted():
     stated = [DatasetInfo("val", Role.ID, num_samples=300), DatasetInfo("far", Role.OOD, num_samples=41)]
     frame = frame[frame["dataset"].isin(["val", "far"])]
     results = Results.from_scores(frame, stated, DETECTORS, bootstrap=0)
-    assert "data set 'far': 40 images were scored, 41 are stated" in results.run.notes
+    assert "data set 'far': 40 images were scored, expected 41" in results.run.notes
 
 
 def test_bad_scores_are_refused():
     frame = run_scores()
     nan = frame.copy()
     nan.loc[nan["key"] == "near/0007", "poor"] = np.nan
-    with pytest.raises(NonFiniteScoreError, match=r"'poor' gave NaN for 1 of 730 images \(1 in 'near'\).*near/0007"):
+    with pytest.raises(NonFiniteScoreError, match=r"'poor' returned NaN for 1 of 730 .*near/0007"):
         Results.from_scores(nan, DATASETS, DETECTORS)
     with pytest.raises(DataError, match=r"1 keys occur more than once, first: far/0003"):
         Results.from_scores(pd.concat([frame, frame[frame["key"] == "far/0003"]]), DATASETS, DETECTORS)
@@ -229,19 +229,19 @@ def test_bad_scores_are_refused():
         Results.from_scores(frame.assign(group=moved), DATASETS, DETECTORS)
     with pytest.raises(UnknownNameError, match="unknown data set in the scores 'tests'"):
         Results.from_scores(frame, DATASETS[:-1], DETECTORS)
-    with pytest.raises(InvalidArgumentError, match=r"columns \['energy'\] are missing"):
+    with pytest.raises(InvalidArgumentError, match=r"missing columns \['energy'\]"):
         Results.from_scores(frame, DATASETS, ["energy"])
-    with pytest.raises(InvalidArgumentError, match="'label' is float64; integers are needed"):
+    with pytest.raises(InvalidArgumentError, match="'label' is float64; expected integers"):
         Results.from_scores(frame.assign(label=1.5), DATASETS, DETECTORS)
-    with pytest.raises(InvalidArgumentError, match=r"'good' is .*; numbers are needed"):
+    with pytest.raises(InvalidArgumentError, match=r"'good' is .*; expected numbers"):
         Results.from_scores(frame.assign(good="high"), DATASETS, DETECTORS)
-    with pytest.raises(InvalidArgumentError, match="distinct, and none of"):
+    with pytest.raises(InvalidArgumentError, match="distinct and different from"):
         Results.from_scores(frame.assign(model=1.0), DATASETS, ["model"])
 
 
 def test_bad_settings_are_refused():
     frame = run_scores()
-    with pytest.raises(InvalidArgumentError, match="exactly one data set with role 'id' is needed, there are 0"):
+    with pytest.raises(InvalidArgumentError, match="exactly one data set with role 'id', got 0"):
         Results.from_scores(frame, DATASETS[2:], DETECTORS)
     with pytest.raises(InvalidArgumentError, match="names must be distinct"):
         Results.from_scores(frame, [*DATASETS, DATASETS[0]], DETECTORS)

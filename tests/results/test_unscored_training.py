@@ -28,5 +28,5 @@ def test_no_training_score_at_all_leaves_der_out_with_a_note() -> None:
 def test_single_nan_is_still_an_error(dataset: str) -> None:
     scores = frame()
     scores.loc[scores["key"] == f"{dataset}/2", "msp"] = np.nan
-    with pytest.raises(NonFiniteScoreError, match=f"'msp' gave NaN for 1 of 12 images .*{dataset}/2"):
+    with pytest.raises(NonFiniteScoreError, match=f"'msp' returned NaN for 1 of 12 images .*{dataset}/2"):
         Results.from_scores(scores, DATASETS, ["msp"], bootstrap=0)

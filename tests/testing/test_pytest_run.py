@@ -81,7 +81,7 @@ def test_a_run_that_broke_off_fails_unless_it_is_allowed(pytester: pytest.Pytest
     call = (*PLUGIN, "--oodlit-run", folder.parent / "killed", "--oodlit-limits", "limits.yaml")
     done = pytester.runpytest(*call)
     assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["ERROR: --oodlit-run *the run broke off, and of its sets are missing: tests*"])
+    done.stderr.fnmatch_lines(["ERROR: --oodlit-run *the run was interrupted; missing data sets: tests*"])
     with pytest.warns(UnfinishedRunWarning):
         done = pytester.runpytest(*call, "--oodlit-allow-unfinished")
     done.assert_outcomes(passed=1)

@@ -3,10 +3,11 @@
 from pathlib import Path
 
 import numpy as np
+from typing_extensions import Unpack
 
-from oodlit.datamodules.batches import Transform
-from oodlit.datamodules.benchmarks.digits import DigitsData, digits_transform, entry, facts, id_sets, load_pictures
+from oodlit.datamodules.benchmarks.digits import DigitsData, entry, facts, id_sets, load_pictures
 from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams, root_or_temporary
+from oodlit.datamodules.loading import LoadingOptions
 from oodlit.datamodules.severity.stream import severity_pool
 from oodlit.roles import Role
 
@@ -30,8 +31,7 @@ class DigitPoolBenchmark(DigitsData):
         root: Folder for the shards, used again in later runs. None (default) = a temporary folder that goes with this
             object.
         seed: Of the split of the known digits.
-        transform: Default: `digits_transform()`.
-        batch_size: See `OODDataModule`.
+        loading: See `OODDataModule`; the default transform is `digits_transform()`.
 
     Example:
         >>> data = DigitPoolBenchmark()
@@ -44,17 +44,11 @@ class DigitPoolBenchmark(DigitsData):
         root: str | Path | None = None,
         *,
         seed: int = 0,
-        transform: Transform | None = None,
-        batch_size: int = 64,
+        **loading: Unpack[LoadingOptions],
     ) -> None:
         folder = root_or_temporary(root, self) / f"digit-pool-{_RECIPE}-seed{seed}"
         *known, pool = packed_streams(folder, [*id_sets(ID_CLASSES, seed), _pool(seed)])
-        super().__init__(
-            [*known, severity_pool(pool)],
-            transform=digits_transform() if transform is None else transform,
-            batch_size=batch_size,
-        )
-        self.seed = seed
+        super().__init__([*known, severity_pool(pool)], seed, loading)
 
 
 def _pool(seed: int) -> SmallSet:

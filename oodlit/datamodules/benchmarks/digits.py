@@ -1,6 +1,6 @@
 """A complete benchmark on real images that are always at hand: the handwritten digits of scikit-learn."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,17 +11,18 @@ from jaxtyping import Float64, Int64, UInt8
 from sklearn.datasets import load_digits
 from torch.utils.data import DataLoader, TensorDataset
 from torchvision.transforms import Compose, Normalize, ToTensor
+from typing_extensions import Unpack
 
-from oodlit.datamodules.batches import OnError, Transform
 from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams, root_or_temporary
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.decode import decode_image
+from oodlit.datamodules.generated.samples import decode_sample
 from oodlit.datamodules.generated.unit_test_source import UnitTestListing, unit_test_source
 from oodlit.datamodules.generated.unit_tests import UNIT_TESTS, encode
+from oodlit.datamodules.loading import LoadingOptions
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
-from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 
 ID_CLASSES = ("zero", "one", "two", "three", "four", "five", "six")
@@ -34,38 +35,15 @@ Picture = Float64[np.ndarray, "8 8"]
 Rng = np.random.Generator
 
 
-def _noise(image: Picture, rng: Rng) -> Picture:
-    return np.asarray(image + rng.normal(0.0, 0.25, image.shape))
-
-
-def _blur(image: Picture, rng: Rng) -> Picture:
-    return np.asarray(scipy.ndimage.gaussian_filter(image, 0.8))
-
-
-def _contrast(image: Picture, rng: Rng) -> Picture:
-    return np.asarray(image.mean() + 0.3 * (image - image.mean()))
-
-
-def _rotation(image: Picture, rng: Rng) -> Picture:
-    angle = rng.choice([-1.0, 1.0]) * rng.uniform(20.0, 35.0)
-    return np.asarray(scipy.ndimage.rotate(image, angle, reshape=False, order=1))
-
-
-def _translation(image: Picture, rng: Rng) -> Picture:
-    return np.asarray(scipy.ndimage.shift(image, rng.choice([-1.0, 1.0], 2), order=0))
-
-
-def _dropout(image: Picture, rng: Rng) -> Picture:
-    return np.asarray(image * (rng.random(image.shape) > 0.3))
-
-
 DIGIT_CORRUPTIONS: Mapping[str, Callable[[Picture, Rng], Picture]] = {
-    "noise": _noise,
-    "blur": _blur,
-    "contrast": _contrast,
-    "rotation": _rotation,
-    "translation": _translation,
-    "dropout": _dropout,
+    "noise": lambda image, rng: image + rng.normal(0.0, 0.25, image.shape),
+    "blur": lambda image, rng: scipy.ndimage.gaussian_filter(image, 0.8),
+    "contrast": lambda image, rng: image.mean() + 0.3 * (image - image.mean()),
+    "rotation": lambda image, rng: scipy.ndimage.rotate(
+        image, rng.choice([-1.0, 1.0]) * rng.uniform(20.0, 35.0), reshape=False, order=1
+    ),
+    "translation": lambda image, rng: scipy.ndimage.shift(image, rng.choice([-1.0, 1.0], 2), order=0),
+    "dropout": lambda image, rng: image * (rng.random(image.shape) > 0.3),
 }
 """Corruptions that suit 8 x 8 pixels: from an image in [0, 1] to a changed one (clipped afterwards)."""
 
@@ -76,9 +54,17 @@ def digits_transform() -> Compose:
 
 
 class DigitsData(OODDataModule):
-    """Streams of digits, with (image, label) batches for `Trainer.fit`."""
+    """Streams of digits, with (image, label) batches for `Trainer.fit`.
 
-    seed: int
+    Args:
+        streams: The streams.
+        seed: Of the order of the training images.
+        loading: See `OODDataModule`; the default transform is `digits_transform()`.
+    """
+
+    def __init__(self, streams: Sequence[Stream], seed: int, loading: LoadingOptions) -> None:
+        super().__init__(streams, **{"transform": digits_transform(), **loading})
+        self.seed = seed
 
     def train_dataloader(self) -> DataLoader[tuple[torch.Tensor, ...]]:
         """Shuffled (image, label) batches of the training digits."""
@@ -91,7 +77,7 @@ class DigitsData(OODDataModule):
     def _pairs(self, stream: Stream, *, shuffle: bool) -> DataLoader[tuple[torch.Tensor, ...]]:
         assert self.transform is not None  # set in __init__
         samples = list(stream.source.read(0, len(stream)))
-        images = torch.stack([self.transform(decode_image(_file(sample))) for sample in samples])
+        images = torch.stack([self.transform(decode_sample(sample, decode_image)) for sample in samples])
         labels = torch.tensor([sample.label for sample in samples])
         generator = torch.Generator().manual_seed(self.seed)
         return DataLoader(
@@ -118,12 +104,7 @@ class DigitsBenchmark(DigitsData):
             object.
         seed: Of the split, the corruptions and the unit tests.
         per_test: Images per unit test, >= 1.
-        transform: Default: `digits_transform()`.
-        batch_size: See `OODDataModule`.
-        num_workers: See `OODDataModule`.
-        on_error: See `OODDataModule`.
-        multiprocessing_context: See `OODDataModule`.
-        prefetch_factor: See `OODDataModule`.
+        loading: See `OODDataModule`; the default transform is `digits_transform()`.
 
     Raises:
         InvalidArgumentError: `per_test` is below 1.
@@ -145,34 +126,10 @@ class DigitsBenchmark(DigitsData):
         *,
         seed: int = 0,
         per_test: int = 50,
-        transform: Transform | None = None,
-        batch_size: int = 64,
-        num_workers: int = 0,
-        on_error: OnError = "raise",
-        multiprocessing_context: str | None = None,
-        prefetch_factor: int | None = None,
+        **loading: Unpack[LoadingOptions],
     ) -> None:
-        if per_test < 1:
-            raise InvalidArgumentError(
-                f"DigitsBenchmark: per_test={per_test}; at least 1 image per unit test is needed"
-            )
         folder = root_or_temporary(root, self) / f"digits-{_RECIPE}-seed{seed}-tests{per_test}"
-        super().__init__(
-            packed_streams(folder, _sets(seed, per_test)),
-            transform=digits_transform() if transform is None else transform,
-            batch_size=batch_size,
-            num_workers=num_workers,
-            on_error=on_error,
-            multiprocessing_context=multiprocessing_context,
-            prefetch_factor=prefetch_factor,
-        )
-        self.seed = seed
-
-
-def _file(sample: Sample) -> bytes:
-    if sample.error is not None or not isinstance(sample.image, bytes):
-        raise DataError(f"{sample.origin}, key {sample.key!r}: {sample.error}")
-    return sample.image
+        super().__init__(packed_streams(folder, _sets(seed, per_test)), seed, loading)
 
 
 def _sets(seed: int, per_test: int) -> list[SmallSet]:

@@ -4,14 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from oodlit.datamodules.batches import OnError, Transform
+from typing_extensions import Unpack
+
 from oodlit.datamodules.datamodule import OODDataModule
-from oodlit.datamodules.decode import Decode, decode_image
+from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.generated.corruptions import corrupted_stream
 from oodlit.datamodules.generated.unit_test_source import unit_test_stream
+from oodlit.datamodules.loading import LoadingOptions
 from oodlit.datamodules.published import set_stream
-from oodlit.datamodules.sets import IMAGENET_C, IMAGENET_TRAIN, IMAGENET_VAL, UNIT_TEST_SET, describe, descriptions
+from oodlit.datamodules.sets import describe, descriptions
 from oodlit.datamodules.sets.description import DatasetDescription
+from oodlit.datamodules.sets.imagenet import IMAGENET_TRAIN, IMAGENET_VAL
+from oodlit.datamodules.sets.imagenet_shift import IMAGENET_C
+from oodlit.datamodules.sets.ninco import UNIT_TEST_SET
 from oodlit.datamodules.shards.reader import shard_stream
 from oodlit.datamodules.stream import Stream
 from oodlit.errors import DataError, InvalidArgumentError
@@ -35,20 +40,11 @@ class ImageNetBenchmark(OODDataModule):
             are fitted need it.
         locations: Other places by name of the set: a folder, a pattern or URL of shards, or a list of shards.
         streams: Further streams of your own.
-        transform: See `OODDataModule`.
         complete: True (default) refuses a set whose number of images differs from the published one.
         per_test: Images per generated unit test.
         unit_test_format: "PNG" (default), "JPEG", or None = that of the ID image: noise stored as JPEG is another test.
         seed: Of what is generated.
-        batch_size: See `OODDataModule`.
-        num_workers: See `OODDataModule`.
-        on_error: See `OODDataModule`.
-        decode: See `OODDataModule`; `functools.partial(decode_image, reduce_to=512)` is the fast path.
-        multiprocessing_context: See `OODDataModule`.
-        prefetch_factor: See `OODDataModule`.
-        class_names: See `OODDataModule`.
-        max_images: See `OODDataModule`.
-        decode_on_device: See `OODDataModule`.
+        loading: See `OODDataModule`; `decode=functools.partial(decode_image, reduce_to=512)` is the fast path.
 
     Raises:
         UnknownNameError: No such set; the nearest names are given.
@@ -65,89 +61,65 @@ class ImageNetBenchmark(OODDataModule):
         train: bool | None = None,
         locations: Mapping[str, str | Path | Sequence[str | Path]] | None = None,
         streams: Sequence[Stream] = (),
-        transform: Transform | None = None,
         complete: bool = True,
         per_test: int = 400,
         unit_test_format: str | None = "PNG",
         seed: int = 0,
-        batch_size: int = 64,
-        num_workers: int = 0,
-        on_error: OnError = "raise",
-        decode: Decode = decode_image,
-        multiprocessing_context: str | None = None,
-        prefetch_factor: int | None = None,
-        class_names: str | Path | Sequence[str] | None = None,
-        max_images: int | None = None,
-        decode_on_device: bool = False,
+        **loading: Unpack[LoadingOptions],
     ) -> None:
         """Find the sets; of shards with a manifest, no image is read."""
-        places = _Places(Path(root), dict(locations or {}), complete)
-        own = [name for name in sets if name not in descriptions() and places.has_shards(name)]
-        chosen = [describe(name) for name in sets if name not in own]
-        for description in chosen:
-            if description.role in NAMES_OF_LABELS:
-                raise InvalidArgumentError(
-                    f"sets: {description.name!r} is always the {description.role} data; name test sets alone"
-                )
-        known = {*own, *(d.name for d in (*chosen, IMAGENET_VAL, IMAGENET_TRAIN))}
-        if unknown := sorted(places.locations.keys() - known):
+        locations = _Locations(Path(root), dict(locations or {}), complete)
+        own = {name for name in sets if name not in descriptions() and locations.has_shards(name)}
+        chosen = {name: describe(name) for name in sets if name not in own}
+        if fixed := [d for d in chosen.values() if d.role in NAMES_OF_LABELS]:
+            raise InvalidArgumentError(
+                f"sets: {fixed[0].name!r} is always the {fixed[0].role} data; name test sets alone"
+            )
+        known = {*own, *chosen, IMAGENET_VAL.name, IMAGENET_TRAIN.name}
+        if unknown := sorted(locations.given.keys() - known):
             raise InvalidArgumentError(f"locations: {unknown[0]!r} is not among the sets of this benchmark")
-        val = places.stream(IMAGENET_VAL)
-        found = [val]
-        if train or (train is None and places.find(IMAGENET_TRAIN) is not None):
-            found.append(places.stream(IMAGENET_TRAIN))
+        decode = loading.get("decode", decode_image)
+        found = [val := locations.stream(IMAGENET_VAL)]
+        if train or (train is None and locations.find(IMAGENET_TRAIN) is not None):
+            found.append(locations.stream(IMAGENET_TRAIN))
         for name in sets:
-            if name in own:
-                found.append(shard_stream(places.location(name), name=name))
-                continue
-            description = describe(name)
-            if description is UNIT_TEST_SET and places.find(description) is None:
+            description = chosen.get(name)
+            if description is None:
+                found.append(shard_stream(locations.of_own_set(name), name=name))
+            elif description is UNIT_TEST_SET and locations.find(description) is None:
                 made = unit_test_stream(val.source, count=per_test, seed=seed, format=unit_test_format, decode=decode)
                 found.append(made)
-            elif description is IMAGENET_C and places.find(description) is None:
-                found.append(
-                    replace(corrupted_stream(val.source, seed=seed, decode=decode), label_names=val.class_names)
-                )
+            elif description is IMAGENET_C and locations.find(description) is None:
+                made = corrupted_stream(val.source, seed=seed, decode=decode)
+                found.append(replace(made, label_names=val.class_names))
             else:
-                found.append(places.stream(description))
-        super().__init__(
-            [*found, *streams],
-            transform=transform,
-            batch_size=batch_size,
-            num_workers=num_workers,
-            on_error=on_error,
-            decode=decode,
-            multiprocessing_context=multiprocessing_context,
-            prefetch_factor=prefetch_factor,
-            class_names=class_names,
-            max_images=max_images,
-            decode_on_device=decode_on_device,
-        )
+                found.append(locations.stream(description))
+        super().__init__([*found, *streams], **loading)
 
 
-class _Places:
+class _Locations:
     """Where the sets lie."""
 
-    def __init__(self, root: Path, locations: dict[str, str | Path | Sequence[str | Path]], complete: bool) -> None:
-        self.root, self.locations, self.complete = root, locations, complete
+    def __init__(self, root: Path, given: dict[str, str | Path | Sequence[str | Path]], complete: bool) -> None:
+        self.root, self.given, self.complete = root, given, complete
 
     def find(self, description: DatasetDescription) -> str | Path | Sequence[str | Path] | None:
         """Location of a set; None if it is not there."""
         name = description.name
-        if name in self.locations:
-            return self.locations[name]
+        if name in self.given:
+            return self.given[name]
         if (self.root / name).is_dir():
             return self.root / name
         shards = sorted(self.root.glob(_TIMM[name])) if name in _TIMM else []
         return shards or None
 
-    def location(self, name: str) -> str | Path | Sequence[str | Path]:
+    def of_own_set(self, name: str) -> str | Path | Sequence[str | Path]:
         """Where the shards of a set of the user's own lie."""
-        return self.locations.get(name, self.root / name)
+        return self.given.get(name, self.root / name)
 
     def has_shards(self, name: str) -> bool:
         """Whether there are shards of a set of the user's own."""
-        return name in self.locations or any((self.root / name).glob("*.tar"))
+        return name in self.given or any((self.root / name).glob("*.tar"))
 
     def stream(self, description: DatasetDescription) -> Stream:
         """The stream of a set that must be there."""

@@ -4,16 +4,18 @@ import importlib.metadata
 import re
 from pathlib import Path
 
-from oodlit.datamodules.batches import OnError, Transform
+from typing_extensions import Unpack
+
 from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams, root_or_temporary
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.generated.unit_test_source import Template, UnitTestListing, UnitTestSource
 from oodlit.datamodules.generated.unit_tests import UNIT_TESTS
+from oodlit.datamodules.loading import LoadingOptions
 from oodlit.datamodules.sets.imagenet_classes import class_names
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample
-from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError
+from oodlit.errors import DataError, MissingExtraError
 from oodlit.roles import Role
 
 SIZES = ((500, 375), (500, 333), (375, 500), (500, 500), (500, 334), (333, 500), (400, 300), (640, 480))
@@ -40,12 +42,7 @@ class PhotosBenchmark(OODDataModule):
             object.
         seed: Of the unit tests.
         per_test: Images per unit test, >= 1.
-        transform: See `OODDataModule`.
-        batch_size: See `OODDataModule`.
-        num_workers: See `OODDataModule`.
-        on_error: See `OODDataModule`.
-        multiprocessing_context: See `OODDataModule`.
-        prefetch_factor: See `OODDataModule`.
+        loading: See `OODDataModule`.
 
     Raises:
         MissingExtraError: The extra "imagenet-demo" is not installed.
@@ -62,27 +59,11 @@ class PhotosBenchmark(OODDataModule):
         *,
         seed: int = 0,
         per_test: int = 12,
-        transform: Transform | None = None,
-        batch_size: int = 64,
-        num_workers: int = 0,
-        on_error: OnError = "raise",
-        multiprocessing_context: str | None = None,
-        prefetch_factor: int | None = None,
+        **loading: Unpack[LoadingOptions],
     ) -> None:
-        if per_test < 1:
-            raise InvalidArgumentError(
-                f"PhotosBenchmark: per_test={per_test}; at least 1 image per unit test is needed"
-            )
         sets = _sets(seed, per_test)
-        super().__init__(
-            packed_streams(root_or_temporary(root, self) / f"photos-{_RECIPE}-seed{seed}-tests{per_test}", sets),
-            transform=transform,
-            batch_size=batch_size,
-            num_workers=num_workers,
-            on_error=on_error,
-            multiprocessing_context=multiprocessing_context,
-            prefetch_factor=prefetch_factor,
-        )
+        folder = root_or_temporary(root, self) / f"photos-{_RECIPE}-seed{seed}-tests{per_test}"
+        super().__init__(packed_streams(folder, sets), **loading)
 
 
 def _pictures() -> list[tuple[str, int, Path]]:

@@ -14,6 +14,7 @@ from jaxtyping import UInt8
 from PIL import Image
 
 from oodlit.datamodules.decode import Decode, decode_image
+from oodlit.datamodules.generated.samples import decode_sample
 from oodlit.datamodules.keys import escape_key, unescape_key
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.stream import Sample, Source, Stream
@@ -155,7 +156,7 @@ class CorruptedSource:
             DataError: The ID image is unreadable.
         """
         kind, severity = self.settings[group]
-        image = prepare(_decoded(sample, self.decode))
+        image = prepare(decode_sample(sample, self.decode))
         file = io.BytesIO()
         pixels = Image.fromarray(corrupt(image, kind, severity, key=sample.key, seed=self.seed))
         if self.quality is None:
@@ -238,13 +239,3 @@ def _library() -> ModuleType:
         return importlib.import_module("imagecorruptions")
     except ImportError as error:
         raise MissingExtraError.of("ImageNet-C on the fly", "corruptions") from error
-
-
-def _decoded(sample: Sample, decode: Decode) -> Image.Image:
-    if sample.error is not None:
-        raise DataError(sample.error)
-    if isinstance(sample.image, bytes):
-        return decode(sample.image)
-    if isinstance(sample.image, Image.Image):
-        return sample.image.convert("RGB")
-    raise InvalidArgumentError(f"image {sample.key!r} is a tensor; files or PIL images are needed to corrupt them")

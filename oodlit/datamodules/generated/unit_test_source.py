@@ -1,6 +1,6 @@
 """Unit tests as a source: drawn when they are read, at the sizes of ID images."""
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -9,10 +9,11 @@ from jaxtyping import Int64
 from PIL import Image
 
 from oodlit.datamodules.decode import Decode, decode_image, image_size, max_pixels_of
+from oodlit.datamodules.generated.samples import decode_sample
 from oodlit.datamodules.generated.unit_tests import FORMATS, UNIT_TESTS, draw, encode
 from oodlit.datamodules.keys import escape_key
 from oodlit.datamodules.shards.writer import Entry
-from oodlit.datamodules.sources import MemorySource
+from oodlit.datamodules.sources import IndexedSource, MemorySource
 from oodlit.datamodules.stream import Sample, Source, Stream, pick_samples
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.roles import Role
@@ -37,7 +38,7 @@ class Template:
     position: int = -1
 
 
-class UnitTestSource:
+class UnitTestSource(IndexedSource):
     """Images of the unit tests, all of one test after the other; image i has the size and format of template i.
 
     The file is formed and decoded again as from a shard: both ways give the same keys and the same pixels.
@@ -99,16 +100,17 @@ class UnitTestSource:
         test, index = divmod(position, len(self.templates))
         return f"{self.tests[test]}/{index:04d}.{FORMATS[self.templates[index].format][0]}"
 
-    def read(self, start: int, stop: int) -> Iterator[Sample]:
-        """Images start, ..., stop - 1."""
-        for position in range(start, min(stop, len(self))):
-            yield self._sample(position)
+    def key(self, index: int) -> str:
+        """Key of one image."""
+        return escape_key(self.path(index))
 
-    def find(self, keys: Collection[str]) -> Iterator[Sample]:
-        """The images of these keys."""
-        for position in range(len(self)):
-            if escape_key(self.path(position)) in keys:
-                yield self._sample(position)
+    def sample(self, index: int) -> Sample:
+        """One image."""
+        origin, group = f"unit test {self.path(index)}", index // len(self.templates)
+        try:
+            return Sample(self.key(index), self.file(index), group=group, origin=origin)
+        except DataError as error:
+            return Sample(self.key(index), b"", group=group, error=str(error), origin=origin)
 
     def file(self, position: int) -> bytes:
         """The image file at a position.
@@ -122,17 +124,9 @@ class UnitTestSource:
         pixels = draw(name, template.width, template.height, index=index, seed=self.seed, image=image, scale=self.scale)
         return encode(pixels, template.format)
 
-    def _sample(self, position: int) -> Sample:
-        key, group = escape_key(self.path(position)), position // len(self.templates)
-        origin = f"unit test {self.path(position)}"
-        try:
-            return Sample(key, self.file(position), group=group, origin=origin)
-        except DataError as error:
-            return Sample(key, b"", group=group, error=str(error), origin=origin)
-
     def _id_image(self, position: int) -> Image.Image:
         assert self.images is not None  # checked in __init__
-        return _image(next(iter(self.images.read(position, position + 1))), self.decode)
+        return decode_sample(next(iter(self.images.read(position, position + 1))), self.decode)
 
 
 @dataclass(frozen=True)
@@ -224,21 +218,6 @@ def _template(sample: Sample, format: str | None, position: int, decode: Decode)
         except DataError as error:
             raise DataError(f"{sample.origin}, key {sample.key!r}: {error}") from error
     else:
-        image = _image(sample, decode)
+        image = decode_sample(sample, decode)
         width, height, own = image.width, image.height, "PNG"
     return Template(width, height, format or ("JPEG" if own in ("JPEG", "MPO") else "PNG"), position)
-
-
-def _image(sample: Sample, decode: Decode) -> Image.Image:
-    if sample.error is not None:
-        raise DataError(f"ID image {sample.key!r} ({sample.origin}): {sample.error}")
-    if isinstance(sample.image, Image.Image):
-        return sample.image
-    if not isinstance(sample.image, bytes):
-        raise InvalidArgumentError(
-            f"ID image {sample.key!r} is a tensor; unit tests need files or PIL images to follow their sizes"
-        )
-    try:
-        return decode(sample.image)
-    except DataError as error:
-        raise DataError(f"ID image {sample.key!r} ({sample.origin}): {error}") from error

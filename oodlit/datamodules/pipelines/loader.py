@@ -12,28 +12,6 @@ from oodlit.datamodules.stream import Sample
 from oodlit.errors import DataError, OodlitError, PreprocessingError
 
 
-class PipelineLoader(StreamLoader):
-    """Batches of what a pipeline gives to this process; how many there are is known at the end only."""
-
-    def _kind(self) -> type[StreamBatches]:
-        return PipelineBatches
-
-    def __len__(self) -> int:
-        """Unknown.
-
-        Raises:
-            TypeError: Always, as from an iterable without a length.
-        """
-        raise TypeError("a pipeline does not tell how many of its samples this process gets")
-
-    def __iter__(self) -> Iterator[Batch]:
-        """Read the share of this process once, and keep count."""
-        source = self.stream.source
-        assert isinstance(source, PipelineSource)
-        source.seen = array("Q")
-        yield from self._counted(source.seen)
-
-
 @dataclass(eq=False)
 class PipelineBatches(StreamBatches):
     """Batches of what a pipeline gives to one worker."""
@@ -65,3 +43,24 @@ class PipelineBatches(StreamBatches):
             raise PreprocessingError(
                 f"stream {self.stream.name!r}: the pipeline failed: {describe_error(error)}"
             ) from error
+
+
+class PipelineLoader(StreamLoader):
+    """Batches of what a pipeline gives to this process; how many there are is known at the end only."""
+
+    batches_class = PipelineBatches
+
+    def __len__(self) -> int:
+        """Unknown.
+
+        Raises:
+            TypeError: Always, as from an iterable without a length.
+        """
+        raise TypeError("a pipeline does not tell how many of its samples this process gets")
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Read the share of this process once, and keep count."""
+        source = self.stream.source
+        assert isinstance(source, PipelineSource)
+        source.seen = array("Q")
+        yield from self._counted(source.seen)

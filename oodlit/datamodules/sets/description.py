@@ -127,27 +127,7 @@ def select(
         >>> selection.paths, selection.groups, selection.group_names
         (['a/2.png', 'b/1.png'], [0, 1], ('a', 'b'))
     """
-    places: dict[str, Membership] = {}
-    listed = None if only is None else {PurePosixPath(name).name for name in only}
-    paths = sorted(paths)
-    for path in paths:
-        pure = PurePosixPath(path)
-        wanted = is_image(path) and not is_hidden(path) and (listed is None or pure.name in listed)
-        place = description.place(pure) if wanted else None
-        if place is not None:
-            places[path] = place
-    if not places:
-        found = f"{len(paths)} files, first {paths[0]!r}" if paths else "no file at all"
-        raise DataError(f"{description.name}: no image at {description.layout}; found {found}")
-    if only is not None:
-        _check_listed(description.name, only, places)
-    if description.label_subset and (
-        other := [path for path, place in places.items() if place.label not in description.label_subset]
-    ):
-        raise DataError(
-            f"{description.name}: {other[0]!r} ({len(other)} in all) is of a class that this set does not cover;"
-            " is this another set?"
-        )
+    places = _places(description, sorted(paths), only)
     counts = Counter(place.group for place in places.values())
     if complete and (problems := differences(description, counts)):
         raise DataError(
@@ -164,6 +144,30 @@ def select(
         groups=[index[place.group] for place in places.values()],
         group_names=names,
     )
+
+
+def _places(
+    description: DatasetDescription, paths: Sequence[str], only: Collection[str] | None
+) -> dict[str, Membership]:
+    """The images of the set among the paths."""
+    listed = None if only is None else {PurePosixPath(name).name for name in only}
+    places: dict[str, Membership] = {}
+    for path in filter(is_image, paths):
+        pure = PurePosixPath(path)
+        if not is_hidden(path) and (listed is None or pure.name in listed) and (place := description.place(pure)):
+            places[path] = place
+    if not places:
+        found = f"{len(paths)} files, first {paths[0]!r}" if paths else "no file at all"
+        raise DataError(f"{description.name}: no image at {description.layout}; found {found}")
+    if only is not None:
+        _check_listed(description.name, only, places)
+    covered = description.label_subset
+    if other := [path for path, place in places.items() if covered and place.label not in covered]:
+        raise DataError(
+            f"{description.name}: {other[0]!r} ({len(other)} in all) is of a class that this set does not cover;"
+            " is this another set?"
+        )
+    return places
 
 
 def _check_listed(name: str, only: Collection[str], places: Mapping[str, Membership]) -> None:

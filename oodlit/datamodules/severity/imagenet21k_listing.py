@@ -1,18 +1,20 @@
 """From a user's ImageNet-21k to the listing of a pool: which classes, which images of them, and for which part."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeAlias
 
 from oodlit.datamodules.sets.imagenet21k.classes import RELEASES, class_name, fall11_wnids, is_wnid, left_out
 from oodlit.datamodules.severity.split import Part, draw, read_split
-from oodlit.datamodules.shards.class_files import Place, class_files
+from oodlit.datamodules.shards.class_files import Images, Place, class_files
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.errors import DataError, InvalidArgumentError
 
 ESTIMATION, TEST = 150, 50
 _NEEDED = " are needed"
+_ImagesOfClass: TypeAlias = dict[str, tuple[Part, Place]]
+"""By name of the image."""
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,7 @@ class PoolListing:
         facts: For the manifest.
     """
 
-    images: Mapping[str, Mapping[str, tuple[Part, Place]]]
+    images: Mapping[str, _ImagesOfClass]
     class_names: tuple[str, ...]
     reasons: Mapping[str, str]
     facts: dict[str, Any] = field(default_factory=dict)
@@ -90,27 +92,19 @@ def list_imagenet21k(
         )
     there = class_files(source, is_wnid)
     reasons = left_out(exclude)
-    images: dict[str, dict[str, tuple[Part, Place]]] = {}
+    missing: list[str] = []
+    chosen: dict[str, Any]
     if split is not None:
         listed = _by_class(read_split(split), split)
         images = {wnid: _listed(wnid, parts, there, complete) for wnid, parts in sorted(listed.items())}
-        kept = [wnid for wnid in images if wnid in reasons]
-        reasons = {wnid: reason for wnid, reason in reasons.items() if wnid not in images}
         absent = sum(map(len, listed.values())) - sum(map(len, images.values()))
-        chosen: dict[str, Any] = {"split": Path(split).name, "images_missing": absent}
-        chosen["kept_though_left_out_by_rule"] = len(kept)
+        kept = len(reasons.keys() & images.keys())
+        chosen = {"split": Path(split).name, "images_missing": absent, "kept_though_left_out_by_rule": kept}
+        reasons = {wnid: reason for wnid, reason in reasons.items() if wnid not in images}
     else:
-        for wnid, list_images in there.items():
-            if wnid in reasons:
-                continue
-            found = list_images()
-            if len(found) < estimation + test:
-                reasons[wnid] = f"{len(found)} images, {estimation + test}{_NEEDED}"
-                continue
-            drawn = draw([f"{wnid}/{name}" for name in found], estimation=estimation, test=test)
-            images[wnid] = {key[10:]: (part, found[key[10:]]) for key, part in drawn.items()}
+        images = _drawn(there, reasons, estimation, test)
+        missing = [wnid for wnid in fall11_wnids() if wnid not in reasons and wnid not in there]
         chosen = {"estimation": estimation, "test": test}
-    missing = [wnid for wnid in fall11_wnids() if wnid not in reasons and wnid not in there and split is None]
     if missing and complete and release == "fall11":
         raise DataError(
             f"imagenet21k: {len(missing)} of {len(missing) + len(images)} classes of {release} are not there, first"
@@ -129,6 +123,21 @@ def list_imagenet21k(
     return PoolListing(images, tuple(map(class_name, images)), dict(sorted(reasons.items())), chosen)
 
 
+def _drawn(
+    there: Mapping[str, Callable[[], Images]], reasons: dict[str, str], estimation: int, test: int
+) -> dict[str, _ImagesOfClass]:
+    """Draw the images of all classes without a reason to leave them out; too few images are such a reason."""
+    images: dict[str, _ImagesOfClass] = {}
+    for wnid in there.keys() - reasons.keys():
+        found = there[wnid]()
+        if len(found) < estimation + test:
+            reasons[wnid] = f"{len(found)} images, {estimation + test}{_NEEDED}"
+            continue
+        drawn = draw([f"{wnid}/{name}" for name in found], estimation=estimation, test=test)
+        images[wnid] = {name: (part, found[name]) for key, part in drawn.items() for name in [key.partition("/")[2]]}
+    return dict(sorted(images.items()))
+
+
 def _by_class(parts: Mapping[str, Part], split: str | Path) -> dict[str, dict[str, Part]]:
     """The parts by wnid and name: the last folder that is a wnid, else the wnid before the first "_" of the name."""
     found: dict[str, dict[str, Part]] = {}
@@ -143,7 +152,9 @@ def _by_class(parts: Mapping[str, Part], split: str | Path) -> dict[str, dict[st
     return found
 
 
-def _listed(wnid: str, parts: Mapping[str, Part], there: Mapping[str, Any], complete: bool) -> dict[str, Any]:
+def _listed(
+    wnid: str, parts: Mapping[str, Part], there: Mapping[str, Callable[[], Images]], complete: bool
+) -> _ImagesOfClass:
     """The listed images of one class."""
     found = there[wnid]() if wnid in there else {}
     if (missing := sorted(parts.keys() - found.keys())) and complete:

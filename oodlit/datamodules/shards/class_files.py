@@ -1,7 +1,8 @@
 """Classes as folders or tars of their images: what is in them without holding all, and without unpacking to disk."""
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -86,7 +87,7 @@ def _of_folder(root: Path, is_class: Callable[[str], bool]) -> dict[str, Callabl
             continue
         if name in found:
             raise DataError(f"{root}: {name} is there as a folder and as a tar; move one of them away")
-        found[name] = _lister(_folder_images, entry) if entry.is_dir() else _lister(_tar_images, Place(entry))
+        found[name] = partial(_folder_images, entry) if entry.is_dir() else partial(_tar_images, Place(entry))
     return found if found or len(others) != 1 else _of_folder(others[0], is_class)
 
 
@@ -98,16 +99,12 @@ def _of_tar(path: Path, is_class: Callable[[str], bool]) -> dict[str, Callable[[
         if pure.suffix == ".tar" and is_class(pure.stem):
             if pure.stem in found:
                 raise DataError(f"{path}: {pure.name} is there twice; which one is meant is unknown")
-            found[pure.stem] = _lister(_tar_images, Place(path, offset, size))
+            found[pure.stem] = partial(_tar_images, Place(path, offset, size))
         elif is_class(pure.parent.name) and is_image(name):
             _add(folders.setdefault(pure.parent.name, {}), pure.name, Place(path, offset, size))
     if twice := sorted(found.keys() & folders.keys()):
         raise DataError(f"{path}: {twice[0]} is there as a folder and as a tar; which one is meant is unknown")
-    return found | {name: _lister(dict, images) for name, images in folders.items()}
-
-
-def _lister(function: Callable[..., Images], argument: object) -> Callable[[], Images]:
-    return lambda: function(argument)
+    return found | {name: partial(dict, images) for name, images in folders.items()}
 
 
 def _folder_images(folder: Path) -> Images:
@@ -120,15 +117,10 @@ def _folder_images(folder: Path) -> Images:
 
 def _tar_images(tar: Place) -> Images:
     images: dict[str, Place] = {}
-    for name, place in _members(tar):
-        if is_image(name):
-            _add(images, PurePosixPath(name).name, place)
-    return images
-
-
-def _members(tar: Place) -> Iterator[tuple[str, Place]]:
     for name, offset, size in tar_places(tar.path, tar.offset, tar.size):
-        yield name, Place(tar.path, offset, size)
+        if is_image(name):
+            _add(images, PurePosixPath(name).name, Place(tar.path, offset, size))
+    return images
 
 
 def _add(images: dict[str, Place], name: str, place: Place) -> None:

@@ -13,10 +13,11 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast, runtime_checkable
+from typing import Protocol, runtime_checkable
 
-from oodlit.datamodules.shards.members import HEADER_ERRORS, MAX_MEMBER_BYTES, check_step, next_member, tail_fault
+from oodlit.datamodules.shards.members import MAX_MEMBER_BYTES
 from oodlit.datamodules.shards.streams import Decompress, decompressor
+from oodlit.datamodules.shards.tars import HEADER_ERRORS, tar_members
 from oodlit.errors import DataError
 
 
@@ -229,18 +230,6 @@ def _is_plain_tar(path: Path) -> bool:
 _BROKEN = (*HEADER_ERRORS, EOFError, OSError, zlib.error, lzma.LZMAError)
 
 
-class _LastRead:
-    """A file that remembers its last read: tarfile ends in silence at a cut and at a damaged header."""
-
-    def __init__(self, file: io.BufferedIOBase) -> None:
-        self._file, self.last = file, b""
-        self.seek, self.tell = file.seek, file.tell
-
-    def read(self, size: int) -> bytes:
-        self.last = self._file.read(size)
-        return self.last
-
-
 def _regular(
     file: io.BufferedIOBase, where: Path, length: int | None = None
 ) -> Iterator[tuple[str, tarfile.TarInfo, tarfile.TarFile]]:
@@ -249,25 +238,16 @@ def _regular(
     Raises:
         DataError: It is damaged or cut anywhere, or has a link, a device, or a path that leads out.
     """
-    reads = _LastRead(file)
     try:
-        with tarfile.open(fileobj=cast(BinaryIO, reads), mode="r:") as tar:
-            while (info := next_member(tar)) is not None:
-                tar.members = []  # type: ignore[attr-defined]
-                path = _clean(info.name, where) if not info.isdir() else ""
-                if path and not is_hidden(path):
-                    if not info.isreg() or info.issparse():
-                        raise DataError(
-                            f"{where}: {path!r} is a link, device or sparse file;"
-                            " unpack the archive and pass the folder"
-                        )
-                    yield path, info, tar
-                check_step(tar, info, length)
-            if reads.last != bytes(tarfile.BLOCKSIZE):
-                raise DataError(f"{where}: the tar is damaged or truncated at byte {tar.offset}; fetch it again")
-            # to the very end: the compressed file must also end well
-            if fault := tail_fault(file.read, tar.offset + tarfile.BLOCKSIZE):
-                raise DataError(f"{where}: {fault}")
+        for info, tar in tar_members(file, length):
+            path = _clean(info.name, where)
+            if is_hidden(path):
+                continue
+            if not info.isreg() or info.issparse():
+                raise DataError(
+                    f"{where}: {path!r} is a link, device or sparse file; unpack the archive and pass the folder"
+                )
+            yield path, info, tar
     except _BROKEN as error:
         if isinstance(error, DataError):
             raise

@@ -79,16 +79,6 @@ def map_files(
         DataError: The source cannot be read, a path occurs twice, or the rule leaves out all files.
     """
     files = open_files(source) if isinstance(source, str | Path) else source
-    return _mapped(files, rule, class_names, source)
-
-
-def _mapped(
-    files: Files,
-    rule: Callable[[str], Assignment | None],
-    class_names: Sequence[str],
-    source: str | Path | Files,
-) -> Listing:
-    """`map_files` of what is open already; errors name the source."""
     assignments: dict[str, Assignment] = {}
     for path in files.paths:
         if path in assignments:
@@ -97,12 +87,17 @@ def _mapped(
         if found is not None:
             assignments[path] = found
     if not assignments:
+        raise _NoImageError(files, source)
+    return Listing(files, assignments, tuple(class_names))
+
+
+class _NoImageError(DataError):
+    def __init__(self, files: Files, source: object) -> None:
         some = ", ".join(map(repr, list(files.paths)[:3])) or "nothing"
         where = f"{source}: " if isinstance(source, str | Path) else ""
-        raise DataError(
+        super().__init__(
             f"{where}no image of this set among {len(files.paths)} files (first: {some}); check source and layout"
         )
-    return Listing(files, assignments, tuple(class_names))
 
 
 def class_listing(
@@ -134,13 +129,15 @@ def class_listing(
     files = open_files(source) if isinstance(source, str | Path) else source
     images = [path for path in files.paths if is_image(path)]
     others = [path for path in files.paths if not is_image(path)]
+    if not images:
+        raise _NoImageError(files, source)
     _check_unpacked(others, images)
     if others:
         warnings.warn(
             f"{len(others)} files have no image's extension and are left out, first {others[0]!r}", stacklevel=2
         )
     if not by_folder:
-        return _mapped(files, lambda path: Assignment() if is_image(path) else None, (), source)
+        return map_files(files, lambda path: Assignment() if is_image(path) else None)
     folders = {path: path.rpartition("/")[0] or "." for path in images}
     classes = _class_names(set(folders.values()))
     found = sorted(classes.values())
@@ -149,7 +146,7 @@ def class_listing(
         if labelled:
             folder = next(iter(classes))
             raise DataError(f"all images lie in one folder, {folder!r}; a set of role {role} needs class folders")
-        return _mapped(files, lambda path: Assignment() if is_image(path) else None, (), source)
+        return map_files(files, lambda path: Assignment() if is_image(path) else None)
     if class_names is None:
         _check_spelling(found)
     names = list(class_names) if class_names is not None else _index_order(found, names_decide)
@@ -163,7 +160,7 @@ def class_listing(
 
     # class names of a SHIFT set are those of its groups, and folders are labels there
     shift = role is Role.SHIFT
-    listing = _mapped(files, rule, () if shift else names, source)
+    listing = map_files(files, rule, class_names=() if shift else names)
     return replace(listing, label_names=tuple(names) if shift else ())
 
 

@@ -48,28 +48,30 @@ def locate(shards: str | Path | Sequence[str | Path], split: str | None, cache: 
         if not is_url(text) and re.search(r"[*?]", text) and any(record.samples < 0 for record in info.shards):
             check_all_there([path.rpartition("/")[2] for path in paths], (), text)
         return "", info
-    infos = read_info(text)
-    check_finished(text, infos)
+    return text, _from_folder(text, split)
+
+
+def _from_folder(folder: str, split: str | None) -> ShardInfo:
+    """Records of the shards of a folder: from its manifest, or without counts where there is none."""
+    infos = _local_info(folder)
+    found = sorted(path.name for path in Path(folder).glob("*.tar"))
     if infos:
-        info = select_split(infos, split, text)
-        listed = {record.file for other in infos.values() for record in other.shards}
-        extra = sorted({path.name for path in Path(text).glob("*.tar")} - listed)
-        if extra:
+        listed = {record.file for info in infos.values() for record in info.shards}
+        if extra := [name for name in found if name not in listed]:
             raise DataError(
-                f"{text}: {extra[0]!r} ({len(extra)} in all) is not in the manifest;"
+                f"{folder}: {extra[0]!r} ({len(extra)} in all) is not in the manifest;"
                 " remove the file, or remove the manifest to have the shards counted"
             )
-        return text, info
-    found = sorted(path.name for path in Path(text).glob("*.tar"))
+        return select_split(infos, split, folder)
     if not found:
-        raise DataError(f"{text}: no shards (*.tar) in this folder; build them with `oodlit shards build`")
-    if unpacked := [name for name in found if Path(text, name).with_suffix("").is_dir()]:
+        raise DataError(f"{folder}: no shards (*.tar) in this folder; build them with `oodlit shards build`")
+    if unpacked := [name for name in found if Path(folder, name).with_suffix("").is_dir()]:
         raise DataError(
-            f"{text}: {unpacked[0]!r} lies beside a folder of its name, and no manifest says that it is a shard; pass"
+            f"{folder}: {unpacked[0]!r} lies beside a folder of its name, and no manifest says that it is a shard; pass"
             " the folder, or the list of the shards that are meant"
         )
-    check_all_there(found, [path.name for path in Path(text).iterdir()], text)
-    return text, ShardInfo(split or "", tuple(ShardRecord(name, -1) for name in found))
+    check_all_there(found, [path.name for path in Path(folder).iterdir()], folder)
+    return ShardInfo(split or "", tuple(ShardRecord(name, -1) for name in found))
 
 
 def _expand(pattern: str) -> list[str]:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import starmap
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -128,6 +129,37 @@ def parse_info(data: bytes, where: str) -> dict[str, ShardInfo]:
 
 def _parse_split(split: str, entry: Mapping[str, Any]) -> ShardInfo:
     files, lengths = entry["filenames"], entry["shard_lengths"]
+    _check_files(split, files, lengths)
+    columns = [files, lengths]
+    for name, kind in (("sizes", int), ("sha256", str), ("listings", str)):
+        values = entry.get(name) or [None] * len(files)
+        if len(values) != len(files):
+            raise ValueError(f"split {split!r}: {len(values)} {name} for {len(files)} shards")
+        if odd := [value for value in values if value is not None and type(value) is not kind]:
+            raise TypeError(f"split {split!r}: {odd[0]!r} among the {name}")
+        columns.append(values)
+    names = {name: tuple(entry.get(name) or ()) for name in ("class_names", "label_names")}
+    for name, values in names.items():
+        if not isinstance(entry.get(name) or [], list) or not all(isinstance(value, str) for value in values):
+            raise TypeError(f"split {split!r}: {name} is no list of names")
+    counts = {
+        name: {int(index): int(count) for index, count in (entry.get(name) or {}).items()}
+        for name in ("label_counts", "group_counts")
+    }
+    role = entry.get("role")
+    return ShardInfo(
+        split=split,
+        shards=tuple(starmap(ShardRecord, zip(*columns, strict=True))),
+        name=str(entry.get("dataset") or ""),
+        role=None if role is None else Role(role),
+        extra=dict(entry.get("extra") or {}),
+        **names,
+        **counts,
+    )
+
+
+def _check_files(split: str, files: Any, lengths: Any) -> None:
+    """Refuse names and lengths of shards that are not one name inside the folder and one count each."""
     if not isinstance(files, list):
         raise TypeError(f"split {split!r}: filenames is no list")
     if len(files) != len(lengths) or len(set(files)) < len(files):
@@ -141,38 +173,6 @@ def _parse_split(split: str, entry: Mapping[str, Any]) -> ShardInfo:
             raise ValueError(f"split {split!r}: file name {file!r} is no file name")
     if any(type(n) is not int or n < 0 for n in lengths):
         raise ValueError(f"split {split!r}: shard lengths must be counts")
-
-    def column(name: str, kind: type) -> list[Any]:
-        values = entry.get(name) or [None] * len(files)
-        if len(values) != len(files):
-            raise ValueError(f"split {split!r}: {len(values)} {name} for {len(files)} shards")
-        if odd := [value for value in values if value is not None and type(value) is not kind]:
-            raise TypeError(f"split {split!r}: {odd[0]!r} among the {name}")
-        return list(values)
-
-    def names(field: str) -> tuple[str, ...]:
-        found = entry.get(field) or []
-        if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-            raise TypeError(f"split {split!r}: {field} is no list of names")
-        return tuple(found)
-
-    role = entry.get("role")
-    return ShardInfo(
-        split=split,
-        shards=tuple(
-            ShardRecord(*row)
-            for row in zip(
-                files, lengths, column("sizes", int), column("sha256", str), column("listings", str), strict=True
-            )
-        ),
-        name=str(entry.get("dataset") or ""),
-        role=None if role is None else Role(role),
-        class_names=names("class_names"),
-        label_names=names("label_names"),
-        label_counts={int(k): int(v) for k, v in (entry.get("label_counts") or {}).items()},
-        group_counts={int(k): int(v) for k, v in (entry.get("group_counts") or {}).items()},
-        extra=dict(entry.get("extra") or {}),
-    )
 
 
 def select_split(infos: Mapping[str, ShardInfo], split: str | None, where: str) -> ShardInfo:

@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 from oodlit.datamodules.failures import describe_error
 from oodlit.datamodules.keys import printable
+from oodlit.datamodules.shards.tars import HEADER_ERRORS, tar_members
 from oodlit.errors import DataError
 
 IMAGE_FIELDS = ("jpg", "jpeg", "png", "gif", "webp", "bmp", "tif", "tiff", "ppm", "pgm", "pbm")
@@ -24,13 +25,7 @@ MAX_INDEX = 10**9
 """Labels and groups are below it: nine digits in .cls, far below int64."""
 MAX_MEMBER_BYTES = 256 * 2**20
 """Largest file within a shard or archive that is read into memory."""
-
-
-HEADER_ERRORS = (tarfile.TarError, ValueError, OverflowError, RecursionError, MemoryError)
-"""What tarfile makes of bad headers."""
 ONLY_ZEROS = "holds no sample but zeros alone, and no manifest says that it is empty; fetch it again, or remove it"
-_LARGE_RECORDS = tuple(tarfile.BLOCKSIZE * 2**power for power in range(6, 12))
-"""Record sizes above the usual 10240 bytes that programs write on demand: 32 KiB to 1 MiB."""
 
 
 class ShardDamageError(DataError):
@@ -134,81 +129,16 @@ def _finished(sample: RawSample, on_stray: Callable[[str], None]) -> Iterator[Ra
         yield sample
 
 
-def next_member(tar: tarfile.TarFile) -> tarfile.TarInfo | None:
-    """`tar.next()`, also of an archive without members, where Python 3.10 seeks to before its start."""
-    if tar.offset == 0 and getattr(tar, "firstmember", None) is None:
-        return None
-    return tar.next()
-
-
 def _headers(file: BinaryIO, where: str) -> Iterator[tarfile.TarInfo]:
     length = file.seek(0, io.SEEK_END)
     file.seek(0)
     try:
-        with tarfile.open(fileobj=file, mode="r:") as tar:
-            while (info := next_member(tar)) is not None:
-                tar.members = []  # type: ignore[attr-defined] # tarfile keeps every header otherwise
-                if not info.isdir():
-                    yield info
-                check_step(tar, info, length)
-            # tarfile ends in silence at a damaged header and at a missing end
-            end = tar.offset
-            file.seek(end)
-            block = file.read(tarfile.BLOCKSIZE)
-            fault = tail_fault(file.read, end + len(block)) if block == bytes(tarfile.BLOCKSIZE) else None
+        for info, _ in tar_members(file, length):
+            yield info
     except HEADER_ERRORS as error:
         raise ShardDamageError(
             f"shard {where}: not an intact uncompressed tar ({describe_error(error)}); fetch or build this shard again"
         ) from error
-    if block != bytes(tarfile.BLOCKSIZE):
-        what = "is truncated: the end-of-archive mark is missing" if len(block) < tarfile.BLOCKSIZE else "is damaged"
-        raise ShardDamageError(f"shard {where}: {what} at byte {end}; fetch or build this shard again")
-    if fault is not None:
-        raise ShardDamageError(f"shard {where}: {fault}")
-
-
-def check_step(tar: tarfile.TarFile, info: tarfile.TarInfo, length: int | None) -> None:
-    """Refuse a member whose stated size leads backwards, or beyond the end of a file of `length` bytes.
-
-    Raises:
-        tarfile.ReadError: It does.
-    """
-    if info.size < 0 or tar.offset <= info.offset or (length is not None and tar.offset > length):
-        raise tarfile.ReadError(f"member {printable(info.name)!r} states {info.size} bytes: unexpected end of data")
-
-
-def tail_fault(read: Callable[[int], bytes], position: int) -> str | None:
-    """What is wrong behind the end mark of a tar, where a well-formed one has zeros to the end of a record.
-
-    Programs stop at the mark: whatever lies behind it would be lost in silence.
-
-    Args:
-        read: Reads on from behind the first block of zeros, to the very end.
-        position: Number of bytes before it.
-
-    Returns:
-        None if nothing is wrong.
-    """
-    zeros = tarfile.BLOCKSIZE
-    while chunk := read(2**16):
-        rest = chunk.lstrip(b"\0")
-        if rest:
-            return (
-                f"more data lie behind the end-of-archive mark, at byte {position + len(chunk) - len(rest)}: a header"
-                " was zeroed, or archives were joined (cat a.tar b.tar), and what follows would be lost; fetch it"
-                " again, or pass the archives one by one"
-            )
-        zeros, position = zeros + len(chunk), position + len(chunk)
-    if zeros < 2 * tarfile.BLOCKSIZE + tarfile.RECORDSIZE:
-        return None
-    if position % tarfile.RECORDSIZE and any(
-        position % size == 0 and zeros < 2 * tarfile.BLOCKSIZE + size for size in _LARGE_RECORDS
-    ):
-        return None
-    return (
-        f"{zeros} zeros at its end, more than any tar of usual record size has: files at the end were probably replaced"
-        " by zeros (a download that did not finish); fetch it again, or pack what is there anew with `tar`"
-    )
 
 
 def _split(name: str) -> tuple[str, str] | None:

@@ -39,40 +39,43 @@ class ShardProblem:
         return ": ".join(part for part in (self.shard, self.key, self.message) if part)
 
 
-@dataclass(frozen=True)
+@dataclass
 class Verification:
     """What was found in one split.
 
     Args:
         folder: Folder of the shards.
         info: The manifest's split, or the counted shards where there is none.
-        num_samples: Samples that were found.
-        label_counts: Samples found per label.
-        group_counts: Samples found per group.
-        problems: Everything that is wrong; empty = the set is whole.
-        strays: Files that belong to no sample.
     """
 
-    folder: str
+    folder: Path
     info: ShardInfo
-    num_samples: int
-    label_counts: Mapping[int, int]
-    group_counts: Mapping[int, int]
-    problems: tuple[ShardProblem, ...]
-    strays: tuple[str, ...]
-    digests: "array[int]" = field(repr=False)
+    label_counts: Counter[int] = field(default_factory=Counter)
+    """Samples found per label; -1 = none."""
+    group_counts: Counter[int] = field(default_factory=Counter)
+    """Samples found per group; -1 = none."""
+    problems: list[ShardProblem] = field(default_factory=list)
+    """Everything that is wrong; empty if the set is complete and sound."""
+    strays: list[str] = field(default_factory=list)
+    """Files that belong to no sample."""
+    keys: list[str] = field(default_factory=list, repr=False)
+    """Keys of the samples, in order."""
+    digests: "array[int]" = field(default_factory=lambda: array("Q"), repr=False)
     """64 bits of every image's content, in order."""
-    keys: tuple[str, ...] = field(repr=False)
 
     @property
     def ok(self) -> bool:
         """Whether nothing is wrong."""
         return not self.problems
 
-    def with_problems(self, *messages: str) -> "Verification":
-        """The same report with further problems of the set as a whole."""
-        more = [ShardProblem("", "", message) for message in messages]
-        return replace(self, problems=(*self.problems, *more))
+    @property
+    def num_samples(self) -> int:
+        """Number of samples that were found."""
+        return len(self.keys)
+
+    def add_problem(self, message: str, shard: str = "", key: str = "") -> None:
+        """Add a problem of the set as a whole, of a shard, or of a sample."""
+        self.problems.append(ShardProblem(shard, key, message))
 
 
 @dataclass(frozen=True)
@@ -124,10 +127,14 @@ def verify_shards(
     chosen = [info for name, info in infos.items() if split in (None, name)]
     if not chosen:
         raise DataError(f"{folder}: no split {split!r}; there are {', '.join(infos)}")
-    reports = [_Verifier(Path(folder), info, max_pixels if decode else None, progress).run(expected) for info in chosen]
+    reports = []
+    for info in chosen:
+        report = Verification(Path(folder), info)
+        _Verifier(report, max_pixels if decode else None, progress).run(expected)
+        reports.append(report)
     listed = {record.file for info in infos.values() for record in info.shards}
-    extra = sorted({path.name for path in Path(folder).glob("*.tar")} - listed)
-    reports[0] = reports[0].with_problems(*(f"{name}: is not in the manifest" for name in extra))
+    for name in sorted({path.name for path in Path(folder).glob("*.tar")} - listed):
+        reports[0].add_problem(f"{name}: is not in the manifest")
     return reports
 
 
@@ -151,42 +158,27 @@ def find_duplicates(verifications: Sequence[Verification]) -> list[Duplicate]:
 
 
 class _Verifier:
-    def __init__(self, folder: Path, info: ShardInfo, max_pixels: int | None, progress: Progress | None) -> None:
-        self.folder, self.info, self.max_pixels, self.progress = folder, info, max_pixels, progress
-        self.problems: list[ShardProblem] = []
-        self.strays: list[str] = []
-        self.labels, self.groups = Counter[int](), Counter[int]()
-        self.digests: array[int] = array("Q")
-        self.keys: list[str] = []
+    """Reads all shards of a split, and notes in its report what it finds."""
+
+    def __init__(self, report: Verification, max_pixels: int | None, progress: Progress | None) -> None:
+        self.report, self.max_pixels, self.progress = report, max_pixels, progress
         self.shard_of: dict[int, str] = {}
 
-    def run(self, expected: Mapping[str, int] | None) -> Verification:
-        counted = []
-        for record in self.info.shards:
-            before = len(self.keys)
+    def run(self, expected: Mapping[str, int] | None) -> None:
+        report, counted = self.report, []
+        for record in report.info.shards:
+            before = report.num_samples
             try:
                 self._shard(record)
             except (DataError, OSError) as error:
-                self.problems.append(ShardProblem(record.file, "", str(error)))
-            counted.append(replace(record, samples=len(self.keys) - before))
-        self._counts(expected)
-        info = self.info
-        if any(record.samples < 0 for record in info.shards):
-            info = replace(info, shards=tuple(counted))
-        return Verification(
-            str(self.folder),
-            info,
-            len(self.keys),
-            dict(self.labels),
-            dict(self.groups),
-            tuple(self.problems),
-            tuple(self.strays),
-            self.digests,
-            tuple(self.keys),
-        )
+                report.add_problem(str(error), record.file)
+            counted.append(replace(record, samples=report.num_samples - before))
+        self._compare_counts(expected)
+        if any(record.samples < 0 for record in report.info.shards):
+            report.info = replace(report.info, shards=tuple(counted))
 
     def _shard(self, record: ShardRecord) -> None:
-        path = self.folder / record.file
+        report, path = self.report, self.report.folder / record.file
         if not path.is_file():
             raise DataError("is missing; restore it, or build the shards again")
         size = path.stat().st_size
@@ -194,10 +186,10 @@ class _Verifier:
             raise DataError(f"has {size} bytes, the manifest states {record.size}")
         with path.open("rb") as file:
             if record.sha256 is not None and hexdigest(file) != record.sha256:
-                self.problems.append(ShardProblem(record.file, "", "the checksum differs from the manifest's"))
+                report.add_problem("the checksum differs from the manifest's", record.file)
             file.seek(0)
             count = 0
-            for raw in raw_samples(file, record.file, lambda name: self.strays.append(f"{record.file}: {name}")):
+            for raw in raw_samples(file, record.file, lambda name: report.strays.append(f"{record.file}: {name}")):
                 count += 1
                 self._sample(record.file, read_sample(file, raw, record.file))
             if not count and record.samples < 0 and only_zeros(file):
@@ -207,44 +199,41 @@ class _Verifier:
 
     def _sample(self, shard: str, sample: Sample) -> None:
         assert isinstance(sample.image, bytes)  # shards hold files
-        reason = sample.error
+        report, reason = self.report, sample.error
         if reason is None and self.max_pixels is not None:
             try:
                 decode_image(sample.image, max_pixels=self.max_pixels)
             except DataError as error:
                 reason = str(error)
         if reason is not None:
-            self.problems.append(ShardProblem(shard, sample.key, reason))
+            report.add_problem(reason, shard, sample.key)
         digest = key_digest(sample.key)
         if digest in self.shard_of:
-            self.problems.append(ShardProblem(shard, sample.key, f"the key is also in {self.shard_of[digest]}"))
+            report.add_problem(f"the key is also in {self.shard_of[digest]}", shard, sample.key)
         self.shard_of.setdefault(digest, shard)
-        self.keys.append(sample.key)
-        self.labels[sample.label] += 1
-        self.groups[sample.group] += 1
+        report.keys.append(sample.key)
+        report.label_counts[sample.label] += 1
+        report.group_counts[sample.group] += 1
         # unreadable images are no duplicates of one another: their key stands in for their content
         content = hashlib.blake2b(sample.image, digest_size=8).digest() if sample.error is None else None
-        self.digests.append(digest if content is None else int.from_bytes(content, "little"))
+        report.digests.append(digest if content is None else int.from_bytes(content, "little"))
         if self.progress is not None:
             self.progress(1)
 
-    def _counts(self, expected: Mapping[str, int] | None) -> None:
+    def _compare_counts(self, expected: Mapping[str, int] | None) -> None:
+        report, info = self.report, self.report.info
         for kind, stated, found in (
-            ("label", self.info.label_counts, self.labels),
-            ("group", self.info.group_counts, self.groups),
+            ("label", info.label_counts, report.label_counts),
+            ("group", info.group_counts, report.group_counts),
         ):
             for index in sorted(i for i in stated.keys() | found.keys() if stated and i >= 0):
-                if stated.get(index, 0) != found.get(index, 0):
-                    self._count_problem(f"{kind} {index}", found[index], f"the manifest states {stated.get(index, 0)}")
-        names = self.info.class_names
-        found = self.labels if self.info.role in NAMES_OF_LABELS else self.groups
+                if (number := stated.get(index, 0)) != found[index]:
+                    report.add_problem(f"{kind} {index}: {found[index]} samples, the manifest states {number}")
+        found = report.label_counts if info.role in NAMES_OF_LABELS else report.group_counts
+        by_name = {name: found[index] for index, name in enumerate(info.class_names)}
         for name, count in (expected or {}).items():
-            number = found[names.index(name)] if name in names else 0
-            if number != count:
-                self._count_problem(f"class {name!r}", number, f"{count} are expected")
-        unexpected = sorted(set(names) - set(expected)) if expected is not None else []
-        if unexpected:
-            self._count_problem(f"class {unexpected[0]!r}", found[names.index(unexpected[0])], "none is expected")
-
-    def _count_problem(self, what: str, number: int, wanted: str) -> None:
-        self.problems.append(ShardProblem("", "", f"{what}: {number} samples, {wanted}"))
+            if (number := by_name.get(name, 0)) != count:
+                report.add_problem(f"class {name!r}: {number} samples, {count} are expected")
+        if expected is not None and (unexpected := sorted(by_name.keys() - expected.keys())):
+            name = unexpected[0]
+            report.add_problem(f"class {name!r}: {by_name[name]} samples, none is expected")

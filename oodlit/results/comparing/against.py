@@ -1,4 +1,4 @@
-"""Our figures beside published ones: a difference where both are formed by one rule, and the reason where not."""
+"""Compare a run with published figures; state the reason for each value that is not comparable."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -23,16 +23,16 @@ COLUMNS = (
     "detector", "dataset", "ood_class", "metric", "ours", "ci_low", "ci_high", "published", "difference", "model",
     "rank", "of", "quantile", "reason", "printed_as", "rule", "source",
 )  # fmt: skip
-NO_MODEL = "the network is not known to be one of the table's models; model= names one"
+NO_MODEL = "the network is not known to be one of the table's models; pass model=... to name it"
 _WORDS = {"classes": "the mean over classes", "images": "all images together"}
 
 
-class Standing(NamedTuple):
-    """Where a value stands among published ones.
+class Rank(NamedTuple):
+    """Rank of a value among published ones.
 
     Args:
-        rank: 1 = better than all of them; equal ones do not count against it.
-        of: Number of the published values and this one.
+        rank: 1 = no published value is better.
+        of: Number of published values, plus one.
         quantile: Share of the published values that are worse, 0..1.
     """
 
@@ -41,7 +41,7 @@ class Standing(NamedTuple):
     quantile: float
 
 
-def standing(value: float, published: Sequence[float], *, better: str) -> Standing:
+def rank_among(value: float, published: Sequence[float], *, better: str) -> Rank:
     """Rank a value among published ones.
 
     Args:
@@ -50,20 +50,20 @@ def standing(value: float, published: Sequence[float], *, better: str) -> Standi
         better: "lower" or "higher".
 
     Raises:
-        InvalidArgumentError: There is no other value, a value is NaN, or `better` is neither.
+        InvalidArgumentError: There is no other value, a value is NaN, or `better` is invalid.
 
     Example:
-        >>> standing(0.71, [0.65, 0.70, 0.72, 0.80], better="lower")
-        Standing(rank=3, of=5, quantile=0.5)
+        >>> rank_among(0.71, [0.65, 0.70, 0.72, 0.80], better="lower")
+        Rank(rank=3, of=5, quantile=0.5)
     """
     if better not in ("lower", "higher") or not published or any(map(math.isnan, [value, *published])):
         raise InvalidArgumentError(
-            f"standing of {value} among {len(published)} values, better={better!r}: numbers and a direction are needed"
+            f"rank_among: expected numbers and a direction, got {value}, {len(published)} values and better={better!r}"
         )
     sign = -1 if better == "lower" else 1
     above = sum(sign * (other - value) > 0 for other in published)
     below = sum(sign * (other - value) < 0 for other in published)
-    return Standing(above + 1, len(published) + 1, below / len(published))
+    return Rank(above + 1, len(published) + 1, below / len(published))
 
 
 def against(
@@ -73,13 +73,13 @@ def against(
     model: str | None = None,
     classes: bool = False,
 ) -> pd.DataFrame:
-    """Lay the values of a run beside those of a published table; see `Results.against`.
+    """Compare the values of a run with those of a published table; see `Results.against`.
 
     Args:
         results: The run.
         table: The published figures.
-        model: The printed model that the network is; None = found by weights and transform.
-        classes: Figures of OOD classes and unit tests too.
+        model: Name of the network in the table; None = detected by weights and transform.
+        classes: True adds the figures of OOD classes and unit tests.
 
     Raises:
         UnknownNameError: The table has no such model.
@@ -114,26 +114,26 @@ class _Place(NamedTuple):
 
 def _missing(ours: float, theirs: float, printed: str) -> str:
     if math.isnan(ours):
-        return "the value is undefined or not computed here"
+        return "the value is undefined or was not computed in this run"
     if not printed:
         return NO_MODEL
     return f"not published for {printed}" if math.isnan(theirs) else ""
 
 
 def _model(results: RunResults, table: PublishedTable) -> str:
-    """The printed model that the network of a run is, by weights and transform; "" if that is not known."""
+    """Name of the network in the table, detected by weights and transform; "" if unknown."""
     known = results.run.backbone.published_as
     return table.model_of(weights(known.model, known.img_size, known.crop_pct)) if known else ""
 
 
 def _kind(results: RunResults, detector: str) -> str:
-    """Class of a detector; its name where the run does not say."""
+    """Class of a detector; its name if the run has no settings of it."""
     config = results.run.detector_settings.get(detector)
     return (config.class_path if config else detector).partition("[")[0].rpartition(".")[2]
 
 
 def _agrees(own: object, stated: object, *, same_training: bool) -> bool:
-    """Whether a setting is the stated one; None, where it follows from the training images, if these are the same."""
+    """Whether a setting is the stated one; None, which follows from the training images, if these are the same."""
     equal = _equal(stated)
     return own in equal and (own is not None or equal[0] is None or same_training)
 
@@ -149,7 +149,7 @@ def _better(metric: str) -> str:
 
 
 class _Run:
-    """A run as a published table would have it."""
+    """A run by the rules of a published table."""
 
     def __init__(self, results: RunResults, table: PublishedTable, model: str) -> None:
         self.results, self.table, self.protocol, self.model = results, table, table.protocol, model
@@ -187,7 +187,7 @@ class _Run:
         theirs, better = values.get(self.model, math.nan), _better(metric)
         is_comparable = not reason and not math.isnan(ours)
         others = [value for other, value in values.items() if other != self.model] if is_comparable and better else []
-        rank = standing(ours, others, better=better) if others else None
+        rank = rank_among(ours, others, better=better) if others else None
         return {
             "detector": name,
             "dataset": dataset,
@@ -210,26 +210,26 @@ class _Run:
 
     @cached_property
     def _values(self) -> dict[tuple[str, str, str, str], tuple[float, float, float]]:
-        """Values and intervals by place in the table of the run; the FPR by the published rule of the threshold."""
+        """Values and intervals by place in the table of the run; the FPR by the published threshold rule."""
         rule = self.protocol.threshold
         other = _fpr(self.results, rule) if rule not in ("", self.results.settings.rule) else {}
         return _lookup(self.results) | other
 
     @cached_property
     def _their_classes(self) -> dict[str, dict[str, int]]:
-        """Number of images by class, of every data set whose classes the table has."""
+        """Number of images by class, for every data set with classes in the table."""
         found: dict[str, dict[str, int]] = {}
         for figure in self.table.class_figures():
             found.setdefault(figure.dataset, {})[figure.ood_class] = figure.n
         return found
 
     def has(self, dataset: str, ood_class: str) -> bool:
-        """Whether one of the sets behind a printed data set is in the run, with the class."""
+        """Whether the run has one of the sets behind a printed data set, and the class."""
         names = [name for name in self.protocol.sets_of(dataset) or (dataset,) if name in self.sets]
         return bool(names) and (not ood_class or ood_class in self._classes[names[0]])
 
     def nothing_shared(self, published: Collection[_Place]) -> str:
-        """Why no figure of the table is of this run, in a line."""
+        """Why the table has no figure of this run."""
         if not any(self.has(dataset, "") for _, dataset, _, _ in published):
             names = dict.fromkeys(dataset for _, dataset, _, _ in published)
             return f"{self.table.name} has figures of {', '.join(names)}; this run has {', '.join(self.sets)}"
@@ -239,9 +239,9 @@ class _Run:
         )
 
     def value(self, detector: str, dataset: str, ood_class: str, metric: str) -> tuple[float, float, float]:
-        """Our value by the rule of the table, with its interval where it is one value of the run's table.
+        """The value of the run by the rule of the table, with its interval if it is one value of the run.
 
-        NaN where the run has none.
+        NaN if the run has no such value.
         """
         names = self.protocol.sets_of(dataset)
         found = [self._row(detector, name, ood_class, metric) for name in names]
@@ -260,12 +260,12 @@ class _Run:
         return plain or self._values.get((detector, dataset, ood_class, f"{POOLED}{metric}"))
 
     def mismatch(self, dataset: str, ood_class: str, metric: str) -> str:
-        """In what the rule of the table and that of the run differ; "" = in nothing that is known."""
+        """How the rule of the table differs from that of the run; "" = no known difference."""
         names = self.protocol.sets_of(dataset)
         if not names:
-            return f"the sets behind {dataset!r} are others, or not known"
+            return f"the sets behind {dataset!r} are different or unknown"
         if not self.protocol.mean or metric in self.protocol.unclear:
-            return "how it is formed there, of every class or of all images together, is not known"
+            return "it is not known whether it is a mean over classes or over all images there"
         reason = self._other_sets(names) or self._other_share(metric)
         return reason or self._other_images(names, metric) or self._other_classes(names, ood_class)
 
@@ -309,12 +309,12 @@ class _Run:
         return f"{there[unlike[0]]} images of {unlike[0]} there, {here[unlike[0]]} here" if unlike else ""
 
     def other_settings(self, name: str, form: str, model: str) -> str:
-        """In what the settings of a detector of the run and those of the table differ; "" = in none that is stated.
+        """How the settings of a detector differ between run and table; "" = no stated setting differs.
 
         Args:
-            name: Of the score column.
-            form: The detector as printed; "" = the network alone.
-            model: As printed.
+            name: Name of the detector in the run.
+            form: Name of the detector in the table; "" = the network alone.
+            model: Name of the network in the table.
         """
         stated, there, here = self.table.settings_of(form, model), self.protocol.train_images, self._train_images
         if isinstance(stated, str):
@@ -331,7 +331,7 @@ class _Run:
 
     @property
     def _train_images(self) -> int:
-        """Number of training images of the run; 0 = none, or not known."""
+        """Number of training images of the run; 0 = none or unknown."""
         return self.results.run.data.train_images or 0
 
     def _is_fitted(self, detector: str) -> bool:
@@ -339,9 +339,9 @@ class _Run:
         return overview is not None and overview.is_fitted
 
     def rule(self, metric: str) -> str:
-        """How the published figure was formed, in short."""
+        """The rule of a published figure, in short."""
         mean = "" if metric in self.protocol.unclear else self.protocol.mean
-        words = [_WORDS.get(mean, "mean over classes or not: not known")]
+        words = [_WORDS.get(mean, "unknown whether mean over classes")]
         if "fpr" in metric and self.protocol.threshold:
             words.insert(0, f"threshold {self.protocol.threshold}")
         return ", ".join(words) if metric != "accuracy" else "top-1"

@@ -1,4 +1,4 @@
-"""Which detectors cannot be told apart from the best one? Paired over images."""
+"""Detectors that are not distinguishable from the best one, paired over images."""
 
 import math
 from collections.abc import Sequence
@@ -20,28 +20,29 @@ _AUROC, _ID_AUROC = "auroc", "id_auroc"
 def group_of_best(
     results: RunResults, datasets: str | Sequence[str], metric: str | None = None, *, confidence: float | None = None
 ) -> pd.DataFrame:
-    """The detectors in order, and which of them are not distinguishable from the best on these images.
+    """Rank the detectors and mark those that are not distinguishable from the best on these images.
 
-    Every detector is compared with the best one on the same images: the standard error of a difference holds the images
-    of every class and, for the FPR by way of the threshold, those of the ID set. P-values are one-sided and corrected
-    by Bonferroni's method, so that the truly best detector is in the group with the probability `confidence` at least.
-    The question is whether other images of the same classes could turn the order; `compare` asks for other classes.
+    Every detector is compared with the best one on the same images. The standard error of a difference covers the
+    images of every class and, for the FPR, the effect of the ID images on the threshold. P-values are one-sided and
+    corrected by Bonferroni's method, so that the truly best detector is in the group with probability `confidence` or
+    more. The group answers whether other images of the same classes could change the order; `compare` answers whether
+    other classes could.
 
     Args:
         results: The results.
         datasets: An OOD set, or several, whose values are averaged; for "id_auroc" the ID set.
-        metric: The FPR of the results, "auroc" or "id_auroc"; None = the FPR. Of a set with classes it is the mean over
+        metric: The FPR of the results, "auroc" or "id_auroc"; None = the FPR. For a set with classes, the mean over
             classes.
         confidence: Probability with which the best detector is in the group; None = that of the results' intervals.
 
     Returns:
         One row per detector, the best first: `detector, value, difference, p_value, p_corrected, in_group`. The
-        difference is to the best; equal values keep the order of the results. A detector without a value comes last,
+        difference is to the best; equal values keep the order of the results. Detectors without a value come last,
         with NaN.
 
     Raises:
-        UnknownNameError: There is no such data set, or the metric is no such one.
-        InvalidArgumentError: A data set has another role or no images, none is named, or there is no detector.
+        UnknownNameError: The data set or the metric is unknown.
+        InvalidArgumentError: A data set has another role or no images, no data set is named, or there is no detector.
     """
     confidence = check_confidence(results.settings.confidence if confidence is None else confidence)
     names = [datasets] if isinstance(datasets, str) else list(dict.fromkeys(datasets))
@@ -52,10 +53,10 @@ def group_of_best(
     infos = [results.dataset(name) for name in names]
     role = Role.ID if wanted == _ID_AUROC else Role.OOD
     if not infos or any(info.role is not role for info in infos):
-        roles = ", ".join(f"{info.name} has role {info.role}" for info in infos) or "no data set is named"
-        raise InvalidArgumentError(f"group_of_best: {roles}; {wanted} is compared on sets of role {role}")
+        roles = ", ".join(f"{info.name} has role {info.role}" for info in infos) or "no data set given"
+        raise InvalidArgumentError(f"group_of_best: {roles}; {wanted} requires sets with role {role}")
     if not results.detectors:
-        raise InvalidArgumentError("group_of_best: these results hold no detector")
+        raise InvalidArgumentError("group_of_best: these results have no detector")
     return _ordered(results, _parts(results, infos, wanted), wanted, confidence)
 
 
@@ -84,7 +85,7 @@ def _ordered(results: RunResults, parts: ImageParts, metric: str, confidence: fl
 
 
 def _parts(results: RunResults, infos: Sequence[DatasetInfo], metric: str) -> ImageParts:
-    """What the images contribute to the mean over the sets of their (mean) values."""
+    """Contributions of the images to the mean over the data sets."""
     names = list(results.detectors)
     inside = results.images(id_dataset(results.datasets).name)
     if metric == _ID_AUROC:
@@ -96,7 +97,7 @@ def _parts(results: RunResults, infos: Sequence[DatasetInfo], metric: str) -> Im
     empty = [info.name for info, rows in zip(infos, frames, strict=True) if not len(rows)]
     if empty or not len(inside):
         raise InvalidArgumentError(
-            f"group_of_best: {metric} of {', '.join(empty) or infos[0].name} rests on no images of one kind"
+            f"group_of_best: {metric} of {', '.join(empty) or infos[0].name} requires both ID and OOD images"
         )
     weights: list[np.ndarray] = []
     classes: list[np.ndarray] = []

@@ -1,4 +1,4 @@
-"""Is one run better than another? Paired differences over the same OOD classes, or over the same images."""
+"""Paired comparison of runs over the same OOD classes or the same images."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -44,42 +44,42 @@ def compare_runs(
 ) -> pd.DataFrame:
     """Compare runs with one of them, detector by detector, on the same data.
 
-    Where a set has classes, the differences `run - baseline` of the classes are paired as in `compare`: would the order
-    hold for other classes of this kind? Of a set without classes they are paired over images, as in `group_of_best`:
+    For a set with classes, the differences `run - baseline` are paired over classes as in `compare`: would the order
+    hold for other classes of this kind? For a set without classes, they are paired over images as in `group_of_best`:
     would it hold for other images? P-values are two-sided and corrected over all rows by Holm's method.
 
     Args:
         runs: Results by name, at least two.
         baseline: The run that the others are compared with; None = the first.
         detectors: Names of detectors; None = those that all runs have.
-        dataset: One OOD set; None = all that all runs have alike.
+        dataset: One OOD set; None = all sets that are the same in all runs.
         metric: "auroc" or the FPR of the runs; None = the FPR.
         test: For classes "permutation" or "sign", see `compare`.
         confidence: Nominal coverage of the intervals, and the level of `better`.
-        repetitions: Number of bootstrap draws and, with more than 14 classes, of sign patterns; None = 10 000, of
-            patterns at least 100 for every comparison: with fewer, none could hold after the correction.
+        repetitions: Number of bootstrap draws and, with more than 14 classes, of sign patterns; None = 10,000, and
+            at least 100 patterns per comparison: with fewer, no difference would remain after the correction.
         seed: Seed of the random numbers.
 
     Returns:
         One row per data set, detector and run: `dataset, metric, detector, run, baseline, over, n, mean, mean_baseline,
         difference, ci_low, ci_high, wins, losses, ties, p_value, p_corrected, better, reason`. `over` is "classes" or
-        "images", `n` their number; over images there are no interval, wins and losses. `better` is the run that is
-        better at the corrected level 1 - confidence, or "". Where a value is undefined, so is the row. Where the
-        classes are too few for that level, `p_corrected` is NaN and `reason` says how many it takes, as in `compare`.
-        `attrs["left_out"]` says by data set why it was left out.
+        "images", `n` their number; comparisons over images have no interval, wins and losses. `better` is the run that
+        is better at the corrected level 1 - confidence, or "". If a value is undefined, so is the row. If there are
+        too few classes for that level, `p_corrected` is NaN and `reason` states how many are required, as in `compare`.
+        `attrs["left_out"]` has the reason for each data set that was left out.
 
     Raises:
-        UnknownNameError: There is no such run, detector, data set or metric.
-        InvalidArgumentError: There are fewer than two runs, nothing can be compared (and why), or a setting is not
-            allowed.
+        UnknownNameError: The run, detector, data set or metric is unknown.
+        InvalidArgumentError: There are fewer than two runs, nothing can be compared, or a setting is out of
+            range.
     """
     check_confidence(confidence)
     if test not in ("permutation", "sign"):
-        raise InvalidArgumentError(f"compare_runs: test={test!r}; 'permutation' or 'sign' is needed")
+        raise InvalidArgumentError(f"compare_runs: expected test 'permutation' or 'sign', got {test!r}")
     if repetitions is not None and repetitions < 1:
-        raise InvalidArgumentError(f"compare_runs: repetitions={repetitions}; at least one is needed")
+        raise InvalidArgumentError(f"compare_runs: expected repetitions to be at least 1, got {repetitions}")
     if len(runs) < 2:
-        raise InvalidArgumentError(f"compare_runs: {len(runs)} runs; at least two are needed")
+        raise InvalidArgumentError(f"compare_runs: expected at least two runs, got {len(runs)}")
     baseline = baseline or next(iter(runs))
     if baseline not in runs:
         raise UnknownNameError.of("run", baseline, runs)
@@ -129,7 +129,7 @@ def _columns(
     left_out = {column.dataset: column.reason for column in columns if column.reason}
     like = [column for column in columns if not column.reason]
     if not like:
-        reasons = "; ".join(dict.fromkeys(left_out.values())) or "there is no OOD set"
+        reasons = "; ".join(dict.fromkeys(left_out.values())) or "no OOD set was found"
         raise InvalidArgumentError(f"compare_runs: nothing can be compared: {reasons}")
     return like, left_out
 
@@ -141,7 +141,9 @@ def _detectors(runs: Mapping[str, RunResults], detectors: Sequence[str] | None) 
             raise UnknownNameError.of("detector that all runs have", name, common)
     names = list(dict.fromkeys(common if detectors is None else detectors))
     if not names:
-        reason = "no detector is in all runs" if detectors is None else "detectors=[]; at least one is needed"
+        reason = (
+            "no detector is in all runs" if detectors is None else "expected at least one detector, got detectors=[]"
+        )
         raise InvalidArgumentError(f"compare_runs: {reason}")
     return names
 
@@ -199,7 +201,7 @@ def _over_classes(
 
 
 def _interval(differences: np.ndarray, settings: _Test) -> np.ndarray:
-    """Low and high end, for the mean of every column, by drawing the rows anew; shape (2, columns)."""
+    """Low and high end, for the mean of every column, by drawing the rows again; shape (2, columns)."""
     n, outside = len(differences), 1 - settings.confidence
     draws = np.random.default_rng(settings.seed).integers(0, n, (settings.draws, n))
     times = np.zeros((settings.draws, n))

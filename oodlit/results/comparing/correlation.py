@@ -1,4 +1,4 @@
-"""Do the models that are good at one severity stay good at another? Spearman's correlation between levels."""
+"""Spearman's correlation between the levels of a pool: do models keep their order across severities?"""
 
 from collections.abc import Mapping, Sequence
 
@@ -26,7 +26,7 @@ def rank_correlation(values: ArrayLike) -> Float64[np.ndarray, "levels levels"]:
         Symmetric; 1 on the diagonal. NaN where a column has the same value in all rows: nothing is ranked there.
 
     Raises:
-        InvalidArgumentError: The shape is another one, there are fewer than two models, or a value is not finite.
+        InvalidArgumentError: The shape differs, there are fewer than two models, or a value is not finite.
 
     Example:
         >>> rank_correlation([[0.9, 0.6, 0.3], [0.8, 0.5, 0.4], [0.7, 0.4, 0.5]])
@@ -37,7 +37,7 @@ def rank_correlation(values: ArrayLike) -> Float64[np.ndarray, "levels levels"]:
     table = np.asarray(values, dtype=np.float64)
     if table.ndim != 2 or len(table) < 2 or table.shape[1] < 1:
         raise InvalidArgumentError(
-            f"rank_correlation: shape {table.shape}; (models, levels) with at least two models is needed"
+            f"rank_correlation: expected shape (models, levels) with at least two models, got {table.shape}"
         )
     if not np.isfinite(table).all():
         model, level = np.argwhere(~np.isfinite(table))[0]
@@ -49,7 +49,7 @@ def rank_correlation(values: ArrayLike) -> Float64[np.ndarray, "levels levels"]:
     products = ranks.T @ ranks
     own = np.diag(products).astype(np.float64)
     squares = np.outer(own, own)
-    with np.errstate(invalid="ignore"):  # 0 / 0 is the NaN that is promised
+    with np.errstate(invalid="ignore"):  # 0 / 0 is the documented NaN
         found: Float64[np.ndarray, "levels levels"] = products / np.sqrt(squares)
     return found
 
@@ -59,8 +59,8 @@ def level_correlation(
 ) -> pd.DataFrame:
     """Spearman's correlation between the levels of a pool, over models and detectors.
 
-    One detector over several runs asks whether models keep their order from level to level; several detectors of one
-    run ask it of detectors.
+    With one detector and several runs, the correlation shows whether models keep their order from level to level; with
+    several detectors of one run, whether detectors do.
 
     Args:
         runs: Results by name, one per model, of the same pool.
@@ -79,7 +79,7 @@ def level_correlation(
         results.check_detectors(*detectors)
     if len(runs) * len(detectors) < 2:
         raise InvalidArgumentError(
-            f"level_correlation: {len(runs)} runs and {len(detectors)} detectors; at least two curves can be ranked"
+            f"level_correlation: expected at least two curves, got {len(runs)} runs and {len(detectors)} detectors"
         )
     table = levels_of_runs(runs, dataset, metric)
     own = table[table.index.get_level_values("detector").isin(list(detectors))]

@@ -1,4 +1,4 @@
-"""Is detector A better than B? Paired differences over OOD classes."""
+"""Paired comparison of detectors over OOD classes."""
 
 import itertools
 from collections.abc import Sequence
@@ -31,15 +31,15 @@ def compare(
 ) -> pd.DataFrame:
     """Compare one detector with others, paired over the OOD classes of every data set.
 
-    For each class the difference `detector - other` of `metric` is formed. The mean difference has a bootstrap interval
-    over classes and a two-sided p-value; p-values are corrected over all rows by Holm's method. The classes are the
-    sampling unit: the question is whether the order would hold for other classes of this kind. A few classes cannot
-    answer it, whatever their differences: see `undecidable`. Their interval is the range of their differences at best.
+    For each class, the difference `detector - other` of `metric` is computed. The mean difference has a bootstrap
+    interval over classes and a two-sided p-value; p-values are corrected over all rows by Holm's method. The classes
+    are the sampling unit, so the test answers whether the order would hold for other classes of this kind. A few
+    classes cannot answer this, whatever their differences; see `undecidable`.
 
     Args:
         results: The results that hold both detectors.
         detector: Name of detector A.
-        others: Names of the detectors B, each counted once; none = all others.
+        others: Names of the detectors B; none = all others.
         metric: A metric with values per class; None = the FPR of the results.
         dataset: One data set; None = all OOD sets with at least two classes.
         test: "permutation" (sign flips of the differences, exact up to 14 classes) or "sign" (exact binomial test of
@@ -51,13 +51,13 @@ def compare(
     Returns:
         One row per data set and other detector: `dataset, metric, detector, other, over, n_classes, mean, mean_other,
         difference, ci_low, ci_high, wins, losses, ties, p_value, p_corrected, better, reason`. `over` is "classes",
-        what is paired. `better` is the detector that is better at the corrected level 1 - confidence, or "": by the
-        mean difference, with the sign test by wins. With a metric of which neither direction is better, wins are the
-        larger values, and no detector is named. Where the classes are too few for that level, `p_corrected` is NaN and
-        `reason` says how many it takes; such a row does not count in the correction of the others.
+        the paired unit. `better` is the detector that is better at the corrected level 1 - confidence, or "": by
+        the mean difference, or by wins for the sign test. For a metric without a better direction, wins are the larger
+        values and `better` is empty. If there are too few classes for that level, `p_corrected` is NaN and `reason`
+        states how many are required; such a row does not count in the correction of the others.
 
     Raises:
-        UnknownNameError: A detector, data set or metric is not in the results.
+        UnknownNameError: The results have no such detector, data set or metric.
         InvalidArgumentError: `test` is unknown, `repetitions` is below 1, a detector is compared with itself, or there
             is nothing to pair.
     """
@@ -138,7 +138,7 @@ def sign_patterns(n: int, *, repetitions: int = 10_000, seed: int = 0) -> tuple[
 
 
 def holm(p_values: np.ndarray) -> np.ndarray:
-    """Holm's step-down correction; controls the chance of any wrong claim. NaN is no test, and stays NaN.
+    """Holm's step-down correction, which controls the chance of any false claim; NaN stays NaN.
 
     Example:
         >>> holm(np.array([0.01, 0.04, np.nan, 0.03])).round(3).tolist()
@@ -152,12 +152,12 @@ def holm(p_values: np.ndarray) -> np.ndarray:
 
 
 def undecidable(n_classes: Sequence[int | None], alpha: float) -> list[str]:
-    """Why comparisons over classes cannot reach a level after the correction, whatever they find; "" = they can.
+    """Why comparisons over classes cannot reach a level after the correction; "" = they can.
 
-    Of the 2^k patterns of k signs two are as extreme as the most extreme one: no p-value is below 2^(1-k). A comparison
-    that cannot reach the level makes no wrong claim, so that only the others need to be corrected for. Which ones these
-    are depends on the numbers of classes alone, not on any score: by Tarone's rule those with 2^(1-k) <= alpha / K, for
-    the smallest K that is not below their number.
+    Two of the 2^k patterns of k signs are as extreme as the most extreme one, so no p-value is below 2^(1-k). A
+    comparison that cannot reach the level makes no false claim, so only the others need a correction. Which comparisons
+    these are depends on the numbers of classes alone, not on any score: by Tarone's rule those with
+    2^(1-k) <= alpha / K, for the smallest K that is not below their number.
 
     Args:
         n_classes: Number of classes k of each comparison; None = it is paired over images, which has no such bound.
@@ -165,7 +165,7 @@ def undecidable(n_classes: Sequence[int | None], alpha: float) -> list[str]:
 
     Example:
         >>> undecidable([2, 6], 0.05)
-        ['2 classes cannot decide this at level 0.05 among 2 comparisons: 7 at least are needed', '']
+        ['2 classes cannot decide this at level 0.05 among 2 comparisons; at least 7 classes are required', '']
 
     References:
         Tarone: A Modified Bonferroni Method for Discrete Data. Biometrics 1990.
@@ -176,13 +176,15 @@ def undecidable(n_classes: Sequence[int | None], alpha: float) -> list[str]:
     needed = next(k for k in itertools.count(1) if 2.0 ** (1 - k) * total <= alpha)
     among = f" among {total} comparisons" if total > 1 else ""
     return [
-        "" if able else f"{k} classes cannot decide this at level {alpha:.2g}{among}: {needed} at least are needed"
+        ""
+        if able
+        else f"{k} classes cannot decide this at level {alpha:.2g}{among}; at least {needed} classes are required"
         for k, able in zip(n_classes, can, strict=True)
     ]
 
 
 def _direction(metric: str) -> int:
-    """Sign of a difference that is a gain; 0 where neither is better."""
+    """Sign of an improvement; 0 if no direction is better."""
     entry = entry_of(metric)
     return {"lower": -1, "higher": 1, "": 0}["" if entry is None else entry.better]
 

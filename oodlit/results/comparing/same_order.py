@@ -1,4 +1,4 @@
-"""Detectors that put all images into the same order: every metric of them agrees, whatever their names."""
+"""Detectors that rank all images in the same order, so that all their metrics agree."""
 
 from typing import NamedTuple
 
@@ -10,15 +10,15 @@ from oodlit.results.run_results import RunResults
 from oodlit.roles import Role
 
 ALMOST = 0.9999
-"""Spearman's rank correlation from which on two orders are taken for almost the same."""
+"""Spearman's rank correlation from which on two orders count as almost the same."""
 
 
 class SameOrder(NamedTuple):
     """Two detectors whose scores order the images alike.
 
     Args:
-        detector: The one of them that comes first in the results.
-        other: The other one.
+        detector: The detector that comes first in the results.
+        other: The other detector.
         rank_correlation: Spearman's, over all images; exactly 1 if and only if the orders, with their ties, are equal.
         n: Number of images.
     """
@@ -30,12 +30,12 @@ class SameOrder(NamedTuple):
 
 
 def same_order(results: RunResults) -> list[SameOrder]:
-    """Which detectors coincide with an earlier one, over all images but those of training.
+    """Find detectors that coincide with an earlier one, over all images except training images.
 
-    Scores that differ by rounding alone can swap neighbours, so orders that are almost the same (rank correlation of
-    at least .9999) count as well, if no data set alone departs by more than that: a small one that has moved as a whole
-    does not show in the correlation over all images, and has other metrics. Every detector is named once, with the
-    first detector that it coincides with. Constant scores have no order.
+    Scores that differ only by rounding can swap neighbors, so orders that are almost the same (rank correlation of at
+    least .9999) count as well, provided that no single data set departs by more than that: a small data set that has
+    moved as a whole does not show in the correlation over all images, but has other metrics. Every detector is named
+    once, with the first detector that it coincides with. Constant scores have no order.
 
     Example:
         >>> import pandas as pd

@@ -1,4 +1,4 @@
-"""Several runs side by side: which of their values can be compared, the values, and ranks."""
+"""Several runs side by side: comparable values, and ranks."""
 
 import hashlib
 import math
@@ -22,7 +22,7 @@ class RunColumn(NamedTuple):
     Args:
         dataset: The data set.
         metric: Name of the metric, as in the first run.
-        reason: In what the runs are unlike, so that their values are no comparison; "" = in nothing.
+        reason: How the runs differ, so that their values are not comparable; "" = they are.
     """
 
     dataset: str
@@ -31,7 +31,7 @@ class RunColumn(NamedTuple):
 
 
 class _Set(NamedTuple):
-    """What must agree of a data set: role, classes that count, number of images, digest of their keys."""
+    """Properties of a data set that must agree: role, classes in use, number of images, digest of their keys."""
 
     role: Role
     classes: tuple[str, ...]
@@ -40,23 +40,23 @@ class _Set(NamedTuple):
 
 
 def run_columns(runs: Mapping[str, RunResults]) -> list[RunColumn]:
-    """The headline values of the runs, and which of them can be compared.
+    """The headline values of the runs, and whether they are comparable.
 
-    Values are compared only where all runs have the same ID images, the same images in the same classes of the set,
-    and, for the FPR and the unit tests, the same TPR and rule of the threshold.
+    Values are comparable if all runs have the same ID images, the same images in the same classes of the set and, for
+    the FPR and the unit tests, the same TPR and threshold rule.
 
     Args:
         runs: Results by name, such as that of the model.
 
     Returns:
-        FPR and AUROC of OOD sets (the mean over classes, where there are classes) and of pools, failed unit tests and
-        the ID-AUROC, in the order of the first run; what only others have comes after.
+        FPR and AUROC of OOD sets (the mean over classes for sets with classes) and of pools, failed unit tests and
+        the ID-AUROC, in the order of the first run; values that only others have come last.
 
     Raises:
         InvalidArgumentError: There is no run.
     """
     if not runs:
-        raise InvalidArgumentError("no runs are given to compare; at least one is needed")
+        raise InvalidArgumentError("expected at least one run to compare, got none")
     known = {name: _sets(results) for name, results in runs.items()}
     infos = {info.name: info for results in reversed(list(runs.values())) for info in results.datasets}
     order = dict.fromkeys(info.name for results in runs.values() for info in results.datasets)
@@ -76,15 +76,15 @@ def values_of_runs(runs: Mapping[str, RunResults], dataset: str, metric: str | N
     Args:
         runs: Results by name.
         dataset: A data set of all of them.
-        metric: One of the metrics that `run_columns` gives for it; None = the first of them.
+        metric: One of the metrics that `run_columns` returns for it; None = the first of them.
 
     Returns:
-        One row per run, one column per detector, in the order of the runs; NaN where a run lacks the detector or its
-        value is undefined.
+        One row per run, one column per detector, in the order of the runs; NaN if a run does not have the detector or
+        its value is undefined.
 
     Raises:
         UnknownNameError: No run has the data set, or it has no such headline metric.
-        InvalidArgumentError: The runs are unlike, and in what; or there is none.
+        InvalidArgumentError: The runs are not comparable, or there is none.
     """
     columns = run_columns(runs)
     own = [column for column in columns if column.dataset == dataset]
@@ -100,7 +100,7 @@ def values_of_runs(runs: Mapping[str, RunResults], dataset: str, metric: str | N
 
 
 def values_of_column(runs: Mapping[str, AnyResults], column: RunColumn) -> pd.DataFrame:
-    """The same for a column that is known to be comparable."""
+    """`values_of_runs` for a column that is known to be comparable."""
     detectors = list(dict.fromkeys(name for results in runs.values() for name in results.detectors))
     rows = []
     for results in runs.values():
@@ -116,15 +116,15 @@ def mean_ranks(values: pd.DataFrame, metric: str) -> tuple[pd.Series, pd.Series]
     """Mean rank of every run over the detectors, and of every detector over the runs; 1 = best, ties share a rank.
 
     Args:
-        values: As `values_of_runs` gives them.
-        metric: What they are; it decides which direction is better.
+        values: The result of `values_of_runs`.
+        metric: Name of the metric, which determines the better direction.
 
     Returns:
-        Of the runs, over the detectors that all runs have a value of; of these detectors, over the runs. NaN for other
-        detectors, and for all if no detector has all values.
+        Ranks of the runs over the detectors with a value in all runs, and of these detectors over the runs. NaN for
+        other detectors, and for all if there is no such detector.
 
     Raises:
-        InvalidArgumentError: Neither direction of the metric is better.
+        InvalidArgumentError: The metric has no better direction.
 
     Example:
         >>> values = pd.DataFrame({"msp": [0.5, 0.4], "knn": [0.3, 0.3]}, index=["small", "large"])
@@ -134,12 +134,12 @@ def mean_ranks(values: pd.DataFrame, metric: str) -> tuple[pd.Series, pd.Series]
     """
     entry = entry_of(metric)
     if entry is None or not entry.better:
-        raise InvalidArgumentError(f"mean_ranks: of {metric!r} neither direction is better; there is no rank")
+        raise InvalidArgumentError(f"mean_ranks: {metric!r} has no better direction, so it has no ranks")
     return mean_ranks_of(values, ascending=entry.better == "lower")
 
 
 def mean_ranks_of(values: pd.DataFrame, *, ascending: bool) -> tuple[pd.Series, pd.Series]:
-    """The same; `ascending` states whether lower values are better."""
+    """`mean_ranks` of a metric whose better direction is known; `ascending` if lower values are better."""
     complete = values.dropna(axis="columns")
     of_runs = complete.rank(axis="index", ascending=ascending).mean(axis="columns")
     of_detectors = complete.rank(axis="columns", ascending=ascending).mean(axis="index")
@@ -205,7 +205,7 @@ def _other_threshold(runs: Mapping[str, RunResults]) -> str:
         if one.tpr != other.tpr:
             return f"the thresholds keep {100 * one.tpr:g} % of ID in {first} and {100 * other.tpr:g} % in {name}"
         if (one.rule, one.unit_test_limit) != (other.rule, other.unit_test_limit):
-            return f"the rule of the threshold or the limit of unit tests is another one in {name} than in {first}"
+            return f"the threshold rule or the limit of unit tests differs between {first} and {name}"
     return ""
 
 

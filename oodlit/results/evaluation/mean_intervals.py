@@ -15,7 +15,7 @@ from oodlit.results.glossary import MEAN, POOLED, TableMetric
 def add_mean_intervals(
     sets: ScoredSets, scored: ScoredSet, detectors: Sequence[str], rows: TableRows, metrics: Sequence[TableMetric]
 ) -> None:
-    """Give intervals to the means and pooled values of one OOD set with classes, for all detectors at once.
+    """Give intervals to the means and pooled values of one OOD set with classes, for all detectors in one call.
 
     Nothing is done without bootstrap, classes or ID images, or if a class is empty.
     """
@@ -64,7 +64,7 @@ def add_mean_intervals(
             found = _of_classes(rows, detector, scored, metric.name)
             if len(found) == len(sizes) and not any(math.isnan(row.value) for row in found):
                 shares = np.array([row.value for row in found])
-                # The threshold is fixed by the training images: drawing a class anew is a binomial draw.
+                # The threshold is fixed by the training images: drawing a class again is a binomial draw.
                 draws = np.random.default_rng(seed).binomial(sizes, shares, (settings.bootstrap, len(sizes))) / sizes
                 low, high = percentile_interval(draws.mean(axis=1), confidence=settings.confidence)
                 ends = _unless_equal(float(low), float(high), found, equal)
@@ -80,8 +80,8 @@ def _of_classes(rows: TableRows, detector: str, scored: ScoredSet, metric: str) 
 def _unless_equal(low: float, high: float, found: Sequence[TableRow], weights: np.ndarray) -> tuple[float, float]:
     """The interval of all draws, or, where they agree, that of a weighted mean from the intervals of its classes.
 
-    Where no image of any class is accepted, or every one, all bootstrap draws agree: they would claim certainty that
-    the classes, each with an interval of its own, do not have. The other one is MOVER (Zou and Donner 2008).
+    If no image of any class is accepted, or every image is, all bootstrap draws agree. They would claim a certainty
+    that the classes, each with its own interval, do not have. The alternative is MOVER (Zou and Donner 2008).
     """
     if low != high:
         return low, high

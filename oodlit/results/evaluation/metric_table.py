@@ -1,4 +1,4 @@
-"""From per-image scores to the tidy table: every metric of every detector, data set and class, computed once."""
+"""Compute the tidy table from per-image scores: every metric of every detector, data set and class."""
 
 import math
 import warnings
@@ -33,13 +33,13 @@ def evaluate(
 ) -> Evaluation:
     """Compute the table from checked per-image scores.
 
-    Warns once, with the first reason, if values are undefined.
+    Undefined values cause one warning with the first reason.
 
     Args:
-        scores: As given by `checked`.
+        scores: The result of `checked`.
         datasets: All streams of the run.
         detectors: Names of the score columns.
-        settings: How to compute.
+        settings: Settings of the metrics.
         estimates: Severities of the classes of pools, see `RunResults`.
 
     Returns:
@@ -77,7 +77,7 @@ def evaluate(
 
 
 def _add_values_of_the_classifier(sets: ScoredSets, rows: TableRows, metrics: Iterable[TableMetric]) -> list[str]:
-    """What no detector takes part in, on labelled images; returns notes on sets without labels."""
+    """Add metrics of the classifier alone on labeled images; return notes on sets without labels."""
     notes = []
     nothing = torch.empty(0)
     for scored in sets.tested:
@@ -96,7 +96,7 @@ def _add_values_of_the_classifier(sets: ScoredSets, rows: TableRows, metrics: It
 
 
 def _missing(scored: ScoredSet) -> str:
-    """What metrics of right and wrong predictions lack."""
+    """What is missing for metrics of correct and wrong predictions."""
     return "label" if scored.has_predictions else "prediction"
 
 
@@ -122,7 +122,7 @@ class _DetectorEvaluation:
         self.thresholds |= self._thresholds_of_training()
 
     def _thresholds_of_training(self) -> dict[str, float]:
-        """From correctly classified training images; NaN if there is none, empty if they are not scored."""
+        """Thresholds from correctly classified training images; NaN if there are none, empty if they are not scored."""
         settings, train = self.settings, self.sets.train
         if not train:
             return {}
@@ -158,7 +158,7 @@ class _DetectorEvaluation:
             self._add(Address(self.detector, name), replace(whole, groups=groups or {name: whole}), of_set)
 
     def _present(self, scored: ScoredSet) -> list[TableMetric]:
-        """The metrics of a set for which everything is there; the others are noted where it is labels."""
+        """Metrics of a set whose requirements are met; missing labels are noted."""
         role, name = scored.info.role, scored.info.name
         missing = set() if self.sets.shifted else {"shifted"}
         if not self.sets.id.is_labelled.all():
@@ -189,7 +189,7 @@ class _DetectorEvaluation:
 
     def _add(self, address: Address, images: Images, metrics: Iterable[TableMetric], *, prefix: str = "") -> None:
         """The values of some images, under names with a prefix."""
-        in_spectrum = replace(images, id_scores=self.spectrum)  # one for all metrics: it keeps its ranking
+        in_spectrum = replace(images, id_scores=self.spectrum)  # one for all metrics, as it caches its ranking
         is_known = self.sets.sets[address.dataset].info.role not in UNKNOWN_CLASSES
         for metric in metrics:
             seen = in_spectrum if "shifted" in metric.entry.needs else images
@@ -200,11 +200,11 @@ class _DetectorEvaluation:
             self.rows.add(address, prefix + metric.name, value, n_id=n_id, n_ood=n_ood, rule=self._rule(metric))
 
     def _add_of_groups(self, scored: ScoredSet, metrics: Sequence[TableMetric]) -> None:
-        for name, members in scored.members.items():  # one at a time: a ranking is as large as the ID set
+        for name, members in scored.members.items():  # one by one, as a ranking is as large as the ID set
             self._add(Address(self.detector, scored.info.name, name), self._images(scored, members), metrics)
 
     def _add_means(self, scored: ScoredSet, metrics: Iterable[TableMetric], *, n_ood: int) -> None:
-        """Means over the OOD classes, whose rows are there."""
+        """Add means over the OOD classes, whose rows exist."""
         for metric in metrics:
             key = self.detector, scored.info.name
             found = [self.rows.rows[(*key, name, metric.name)] for name in scored.members]

@@ -1,4 +1,4 @@
-"""From the scores and severities of a pool to rows of the table: one per level and metric, and their means."""
+"""Compute the rows of a pool in the table: one per level and metric, and their means."""
 
 import hashlib
 import math
@@ -46,8 +46,8 @@ def pool_levels(
         sets: All sets.
         scored: The pool.
         detector: Name of the detector.
-        estimates: Of all pools and detectors.
-        id_scores: Its ID scores.
+        estimates: Estimates of all pools and detectors.
+        id_scores: ID scores of the detector.
 
     Raises:
         InvalidArgumentError: A class has no estimation or no test images, or there is no ID image.
@@ -76,8 +76,8 @@ def pool_levels(
     if (undefined := np.isnan(severities)).any():
         first = names[int(undefined.argmax())]
         raise InvalidArgumentError(
-            f"the confidences of {int(undefined.sum())} classes have infinities of both signs, first {first!r}; their"
-            " mean is not defined"
+            f"the mean confidence of {int(undefined.sum())} classes is undefined, first {first!r}: it has infinities of"
+            " both signs"
         )
     return PoolLevels(own, levels_of(counts, severities, id_classes=info.id_classes, class_names=names))
 
@@ -127,7 +127,7 @@ def unequal_notes(pools: Mapping[str, PoolRecord]) -> list[str]:
     """One note per pool whose classes have different numbers of images."""
     return [
         f"pool {name!r}: its classes have {entry.fewest_per_class[0]} to {entry.most_per_class[0]} estimation and"
-        f" {entry.fewest_per_class[1]} to {entry.most_per_class[1]} test images; a level weighs each by its test"
+        f" {entry.fewest_per_class[1]} to {entry.most_per_class[1]} test images; levels weight classes by their test"
         " images"
         for name, entry in pools.items()
         if entry.fewest_per_class != entry.most_per_class
@@ -135,10 +135,10 @@ def unequal_notes(pools: Mapping[str, PoolRecord]) -> list[str]:
 
 
 def describe_pools(sets: ScoredSets, estimates: pd.DataFrame) -> Iterator[tuple[str, PoolRecord]]:
-    """By pool, what identifies it: results that differ in it are of different pools.
+    """Identify each pool: results that differ in this have different pools.
 
-    Numbers per class are those of estimation and of test images. The fingerprint is made of the names of the classes in
-    use, their numbers of images and the keys and parts of these images, whatever their order.
+    Numbers per class are those of estimation and of test images. The fingerprint covers the names of the classes in
+    use, their numbers of images, and the keys and parts of these images, regardless of order.
     """
     for scored in sets.pools:
         info = scored.info

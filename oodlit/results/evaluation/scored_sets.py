@@ -22,9 +22,8 @@ class ScoredSet:
         rows: Positions in the per-image table.
         members: Positions within the set of the images of every group to report, by its name.
         is_correct: Whether the prediction is the label; False without label.
-        is_labelled: Whether there is a label, and a prediction to compare with it; never for what the classifier does
-            not know.
-        has_predictions: Whether any image has a prediction; not where the backbone gives no logits.
+        is_labelled: Whether there are a label and a prediction to compare; never for unknown classes.
+        has_predictions: Whether any image has a prediction; False if the backbone returns no logits.
     """
 
     info: DatasetInfo
@@ -43,9 +42,9 @@ class ScoredSets:
     """All data sets of a run, with the scores of every detector.
 
     Args:
-        scores: As given by `checked`.
+        scores: The result of `checked`.
         datasets: All streams of the run.
-        settings: Which groups.
+        settings: Settings, with the chosen classes.
     """
 
     def __init__(self, scores: pd.DataFrame, datasets: Sequence[DatasetInfo], settings: Settings) -> None:
@@ -57,9 +56,9 @@ class ScoredSets:
         self.sets: dict[str, ScoredSet] = {}
         for info in datasets:
             rows = np.flatnonzero(names == info.name)
-            predicted = predictions[rows] >= 0  # -1 where the backbone gives no logits
+            predicted = predictions[rows] >= 0  # -1 if the backbone returns no logits
             labelled = (labels[rows] >= 0) & predicted & (info.role in KNOWN_CLASSES)
-            # A pool has levels in place of its classes, of which there are thousands.
+            # A pool is reported by level instead of by its thousands of classes.
             has_groups = info.role not in NAMES_OF_LABELS | {Role.POOL}
             chosen = settings.classes.get(info.name, info.class_names) if has_groups else ()
             members = {n: np.flatnonzero(groups[rows] == i) for i, n in enumerate(info.class_names) if n in chosen}

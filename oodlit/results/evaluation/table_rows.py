@@ -1,4 +1,4 @@
-"""Lines of the tidy table, and what has to be said about them."""
+"""Rows of the tidy table, and remarks about them."""
 
 import math
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ COLUMNS = ("detector", "dataset", "ood_class", "metric", "value", "n_id", "n_ood
 
 
 class Address(NamedTuple):
-    """What a value belongs to: a detector or the classifier, a data set, and one of its groups or none."""
+    """Address of a value: a detector or the classifier, a data set, and optionally one of its groups."""
 
     detector: str
     dataset: str
@@ -37,7 +37,7 @@ class TableRow(NamedTuple):
 
 @dataclass
 class Evaluation:
-    """The table and what has to be said about it.
+    """The table and remarks about it.
 
     Args:
         table: The tidy table.
@@ -55,7 +55,7 @@ class Evaluation:
 
 
 class TableRows:
-    """Collects rows in their order; a NaN value always comes with its reason.
+    """Rows in their order, and a reason for every NaN value.
 
     Example:
         >>> rows = TableRows()
@@ -74,11 +74,11 @@ class TableRows:
         key = (*address, metric)
         self.rows[key] = TableRow(*address, metric, value.value, n_id, n_ood, *value.interval, rule)
         if math.isnan(value.value):
-            reason = value.reason or "the definition has no answer"
+            reason = value.reason or "undefined by its definition"
             self.undefined.append(UndefinedValue(*key, reason))
 
     def set_interval(self, address: Address, metric: str, low: float, high: float) -> None:
-        """Give an interval to a row that exists."""
+        """Set the interval of an existing row."""
         key = (*address, metric)
         self.rows[key] = self.rows[key]._replace(ci_low=low, ci_high=high)
 

@@ -1,4 +1,4 @@
-"""What the estimation images of a pool leave: exact sums of their confidences, by detector and class."""
+"""Exact sums of the confidences of estimation images of a pool, by detector and class."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -27,7 +27,7 @@ _SUM, _SQUARE = "sum ", "square "
 
 
 class ClassSums:
-    """Sums over the estimation images of one pool on one process; of the images nothing else is kept.
+    """Sums over the estimation images of one pool on one process; nothing else is kept of these images.
 
     Args:
         detectors: Their names.
@@ -41,7 +41,7 @@ class ClassSums:
         self._digests = torch.zeros(num_classes, dtype=torch.int64)
 
     def add(self, groups: Int[Tensor, " n"], confidences: Mapping[str, Float[Tensor, " n"]]) -> None:
-        """Add a batch; of detectors that are not there any more nothing is added.
+        """Add a batch; detectors may be missing.
 
         Args:
             groups: Class of every image.
@@ -55,7 +55,7 @@ class ClassSums:
         self._squares.add(cells, values.square())
 
     def add_digests(self, groups: Int[Tensor, " n"], digests: Sequence[int]) -> None:
-        """Add 64-bit digests of images, estimation or test, to their classes: the order leaves no trace in a sum."""
+        """Add 64-bit digests of images, estimation or test, to their classes, independently of their order."""
         signed = np.array([digest % 2**64 for digest in digests], dtype=np.uint64).view(np.int64)
         self._digests.index_add_(0, groups, torch.from_numpy(signed))
 
@@ -67,14 +67,14 @@ class ClassSums:
         return {"sums": sums, "squares": squares, "digests": self._digests}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Take in what `state` gave, in place of what is here."""
+        """Replace all sums by those of `state`."""
         self._sums, self._squares = (
             ExactSums.from_columns({n: v.numpy() for n, v in state[kind].items()}) for kind in ("sums", "squares")
         )
         self._digests = state["digests"]
 
     def frame(self, *, detectors: Sequence[str]) -> pd.DataFrame:
-        """One row per detector and class, integers all: those of several processes add up, see `estimates`."""
+        """One row of integers per detector and class; those of several processes can be added, see `estimates`."""
         columns: dict[str, object] = {
             "detector": np.repeat(np.array(self.detectors, dtype=object), self.num_classes),
             "group": np.tile(np.arange(self.num_classes), len(self.detectors)),
@@ -92,14 +92,14 @@ def estimates(
     """Mean confidence of every class and detector, with its standard error.
 
     Args:
-        parts: What `ClassSums.frame` gave on every process.
+        parts: The result of `ClassSums.frame` on every process.
         info: The pool.
-        detectors: Which detectors.
-        kinds: What is averaged, by detector, such as "exp(score)".
+        detectors: Their names.
+        kinds: By detector, the averaged quantity, such as "exp(score)".
 
     Returns:
-        Columns `ESTIMATES`. A class without an image has NaN; so has a class with infinities of both signs, and the
-        standard error of one image alone.
+        Columns `ESTIMATES`. A class without images has NaN, as has a class with infinities of both signs, and the
+        standard error of a single image.
     """
     names = list(dict.fromkeys(name for part in parts for name in part.columns if name not in ("detector", "group")))
     rows = []
@@ -129,7 +129,7 @@ def estimates(
 
 
 def _standard_errors(counts: np.ndarray, sums: np.ndarray, squares: np.ndarray) -> np.ndarray:
-    """Of means of `counts` values; NaN for fewer than two, and where values are infinite."""
+    """Standard errors of means of `counts` values; NaN for fewer than two, or if a value is infinite."""
     n = np.where(counts > 1, counts, np.nan)
     with np.errstate(invalid="ignore", over="ignore"):
         variance = np.maximum(squares - sums * (sums / n), 0) / (n - 1)

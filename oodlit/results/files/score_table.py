@@ -1,4 +1,4 @@
-"""Per-image scores: checked once, sorted by key."""
+"""Validation of per-image scores."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -14,13 +14,13 @@ from oodlit.roles import NAMES_OF_LABELS, Role
 IDENTITY = ("key", "dataset", "group", "label", "prediction")
 """Columns of the per-image table that are not scores."""
 _RESERVED = (MODEL, "n")
-"""Stand in tables beside detectors: the classifier alone, and the number of images of a class."""
+"""Names that tables use beside detectors: the classifier alone, and the number of images of a class."""
 
 
 def checked(scores: pd.DataFrame, datasets: Sequence[DatasetInfo], detectors: Sequence[str]) -> pd.DataFrame:
-    """The per-image table with its columns in order, int64 and float, sorted by data set (as declared) and key.
+    """Validate the per-image table; return it with ordered columns, sorted by data set (as declared) and key.
 
-    Whatever the types of the columns were (categories, nullable, Arrow), they leave as text, int64 and float.
+    Columns of any type (categories, nullable, Arrow) become text, int64 and float.
 
     Raises:
         InvalidArgumentError: A column is missing, occurs twice or has a wrong type.
@@ -32,7 +32,7 @@ def checked(scores: pd.DataFrame, datasets: Sequence[DatasetInfo], detectors: Se
     if twice := sorted({str(n) for n in scores.columns[scores.columns.duplicated()]} & {*IDENTITY, *detectors}):
         raise InvalidArgumentError(f"scores: columns {twice} occur more than once")
     if missing := [name for name in (*IDENTITY, *detectors) if name not in scores.columns]:
-        raise InvalidArgumentError(f"scores: columns {missing} are missing; there are {list(scores.columns)}")
+        raise InvalidArgumentError(f"scores: missing columns {missing}; found {list(scores.columns)}")
     names = [info.name for info in datasets]
     scores = scores[[*IDENTITY, *detectors]].copy()
     for name in IDENTITY[:2]:
@@ -44,10 +44,10 @@ def checked(scores: pd.DataFrame, datasets: Sequence[DatasetInfo], detectors: Se
     for name in IDENTITY[2:]:
         if not pd.api.types.is_integer_dtype(frame[name]) and len(frame):
             raise InvalidArgumentError(
-                f"scores: column {name!r} is {frame[name].dtype}; integers are needed, -1 = none"
+                f"scores: column {name!r} is {frame[name].dtype}; expected integers, with -1 for none"
             )
         if empty := int(frame[name].isna().sum()):
-            raise InvalidArgumentError(f"scores: column {name!r} is missing in {empty} rows; -1 stands for none")
+            raise InvalidArgumentError(f"scores: column {name!r} is empty in {empty} rows; use -1 for none")
         frame[name] = frame[name].astype(np.int64)
     trained = frame["dataset"].isin([info.name for info in datasets if info.role is Role.TRAIN])
     for name in detectors:
@@ -62,54 +62,54 @@ def checked(scores: pd.DataFrame, datasets: Sequence[DatasetInfo], detectors: Se
 
 
 def check_detector_names(names: Collection[object]) -> None:
-    """Refuse names that tables and files cannot have as columns of scores.
+    """Reject names that cannot be columns of scores.
 
     Raises:
-        InvalidArgumentError: A name is no text of one line, occurs twice, or stands for something else.
+        InvalidArgumentError: A name is not one line of text, occurs twice, or is reserved.
     """
     for name in names:
         check_name(name, "detector")
     taken = sorted({*IDENTITY, *_RESERVED}.intersection(map(str, names)))
     if len(set(names)) < len(names) or taken:
         raise InvalidArgumentError(
-            f"detector names {list(names)}: they must be distinct, and none of {[*IDENTITY, *_RESERVED]}"
+            f"detector names must be distinct and different from {[*IDENTITY, *_RESERVED]}, got {list(names)}"
         )
 
 
 def checked_estimates(
     estimates: pd.DataFrame | None, datasets: Sequence[DatasetInfo], detectors: Sequence[str]
 ) -> pd.DataFrame | None:
-    """The severities of all pools, one row per pool, detector and class in the order declared; None without a pool.
+    """Validate the severities of all pools; return one row per pool, detector and class, or None without a pool.
 
     Raises:
-        InvalidArgumentError: There is a pool and no table, or a column or a row is missing.
+        InvalidArgumentError: There is a pool but no table, or a column or a row is missing.
     """
     pools = [info for info in datasets if info.role is Role.POOL]
     if not pools or not detectors:
         return None
     if estimates is None:
         raise InvalidArgumentError(
-            f"pool {pools[0].name!r}: no severities of its classes are given; pass estimates=..., as a run makes them"
+            f"pool {pools[0].name!r}: missing the severities of its classes; pass estimates=... of its run"
         )
     if missing := [name for name in ESTIMATES if name not in estimates.columns]:
-        raise InvalidArgumentError(f"estimates: columns {missing} are missing; there are {list(estimates.columns)}")
+        raise InvalidArgumentError(f"estimates: missing columns {missing}; found {list(estimates.columns)}")
     needed = pd.MultiIndex.from_product([[pools[0].name], detectors, pools[0].class_names])
     for info in pools[1:]:
         needed = needed.append(pd.MultiIndex.from_product([[info.name], detectors, info.class_names]))
     index = pd.MultiIndex.from_arrays([estimates[n] for n in ("dataset", "detector", "ood_class")])
     if not index.is_unique:
-        raise InvalidArgumentError("estimates: a row occurs twice; one for every pool, detector and class is needed")
+        raise InvalidArgumentError("estimates: a row occurs twice; expected one per pool, detector and class")
     places = index.get_indexer(needed)
     if (places < 0).any():
         first = " / ".join(map(str, needed[int((places < 0).argmax())]))
-        raise InvalidArgumentError(f"estimates: no row of {first}; one for every pool, detector and class is needed")
+        raise InvalidArgumentError(f"estimates: missing row {first}; expected one per pool, detector and class")
     return estimates.iloc[places][list(ESTIMATES)].reset_index(drop=True)
 
 
 def count_notes(counts: Mapping[str, int], datasets: Sequence[DatasetInfo]) -> list[str]:
-    """One note per data set of which more or fewer images were scored than stated."""
+    """One note per data set with another number of scored images than expected."""
     return [
-        f"data set {info.name!r}: {int(counts.get(info.name, 0))} images were scored, {info.num_samples} are stated"
+        f"data set {info.name!r}: {int(counts.get(info.name, 0))} images were scored, expected {info.num_samples}"
         for info in datasets
         if info.num_samples is not None and info.num_samples != counts.get(info.name, 0)
     ]
@@ -118,10 +118,12 @@ def count_notes(counts: Mapping[str, int], datasets: Sequence[DatasetInfo]) -> l
 def _text_column(frame: pd.DataFrame, name: str) -> pd.Series:
     column = frame[name]
     if missing := int(column.isna().sum()):
-        raise InvalidArgumentError(f"scores: column {name!r} is missing in {missing} of {len(column)} rows")
+        raise InvalidArgumentError(f"scores: column {name!r} is empty in {missing} of {len(column)} rows")
     values = column.to_numpy(dtype=object)
     if other := [value for value in values if not isinstance(value, str)]:
-        raise InvalidArgumentError(f"scores: column {name!r} holds {other[0]!r} in {len(other)} rows; text is needed")
+        raise InvalidArgumentError(
+            f"scores: column {name!r} expected text, got {other[0]!r} and others in {len(other)} rows"
+        )
     return pd.Series(values, index=column.index).astype("str")
 
 
@@ -129,7 +131,7 @@ def _float_column(frame: pd.DataFrame, detector: str, trained: pd.Series) -> pd.
     column = frame[detector]
     if not pd.api.types.is_float_dtype(column):
         if not pd.api.types.is_numeric_dtype(column) or pd.api.types.is_complex_dtype(column):
-            raise InvalidArgumentError(f"scores: column {detector!r} is {column.dtype}; numbers are needed")
+            raise InvalidArgumentError(f"scores: column {detector!r} is {column.dtype}; expected numbers")
         rounded = column.astype(np.float64)
         # Integers that become equal by rounding would count as ties.
         if len(rounded) and rounded.abs().max() > 2**53 - 1:
@@ -138,15 +140,15 @@ def _float_column(frame: pd.DataFrame, detector: str, trained: pd.Series) -> pd.
     elif column.dtype not in (np.float32, np.float64):
         column = column.astype(np.float32 if column.dtype == np.float16 else np.float64)
     nans = column.isna()
-    if nans[trained].all():  # not scored on the training images at all: it has no threshold from them, which is noted
+    if nans[trained].all():  # training images were not scored, which is noted
         nans = nans & ~trained
     if nans.any():
         bad = frame[nans]
         where = ", ".join(f"{count} in {name!r}" for name, count in bad["dataset"].value_counts(sort=False).items())
         raise NonFiniteScoreError(
-            f"detector {detector!r} gave NaN for {len(bad)} of {len(frame)} images ({where}); first keys:"
+            f"detector {detector!r} returned NaN for {len(bad)} of {len(frame)} images ({where}); first keys:"
             f" {', '.join(sorted(bad['key'])[:5])}"
-            " - a ranking with NaN has no meaning; leave this detector out or repair it"
+            ". Scores with NaN cannot be ranked; fix or leave out the detector"
         )
     return column
 
@@ -156,7 +158,7 @@ def _check_keys(frame: pd.DataFrame) -> None:
     if len(double):
         raise DataError(
             f"{len(double)} keys occur more than once, first: {', '.join(double['key'].unique()[:5])};"
-            " every image must enter exactly once - check that shards are not listed twice or read by two processes"
+            " every image must occur once. Check that no shard is listed twice or read by two processes"
         )
 
 

@@ -1,4 +1,4 @@
-"""Results on disk: `table.csv`, `scores.parquet`, `run.json`; never half a result."""
+"""Results on disk: `table.csv`, `scores.parquet`, `run.json`, replaced all at the same moment."""
 
 import contextlib
 import hashlib
@@ -24,12 +24,12 @@ TABLE, SCORES, RUN, PENDING = "table.csv", "scores.parquet", "run.json", ".pendi
 ESTIMATES = "estimates.parquet"
 """Only with pools."""
 UNFINISHED = "unfinished"
-"""Folder within that of the results, for what a run has finished while it goes on."""
+"""Subfolder for the finished streams of a run that is not complete."""
 FILES = (RUN, TABLE, SCORES)
 BESIDE = ("report.html", "thumbnails", "fitted", "images.parquet", "objects.parquet")
-"""What a run leaves beside its results, from its fit to its page."""
+"""Other files of a run, from its fit to its page."""
 GONE = ".gone-"
-"""Begins the name of an empty file that stands for a part which the new result does not have."""
+"""Prefix of an empty file that marks a part which the new results do not have."""
 _ATTEMPTS = 20
 _ENTRIES = ("checksums", "datasets", "detectors", "settings", "thresholds")
 _NUMBERS = ("value", "ci_low", "ci_high")
@@ -46,29 +46,29 @@ def write(
     add: Callable[[Path], None] | None = None,
     keep: Path | Collection[Path] | None = None,
 ) -> Path:
-    """Write a result: at every instant `read` gives the old one or the new one, also after a kill or a power cut.
+    """Write results: at any moment `read` returns the old or the new ones, even after a crash or power failure.
 
-    A new directory appears by one rename. In a directory that exists, the new files are completed in a folder of their
-    own; its rename to `.pending` is the moment at which they replace the old ones, and only then are they moved to
-    their places. `read` looks into `.pending` first, and the next `write` ends a move that was interrupted and removes
-    what killed writers left. Processes that write at once leave the result of one of them.
+    A new directory appears by one rename. In an existing directory, the new files are completed in a temporary folder.
+    Renaming it to `.pending` is the moment at which they replace the old ones; only then are they moved to their
+    places. `read` looks into `.pending` first. The next `write` completes an interrupted move and removes leftovers of
+    interrupted writers. If several processes write concurrently, the results of one of them remain.
 
     Args:
-        directory: Where to; parents are made.
+        directory: Target folder; parents are created.
         table: The tidy table.
         scores: The per-image scores.
         run: The record of the run.
         estimates: Severities of the classes of pools.
-        add: Puts what else the run leaves (of `BESIDE`) into the folder that it is given. Together with the results it
-            replaces what lies in the directory; what it does not put there is removed. None = other files stay.
-        keep: A path that is not removed, or several, such as the fitted detectors that the run used.
+        add: Writes the other files of the run (of `BESIDE`) into the folder that it receives. They replace those in the
+            directory together with the results; parts that it does not write are removed. None = other files stay.
+        keep: Path or paths that are not removed, such as the fitted detectors that the run used.
 
     Returns:
         The directory.
     """
     target = Path(directory)
     target.parent.mkdir(parents=True, exist_ok=True)
-    # Inside a directory that exists: it may be a mount point, and a rename must not leave its file system.
+    # Inside an existing directory, which may be a mount point: a rename must not leave its file system.
     inside = target.is_dir()
     with temporary_folder(target, inside=inside) as temporary:
         table.to_csv(temporary / TABLE, index=False, lineterminator="\n")
@@ -91,7 +91,7 @@ def write(
         fsync(temporary)
         if inside or not _renamed(temporary, target):
             _replace(temporary, target)
-        else:  # a new directory: nothing had to go
+        else:  # a new directory: there is nothing to remove
             for mark in target.glob(f"{GONE}*"):
                 mark.unlink(missing_ok=True)
         fsync(target.parent)
@@ -99,16 +99,16 @@ def write(
 
 
 def check_replaceable(directory: str | os.PathLike[str], *, keep: Path | None = None) -> bool:
-    """Refuse a folder with parts of results but without the record that says which run they are of.
+    """Reject a folder with parts of results but without the record of their run.
 
-    A run writes its record first. Where it is missing, somebody has removed it, or the parts are of something else.
+    A run writes its record first. If it is missing, it was removed, or the parts have another origin.
 
     Args:
-        directory: Where results are to be written; need not exist.
-        keep: A path within that the run does not replace, such as the fitted detectors that it uses.
+        directory: Target folder of results; may be missing.
+        keep: A path in it that the run does not replace, such as the fitted detectors that it uses.
 
     Returns:
-        Whether the results of an earlier run lie there, or what it had finished; they will be replaced.
+        Whether results of an earlier run, finished or not, were found and will be replaced.
 
     Raises:
         InvalidArgumentError: Parts of results without `run.json`.
@@ -123,14 +123,14 @@ def check_replaceable(directory: str | os.PathLike[str], *, keep: Path | None = 
         if (target / name).exists() and (target / name).resolve() != kept
     ]:
         raise InvalidArgumentError(
-            f"{target} holds {', '.join(parts)} but no {RUN}: it is unknown of which run, and a run would replace it"
-            " - move it away, or name another folder"
+            f"{target} contains {', '.join(parts)} but no {RUN}, so it cannot be identified and would be overwritten;"
+            " move it or choose another folder"
         )
     return False
 
 
 def is_complete(directory: str | os.PathLike[str]) -> bool:
-    """Whether a folder holds the results of a run that came to its end."""
+    """Whether a folder has the results of a complete run."""
     return any((Path(directory) / place / TABLE).is_file() for place in ("", PENDING))
 
 
@@ -165,8 +165,8 @@ def read(directory: str | os.PathLike[str], kind: type[R]) -> tuple[pd.DataFrame
 
 
 def _content(source: Path, name: str) -> bytes | None:
-    """A file as it is now, that of an unfinished replacement first; None if there is none."""
-    # Twice: the file may come there, or go from there, between two looks.
+    """The current content of a file, first of an unfinished replacement; None if there is none."""
+    # Twice: the file may be moved between two attempts.
     for path in (source / PENDING / name, source / name, source / PENDING / name, source / name):
         try:
             return path.read_bytes()
@@ -188,7 +188,7 @@ def _parsed(
         raise DataError(f"{source}: incomplete results, missing {ESTIMATES}; a run writes it at its end")
     for name, checksum in run.checksums.items():
         if name in content and hashlib.sha256(content[name]).hexdigest() != checksum:
-            raise DataError(f"{source / name}: not the file that {RUN} was written with; it was changed afterwards")
+            raise DataError(f"{source / name}: not the file that {RUN} was written with; it was changed since")
     estimates = _parquet(source, content, ESTIMATES) if ESTIMATES in run.checksums else None
     table, scores = _table(content[TABLE], source / TABLE), _parquet(source, content, SCORES)
     return table, scores, structs.replace(run, checksums={}), estimates
@@ -207,7 +207,7 @@ def _record(content: bytes, path: Path, kind: type[R]) -> R:
 
 def _table(content: bytes, path: Path) -> pd.DataFrame:
     try:
-        # As text first: the number parser of pandas is not exact in every version, Python's own is.
+        # As text first: Python parses numbers exactly, pandas does not in every version.
         table = pd.read_csv(io.BytesIO(content), dtype=str, keep_default_na=False)
         for name in _NUMBERS:
             table[name] = [float(text) if text else math.nan for text in table[name]]
@@ -224,7 +224,7 @@ def _parquet(source: Path, content: dict[str, bytes], name: str) -> pd.DataFrame
 
 
 def _renamed(temporary: Path, target: Path) -> bool:
-    """Rename to a target that did not exist; False if another process has made it meanwhile."""
+    """Rename to a new target; False if another process has created it meanwhile."""
     try:
         temporary.rename(target)
     except OSError:
@@ -235,22 +235,24 @@ def _renamed(temporary: Path, target: Path) -> bool:
 
 
 def _replace(temporary: Path, target: Path) -> None:
-    """Put the files of `temporary` in the place of those in `target`."""
+    """Replace the files in `target` by those in `temporary`."""
     pending = target / PENDING
     for attempt in range(_ATTEMPTS):
         _finish(target)
         try:
-            temporary.rename(pending)  # from here on it is the new result that is read
+            temporary.rename(pending)  # from here on, the new results are read
             break
         except OSError:
-            if attempt == _ATTEMPTS - 1 or not pending.is_dir():  # else: another process was faster, end its work first
+            if (
+                attempt == _ATTEMPTS - 1 or not pending.is_dir()
+            ):  # else another process was faster: complete its move first
                 raise
     fsync(target)
     _finish(target)
 
 
 def _finish(target: Path) -> None:
-    """Move what a replacement left in `.pending` to its place; any number of processes may do so at once."""
+    """Move the content of `.pending` to its place; several processes may do so concurrently."""
     pending = target / PENDING
     for name in FILES:
         with contextlib.suppress(FileNotFoundError):  # moved already
@@ -262,18 +264,18 @@ def _finish(target: Path) -> None:
         elif (pending / name).exists():
             _exchange(pending, target, name)
     fsync(target)
-    with contextlib.suppress(OSError):  # gone, or filled anew by another process, which ends it itself
+    with contextlib.suppress(OSError):  # gone, or filled again by another process, which completes it
         pending.rmdir()
 
 
 def _exchange(pending: Path, target: Path, name: str) -> None:
-    """Put a part, which may be a folder, in the place of the old one."""
+    """Replace a part, which may be a folder."""
     old = target / f".{name}.{uuid.uuid4().hex[:8]}.tmp"
     with contextlib.suppress(FileNotFoundError):
         (target / name).rename(old)
     try:
         (pending / name).rename(target / name)
-    except FileNotFoundError:  # another process has just put it there, and what was moved away is the new one
+    except FileNotFoundError:  # another process has just moved it, so that the old name is the new part
         with contextlib.suppress(OSError):
             old.rename(target / name)
     remove(old)

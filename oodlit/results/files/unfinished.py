@@ -1,13 +1,13 @@
-"""What a run has finished while it goes on, in a folder of its own: its record, its fit, the scores of each stream.
+"""Finished streams of a run that is not complete, in its subfolder `unfinished`.
 
-Every process writes the scores of its share of a stream when the stream ends; a stream is finished when all of them
-have. Results are made of the finished streams, and a run that comes to its end removes the folder.
+`run.json` has the record of the run. Every process writes its rows of each finished stream to one file, so that an
+interrupted run loses only its unfinished streams. A complete run removes the folder.
 """
 
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import pandas as pd
 
@@ -20,19 +20,20 @@ from oodlit.results.run_record import ImageRunRecord, RunRecord
 from oodlit.roles import Role
 
 RUN, SCORES = "run.json", "scores"
+R = TypeVar("R", bound=RunRecord)
 
 
 class FinishedStreams(NamedTuple):
-    """What a broken run left.
+    """What an interrupted run has finished.
 
     Args:
         scores: Rows of all finished streams.
         datasets: These streams.
-        detectors: Those that scored all of them, but for training streams, which not every detector scores.
-        left_out: Why the other detectors of the record are not among these.
-        missing: Names of the streams that were not finished.
+        detectors: Detectors with scores of all of them, except for training streams, which not every detector scores.
+        left_out: By other detector of the record, why it is missing.
+        missing: Names of the unfinished streams.
         run: The record of the run.
-        estimates: Severities of the classes of finished pools; None without one.
+        estimates: Severities of the classes of finished pools; None without a pool.
     """
 
     scores: pd.DataFrame
@@ -44,26 +45,26 @@ class FinishedStreams(NamedTuple):
     estimates: pd.DataFrame | None
 
 
-def begin(folder: Path, run: ImageRunRecord) -> None:
+def begin(folder: Path, run: RunRecord) -> None:
     """Write the record of a fitted run, with `datasets`, `detectors`, `settings` and `processes`."""
     folder.mkdir(parents=True, exist_ok=True)
     write_text(folder / RUN, to_json(run.entries()))
 
 
 def write_part(folder: Path, number: int, process: int, scores: pd.DataFrame) -> None:
-    """Write the share of one process of stream `number`, a position in the record's `datasets`."""
+    """Write the rows of one process of a stream; `number` is its position in `datasets` of the record."""
     (folder / SCORES).mkdir(parents=True, exist_ok=True)
     write_bytes(_part(folder, number, process), scores.to_parquet(index=False))
 
 
 def write_sums(folder: Path, number: int, process: int, sums: pd.DataFrame) -> None:
-    """Write what the estimation images of a pool left on one process, see `ClassSums.frame`."""
+    """Write the sums over the estimation images of a pool on one process; see `ClassSums.frame`."""
     (folder / SCORES).mkdir(parents=True, exist_ok=True)
     write_bytes(_sums(folder, number, process), sums.to_parquet(index=False))
 
 
 def read(directory: str | os.PathLike[str]) -> FinishedStreams | None:
-    """What a broken run has finished; None if there is nothing of the kind.
+    """Read the finished streams of an interrupted run; None if the folder has none.
 
     Raises:
         DataError: A file is damaged, or no stream was finished.
@@ -71,7 +72,9 @@ def read(directory: str | os.PathLike[str]) -> FinishedStreams | None:
     folder = Path(directory)
     if not (folder / RUN).is_file():
         return None
-    run = read_record(folder)
+    run = read_record(folder, ImageRunRecord)
+    if run.kind != "images":
+        raise DataError(f"{folder}: expected a run of images, got a run of {run.kind}")
     processes = range(run.processes)
     frames = {
         info: [_frame(_part(folder, number, process)) for process in processes]
@@ -81,8 +84,8 @@ def read(directory: str | os.PathLike[str]) -> FinishedStreams | None:
     finished, missing = list(frames), [info.name for info in run.datasets if info not in frames]
     if not finished:
         raise DataError(
-            f"{folder}: the run broke off before it had finished a stream; its fitted detectors, if it came so far, are"
-            f" in {folder / 'fitted'} (evaluate again with fitted=...)"
+            f"{folder}: the run was interrupted before it had finished a stream. Its fitted detectors, if any, are in"
+            f" {folder / 'fitted'}; reuse them with fitted=..."
         )
     left_out = _left_out(run.detectors, frames)
     detectors = [name for name in run.detectors if name not in left_out]
@@ -92,54 +95,58 @@ def read(directory: str | os.PathLike[str]) -> FinishedStreams | None:
             of_processes = [_frame(_sums(folder, number, process)) for process in processes]
             severities.append(estimates(of_processes, info, detectors, run.confidences))
     joined = pd.concat(severities, ignore_index=True) if severities else None
-    # A detector that scores no training images has NaN for them, as in the results of a whole run.
+    # A detector that does not score training images has NaN for them, as in complete results.
     scores = pd.concat([part for parts in frames.values() for part in parts], ignore_index=True)
     return FinishedStreams(scores, finished, detectors, left_out, missing, run, joined)
 
 
-def read_record(folder: Path) -> ImageRunRecord:
+def read_record(folder: Path, kind: type[R]) -> R:
     """The record of a run that is not complete.
+
+    Args:
+        folder: The folder `unfinished` of a run.
+        kind: Type of the record; `RunRecord` reads the fields of every kind of run.
 
     Raises:
         FileNotFoundError: There is none.
         DataError: It is damaged, or it is the record of a complete run.
     """
-    run = ImageRunRecord.of(read_json(folder / RUN, dict), where=str(folder / RUN))
+    run = kind.of(read_json(folder / RUN, dict), where=str(folder / RUN))
     if not run.processes:
         raise DataError(f"{folder / RUN}: not the record of an unfinished run, `processes` is missing")
     return run
 
 
 def extent(directory: str | os.PathLike[str]) -> tuple[int, int] | None:
-    """How many streams a run that did not come to its end has finished, and of how many; no scores are read.
+    """Number of finished streams of an interrupted run, and of all its streams.
 
     Returns:
-        Both numbers; None where no such run lies, or its record cannot be read.
+        Both numbers; None if the folder has no such run, or its record is not readable.
     """
     folder = Path(directory)
     try:
-        run = read_record(folder)
+        run = read_record(folder, RunRecord)
     except (FileNotFoundError, DataError):
         return None
     number, processes = len(run.datasets), range(run.processes)
     return sum(_is_finished(folder, place, processes) for place in range(number)), number
 
 
-def broke_off(run: RunRecord) -> str:
-    """What the record of a run says of its end, where it broke off; empty for a whole run.
+def interruption(run: RunRecord) -> str:
+    """A remark about an interrupted run; empty for a complete one.
 
     Example:
-        >>> broke_off(RunRecord(unfinished=Unfinished(["far", "unit_tests"])))
-        'the run broke off, and of its sets are missing: far, unit_tests'
+        >>> interruption(RunRecord(unfinished=Unfinished(["far", "unit_tests"])))
+        'the run was interrupted; missing data sets: far, unit_tests'
     """
     if run.unfinished is None:
         return ""
     missing = ", ".join(run.unfinished.missing)
-    return "the run broke off, " + (f"and of its sets are missing: {missing}" if missing else "when all sets were done")
+    return f"the run was interrupted; missing data sets: {missing or 'none'}"
 
 
 def _left_out(detectors: Sequence[str], frames: Mapping[DatasetInfo, Sequence[pd.DataFrame]]) -> dict[str, str]:
-    """Detectors without scores of a test stream, which have failed there or before, with the reason."""
+    """Detectors without scores of a test stream, with the reason."""
     found = {}
     for name in detectors:
         without = [
@@ -148,7 +155,7 @@ def _left_out(detectors: Sequence[str], frames: Mapping[DatasetInfo, Sequence[pd
             if info.role is not Role.TRAIN and not all(name in part for part in parts)
         ]
         if without:
-            found[name] = f"has no scores of {', '.join(without)}; the run broke off before it recorded why"
+            found[name] = f"has no scores of {', '.join(without)}; the run was interrupted before it recorded why"
     return found
 
 

@@ -1,6 +1,6 @@
-"""Figures of results: functions of one name per figure that return a matplotlib `Figure`.
+"""Figures of results: one function per figure, which returns a matplotlib `Figure`.
 
-What a figure shows is described once, as plain numbers (`describe`), for the HTML page and for matplotlib alike. The
+The `describe` method of each function returns the content as plain numbers, for both the HTML page and matplotlib. The
 export list is the registry.
 """
 

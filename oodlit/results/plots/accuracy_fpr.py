@@ -20,24 +20,26 @@ def accuracy_fpr(
     names: Sequence[str] | None = None,
     detectors: Sequence[str] | None = None,
 ) -> Curves:
-    """ID accuracy against FPR, over models: does a better classifier know better what it does not know?
+    """ID accuracy against FPR over models: are better classifiers better at rejecting OOD images?
 
     Args:
         results: The results of one or more models on the same OOD set.
         dataset: An OOD set; None = the first of the first results.
         names: Name of each model; None = `run.backbone.name`, or its position.
-        detectors: Which detectors; None = those that all results have.
+        detectors: Names of detectors; None = those that all results have.
 
     Returns:
-        The figure: one point per model and detector, the points of a detector joined.
+        The figure: one point per model and detector, with the points of a detector joined.
 
     Raises:
-        UnknownNameError: A name is not in the results.
+        UnknownNameError: The results have no such data set or detector.
         InvalidArgumentError: There is no OOD set or no accuracy, or the number of names is wrong.
     """
     models = list(results) if isinstance(results, Sequence) else [results]
     if not models or (names is not None and len(names) != len(models)):
-        raise InvalidArgumentError(f"accuracy_fpr: {len(models)} results and {len(names or [])} names do not fit")
+        raise InvalidArgumentError(
+            f"accuracy_fpr: expected one name per result, got {len(models)} results and {len(names or [])} names"
+        )
     first = models[0]
     info = chosen_set(first, dataset, Role.OOD)
     titles = (

@@ -1,4 +1,4 @@
-"""What figures show, as plain numbers and labels: said once, drawn as SVG on the page and by matplotlib in files."""
+"""Content of figures as plain numbers and labels, drawn as SVG on the page and by matplotlib in files."""
 
 import math
 from dataclasses import dataclass
@@ -19,12 +19,12 @@ class Grid:
     """One value per class and detector: bars with intervals, or a table of colours.
 
     Args:
-        title: What the values are.
+        title: Title of the figure.
         classes: Names of the rows.
         detectors: Names of the columns.
         cells: One row of estimates per class.
         totals: One estimate per detector: the mean over classes, or with a limit the number of classes that fail.
-        limit: A value above it fails; None = nothing can fail.
+        limit: Largest value that passes; None = no limit.
     """
 
     title: str
@@ -42,18 +42,18 @@ class Grid:
 
 @dataclass(frozen=True)
 class Histogram:
-    """How the scores of one detector are distributed in several data sets.
+    """Distribution of the scores of one detector in several data sets.
 
     The bins are equally wide on an axis from 0 to 1; see `ScoreAxis`.
 
     Args:
-        detector: Whose scores.
+        detector: Name of the detector.
         datasets: Names of the data sets; the ID set is the first.
         shares: The share of images in every bin, one row per data set; an empty row = no image.
         accepted: The share of images that are accepted, one per data set; NaN = no image.
         threshold: The acceptance threshold.
-        position: Where it is on the axis; NaN = it is not finite.
-        labels: What stands under the left end, the middle and the right end of the axis.
+        position: Its position on the axis; NaN = not finite.
+        labels: Labels of the left end, the middle and the right end of the axis.
     """
 
     detector: str

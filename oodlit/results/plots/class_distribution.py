@@ -1,4 +1,4 @@
-"""How the FPR is distributed over OOD classes."""
+"""Distribution of the FPR over OOD classes."""
 
 from collections.abc import Sequence
 
@@ -22,13 +22,13 @@ def class_distribution(
     Args:
         results: The results.
         dataset: A data set with OOD classes; None = the first.
-        detectors: Which detectors; None = all. The legend is sorted by mean FPR, best first.
+        detectors: Names of detectors; None = all. The legend is sorted by mean FPR, best first.
 
     Returns:
         The figure.
 
     Raises:
-        UnknownNameError: A name is not in the results.
+        UnknownNameError: The results have no such data set or detector.
         InvalidArgumentError: No data set has OOD classes.
     """
     info = chosen_set(results, dataset, Role.OOD, classes=True)

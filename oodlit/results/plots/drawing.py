@@ -19,12 +19,12 @@ _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#
 _STYLES = ("-", "--", ":", "-.")
 _MARKERS = ("o", "s", "^", "D")
 _MAX_BARS = 4
-"""With more detectors than this, bars per class become a table of colours."""
+"""With more detectors, bars per class become a table of colors."""
 
 
 @singledispatch
 def draw(chart: Chart) -> Figure:
-    """A chart as a figure. Nothing is computed here but where ink goes."""
+    """Draw a chart as a matplotlib figure."""
     raise TypeError(f"there is no drawing of a {type(chart).__name__}")
 
 
@@ -137,7 +137,7 @@ def _bars(chart: Grid) -> Figure:
 
 
 def _heat_map(chart: Grid) -> Figure:
-    """Detectors as rows; every cell holds its value in percent."""
+    """Detectors as rows; every cell has its value in percent."""
     width, height = 1.9 + 0.25 * len(chart.classes), 1.7 + 0.24 * len(chart.detectors)
     figure = Figure(figsize=(max(width, 5.0), height), layout="constrained")
     axes = figure.subplots()
@@ -194,7 +194,7 @@ def _new_figure(size: tuple[float, float]) -> "tuple[Figure, Axes]":
 
 
 def _shown(name: str) -> str:
-    r"""A name as figures show it: no formula between dollars, and kept in legends, which leave out a leading "_".
+    r"""Escape a name for figures: dollars would start a formula, and legends leave out names with a leading "_".
 
     Example:
         >>> _shown("_msp $1$")

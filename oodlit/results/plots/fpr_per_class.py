@@ -34,7 +34,7 @@ def fpr_per_class(
         The figure; classes are sorted by their mean over detectors, hardest first.
 
     Raises:
-        UnknownNameError: A name is not in the results.
+        UnknownNameError: The results have no such data set or detector.
         InvalidArgumentError: No data set has OOD classes.
     """
     info = chosen_set(results, dataset, Role.OOD, classes=True)

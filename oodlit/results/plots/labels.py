@@ -1,13 +1,13 @@
-"""Names as figures show them."""
+"""Labels of figures."""
 
 
 def short(name: str, length: int = 29) -> str:
-    """At most `length` characters of a name."""
+    """Shorten a name to `length` characters."""
     return name if len(name) <= length else f"{name[: length - 1]}…"
 
 
 def pretty(metric: str) -> str:
-    """The name of a metric in words.
+    """The name of a metric as text.
 
     Example:
         >>> pretty("mean_fpr95"), pretty("pooled_auroc")

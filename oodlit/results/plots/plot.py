@@ -1,4 +1,4 @@
-"""A figure by what it shows."""
+"""A figure with a separate description of its content."""
 
 import functools
 from collections.abc import Callable
@@ -14,7 +14,7 @@ ChartT = TypeVar("ChartT", bound=Chart)
 
 
 class Plot(Generic[P, ChartT]):
-    """A figure of results: `plot(results)` is drawn by matplotlib, `plot.describe(results)` is what it shows.
+    """A figure of results: `plot(results)` draws it, `plot.describe(results)` returns its content.
 
     Args:
         describe: A function from results and options to a chart: no drawing, plain numbers and labels.
@@ -25,5 +25,5 @@ class Plot(Generic[P, ChartT]):
         functools.update_wrapper(self, describe)
 
     def __call__(self, *args: P.args, **options: P.kwargs) -> Figure:
-        """Draw what `describe` tells of the same arguments."""
+        """Draw the chart that `describe` returns for the same arguments."""
         return draw(self.describe(*args, **options))

@@ -23,14 +23,14 @@ def roc(
     Args:
         results: The results.
         dataset: An OOD set; None = the first. Its images are pooled over classes.
-        detectors: Which detectors; None = all.
+        detectors: Names of detectors; None = all.
         ood_class: One class of the data set; None = all images.
 
     Returns:
         The figure: share of OOD accepted (x, square-root scale) against share of ID accepted (y).
 
     Raises:
-        UnknownNameError: A name is not in the results.
+        UnknownNameError: The results have no such data set, class or detector.
         InvalidArgumentError: There is no OOD set, or no image.
     """
     info, inside, ood = id_and_ood_images(results, dataset, ood_class)

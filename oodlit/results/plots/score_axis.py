@@ -1,4 +1,4 @@
-"""The axis of score histograms: scores of any size, without one that squeezes the picture."""
+"""The axis of score histograms, which stays readable with outliers."""
 
 import math
 from collections.abc import Sequence
@@ -9,25 +9,25 @@ import numpy as np
 
 SIDES: tuple[Literal["left", "right"], ...] = ("left", "right")
 SPIKE = 0.5
-"""A bin with more than this share of a data set hides how the others lie."""
+"""A bin with a larger share of a data set hides the distribution of the others."""
 
 
 @dataclass(frozen=True, eq=False)
 class ScoreAxis:
     """From scores to positions in [0, 1]: linear, compressed (asinh), or the ranks of the scores.
 
-    It is compressed where a few scores are very far away: half of each set would lie within a 25th of it. It spans the
-    central 99 % of all scores, and the threshold. What lies outside is at the ends, infinities as well. Where one bin
-    would still hold more than half of a data set, ranks take its place, if that makes the fullest bin less full: equal
-    widths hold equal shares of the sets, each set counting the same.
+    The axis spans the central 99 % of all scores, and the threshold; scores outside, infinities included, are at its
+    ends. It is compressed if outliers would squeeze half of each set into a 25th of it. If one bin would still contain
+    more than half of a data set, the axis shows ranks instead, provided that the fullest bin gets less full: equal
+    widths then contain equal shares of the sets, each with the same weight.
 
     Args:
         low: Score at the left end.
         high: Score at the right end.
-        centre: Where a compressed axis is widest.
+        centre: Score at which a compressed axis is widest.
         scale: Distance from the centre at which compression begins; 0 = a linear axis.
-        only: The only score, where all are equal.
-        ranked: Scores of every data set, ascending; empty = the axis is not of ranks.
+        only: The only score, if all are equal.
+        ranked: Scores of every data set, ascending; empty = the axis does not show ranks.
     """
 
     low: float
@@ -39,7 +39,7 @@ class ScoreAxis:
 
     @classmethod
     def fitting(cls, scores: Sequence[np.ndarray], threshold: float, bins: int = 48) -> "ScoreAxis":
-        """The axis for these scores, one array per data set, and their threshold, to be counted in so many bins."""
+        """The axis for these scores, one array per data set, and their threshold, to be counted in this many bins."""
         axis = cls._of_values(scores, threshold)
         if axis.only is not None or (fullest := axis.fullest(scores, bins)) <= SPIKE:
             return axis
@@ -59,7 +59,7 @@ class ScoreAxis:
             same = all(bool((values == low).all()) for values in scores)
             return cls(low - pad, high + pad, only=low if points and same else None)
         pad = 0.02 * (high - low)
-        # the ends of the axis are shown as numbers: a probability must not seem to be able to be negative
+        # the ends of the axis are labeled: a probability must not seem to become negative
         ends = [low, high, *(float(end) for values in finite for end in (values.min(), values.max()))]
         low, high = max(low - pad, min(ends)), min(high + pad, max(ends))
         middle = max((float(np.subtract(*np.quantile(values, (0.75, 0.25)))) for values in finite), default=0.0)
@@ -69,7 +69,7 @@ class ScoreAxis:
 
     @property
     def labels(self) -> tuple[str, str, str]:
-        """What stands under its left end, its middle and its right end."""
+        """Labels of its left end, its middle and its right end."""
         if self.only is not None:
             return "", f"all at {self.only:.4g}", ""
         kind = "axis of ranks" if self.ranked else "compressed axis" if self.scale else ""
@@ -82,8 +82,8 @@ class ScoreAxis:
         return float(max(counts, default=0.0))
 
     def positions(self, values: np.ndarray) -> np.ndarray:
-        """Where scores lie between the ends of the axis."""
-        if self.ranked:  # in the middle of those that are equal
+        """Positions of scores on the axis, 0..1."""
+        if self.ranked:  # in the middle of equal scores
             ranks = [[np.searchsorted(own, values, side=side) / len(own) for side in SIDES] for own in self.ranked]
             return np.asarray(np.mean(ranks, axis=(0, 1)))
         inside = np.clip(values.astype(float), self.low, self.high)

@@ -20,24 +20,24 @@ def score_histograms(
 ) -> Histograms:
     """Histograms of ID and OOD scores with the acceptance threshold, one panel per detector.
 
-    Scores beyond the outermost 0.5 percent of both groups are drawn in the outermost bins, infinities included. Where
-    few scores are very far away, the axis is compressed; where a spike would hide all else, it is one of ranks.
+    Scores beyond the outermost 0.5 % of both groups are drawn in the outermost bins, infinities included. The axis is
+    compressed if there are outliers, and shows ranks if a spike would hide all other scores.
 
     Args:
         results: The results.
         dataset: An OOD set; None = the first.
-        detectors: Which detectors; None = all.
+        detectors: Names of detectors; None = all.
         bins: Number of bins.
 
     Returns:
         The figure.
 
     Raises:
-        UnknownNameError: A name is not in the results.
-        InvalidArgumentError: There is no OOD set, no image, no detector or no bin.
+        UnknownNameError: The results have no such data set, class or detector.
+        InvalidArgumentError: There is no OOD set, image, detector or bin.
     """
     if bins < 1:
-        raise InvalidArgumentError(f"score_histograms: bins={bins}; at least one is needed")
+        raise InvalidArgumentError(f"score_histograms: expected bins to be at least 1, got {bins}")
     info, inside, ood = id_and_ood_images(results, dataset)
     frames = {id_dataset(results.datasets).name: inside, info.name: ood}
     return Histograms(
@@ -52,9 +52,9 @@ def histogram(detector: str, scores: Mapping[str, np.ndarray], threshold: float,
     """The histogram of one detector.
 
     Args:
-        detector: Its name.
+        detector: Name of the detector.
         scores: Scores by data set, the ID set first; any number, infinities included.
-        threshold: Its acceptance threshold.
+        threshold: Acceptance threshold of the detector.
         bins: Number of bins.
     """
     axis = ScoreAxis.fitting([values for values in scores.values() if len(values)], threshold, bins)

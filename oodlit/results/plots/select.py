@@ -1,4 +1,4 @@
-"""Which data sets, detectors, images and values a figure shows."""
+"""Selection of data sets, detectors, images and values for figures."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -15,10 +15,10 @@ _NOUNS = {Role.OOD: "an OOD set", Role.UNIT_TEST: "a set of unit tests", Role.PO
 
 
 def chosen_detectors(results: RunResults, detectors: Sequence[str] | None) -> list[str]:
-    """The detectors to show, checked; None = all."""
+    """Check the names of detectors; None = all."""
     names = list(results.detectors if detectors is None else detectors)
     if not names:
-        raise InvalidArgumentError("a figure of no detector: at least one is needed")
+        raise InvalidArgumentError("a figure requires at least one detector")
     results.check_detectors(*names)
     return names
 
@@ -37,18 +37,18 @@ def chosen_set(results: RunResults, dataset: str | None, *roles: Role, classes: 
         info = results.dataset(dataset)
         if info.role not in roles or (classes and not info.class_names):
             kind = f"role {info.role}" if info.role not in roles else "no classes"
-            raise InvalidArgumentError(f"{dataset!r} has {kind}; this figure needs {wanted}")
+            raise InvalidArgumentError(f"{dataset!r} has {kind}, but this figure requires {wanted}")
         return info
     found = [info for info in results.datasets if info.role is roles[0] and (info.class_names or not classes)]
     if not found:
-        raise InvalidArgumentError(f"this figure needs {wanted}; these results hold none")
+        raise InvalidArgumentError(f"this figure requires {wanted}, but these results have none")
     return found[0]
 
 
 def id_and_ood_images(
     results: RunResults, dataset: str | None, ood_class: str | None = None
 ) -> tuple[DatasetInfo, pd.DataFrame, pd.DataFrame]:
-    """Data set, ID images and OOD images, of one class or all; both kinds are there."""
+    """Data set, ID images and OOD images, of one class or all; at least one image each."""
     info = chosen_set(results, dataset, Role.OOD, Role.UNIT_TEST)
     inside, ood = (results.images(part.name) for part in (id_dataset(results.datasets), info))
     if ood_class is not None:
@@ -57,12 +57,14 @@ def id_and_ood_images(
         ood = results.scores[results.scores["dataset"] == info.name]
         ood = ood[ood["group"] == info.class_names.index(ood_class)]
     if not len(ood) or not len(inside):
-        raise InvalidArgumentError(f"{info.name}: {len(inside)} ID and {len(ood)} OOD images; both are needed")
+        raise InvalidArgumentError(
+            f"{info.name}: expected both ID and OOD images, got {len(inside)} ID and {len(ood)} OOD images"
+        )
     return info, inside, ood
 
 
 def estimates(results: RunResults, dataset: str, metric: str) -> Mapping[tuple[str, str], Estimate]:
-    """Values of a metric by detector and class; the class of values of the whole data set is empty."""
+    """Values of a metric by detector and class; the class is empty for the whole data set."""
     rows = results.table[(results.table["dataset"] == dataset) & (results.table["metric"] == metric)]
     numbers = zip(*(rows[name].tolist() for name in ("value", "ci_low", "ci_high", "n_ood")), strict=True)
     places = zip(rows["detector"], rows["ood_class"], strict=True)
@@ -70,5 +72,5 @@ def estimates(results: RunResults, dataset: str, metric: str) -> Mapping[tuple[s
 
 
 def model_name(results: RunResults) -> str:
-    """Name of the network that was run; empty if the results do not tell."""
+    """Name of the network; empty if unknown."""
     return results.run.backbone.name

@@ -1,4 +1,4 @@
-"""Whether models keep their order from level to level."""
+"""Correlation between levels: do models keep their order?"""
 
 from collections.abc import Sequence
 
@@ -22,23 +22,23 @@ def severity_correlation(
     """Spearman's correlation of the AUROC between the levels of a pool, over the models of several results.
 
     Args:
-        results: Results of several models on the same pool; of one model the correlation is over its detectors.
+        results: Results of several models on the same pool; for one model, the correlation is over its detectors.
         dataset: A pool; None = the first of the first results.
-        detectors: Detectors of all of them; None = the first that all have, of one model all.
+        detectors: Detectors of all models; None = the first common one, or for one model all.
         names: Name of each model; None = `run.backbone.name`, or its position.
 
     Returns:
         The figure.
 
     Raises:
-        UnknownNameError: A name is not in the results.
-        InvalidArgumentError: There are fewer than two curves, the results are of different pools, share no detector, or
-            the number of names is wrong.
+        UnknownNameError: The results have no such data set or detector.
+        InvalidArgumentError: There are fewer than two curves, the pools differ, there is no common detector, or the
+            number of names is wrong.
     """
     models = list(results) if isinstance(results, Sequence) else [results]
     if not models or (names is not None and len(names) != len(models)):
         raise InvalidArgumentError(
-            f"severity_correlation: {len(models)} results and {len(names or [])} names do not fit"
+            f"severity_correlation: expected one name per result, got {len(models)} and {len(names or [])}"
         )
     info = chosen_set(models[0], dataset, Role.POOL)
     chosen = chosen_detectors(models[0], detectors)

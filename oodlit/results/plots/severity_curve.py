@@ -1,4 +1,4 @@
-"""Detection from the easiest to the hardest classes of a pool, before the published curves."""
+"""Detection from the easiest to the hardest classes of a pool, compared with published curves."""
 
 import math
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from oodlit.results.views.pools import levels
 from oodlit.roles import Role
 
 BANDS = ((0.05, 0.95), (0.25, 0.75))
-"""Shares of the published curves between which the bands lie."""
+"""Quantiles of the published curves at the edges of the bands."""
 
 
 @Plot
@@ -28,15 +28,15 @@ def severity_curve(
     metric: str = "auroc",
     published: str | None = None,
 ) -> Curves:
-    """AUROC at every level of severity, a line per detector; each has its own levels.
+    """AUROC at every level of severity, one line per detector; each detector has its own levels.
 
-    Behind the lines lie the published curves of one confidence function where they are comparable: for AUROC on a pool
-    of ImageNet-21k, with the 1000 classes of ImageNet-1k as ID classes.
+    If comparable, bands show the published curves of one confidence function: for AUROC on a pool of ImageNet-21k, with
+    the 1000 classes of ImageNet-1k as ID classes.
 
     Args:
         results: The results.
         dataset: A pool; None = the first.
-        detectors: Which detectors; None = all. The legend is sorted by the mean over the levels, best first.
+        detectors: Names of detectors; None = all. The legend is sorted by the mean over the levels, best first.
         metric: "auroc" or the name of the FPR.
         published: Confidence function of the published curves; None = that of the first detector that has one.
 
@@ -44,7 +44,7 @@ def severity_curve(
         The figure.
 
     Raises:
-        UnknownNameError: A name is not in the results, or no published curve has this confidence function.
+        UnknownNameError: A data set, detector or confidence function is unknown.
         InvalidArgumentError: No data set is a pool.
     """
     info = chosen_set(results, dataset, Role.POOL)
@@ -61,7 +61,7 @@ def severity_curve(
     bands = published_bands(results, info, names, published) if metric == "auroc" else ()
     shown = [y for line in lines for y in line.y if not math.isnan(y)] + [y for band in bands for y in band.low]
     return Curves(
-        f"{info.name}: {info.id_classes} of {len(info.class_names)} classes a level",
+        f"{info.name}: {info.id_classes} of {len(info.class_names)} classes per level",
         "severity: from the easiest to the hardest classes of each detector",
         pretty(metric),
         tuple(lines),
@@ -76,7 +76,7 @@ def severity_curve(
 def published_bands(
     results: RunResults, info: DatasetInfo, detectors: Sequence[str], kappa: str | None = None
 ) -> tuple[Band, ...]:
-    """Where the published curves lie, the wider band first; none where they are no comparison."""
+    """Bands of the published curves, the wider one first; none if they are not comparable."""
     known = [kappa] if kappa is not None else [found for name in detectors if (found := detector_kappa(results, name))]
     if not known or not comparable(info):
         return ()
@@ -89,11 +89,11 @@ def published_bands(
 
 
 def comparable(info: DatasetInfo) -> bool:
-    """Whether a pool is like the published one: of ImageNet-21k, for the 1000 classes of ImageNet-1k."""
+    """Whether a pool is comparable with the published one: of ImageNet-21k, for the 1000 classes of ImageNet-1k."""
     return info.id_classes == 1000 and of_imagenet21k(info.class_names)
 
 
 def detector_kappa(results: RunResults, detector: str) -> str | None:
-    """The published confidence function that a detector of a run is; None if it is none."""
+    """The published confidence function that a detector of a run corresponds to; None if there is none."""
     config = results.run.detector_settings.get(detector)
     return kappa_of(config.class_path.rpartition(".")[2], config.init_args) if config else None

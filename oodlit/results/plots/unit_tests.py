@@ -17,13 +17,13 @@ def unit_tests(results: RunResults, dataset: str | None = None, *, detectors: Se
     Args:
         results: The results.
         dataset: A set of unit tests; None = the first.
-        detectors: Which detectors; None = all.
+        detectors: Names of detectors; None = all.
 
     Returns:
         The figure, with the number of failed tests beside each detector.
 
     Raises:
-        UnknownNameError: A name is not in the results.
+        UnknownNameError: The results have no such data set or detector.
         InvalidArgumentError: There are no unit tests.
     """
     info = chosen_set(results, dataset, Role.UNIT_TEST)

@@ -1,4 +1,4 @@
-"""Figures that others have published, as data. The export list is the registry of tables."""
+"""Published figures as data. The export list is the registry of tables."""
 
 from typing import TYPE_CHECKING
 
@@ -33,7 +33,7 @@ def published_table(name: str) -> PublishedTable:
     """A table by its name.
 
     Raises:
-        UnknownNameError: There is none of that name.
+        UnknownNameError: The table is unknown.
 
     Example:
         >>> published_table("ninco").protocol.mean

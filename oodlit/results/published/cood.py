@@ -1,12 +1,12 @@
-"""How detection falls from easy to hard unseen classes: the severity curves that COOD's authors publish.
+"""Published severity curves of COOD: detection from easy to hard unseen classes.
 
 Source: I. Galil, M. Dabbah and R. El-Yaniv, 'A framework for benchmarking class-out-of-distribution detection and its
 application to ImageNet', ICLR 2023. The curves are the result file of the authors' program
 (`mdabbah/COOD_benchmarking`, MIT, commit 8964aad), re-shaped to a row per model and confidence function; the rank
 correlations (Fig. 15) and the settings are read from the text. Names of models follow timm 0.4.12 and 0.6.12,
 `<arch>_torchvision`, `<arch>_original` and `CLIP_<arch>` with `~` for `/`; the weights behind a name may have changed
-since. Every curve belongs to a pool that its own model and confidence function order: about 11 000 classes of
-ImageNet-21k, 1000 a level.
+since. Every curve belongs to a pool that its own model and confidence function order: about 11,000 classes of
+ImageNet-21k, 1000 per level.
 """
 
 import bisect
@@ -30,7 +30,7 @@ class PublishedCurve(NamedTuple):
         model: As published.
         kappa: Confidence function: "softmax", "max_logit", "entropy", "odin" or "mcd_entropy".
         accuracy: On ImageNet-1k, 0..1.
-        id_auroc: AUROC of right against wrong predictions, 0..1.
+        id_auroc: AUROC of correct against wrong predictions, 0..1.
         levels: AUROC of severity 0 (easiest) to 10 (hardest), 0..1.
     """
 
@@ -46,15 +46,15 @@ class PublishedCurve(NamedTuple):
         return sum(self.levels) / len(self.levels)
 
 
-class Standing(NamedTuple):
-    """Where a curve stands among the published ones of its confidence function.
+class CurveRank(NamedTuple):
+    """Rank of a curve among the published ones of its confidence function.
 
     Args:
         kappa: The confidence function.
         published: Number of published curves.
-        below: How many of them are lower than this one, per level.
-        equal: How many of them are equal to it, per level.
-        mean_below: How many have a lower mean over the levels.
+        below: Number of lower curves, per level.
+        equal: Number of equal curves, per level.
+        mean_below: Number of curves with a lower mean over the levels.
     """
 
     kappa: str
@@ -72,7 +72,7 @@ def published_curves(kappa: str | None = None) -> tuple[PublishedCurve, ...]:
         kappa: One confidence function; None (default) = all.
 
     Raises:
-        UnknownNameError: No curve has this confidence function.
+        UnknownNameError: The confidence function is unknown.
 
     Example:
         >>> len(published_curves()), len(published_curves("softmax"))
@@ -107,7 +107,7 @@ def kappas() -> tuple[str, ...]:
     return tuple(sorted({curve.kappa for curve in published_curves()}))
 
 
-def standing(levels: Sequence[float], kappa: str) -> Standing:
+def rank_curve(levels: Sequence[float], kappa: str) -> CurveRank:
     """Compare a curve with the published ones.
 
     Args:
@@ -116,15 +116,17 @@ def standing(levels: Sequence[float], kappa: str) -> Standing:
 
     Raises:
         InvalidArgumentError: There are not 11 levels, or one is not in 0..1.
-        UnknownNameError: No curve has this confidence function.
+        UnknownNameError: The confidence function is unknown.
 
     Example:
-        >>> found = standing([0.9] * 11, "softmax")
+        >>> found = rank_curve([0.9] * 11, "softmax")
         >>> found.published, found.below[0], found.below[10], found.mean_below
         (539, 195, 539, 536)
     """
     if len(levels) != LEVELS or not all(0 <= level <= 1 for level in levels):
-        raise InvalidArgumentError(f"standing({list(levels)}): {LEVELS} values in 0..1 are needed, easiest level first")
+        raise InvalidArgumentError(
+            f"rank_curve: expected {LEVELS} values in 0..1, easiest level first, got {list(levels)}"
+        )
     curves = published_curves(kappa)
     below, equal = [], []
     for level, value in enumerate(levels):
@@ -133,11 +135,11 @@ def standing(levels: Sequence[float], kappa: str) -> Standing:
         equal.append(bisect.bisect_right(others, value) - below[-1])
     means = sorted(curve.mean for curve in curves)
     mean_below = bisect.bisect_left(means, sum(levels) / LEVELS)
-    return Standing(kappa, len(curves), tuple(below), tuple(equal), mean_below)
+    return CurveRank(kappa, len(curves), tuple(below), tuple(equal), mean_below)
 
 
 def quantile_curves(kappa: str, shares: Sequence[float]) -> list[tuple[float, ...]]:
-    """Curves below which a share of the published ones lie, level by level.
+    """Quantiles of the published curves, level by level.
 
     Args:
         kappa: Confidence function.
@@ -148,14 +150,14 @@ def quantile_curves(kappa: str, shares: Sequence[float]) -> list[tuple[float, ..
 
     Raises:
         InvalidArgumentError: A share is out of its range.
-        UnknownNameError: No curve has this confidence function.
+        UnknownNameError: The confidence function is unknown.
 
     Example:
         >>> [round(curve[0], 3) for curve in quantile_curves("softmax", [0.0, 0.5, 1.0])]
         [0.581, 0.905, 0.992]
     """
     if not all(0 <= share <= 1 for share in shares):
-        raise InvalidArgumentError(f"quantile_curves: shares {list(shares)}; numbers in 0..1 are needed")
+        raise InvalidArgumentError(f"quantile_curves: expected shares in 0..1, got {list(shares)}")
     columns = [sorted(column) for column in zip(*(curve.levels for curve in published_curves(kappa)), strict=True)]
     n = len(columns[0])
     ranks = [max(0, min(n, -int(-share * n // 1)) - 1) for share in shares]
@@ -163,11 +165,11 @@ def quantile_curves(kappa: str, shares: Sequence[float]) -> list[tuple[float, ..
 
 
 def kappa_of(detector: str, settings: Mapping[str, Any]) -> str | None:
-    """The published confidence function that a detector is; None if none is known to be the same.
+    """The published confidence function that a detector corresponds to; None if unknown.
 
     Args:
         detector: Name of the class.
-        settings: Its settings, as far as they are known; those that are not named have their defaults.
+        settings: Its settings; missing ones have their defaults.
 
     Example:
         >>> kappa_of("MSP", {}), kappa_of("ODIN", {"step": "paper"}), kappa_of("Cosine", {"concepts": "head"})
@@ -187,11 +189,11 @@ _KAPPAS: tuple[tuple[str, str, dict[str, tuple[Any, Any]]], ...] = (
     ("ODIN", "odin", {"step": ("cood", "paper"), "temperature": (2.0, 1000.0), "epsilon": (1e-5, 0.0014)}),
     ("MCDropout", "mcd_entropy", {"passes": (30, 30), "measure": ("entropy", "entropy")}),
 )
-"""Class, confidence function, and settings that make it one: the value, and the default where it is not named."""
+"""Class, confidence function, and required settings: value and default."""
 
 
 def of_imagenet21k(class_names: Sequence[str]) -> bool:
-    """Whether classes are those of an ImageNet-21k pool: each name begins with a wnid.
+    """Whether classes come from ImageNet-21k: each name begins with a wnid.
 
     Example:
         >>> of_imagenet21k(["n02512053 fish", "n12433081"]), of_imagenet21k(["fish"])
@@ -204,8 +206,8 @@ def of_imagenet21k(class_names: Sequence[str]) -> bool:
 def printed_rank_correlation() -> tuple[tuple[float, ...], ...]:
     """Spearman's correlation between the levels as the paper's Fig. 15 prints it, 11 x 11.
 
-    No choice among the published curves gives these digits (`oodlit.results.rank_correlation` of the softmax curves is
-    off by up to .19): models or confidence functions behind the figure are unknown.
+    No selection of the published curves reproduces these digits (`oodlit.results.rank_correlation` of the softmax
+    curves differs by up to .19); the models or confidence functions behind the figure are unknown.
 
     Example:
         >>> printed_rank_correlation()[0][10]

@@ -1,4 +1,4 @@
-"""How the figures of a published table were formed, in terms that a run can be held against."""
+"""How the figures of a published table were computed, in terms that a run can be compared with."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -7,18 +7,18 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Protocol:
-    """What must be the same before a figure of ours and a published one are a comparison.
+    """Conditions under which a published figure is comparable with that of a run.
 
     Args:
-        mean: Of a set with OOD classes: "classes" = the mean over them, "images" = all images together, "" = not known.
-        threshold: Rule of the threshold, "interpolated" or "attained", where one comes in; "" = none, or not known.
-        sets: Printed data set -> sets as named here, over whose values the figure is the mean; () = not known. A data
-            set that is not named stands for itself.
-        unclear: Metrics of which it is not known how they were formed, whatever `mean` says.
-        images: Number of images by set, as far as it is known. A value of all images of a set of which it is not known
-            is never compared.
-        inside: The ID set, for what is not an accuracy.
-        train_images: Number of training images that detectors are fitted on; 0 = not known.
+        mean: For a set with OOD classes: "classes" = the mean over them, "images" = all images together, "" = unknown.
+        threshold: Threshold rule, "interpolated" or "attained"; "" = none or unknown.
+        sets: Printed data set -> names of the sets whose mean the figure is; () = unknown. Other data sets have the
+            same name here.
+        unclear: Metrics whose computation is unknown, regardless of `mean`.
+        images: Number of images by set, if known. A value over all images of a set with an unknown number is never
+            compared.
+        inside: The ID set, for metrics other than accuracy.
+        train_images: Number of training images that detectors are fitted on; 0 = unknown.
     """
 
     mean: Literal["classes", "images", ""]
@@ -40,7 +40,7 @@ class Protocol:
 
 
 def weights(model: str, img_size: int, crop_pct: float) -> str:
-    """Weights of timm under a transform, as one name.
+    """One name for weights of timm with a transform.
 
     Example:
         >>> weights("resnet50.a1_in1k", 224, 0.95)

@@ -1,4 +1,4 @@
-"""A published table of OOD detectors: whose it is, by which rule its figures are formed, and the figures."""
+"""A published table of OOD detectors: its source, its rule and its figures."""
 
 import csv
 import gzip
@@ -13,8 +13,8 @@ from oodlit.errors import UnknownNameError
 from oodlit.results.published.protocol import Protocol
 
 Stated: TypeAlias = Mapping[str, object] | str
-"""Settings of a detector as a table states them, arguments of its class; a tuple holds values that mean the same there,
-the printed one first. A text = why they are not known."""
+"""Settings of a detector as a table states them, as arguments of its class. A tuple has equivalent values, the printed
+one first. Text = why they are unknown."""
 
 
 class PublishedFigure(NamedTuple):
@@ -22,12 +22,12 @@ class PublishedFigure(NamedTuple):
 
     Args:
         model: The network, as printed.
-        detector: As printed; empty for a fact of the network alone.
-        dataset: What was told apart from the ID images, or what they are.
+        detector: As printed; empty for a figure of the network alone.
+        dataset: The OOD set, or the set that an accuracy refers to.
         metric: The name in `oodlit.results.glossary`.
         value: 0..1.
         ood_class: The OOD class or unit test; empty for a set.
-        n: Number of images of that class; 0 = not known.
+        n: Number of images of that class; 0 = unknown.
     """
 
     model: str
@@ -41,9 +41,9 @@ class PublishedFigure(NamedTuple):
 
 @cache
 def read_figures(file: str) -> tuple[PublishedFigure, ...]:
-    """The figures of a CSV file of this folder, in its order: model, detector, dataset, metric, value in percent.
+    """Read the figures of a CSV file of this folder: model, detector, dataset, metric, value in percent.
 
-    Files of classes also have the columns `ood_class` and `n`; the name ends in ".gz" where they are packed.
+    Files of classes also have the columns `ood_class` and `n`. Compressed files end in ".gz".
     """
     data = (resources.files("oodlit.results.published") / file).read_bytes()
     text = (gzip.decompress(data) if file.endswith(".gz") else data).decode()
@@ -66,24 +66,24 @@ def read_figures(file: str) -> tuple[PublishedFigure, ...]:
 class PublishedTable:
     """A table, with its figures in a CSV file of this folder, see `read_figures`.
 
-    A further one is a file that describes it, its CSV file, and a line in the export list of this folder.
+    A new table takes a module that describes it, a CSV file, and a line in the export list of this folder.
 
     Args:
-        name: The name here.
+        name: Name in oodlit.
         source: Authors, title, venue, year.
         url: Where it can be read.
-        tables: Where in the source the figures stand, and what was left out.
-        rule: How a figure is formed. Figures of different rules are no comparison.
+        tables: Place of the figures in the source, and what was left out.
+        rule: How a figure is computed. Figures with different rules are not comparable.
         file: Name of the CSV file.
-        protocol: The same, as far as a run can be held against it.
-        detectors: Printed name -> class name, where they differ by more than case and punctuation; "" = none of ours,
-            although the name is the same.
-        weights: Printed model -> the weights of timm that it is, as `weights` names them. A model that is not here is
-            never recognised in a run; it can be named.
-        settings: Printed detector -> its settings, as far as they are stated; others are not compared.
-        settings_of_models: By printed model, settings that are others than in `settings`.
+        protocol: The same in terms that a run can be compared with.
+        detectors: Printed name -> class name, if they differ by more than case and punctuation; "" = not in oodlit,
+            although a name is the same.
+        weights: Printed model -> its weights in timm, as `weights` names them. Other models are never detected in a
+            run, but can be named.
+        settings: Printed detector -> its stated settings; others are not compared.
+        settings_of_models: By printed model, settings that differ from `settings`.
         class_file: Name of the CSV file with the figures of OOD classes and unit tests; "" = none.
-        read: Gives the figures of a file.
+        read: Reads the figures of a file.
     """
 
     name: str
@@ -105,14 +105,14 @@ class PublishedTable:
         return self.read(self.file)
 
     def class_figures(self) -> tuple[PublishedFigure, ...]:
-        """All figures of OOD classes and unit tests, in the order of the file; none if the table has none."""
+        """All figures of OOD classes and unit tests, in the order of the file."""
         return self.read(self.class_file) if self.class_file else ()
 
     def model_of(self, own: str) -> str:
-        """The printed model that weights of timm are; "" if the table has none that is known to be them.
+        """The printed model with given weights of timm; "" if unknown.
 
         Args:
-            own: As `weights` names them.
+            own: Their name by `weights`.
 
         Example:
             >>> from oodlit.results.published import NINCO
@@ -137,7 +137,7 @@ class PublishedTable:
         return [name for name in printed if _plain(detector) in self._plain_names(name)]
 
     def settings_of(self, detector: str, model: str = "") -> Stated:
-        """Settings of a printed detector on a printed model, as far as they are stated.
+        """The stated settings of a printed detector on a printed model.
 
         Example:
             >>> from oodlit.results.published import NINCO
@@ -147,7 +147,7 @@ class PublishedTable:
         return self.settings_of_models.get(model, {}).get(detector, self.settings.get(detector, {}))
 
     def value(self, detector: str, dataset: str, metric: str, *, model: str | None = None) -> float | None:
-        """A figure, or for `model=None` the mean over the models; None if it was not published.
+        """A figure, or for `model=None` the mean over the models; None if not published.
 
         Args:
             detector: As printed.
@@ -156,7 +156,7 @@ class PublishedTable:
             model: As printed. The mean is over all models with figures for every detector, see `models`.
 
         Raises:
-            UnknownNameError: The table has no figure of this model.
+            UnknownNameError: The table has no such model.
 
         Example:
             >>> from oodlit.results.published import OPENOOD
@@ -182,7 +182,7 @@ class PublishedTable:
         return [model for model, seen in complete.items() if printed <= seen]
 
     def _plain_names(self, printed: str) -> set[str]:
-        """Of the class that a printed name may mean: as mapped, as it stands, and without the form behind a dash."""
+        """Possible class names of a printed name: as mapped, as printed, and without the variant after a dash."""
         if printed in self.detectors:
             return {_plain(self.detectors[printed])} - {""}
         return {_plain(printed), _plain(printed.rpartition("-")[0])} - {""}

@@ -1,7 +1,7 @@
-"""Accuracies that timm publishes for its networks: does a network do here what it does there?
+"""Accuracies that timm publishes for its networks.
 
 Source: timm's `results/results-*.csv` (Apache-2.0), top-1 in percent, joined by model and image size. ImageNet-R and -A
-are masked to their 200 classes there.
+are masked to their 200 classes.
 """
 
 import csv
@@ -22,7 +22,7 @@ class PublishedAccuracy(NamedTuple):
         model: timm's name with the tag of the weights.
         img_size: Side of the images in pixels.
         crop_pct: Share of the resized image that the crop keeps.
-        accuracy: Share of right predictions, 0..1.
+        accuracy: Share of correct predictions, 0..1.
     """
 
     model: str

@@ -1,4 +1,4 @@
-"""Several OOD sets as one, with images that they share counted once."""
+"""Join several OOD sets into one, counting shared images once."""
 
 import warnings
 from collections.abc import Sequence
@@ -22,9 +22,9 @@ def pool(results: RunResults, names: Sequence[str], name: str) -> tuple[pd.DataF
     """Scores, data sets and settings of the pooled run; see `Results.pooled`."""
     infos = [results.dataset(n) for n in names]
     if wrong := [f"{i.name} ({i.role})" for i in infos if i.role is not Role.OOD]:
-        raise InvalidArgumentError(f"pooled: only OOD sets can be pooled, not {', '.join(wrong)}")
+        raise InvalidArgumentError(f"pooled: expected OOD sets, got {', '.join(wrong)}")
     if len(set(names)) < 2 or len(set(names)) < len(names):
-        raise InvalidArgumentError(f"pooled: {list(names)}; at least two different OOD sets are needed")
+        raise InvalidArgumentError(f"pooled: expected at least two different OOD sets, got {list(names)}")
     frame = results.scores
     rows = frame[frame["dataset"].isin(names)]
     for info in infos:  # a set restricted to some classes is pooled with these alone
@@ -48,10 +48,10 @@ def pool(results: RunResults, names: Sequence[str], name: str) -> tuple[pd.DataF
 
 
 def shared_rows(rows: pd.DataFrame, detectors: Sequence[str], *, rtol: float = 1e-4) -> pd.Series:
-    """True for every row whose image occurred already in a row of another data set.
+    """True for every row whose image occurred before in another data set.
 
-    Equal file names alone are no proof (many sets number their files), so prediction and all scores must agree, up to
-    `rtol`, since scores depend on the batch in the last digits.
+    Equal file names are not sufficient, as many sets number their files: the prediction and all scores must agree, too.
+    Scores may differ by `rtol`, as their last digits depend on the batch.
     """
     tails = rows["key"].str.split("/", n=1).str[-1].to_numpy()
     datasets, predictions = rows["dataset"].to_numpy(), rows["prediction"].to_numpy()

@@ -1,4 +1,4 @@
-"""Views of pools: classes by severity, levels, and whether several results are of the same pool."""
+"""Views of pools: classes by severity, levels, and checks that several results have the same pool."""
 
 from collections.abc import Mapping
 
@@ -23,7 +23,7 @@ IDENTIFIES = {
     "test": "test images",
     "fingerprint": "images and their split",
 }
-"""What must agree before levels are compared: the number of ID images, and fields of `run.pools`."""
+"""What must agree to compare levels: the number of ID images, and fields of `run.pools`."""
 
 
 def severities(results: RunResults, dataset: str, detector: str | None = None) -> pd.DataFrame:
@@ -87,15 +87,15 @@ def levels(results: RunResults, dataset: str) -> pd.DataFrame:
 
 
 def check_same_pool(runs: Mapping[str, RunResults], dataset: str) -> None:
-    """Refuse results whose levels are of different pools: other classes, images, a split of them, or other ID images.
+    """Reject results whose levels are not comparable: other classes, images, split, or ID images.
 
     Args:
         runs: Results by name.
         dataset: Name of the pool in all of them.
 
     Raises:
-        InvalidArgumentError: Two of them differ, and in what; or there are none.
-        UnknownNameError: One has no such data set.
+        InvalidArgumentError: Two of them differ, or there are none.
+        UnknownNameError: A run has no such data set.
     """
     entries = {}
     for name, results in runs.items():
@@ -103,19 +103,19 @@ def check_same_pool(runs: Mapping[str, RunResults], dataset: str) -> None:
         inside = id_dataset(results.datasets).name
         entries[name] = {"id_images": results.run.counts[inside], **structs.asdict(results.run.pools[info.name])}
     if not entries:
-        raise InvalidArgumentError(f"no results are given to compare on {dataset!r}; at least one run is needed")
+        raise InvalidArgumentError(f"expected at least one run to compare on {dataset!r}, got none")
     first, *others = entries
     for other in others:
         if differing := [k for k in IDENTIFIES if entries[first][k] != entries[other][k]]:
             shown = "; ".join(f"{IDENTIFIES[k]}: {entries[first][k]} and {entries[other][k]}" for k in differing)
             raise InvalidArgumentError(
-                f"{first!r} and {other!r} are of different pools {dataset!r} ({shown}); evaluate both on the same"
+                f"{first!r} and {other!r} have different pools {dataset!r} ({shown}); evaluate both on the same"
                 " classes and split, or restrict them with results.recompute(classes=...)"
             )
 
 
 def levels_of_runs(runs: Mapping[str, RunResults], dataset: str, metric: str = "auroc") -> pd.DataFrame:
-    """The levels of several results of one pool, side by side.
+    """A table of the levels of several results of one pool.
 
     Args:
         runs: Results by name, such as that of the model.
@@ -126,8 +126,8 @@ def levels_of_runs(runs: Mapping[str, RunResults], dataset: str, metric: str = "
         One row per (run, detector), columns s0, s1, ... and `mean`.
 
     Raises:
-        InvalidArgumentError: The results are of different pools, one is none, or there are none.
-        UnknownNameError: One has no such data set.
+        InvalidArgumentError: The pools differ, a data set is not a pool, or there are no results.
+        UnknownNameError: A run has no such data set.
     """
     check_same_pool(runs, dataset)
     rows = {
@@ -146,7 +146,7 @@ def _pool(results: RunResults, dataset: str) -> DatasetInfo:
     info = results.dataset(dataset)
     if info.role is not Role.POOL or results.estimates is None:
         raise InvalidArgumentError(
-            f"{dataset!r} has the role {info.role}; levels are made of a pool - see oodlit.datamodules.severity_pool"
+            f"{dataset!r} has role {info.role}, but levels require a pool; see oodlit.datamodules.severity_pool"
         )
     return info
 

@@ -44,7 +44,7 @@ def summary(results: RunResults, metrics: Sequence[str] | None = None) -> pd.Dat
 
 
 def _note(results: RunResults, datasets: Sequence[str]) -> str:
-    """How many images the values rest on, and by which rule: what a table must not be shown without."""
+    """Number of images and threshold rule, which every table must show."""
     inside = next(info.name for info in results.datasets if info.role is Role.ID)
     counts, settings = results.run.counts, results.settings
     others = ", ".join(f"{name} n = {counts.get(name, 0)}" for name in datasets if name != inside)
@@ -71,7 +71,7 @@ def per_class(results: RunResults, dataset: str, metric: str | None = None) -> p
     wide = wide.reindex(index=pd.Index(order, name="ood_class"))
     wide = wide[[name for name in (MODEL, *results.detectors) if name in wide.columns]]
     wide.columns.name = None
-    if info.role is not Role.POOL:  # where every detector has classes of its own
+    if info.role is not Role.POOL:  # whose levels have other classes for every detector
         wide.insert(0, "n", n.reindex(order).astype("int64"))
     return wide
 

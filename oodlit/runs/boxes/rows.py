@@ -1,7 +1,8 @@
 """Boxes of a run with their scores: collected on every process, joined by image at the end."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,6 +12,8 @@ from oodlit.base.distributed import Group, gather_objects
 from oodlit.errors import NonFiniteScoreError
 from oodlit.objects.detections import Detections
 from oodlit.runs.images.rows import ImageRows, gather
+
+_FIELDS = ("boxes", "confidence", "image", "keys", "sizes", "predictions", "index")
 
 
 @dataclass
@@ -35,6 +38,18 @@ class BoxRows:
         """Take in one batch; logits and features are not kept. Errors as of `ImageRows.add`."""
         self.found.append(replace(found.to("cpu"), outputs=None))
         return {} if found.outputs is None or not len(found) else self.scores.add(found.outputs, scores)
+
+    def state(self) -> dict[str, Any]:
+        """All that was taken in, as plain values and tensors."""
+        if len(self.found) > 1:
+            self.found = [Detections.cat(self.found)]
+        found = {name: getattr(self.found[0], name) for name in _FIELDS} if self.found else None
+        return {"found": found and {**found, "keys": list(found["keys"])}, "scores": self.scores.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take in what `state` gave, in place of what is here."""
+        self.found = [] if state["found"] is None else [Detections(**state["found"])]
+        self.scores.restore(state["scores"])
 
     def gather(self, group: Group, *, detectors: Sequence[str]) -> tuple[Detections, dict[str, np.ndarray]]:
         """Boxes of all processes and their scores in float64, by image key and number of the box.

@@ -1,7 +1,5 @@
 """A share: what one process has recorded of one stream; those of all processes are a whole stream, or not yet."""
 
-import hashlib
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -14,13 +12,11 @@ import numpy as np
 from oodlit.datamodules.keys import key_digest
 from oodlit.errors import DataError
 from oodlit.recorded.store import StoredRows
-
-PROGRESS = ".progress"
-"""Folder of what is written down of shares, within that of a cache."""
+from oodlit.runs.journal import Journal
 
 
 @dataclass
-class Share:
+class ProcessPart:
     """What one process has recorded of one stream.
 
     Args:
@@ -44,7 +40,7 @@ class Share:
     loss: dict[str, float] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, plain: Mapping[str, Any]) -> "Share":
+    def of(cls, plain: Mapping[str, Any]) -> "ProcessPart":
         """What `asdict` gave, or a file of it."""
         parts, skipped = ([(name, value) for name, value in plain[field]] for field in ("parts", "skipped"))
         return cls(**{**plain, "parts": parts, "skipped": skipped})
@@ -59,30 +55,25 @@ class Share:
         """How many images it holds, skipped ones included."""
         return sum(rows for _, rows in self.parts) + len(self.skipped)
 
-    def file_in(self, folder: Path) -> Path:
-        """Where it is kept within the folder of a cache."""
-        name = hashlib.blake2b(self.name.encode(errors="surrogatepass"), digest_size=8).hexdigest()
-        return folder / PROGRESS / f"{name}-{self.process:04d}.json"
 
-
-def read_shares(folder: Path) -> list[Share]:
-    """All that is written down; what is damaged is as if it were not there."""
+def read_shares(journal: Journal) -> list[ProcessPart]:
+    """All entries of a journal; damaged ones count as missing."""
     found = []
-    for file in sorted((folder / PROGRESS).glob("*.json")):
-        with suppress(ValueError, TypeError, KeyError):
-            found.append(Share.of(json.loads(file.read_text(encoding="utf-8"))))
+    for file in journal.files():
+        with suppress(DataError, TypeError, KeyError, ValueError):
+            found.append(ProcessPart.of(journal.read(file)))
     return found
 
 
-def grouped(shares: Iterable[Share]) -> dict[str, list[Share]]:
+def grouped(shares: Iterable[ProcessPart]) -> dict[str, list[ProcessPart]]:
     """Shares by the stream that they are of."""
-    groups: dict[str, list[Share]] = {}
+    groups: dict[str, list[ProcessPart]] = {}
     for share in shares:
         groups.setdefault(share.name, []).append(share)
     return groups
 
 
-def entry_of(shares: Sequence[Share], rows: Path) -> dict[str, Any]:
+def entry_of(shares: Sequence[ProcessPart], rows: Path) -> dict[str, Any]:
     """What the manifest says of a stream, if the shares of all processes hold every image once.
 
     Args:

@@ -6,7 +6,6 @@ skipped. A stream is whole when the shares of all processes together hold every 
 """
 
 import hashlib
-import json
 import re
 import time
 import uuid
@@ -17,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from oodlit._version import __version__
-from oodlit.base.atomic import remove, write_text
+from oodlit.base.atomic import remove
 from oodlit.base.distributed import Group, gather_objects
 from oodlit.datamodules.batches import OnError
 from oodlit.datamodules.identity import identity
@@ -29,7 +28,8 @@ from oodlit.outputs import Head
 from oodlit.recorded.cache_data import OTHERWISE, check_network, has_cache, other_fact, split_by_cache
 from oodlit.recorded.rows import Rows
 from oodlit.recorded.store import DTYPES, HEAD, MANIFEST, PartWriter, StoredRows, read_manifest, write_manifest
-from oodlit.runs.features.process_part import PROGRESS, Share, entry_of, grouped, read_shares
+from oodlit.runs.features.process_part import ProcessPart, entry_of, grouped, read_shares
+from oodlit.runs.journal import Journal
 
 VISIBLE_S = 120.0
 """How long a process waits until it sees what the first one has written."""
@@ -42,8 +42,8 @@ class Recording:
 
     Args:
         folder: The cache.
-        how: See `Share`.
-        cut: See `Share`.
+        how: See `ProcessPart`.
+        cut: See `ProcessPart`.
         process: Number of this process.
         every_s: Longest time until a batch is on disk, in seconds; 0 = after every batch.
         on_error: See `OODDataModule`: where it is "raise", what was recorded without skipped images is recorded anew.
@@ -69,12 +69,12 @@ class Recording:
         """Images of other streams that all processes together have recorded before."""
         self.anew: list[str] = []
         """Parts of streams that are recorded anew, as they are cut otherwise now, in words."""
-        self.shares: dict[str, Share] = {}
+        self.shares: dict[str, ProcessPart] = {}
         """Those of this process, by stream."""
         self._writers: dict[str, PartWriter] = {}
         self._order: dict[str, int] = {}
-        self._rows, self._last = ROWS, time.monotonic()
-        self._unwritten: Share | None = None
+        self._rows, self._last, self._journal = ROWS, time.monotonic(), Journal(folder, ".json")
+        self._unwritten: ProcessPart | None = None
 
     def begin(
         self, streams: Sequence[Stream], facts: Mapping[str, Any], head: Head | None, group: Group, *, goes_on: bool
@@ -98,7 +98,7 @@ class Recording:
         assert told is not None  # the first process has looked
         self.held, self.damaged, self._rows = frozenset(told["held"]), told["damaged"], told["rows"]
         self.anew = told["anew"]
-        every = [Share.of(share) for share in told["shares"]]
+        every = [ProcessPart.of(share) for share in told["shares"]]
         self.shares = {share.name: share for share in every if share.process == self.process}
         self.before = {name: sum(share.images for share in group) for name, group in grouped(every).items()}
 
@@ -115,7 +115,7 @@ class Recording:
             facts = {"name": stream.name, **identity(stream)}
             names = {"class_names": list(stream.class_names), "label_names": list(stream.label_names)}
             facts |= {"whole": whole_size(stream)}  # of a trial, `images` are some of them
-            self.shares[stream.name] = Share({**facts, **names}, self.how, self.cut, self.process)
+            self.shares[stream.name] = ProcessPart({**facts, **names}, self.how, self.cut, self.process)
         share, self._unwritten = self.shares[stream.name], None  # not half of a batch, where somebody ends the run now
         if stream.name not in self._writers:
             own = f"{uuid.uuid4().hex[:12]}-{self.process:04d}"  # no other run has files of this name
@@ -148,7 +148,7 @@ class Recording:
         self._keep()
         shares = gather_objects(group, [asdict(share) for share in self.shares.values()])
         if self.process == 0:
-            self._close([Share.of(share) for share in chain.from_iterable(shares)], facts, head, notes)
+            self._close([ProcessPart.of(share) for share in chain.from_iterable(shares)], facts, head, notes)
         _wait_for(gather_objects(group, _digest_of(self.folder))[0], self.folder)
         gather_objects(group, None)
 
@@ -163,9 +163,7 @@ class Recording:
         share, self._unwritten = self._unwritten, None
         if share is not None:
             self._writers[share.name].flush()
-            file = share.file_in(self.folder)
-            file.parent.mkdir(exist_ok=True)
-            write_text(file, json.dumps(asdict(share)))
+            self._journal.write(share.name, self.process, asdict(share))
         self._last = time.monotonic()
 
     def _look(
@@ -173,7 +171,7 @@ class Recording:
     ) -> dict[str, Any]:
         """What the first process finds, and tells the others."""
         manifest = read_manifest(self.folder)[0] if has_cache(self.folder) else None
-        shares = read_shares(self.folder)
+        shares = read_shares(self._journal)
         self._check_empty(manifest is None and not shares)
         for recorded in [*([manifest] if manifest else []), *(share.how for share in shares)]:
             self._check(recorded)
@@ -181,7 +179,7 @@ class Recording:
             _check_class_names(self.folder, manifest, facts)
             self._rows = manifest["rows"]
         held, lacking, damaged = split_by_cache(self.folder, manifest, streams, self.on_error)
-        going_on: list[Share] = []
+        going_on: list[ProcessPart] = []
         anew: list[str] = []
         if goes_on:
             named = {entry["name"] for entry in manifest["streams"]} if manifest else set()
@@ -224,7 +222,7 @@ class Recording:
                     f" asked for; ask for the same, or {OTHERWISE}"
                 )
 
-    def _whole(self, shares: Sequence[Share]) -> dict[str, Any] | None:
+    def _whole(self, shares: Sequence[ProcessPart]) -> dict[str, Any] | None:
         """The entry of a stream that was recorded to its end before the manifest could name it; else None."""
         first, images = shares[0], sum(share.images for share in shares)
         is_one = all((share.stream, share.cut) == (first.stream, first.cut) for share in shares)
@@ -235,7 +233,7 @@ class Recording:
         except DataError:  # what is left of it is recorded anew
             return None
 
-    def _sound(self, shares: Sequence[Share], stream: Stream) -> list[Share]:
+    def _sound(self, shares: Sequence[ProcessPart], stream: Stream) -> list[ProcessPart]:
         """The shares of a stream that this run can go on behind."""
         if isinstance(stream.source, PipelineSource):  # it cannot start in its middle
             return []
@@ -245,7 +243,7 @@ class Recording:
         # All images and no whole stream: a key came twice.
         return [] if sum(share.images for share in sound) >= len(stream) else sound
 
-    def _is_readable(self, share: Share) -> bool:
+    def _is_readable(self, share: ProcessPart) -> bool:
         """Whether all parts of a share are there."""
         try:
             StoredRows(self.folder / self._rows, share.parts)
@@ -253,14 +251,14 @@ class Recording:
             return False
         return True
 
-    def _forget(self, names: Collection[str], *, but: Sequence[Share] = ()) -> None:
+    def _forget(self, names: Collection[str], *, but: Sequence[ProcessPart] = ()) -> None:
         """Remove what is written down of the shares of some streams."""
-        for share in read_shares(self.folder):
+        for share in read_shares(self._journal):
             if share.name in names and share not in but:
-                share.file_in(self.folder).unlink(missing_ok=True)
+                self._journal.drop(share.name, share.process)
 
     def _close(
-        self, shares: Sequence[Share], facts: Mapping[str, Any], head: Head | None, notes: Mapping[str, Any]
+        self, shares: Sequence[ProcessPart], facts: Mapping[str, Any], head: Head | None, notes: Mapping[str, Any]
     ) -> None:
         """Name the streams in the manifest, and remove what nobody names."""
         entries, problem, over = [], None, set()
@@ -310,15 +308,15 @@ class Recording:
     def _clean(self, manifest: Mapping[str, Any] | None) -> None:
         """Remove rows that nobody names any more."""
         named = {file for entry in (manifest or {"streams": []})["streams"] for file, _ in entry["parts"]}
-        named |= {file for share in read_shares(self.folder) for file, _ in share.parts}
+        named |= {file for share in read_shares(self._journal) for file, _ in share.parts}
         for folder in filter(_is_of_rows, self.folder.glob("rows-*")):  # others are somebody's own
             for path in folder.glob("*.safetensors"):
                 if folder.name != self._rows or path.name not in named:
                     remove(path)
             if not any(folder.iterdir()):
                 folder.rmdir()
-        if not any((self.folder / PROGRESS).glob("*.json")):
-            remove(self.folder / PROGRESS)
+        if not self._journal.files():
+            remove(self._journal.folder)
 
 
 def _is_of_rows(folder: Path) -> bool:
@@ -361,7 +359,7 @@ def _check_class_names(folder: Path, manifest: Mapping[str, Any], facts: Mapping
         )
 
 
-def _cut_otherwise(shares: Sequence[Share], cut: Mapping[str, int]) -> list[str]:
+def _cut_otherwise(shares: Sequence[ProcessPart], cut: Mapping[str, int]) -> list[str]:
     """What is given up of a stream, in words, as its batches are others now; empty if nothing is."""
     lost = [share for share in shares if share.cut != cut]
     if not lost:

@@ -11,7 +11,7 @@ from oodlit.runs.loggers.parts import log_figure, log_settings, log_summary, log
 from oodlit.runs.loggers.run_log import RunLog
 
 
-def log_to_all(loggers: Sequence[pl.loggers.Logger], run: RunLog) -> None:
+def log_to_all(loggers: Sequence[pl.loggers.Logger], run: RunLog, owner: str = "OODDetection") -> None:
     """Log a run; a logger that fails takes nothing from those after it, nor a part from the parts after it.
 
     One that cannot take the values is asked for nothing further: where nobody answers, every question takes its time.
@@ -19,6 +19,7 @@ def log_to_all(loggers: Sequence[pl.loggers.Logger], run: RunLog) -> None:
     Args:
         loggers: In the order of the Trainer.
         run: What there is to log.
+        owner: Name of the callback that has the results.
 
     Raises:
         LoggingError: Something could not be drawn or logged; raised when all had their turn, with the class, the
@@ -38,7 +39,7 @@ def log_to_all(loggers: Sequence[pl.loggers.Logger], run: RunLog) -> None:
         reasons = "; ".join(f"{name}: {type(error).__name__}: {error}" for name, error in failed)
         raise LoggingError(
             f"not everything could be logged - {reasons}. The results themselves are complete:"
-            " OODDetection.results, and output_dir if one was given; repair or leave out what failed"
+            f" {owner}.results, and output_dir if one was given; repair or leave out what failed"
         ) from failed[0][1]
 
 

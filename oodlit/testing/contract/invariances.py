@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from oodlit.outputs import Head, Outputs
 from oodlit.testing.clauses import Check, Factory, clause, declares, examples
 from oodlit.testing.comparison import assert_same_ranking, assert_same_scores, fitted
 from oodlit.testing.problems import Problem, ProblemFactory
+from oodlit.testing.shorten import shorten
 
 INVARIANCES = {
     "logit_shift": "Adding a constant to all logits of an image leaves its score.",
@@ -59,37 +61,47 @@ def _shift_logits(factory: Factory, problem: ProblemFactory, *, follows: bool) -
         assert_same_scores(found, target, what="logits shifted per image", rtol=1e-4)
 
 
+def _compare_mapped(
+    factory: Factory,
+    problem: ProblemFactory,
+    change: Callable[[Problem, Any], Problem],
+    strategy: Any,
+    what: str,
+    compare: Callable[..., None] = assert_same_scores,
+) -> None:
+    """Fit and score changed problems, and compare the scores with those of the problem itself."""
+    data = problem()
+    expected = fitted(factory, data).score(data.tests)
+
+    @examples(drawn=strategy)
+    def _(drawn: Any) -> None:
+        changed = change(problem(), drawn)
+        found = fitted(factory, changed).score(changed.tests)
+        compare(found, expected, what=f"{what} {shorten(drawn)}", rtol=1e-4)
+
+
 @_invariance("feature_scale")
 def check_feature_scale(factory: Factory, problem: ProblemFactory) -> None:
     """Multiply the features by factors from 1e-4 to 1e4."""
     from oodlit.testing.strategies import st  # noqa: PLC0415  # hypothesis on use
 
-    data = problem()
-    expected = fitted(factory, data).score(data.tests)
+    def scale(data: Problem, power: float) -> Problem:
+        return _map_features(data, 10**power * torch.eye(data.head.width, dtype=torch.float64))
 
-    @examples(power=st.floats(-4, 4))
-    def _(power: float) -> None:
-        eye = torch.eye(data.head.width, dtype=torch.float64)
-        mapped = _map_features(data, 10**power * eye, torch.zeros(data.head.width, dtype=torch.float64))
-        found = fitted(factory, mapped).score(mapped.tests)
-        assert_same_ranking(found, expected, what=f"features times {10**power:.3g}")
+    _compare_mapped(factory, problem, scale, st.floats(-4, 4), "features times 10 to the power", assert_same_ranking)
 
 
 @_invariance("feature_affine")
 def check_feature_affine(factory: Factory, problem: ProblemFactory) -> None:
     """Rotate the features, stretch each axis by 0.5 to 2, and shift them."""
-    from oodlit.testing.strategies import rotations  # noqa: PLC0415  # hypothesis on use
+    from oodlit.testing.strategies import rotations, st  # noqa: PLC0415  # hypothesis on use
 
-    data = problem()
-    width = data.head.width
-    expected = fitted(factory, data).score(data.tests)
-    stretch = torch.linspace(0.5, 2.0, width, dtype=torch.float64)
+    def stretch(data: Problem, pair: tuple[Tensor, Tensor]) -> Problem:
+        factors, shift = (torch.linspace(*ends, data.head.width, dtype=torch.float64) for ends in ((0.5, 2), (-1, 1)))
+        return _map_features(data, pair[0] * factors @ pair[1], shift)
 
-    @examples(first=rotations(width), second=rotations(width))
-    def _(first: Tensor, second: Tensor) -> None:
-        mapped = _map_features(data, first * stretch @ second, torch.linspace(-1, 1, width, dtype=torch.float64))
-        found = fitted(factory, mapped).score(mapped.tests)
-        assert_same_scores(found, expected, what="features mapped by an affine map", rtol=1e-4)
+    width = problem().head.width
+    _compare_mapped(factory, problem, stretch, st.tuples(rotations(width), rotations(width)), "affine map of features")
 
 
 @_invariance("feature_rotation")
@@ -97,15 +109,7 @@ def check_feature_rotation(factory: Factory, problem: ProblemFactory) -> None:
     """Rotate the features by products of reflections."""
     from oodlit.testing.strategies import rotations  # noqa: PLC0415  # hypothesis on use
 
-    data = problem()
-    width = data.head.width
-    expected = fitted(factory, data).score(data.tests)
-
-    @examples(rotation=rotations(width))
-    def _(rotation: Tensor) -> None:
-        mapped = _map_features(data, rotation, torch.zeros(width, dtype=torch.float64))
-        found = fitted(factory, mapped).score(mapped.tests)
-        assert_same_scores(found, expected, what="features rotated", rtol=1e-4)
+    _compare_mapped(factory, problem, _map_features, rotations(problem().head.width), "features rotated by")
 
 
 @_invariance("class_permutation")
@@ -113,14 +117,11 @@ def check_class_permutation(factory: Factory, problem: ProblemFactory) -> None:
     """Rename the classes in any order."""
     from oodlit.testing.strategies import st  # noqa: PLC0415  # hypothesis on use
 
-    data = problem()
-    expected = fitted(factory, data).score(data.tests)
+    def rename(data: Problem, order: list[int]) -> Problem:
+        return rename_classes(data, torch.tensor(order))
 
-    @examples(order=st.permutations(range(data.head.num_classes)))
-    def _(order: list[int]) -> None:
-        renamed = rename_classes(problem(), torch.tensor(order))
-        found = fitted(factory, renamed).score(renamed.tests)
-        assert_same_scores(found, expected, what=f"classes in the order {order}", rtol=1e-4)
+    orders = st.permutations(range(problem().head.num_classes))
+    _compare_mapped(factory, problem, rename, orders, "classes in the order")
 
 
 @_invariance("mean_is_best")
@@ -164,8 +165,10 @@ def _with_features(data: Problem, features: Tensor) -> Outputs:
     return Outputs(data.head(x), x, keys=[f"probe/{i}" for i in range(len(x))])
 
 
-def _map_features(data: Problem, matrix: Tensor, shift: Tensor) -> Problem:
+def _map_features(data: Problem, matrix: Tensor, shift: Tensor | None = None) -> Problem:
     """Features x -> x matrix + shift; the head changes along, so that all logits stay."""
+    if shift is None:
+        shift = torch.zeros(data.head.width, dtype=torch.float64)
     weight = data.head.weight.double() @ torch.linalg.inv(matrix).T
     head = Head(weight, data.head.offset.double() - weight @ shift)
     return data.mapped(lambda o: replace(o, features=o.require("features").double() @ matrix + shift), head)

@@ -12,8 +12,6 @@ from oodlit.datamodules.shards.manifest import ShardInfo, ShardRecord, write_inf
 from oodlit.datamodules.shards.writer import Entry, write_shard
 from oodlit.roles import KNOWN_CLASSES, NAMES_OF_LABELS, Role
 
-__all__ = ["tiny_image", "write_raw_tar", "write_tiny_shards"]
-
 
 def tiny_image(number: int, *, size: tuple[int, int] = (8, 8), format: str = "PNG") -> bytes:
     """An image file of one colour that depends on `number`.

@@ -1,0 +1,94 @@
+"""What the callbacks share that fit and score detectors."""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from oodlit._lightning import pl
+from oodlit.detectors import Detector, load
+from oodlit.detectors.contract.fitting import name_detectors
+from oodlit.errors import InvalidArgumentError
+from oodlit.results.files.score_table import check_detector_names
+from oodlit.results.files.storage import check_replaceable
+from oodlit.runs.checks import Parts, check_alone, check_is_list, check_strategy
+from oodlit.runs.choice import Probe, choose, hidden_layers
+from oodlit.runs.earlier_fit import EarlierFit
+from oodlit.runs.folder import OutputFolder
+from oodlit.runs.scored import ScoredRun
+from oodlit.runs.shell import RunCallback
+from oodlit.runs.start import Options, Start
+from oodlit.scoring.clock import Clock
+
+
+class WithDetectors(RunCallback):
+    """A run with detectors: those of the caller or of an earlier fit, and a folder for what it leaves.
+
+    Args:
+        parts: Classes of module, data module and outputs.
+        detectors: See the subclasses.
+        fitted: See the subclasses.
+        options: Arguments that all subclasses have.
+    """
+
+    results: Any
+    recorder_type: type[ScoredRun]
+
+    def __init__(
+        self,
+        parts: Parts,
+        detectors: Sequence[Detector] | Mapping[str, Detector] | None,
+        fitted: str | Path | None,
+        options: Options,
+    ) -> None:
+        super().__init__(parts, options.output_dir)
+        owner = type(self).__name__
+        if (detectors is None) == (fitted is None):
+            raise InvalidArgumentError(f"{owner}: give either detectors=[...] or fitted=FOLDER of an earlier fit")
+        check_is_list(owner, detectors)
+        self._earlier = EarlierFit()
+        if fitted is not None:
+            self.detectors, origin = load(fitted)
+            self._earlier = EarlierFit(Path(fitted).absolute(), origin)
+        else:
+            assert detectors is not None  # checked above
+            self.detectors = name_detectors(detectors)
+        check_detector_names(self.detectors)
+        self.output_dir = self._folder
+        self.options = options
+        self.results = None
+
+    @abstractmethod
+    def probe(self, trainer: pl.Trainer, module: Any, datamodule: Any, layers: Sequence[str]) -> Probe:
+        """Look at what the network makes of the first ID images."""
+
+    @abstractmethod
+    def record_run(self, start: Start) -> ScoredRun:
+        """Make the recorder."""
+
+    def make_recorder(self, trainer: pl.Trainer, module: Any, datamodule: Any) -> ScoredRun:
+        """Check everything that can be wrong before the first batch, and decide which detectors run."""
+        clock, owner = Clock(trainer.strategy.root_device), type(self).__name__
+        check_alone(self, trainer)
+        folder = self.output_dir
+        check_strategy(owner, trainer.strategy, loader="" if folder else self.recorder_type.loader)
+        output = None
+        if folder is not None:
+            check_replaceable(folder, keep=self._earlier.folder)
+            self.lock_folder(trainer)
+            place = {"process": trainer.global_rank, "processes": trainer.world_size}
+            output = OutputFolder(folder, **place, saved_fit=self._earlier.folder)
+        self.results = None
+        probe = self.probe(trainer, module, datamodule, hidden_layers(self.detectors.values()))
+        choice = choose(probe, self.detectors, self._earlier, strict=self.options.strict)
+        return self.record_run(
+            Start(owner, trainer, module, datamodule, choice, self._earlier, clock, self.options, output)
+        )
+
+    def ended(self, recorder: Any) -> None:
+        """Take over the results."""
+        self.results = recorder.results
+
+    def __repr__(self) -> str:
+        """Names of the detectors."""
+        return f"{type(self).__name__}({', '.join(self.detectors)})"

@@ -1,0 +1,27 @@
+"""Decode the ID images that others are made from."""
+
+from PIL import Image
+
+from oodlit.datamodules.decode import Decode
+from oodlit.datamodules.stream import Sample
+from oodlit.errors import DataError, InvalidArgumentError
+
+
+def decode_sample(sample: Sample, decode: Decode) -> Image.Image:
+    """The image of a sample, in RGB.
+
+    Raises:
+        DataError: The sample is unusable, or its file cannot be decoded.
+        InvalidArgumentError: The sample is a tensor.
+    """
+    where = f"ID image {sample.key!r}" + (f" ({sample.origin})" if sample.origin else "")
+    if sample.error is not None:
+        raise DataError(f"{where}: {sample.error}")
+    if isinstance(sample.image, Image.Image):
+        return sample.image.convert("RGB")
+    if not isinstance(sample.image, bytes):
+        raise InvalidArgumentError(f"{where} is a tensor; expected a file or a PIL image")
+    try:
+        return decode(sample.image)
+    except DataError as error:
+        raise DataError(f"{where}: {error}") from error

@@ -1,0 +1,100 @@
+"""Read a tar to its very end: Python's own reader stops without an error at a cut and at a damaged header."""
+
+import tarfile
+from collections.abc import Callable, Iterator
+from typing import Any, BinaryIO, cast
+
+from oodlit.datamodules.keys import printable
+
+HEADER_ERRORS = (tarfile.TarError, ValueError, OverflowError, RecursionError, MemoryError)
+"""Errors that tarfile raises on bad headers."""
+_LARGE_RECORDS = tuple(tarfile.BLOCKSIZE * 2**power for power in range(6, 12))
+"""Record sizes above the usual 10,240 bytes that programs write on demand: 32 KiB to 1 MiB."""
+
+
+def tar_members(file: Any, length: int | None = None) -> Iterator[tuple[tarfile.TarInfo, tarfile.TarFile]]:
+    """Yield everything but folders in an uncompressed tar, in order.
+
+    Args:
+        file: The tar as a binary file, at its start. Only headers are read; the caller may read elsewhere in between.
+        length: Bytes of the whole tar; None if unknown.
+
+    Raises:
+        tarfile.ReadError: The tar is damaged or truncated, or data follow its end.
+    """
+    reads = _LastRead(file)
+    with tarfile.open(fileobj=cast(BinaryIO, reads), mode="r:") as tar:
+        while (info := _next_member(tar)) is not None:
+            tar.members = []  # type: ignore[attr-defined] # tarfile keeps every header otherwise
+            if not info.isdir():
+                yield info, tar
+            _check_step(tar, info, length)
+        if reads.last != bytes(tarfile.BLOCKSIZE):
+            raise tarfile.ReadError(f"damaged or truncated at byte {tar.offset}")
+        # to the very end: a compressed file must also end well
+        if fault := _tail_fault(file.read, tar.offset + tarfile.BLOCKSIZE):
+            raise tarfile.ReadError(fault)
+
+
+class _LastRead:
+    """A file that remembers its last read, which must be the end-of-archive mark."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.last = b""
+        self.seek, self.tell = file.seek, file.tell
+
+    def read(self, size: int) -> bytes:
+        self.last = self._file.read(size)
+        return self.last
+
+
+def _next_member(tar: tarfile.TarFile) -> tarfile.TarInfo | None:
+    """`tar.next()`, also of an archive without members, where Python 3.10 seeks to before its start."""
+    if tar.offset == 0 and getattr(tar, "firstmember", None) is None:
+        return None
+    return tar.next()
+
+
+def _check_step(tar: tarfile.TarFile, info: tarfile.TarInfo, length: int | None) -> None:
+    """Refuse a member whose stated size leads backwards, or beyond the end of a file of `length` bytes.
+
+    Raises:
+        tarfile.ReadError: It does.
+    """
+    if info.size < 0 or tar.offset <= info.offset or (length is not None and tar.offset > length):
+        raise tarfile.ReadError(f"member {printable(info.name)!r} states {info.size} bytes: unexpected end of data")
+
+
+def _tail_fault(read: Callable[[int], bytes], position: int) -> str | None:
+    """What is wrong behind the end mark of a tar, where a well-formed one has zeros to the end of a record.
+
+    Programs stop at the mark: whatever lies behind it would be lost in silence.
+
+    Args:
+        read: Reads on from behind the first block of zeros, to the very end.
+        position: Number of bytes before it.
+
+    Returns:
+        None if nothing is wrong.
+    """
+    zeros = tarfile.BLOCKSIZE
+    while chunk := read(2**16):
+        rest = chunk.lstrip(b"\0")
+        if rest:
+            return (
+                f"more data lie behind the end-of-archive mark, at byte {position + len(chunk) - len(rest)}: a header"
+                " was zeroed, or archives were joined (cat a.tar b.tar), and what follows would be lost; fetch it"
+                " again, or pass the archives one by one"
+            )
+        zeros, position = zeros + len(chunk), position + len(chunk)
+    if zeros < 2 * tarfile.BLOCKSIZE + tarfile.RECORDSIZE:
+        return None
+    if position % tarfile.RECORDSIZE and any(
+        position % size == 0 and zeros < 2 * tarfile.BLOCKSIZE + size for size in _LARGE_RECORDS
+    ):
+        return None
+    return (
+        f"{zeros} zeros at its end, more than any tar of usual record size has: files at the end were probably replaced"
+        " by zeros (a download that did not finish); fetch it again, or pack what is there anew with `tar`"
+    )

@@ -1,0 +1,283 @@
+"""The recorder of box runs: a row is a box."""
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from msgspec import structs
+
+from oodlit.base.distributed import gather_objects
+from oodlit.datamodules.stream import Stream
+from oodlit.datamodules.thinning import whole_size
+from oodlit.detectors.contract.fitting import make_statistics
+from oodlit.detectors.statistics import Statistics
+from oodlit.errors import DataError, InvalidArgumentError
+from oodlit.objects.benchmark import ObjectBenchmark
+from oodlit.objects.detections import Detections
+from oodlit.objects.files.annotations import Annotations
+from oodlit.objects.fit_rows import FitOn, ImageObjects, fit_rows
+from oodlit.objects.from_files import f1_confidence
+from oodlit.objects.metrics.settings import ObjectSettings
+from oodlit.objects.module import ObjectModule
+from oodlit.objects.results.page import write_object_report
+from oodlit.objects.results.pictures import save_pictures
+from oodlit.objects.results.record import BoxFit, BoxRunRecord
+from oodlit.objects.results.results import ObjectResults
+from oodlit.objects.results.tables import ObjectSet
+from oodlit.results import DatasetInfo, Finding
+from oodlit.results.names import metric_names
+from oodlit.roles import Role
+from oodlit.runs.boxes.rows import BoxRows
+from oodlit.runs.boxes.same_boxes import same_boxes
+from oodlit.runs.checks import Parts, check_memory, check_train_size
+from oodlit.runs.choice import Probe, probe_images
+from oodlit.runs.folder import FITTED
+from oodlit.runs.loggers import RunLog, settings_of
+from oodlit.runs.record import common_record
+from oodlit.runs.scored import ScoredRun
+from oodlit.runs.start import Start
+from oodlit.scoring.span import OTHER
+from oodlit.scoring.time_record import ms_per_image, time_record
+
+BOXES = Parts(ObjectModule, ObjectBenchmark, Detections, "annotated objects")
+
+
+@dataclass(frozen=True)
+class BoxSettings:
+    """Settings of a run over boxes.
+
+    Args:
+        metrics: How metrics are computed; its t* is also the least confidence of the boxes that are fitted on.
+        t_star_rule: See `ObjectDetection`.
+        fit_on: See `ObjectDetection`.
+    """
+
+    metrics: ObjectSettings
+    t_star_rule: Literal["given", "f1"]
+    fit_on: FitOn
+
+    @property
+    def rule(self) -> str:
+        """The rule of t*, as results have it."""
+        return "given" if self.t_star_rule == "given" else "best F1 on the ID set"
+
+
+def probe_boxes(module: ObjectModule, datamodule: ObjectBenchmark, *, layers: Sequence[str]) -> Probe:
+    """Pass the first ID images through the network: what it gives, and whether it fits the data.
+
+    Raises:
+        DataError: No ID image can be used.
+        InvalidArgumentError: The classes of network and data differ.
+    """
+    images = probe_images(datamodule, datamodule.transform)
+    train = [stream.name for stream in datamodule.streams if stream.role is Role.TRAIN]
+    num_train = sum(len(datamodule.annotations[name]) for name in train)
+    facts = module.probe(images, num_train, layers=layers)
+    _check_classes(module, datamodule, facts.num_classes)
+    return Probe(datamodule.transform, images, facts, lambda: module.fingerprint, datamodule.findings)
+
+
+def _check_classes(module: ObjectModule, datamodule: ObjectBenchmark, num_classes: int) -> None:
+    """Refuse data whose classes are not those of the logits: every number would be about something else."""
+    names = datamodule.class_names
+    if module.class_names and module.class_names != names:
+        raise InvalidArgumentError(
+            f"the detector's classes are {', '.join(module.class_names[:8])}, those of the data {', '.join(names[:8])};"
+            " give the data the detector's: ObjectBenchmark(..., class_names=module.class_names)"
+        )
+    if len(names) != num_classes:
+        raise InvalidArgumentError(
+            f"{module.name} gives {num_classes} class logits, the data names {len(names)} classes"
+            f" ({', '.join(names[:8])}); give the names in the order of the logits: ObjectBenchmark(class_names=[...])"
+        )
+
+
+class BoxRecorder(ScoredRun):
+    """State of one `trainer.predict` over boxes; a new one for every call.
+
+    Args:
+        start: What is known of the run.
+        settings: Settings of this kind of run.
+    """
+
+    loader = "ObjectResults"
+    datamodule: ObjectBenchmark
+
+    def __init__(self, start: Start, settings: BoxSettings) -> None:
+        super().__init__(start, match=same_boxes)
+        self.settings, self.cut = settings, settings.metrics.t_star
+        self.num_boxes = 0
+        """Training boxes of this process; of all processes after the fit."""
+        self._objects: dict[str, ImageObjects] = {}
+        self._sizes: dict[str, dict[str, tuple[int, ...]]] = {}
+
+    @property
+    def prediction_bytes(self) -> int:
+        """Memory for logits and features of all boxes of this process, if images have as many as those of the probe."""
+        found = self.module([image.to(self.module.device) for image in self.choice.images])
+        return int(super().prediction_bytes * sum(map(len, found)) / len(found))
+
+    def key(self, streams: Sequence[Stream]) -> dict[str, Any]:
+        """All that the scores and the metrics depend on, but for the settings of the metrics."""
+        return {
+            **super().key(streams),
+            "fit": {"on": self.settings.fit_on, "confidence": self.cut},
+            "boxes": {"min_confidence": self.module.min_confidence, "cells": self.module.cells},
+            "annotations": {name: _digest(one) for name, one in self.datamodule.annotations.items()},
+        }
+
+    def datasets(self) -> list[DatasetInfo]:
+        """All streams."""
+        return [DatasetInfo(stream.name, stream.role, (), whole_size(stream)) for stream in self.streams]
+
+    def make_rows(self) -> dict[str, BoxRows]:
+        """Empty rows by data set."""
+        for stream in self.streams:
+            annotations = self.datamodule.annotations[stream.name]
+            self._sizes[stream.name] = dict(zip(annotations.keys, map(tuple, annotations.sizes.tolist()), strict=True))
+            if stream.role is Role.TRAIN and self.settings.fit_on == "matched":
+                self._objects[stream.name] = ImageObjects(annotations)
+        tests = (stream.name for stream in self.streams if stream.role is not Role.TRAIN)
+        return {name: BoxRows(name, list(self.detectors)) for name in tests}
+
+    def make_statistics(self) -> Statistics:
+        """Empty statistics for the fit.
+
+        Raises:
+            RequirementError: There are too few training objects, or too little memory.
+        """
+        check_train_size(self.choice.to_fit, self.choice.facts.num_train)
+        statistics = make_statistics(self.choice.to_fit)
+        check_memory(statistics, self.choice.facts, processes=self.trainer.num_devices)
+        return statistics
+
+    def more_state(self) -> dict[str, Any]:
+        """How many boxes are fitted on."""
+        return {"num_boxes": self.num_boxes}
+
+    def restore_more(self, state: dict[str, Any]) -> None:
+        """Take over `more_state`."""
+        self.num_boxes = self.num_fitted = state["num_boxes"]
+
+    def take_training(self, found: Detections, stream: Stream) -> None:
+        """Feed the boxes of one batch of training images to the statistics."""
+        self._check_sizes(found, stream.name)
+        rows = fit_rows(found, cut=self.cut, objects=self._objects.get(stream.name))
+        if rows is not None:
+            self.num_boxes += len(rows)
+            self.clock.enter("statistics")
+            self.statistics.update(rows)
+            self.clock.enter(OTHER)
+
+    def take_test(self, found: Detections, batch: Any, stream: Stream) -> None:
+        """Score the boxes of one batch."""
+        self._check_sizes(found, stream.name)
+        self.finish_fit()
+        outputs = found.outputs
+        scores = {} if outputs is None or not len(found) else self.scoring.score(outputs, stream.name)
+        self.verification.check_scores(found, scores, batch, self.detectors)
+        self.add(stream.name, found, scores, outputs)
+
+    def _check_sizes(self, found: Detections, dataset: str) -> None:
+        """Refuse pictures that are not those of the annotations: their boxes would mean other places."""
+        if found.sizes is None:
+            return
+        for key, size in zip(found.keys, map(tuple, found.sizes.tolist()), strict=True):
+            if size != self._sizes[dataset][key]:
+                wide, high = self._sizes[dataset][key]
+                raise DataError(
+                    f"{key}: the picture is {size[0]} x {size[1]}, its annotations are made for {wide} x {high} pixels;"
+                    " take the pictures as they were annotated, not resized or turned"
+                )
+
+    def check_fit_rows(self) -> int:
+        """Number of training boxes of all processes.
+
+        Raises:
+            DataError: There are none, and detectors are fitted on them.
+        """
+        self.num_boxes = sum(gather_objects(self.group, self.num_boxes))
+        if self.statistics and self.num_boxes == 0:
+            raise DataError(
+                f"no box of the training images has a confidence of {self.cut:g} or more"
+                f"{' and hits an object of its class' if self.settings.fit_on == 'matched' else ''}: detectors cannot"
+                " be fitted; lower t_star, or look at the detector, the order of its classes, and the pictures"
+            )
+        return self.num_boxes
+
+    def record(self) -> BoxRunRecord:
+        """What is known about this run besides its boxes."""
+        return structs.replace(
+            self.with_common(common_record(BoxRunRecord, self.trainer, self.datamodule, self.choice)),
+            settings=self.settings.metrics,
+            model=self.module.name,
+            min_confidence=self.module.min_confidence,
+            fit=BoxFit(self.settings.fit_on, self.cut, self.num_fitted),
+            t_star_rule=self.settings.rule,
+        )
+
+    def evaluate(self) -> ObjectResults:
+        """Join the boxes of all processes, and compute every metric."""
+        sets = [self._set(stream) for stream in self.streams if stream.role is not Role.TRAIN]
+        settings = self.settings.metrics
+        if self.settings.t_star_rule == "f1":
+            known = next(part for part in sets if part.info.role is Role.ID)
+            best = f1_confidence(known.detections, known.annotations)
+            # Below the least confidence that is kept there are no boxes: a lower t* would promise them.
+            settings = settings.changed(t_star=max(best, self.module.min_confidence))
+        self.clock.enter("metrics")
+        run = self.record().with_entries(self.start.more_record())
+        names = self.datamodule.class_names
+        results = ObjectResults.from_sets(sets, class_names=names, settings=settings, run=run)
+        self.clock.enter(OTHER)
+        times = gather_objects(self.group, self.clock.state(wait=True))
+        run = structs.replace(results.run, ms_per_box=ms_per_image(times), time=time_record(times))
+        return replace(results, run=run)
+
+    def _set(self, stream: Stream) -> ObjectSet:
+        found, scores = self.rows[stream.name].gather(self.group, detectors=self.scoring.active)
+        info = DatasetInfo(stream.name, stream.role, (), whole_size(stream))
+        return ObjectSet(info, found, self.datamodule.annotations[stream.name], scores)
+
+    def findings(self) -> Iterable[Finding]:
+        """What makes the numbers doubtful."""
+        return self.choice.findings
+
+    def is_of(self, folder: Path, key: str) -> bool:
+        """Whether the results in a folder have the scores and the settings of this run."""
+        results = ObjectResults.load(folder)
+        found, asked = results.settings, self.settings
+        wanted = asked.metrics if asked.t_star_rule == "given" else asked.metrics.changed(t_star=found.t_star)
+        return found == wanted and (results.run.key, results.run.t_star_rule) == (key, asked.rule)
+
+    def write(self, folder: Path, **options: Any) -> Path:
+        """Write the results to a folder."""
+        return Path(self.results.save(folder, **options))
+
+    def draw(self, folder: Path) -> None:
+        """Draw pictures of boxes and the page."""
+        save_pictures(self.results, folder, self.datamodule.read_images)
+        write_object_report(self.results, folder / "report.html", folder=folder)
+
+    def run_log(self) -> RunLog:
+        """Values and settings."""
+        table = self.results.table
+        values = dict(zip(metric_names(table), table["value"], strict=True))
+        return RunLog(values, settings_of(self.results.run))
+
+    def where(self, kept: Path) -> str:
+        """What can be done with the folder of an interrupted run, as text."""
+        if not self.is_fitted or not (kept / FITTED).is_dir():
+            return ""
+        return f"the fit is kept: ObjectDetection(fitted={str(kept / FITTED)!r}, ...); resume=True resumes the run"
+
+
+def _digest(annotations: Annotations) -> str:
+    """A digest of all annotated objects: metrics and matched boxes depend on them."""
+    digest = hashlib.blake2b(digest_size=12)
+    for name in ("sizes", "boxes", "image", "labels", "is_crowd"):
+        digest.update(getattr(annotations, name).numpy().tobytes())
+    digest.update(repr((annotations.keys, annotations.class_names)).encode(errors="surrogatepass"))
+    return digest.hexdigest()

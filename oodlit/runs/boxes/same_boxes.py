@@ -1,0 +1,34 @@
+"""Which boxes of two passes over the same images are the same: another precision finds a few others."""
+
+import torch
+from torchvision.ops import box_iou
+
+from oodlit.errors import RequirementError
+from oodlit.objects.detections import Detections
+from oodlit.runs.verification import Matched
+
+OVERLAP = 0.5
+"""Intersection over union from which on two boxes are the same."""
+LEAST = 0.5
+"""Least share of the boxes of the plain network that must be found."""
+
+
+def same_boxes(found: Detections, exact: Detections) -> Matched:
+    """Pair the boxes of the plain network with the boxes at the same places.
+
+    Raises:
+        RequirementError: Fewer than half of them were found.
+    """
+    assert found.outputs is not None
+    assert exact.outputs is not None
+    overlaps = box_iou(found.boxes.float(), exact.boxes.float())
+    overlaps[found.image[:, None] != exact.image[None, :]] = 0
+    best, rows = overlaps.max(dim=0) if len(found) and len(exact) else (overlaps.new_zeros(len(exact)), exact.image)
+    kept = best >= OVERLAP
+    if int(kept.sum()) < LEAST * len(exact):
+        raise RequirementError(
+            f"of {len(exact)} boxes of the plain network, {int(kept.sum())} are among the {len(found)} boxes of this"
+            " run; leave out the precision or the option that makes it faster"
+        )
+    places = torch.where(kept)[0]
+    return Matched(rows[places], found.outputs, exact.outputs.select(places))

@@ -1,0 +1,184 @@
+"""The recorders of feature caches: beside another run, or in a pass that only records."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+
+from oodlit._lightning import pl
+from oodlit.base.distributed import Group, cpu_group, gather_objects
+from oodlit.base.plan import RunPlan, plan_of
+from oodlit.datamodules.datamodule import OODDataModule
+from oodlit.datamodules.stream import Stream
+from oodlit.errors import InvalidArgumentError
+from oodlit.module import OODModule
+from oodlit.outputs import Head, Outputs
+from oodlit.recorded.rows import Rows
+from oodlit.runs.checks import check_images
+from oodlit.runs.choice import Probe
+from oodlit.runs.complete import check_complete
+from oodlit.runs.features.recording import Recording
+from oodlit.runs.images.rows import check_labels
+from oodlit.runs.recorder import Recorder
+from oodlit.runs.verification import Verification
+from oodlit.scoring.clock import Clock
+from oodlit.scoring.span import OTHER
+from oodlit.scoring.time_record import time_record
+
+
+class FeatureRecorder(Recorder):
+    """Record what the run of another callback reads; that run checks the images and the network.
+
+    Args:
+        module: The network.
+        datamodule: The streams.
+        recording: The cache as this process writes it.
+    """
+
+    goes_on = False
+    """Whether streams can be resumed in their middle."""
+    prediction_bytes = 0
+
+    def __init__(self, module: OODModule, datamodule: OODDataModule, recording: Recording) -> None:
+        self.module, self.datamodule, self.recording = module, datamodule, recording
+        self.streams: tuple[Stream, ...] = ()
+        known = {"class_names": list(datamodule.class_names)}  # before another run's probe, the head is not
+        facts, head = self._facts() if self.goes_on else (known, None)
+        recording.begin(datamodule.streams, facts, head, cpu_group(), goes_on=self.goes_on)
+        self.found = _text(recording, datamodule)
+        pl.utilities.rank_zero_info(f"oodlit: {recording.folder}: {self.found}")
+
+    def ready(self) -> None:
+        """Check that all streams are read, or held: a cache without the training images would be of no use."""
+        self.streams = self.datamodule.active_streams
+        held = self.recording.held
+        known = held | {stream.name for stream in self.streams}
+        if unread := [stream.name for stream in self.datamodule.streams if stream.name not in known]:
+            raise InvalidArgumentError(
+                f"FeatureCache: this run does not read {unread[0]!r}, and the cache does not hold it; give OODDetection"
+                " train_thresholds=True where it is the training images, or resume=False where an earlier start has"
+                " read it; or leave the stream out of the data, or record without OODDetection"
+            )
+        plan = plan_of(self.datamodule) or RunPlan()
+        if begun := [s.name for s in self.streams if plan.done.get(s.name) and s.name not in held]:
+            raise InvalidArgumentError(
+                f"FeatureCache: this run goes on in the middle of {begun[0]!r}, of which the cache lacks the beginning;"
+                " record without OODDetection, or give it resume=False"
+            )
+
+    def take(self, outputs: Outputs, batch: Any, index: int, *, is_last: bool) -> None:
+        """Keep the rows of a batch."""
+        stream = self.streams[index]
+        if stream.name not in self.recording.held:
+            rows = _rows_of(outputs, stream) if len(outputs) else None
+            self.recording.take(stream, rows, batch.get("skipped", []))
+
+    def finish(self) -> None:
+        """Write what is waiting, and make the parts of all processes complete streams of the cache."""
+        self._close({}, cpu_group())
+
+    def _close(self, notes: Mapping[str, Any], group: Group) -> None:
+        self.recording.finish(*self._facts(), notes, group)
+
+    def _facts(self) -> tuple[dict[str, Any], Head | None]:
+        """What a manifest says of network and data, and the head."""
+        problem = self.module.head_problem
+        facts = {"head_problem": problem, "class_names": list(self.datamodule.class_names)}
+        return facts, None if problem else self.module.head
+
+    def stop(self, error: BaseException) -> str:
+        """What is on disk stays there; the run says what is kept of it."""
+        return ""
+
+
+class FeaturePass(FeatureRecorder):
+    """A pass that only records: it checks data and network itself, and resumes in the middle of a stream.
+
+    Args:
+        trainer: Of the pass.
+        module: The network.
+        datamodule: The streams.
+        recording: The cache as this process writes it.
+        probe: What the first ID images tell of the network.
+        clock: Measures where the time goes.
+    """
+
+    goes_on = True
+
+    def __init__(
+        self,
+        trainer: pl.Trainer,
+        module: OODModule,
+        datamodule: OODDataModule,
+        recording: Recording,
+        probe: Probe,
+        clock: Clock,
+    ) -> None:
+        self.probe, self.clock, self.processes = probe, clock, trainer.world_size
+        on_device = datamodule.decode_on_device
+        self.verification = Verification(module, str(trainer.precision), decode_on_device=on_device)
+        super().__init__(module, datamodule, recording)
+        done = {name: part.batches for name, part in recording.shares.items()}
+        asked = self.clock.wait_for_data
+        self.plan = RunPlan(self.probe.transform, finished=recording.held, done=done, asked=asked)
+
+    @property
+    def prediction_bytes(self) -> int:  # type: ignore[override]
+        """Memory for logits and features of all images of this process."""
+        images = sum(len(stream) for stream in self.datamodule.streams)
+        return -(-images // self.processes) * 4 * (self.probe.facts.width + self.probe.facts.num_classes)
+
+    def begin(self) -> None:
+        """Find which streams are left."""
+        self.streams = self.datamodule.active_streams
+
+    def ready(self) -> None:
+        """Nothing: the pass reads all that the cache lacks."""
+
+    def check(self, batch: Any, index: int) -> None:
+        """Refuse images of another kind than those of the ID stream."""
+        check_images(batch, self.probe.images, self.streams[index].name)
+        self.clock.enter("backbone", images=len(batch["image"]))
+
+    def take(self, outputs: Outputs, batch: Any, index: int, *, is_last: bool) -> None:
+        """Check the outputs of a batch, and keep them."""
+        self.clock.enter(OTHER)
+        self.clock.read(batch.get("seconds", {}))
+        if len(outputs):
+            self.verification.check_logits(outputs, batch)
+            check_labels(outputs, self.streams[index])
+        super().take(outputs, batch, index, is_last=is_last)
+
+    def finish(self) -> None:
+        """Prove that every image was read, and make the parts of all processes complete streams of the cache."""
+        group = cpu_group()
+        for stream in self.streams:
+            check_complete(stream, group)
+        times = time_record(gather_objects(group, self.clock.state(wait=True)))
+        self.verification.join(group)
+        record = self.verification.record
+        self._close({"time": times, **({"acceleration": record} if self.verification.options else {})}, group)
+
+    def stop(self, error: BaseException) -> str:
+        """Write what is waiting if the user ends the pass; after an error, what is on disk stays."""
+        kept = "" if isinstance(error, Exception) else self.recording.end()
+        return kept and f"{kept}, and the next recording goes on from there"
+
+
+def _text(recording: Recording, data: OODDataModule) -> str:
+    """What the folder holds, and what is to be recorded."""
+    names = [stream.name for stream in data.streams if stream.name in recording.held]
+    parts = [f"{', '.join(names)} {'are' if len(names) > 1 else 'is'} there"] if names else []
+    lacking = [stream for stream in data.streams if stream.name not in recording.held]
+    sizes = {stream.name: f"{len(stream)} images" for stream in lacking}
+    sizes |= {name: f"{sizes[name]}, going on behind {images}" for name, images in recording.before.items()}
+    parts += ["to record: " + ", ".join(f"{name} ({text})" for name, text in sizes.items())] if sizes else []
+    parts += [f"recorded anew: {problem}" for problem in recording.damaged]
+    return "; ".join(parts + recording.anew)
+
+
+def _rows_of(outputs: Outputs, stream: Stream) -> Rows:
+    none = torch.full((len(outputs),), -1)
+    keys = [key.removeprefix(f"{stream.name}/") for key in outputs.keys or ()]
+    labels, groups = (none if value is None else value for value in (outputs.labels, outputs.groups))
+    return Rows(outputs.logits, outputs.features, labels, groups, keys)

@@ -1,0 +1,264 @@
+"""The recorder of image runs: a row is an image."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from msgspec import structs
+from torch import Tensor
+
+from oodlit._lightning import pl
+from oodlit.base.distributed import gather_objects
+from oodlit.datamodules.sets import descriptions
+from oodlit.datamodules.stream import Stream
+from oodlit.detectors.contract.fitting import make_statistics
+from oodlit.detectors.statistics import Statistics, TrainSample
+from oodlit.detectors.statistics.feature_bank import Copies
+from oodlit.errors import DataError
+from oodlit.outputs import Outputs
+from oodlit.report import save_thumbnails, write_report
+from oodlit.results import DatasetInfo, Finding, Results, Settings
+from oodlit.results.files import storage
+from oodlit.results.run_record import ImageRunRecord
+from oodlit.roles import Role
+from oodlit.runs.checks import check_images, check_memory, check_train_size, place_bank
+from oodlit.runs.datasets import dataset_infos
+from oodlit.runs.images.pool_rows import PoolRows
+from oodlit.runs.images.rows import ImageRows, check_labels
+from oodlit.runs.joining import join_estimates, join_scores, masked_accuracy, unlisted
+from oodlit.runs.loggers import RunLog, figures_of
+from oodlit.runs.record import run_record
+from oodlit.runs.scored import ScoredRun
+from oodlit.runs.start import Start
+from oodlit.scoring.span import OTHER
+from oodlit.scoring.time_record import ms_per_image, time_record
+
+SAMPLE_CHUNK = 1024
+"""Rows of the training sample that are scored at a time."""
+
+
+class ImageOptions(NamedTuple):
+    """Arguments of `OODDetection` that are about images.
+
+    Args:
+        evaluation: Settings of the metrics.
+        train_thresholds: Whether training images are read even if no detector is fitted.
+        num_thumbnails: Accepted OOD images kept per detector.
+        log_figures: Figures that loggers get.
+        bank: What holds a copy of the bank of training images.
+    """
+
+    evaluation: Settings
+    train_thresholds: bool
+    num_thumbnails: int
+    log_figures: bool | Sequence[str]
+    bank: Copies
+
+
+class ImageRecorder(ScoredRun):
+    """State of one `trainer.predict` over images; a new one for every call, so that nothing leaks into the next.
+
+    Args:
+        start: What is known of the run.
+        images: Arguments that are about images.
+    """
+
+    def __init__(self, start: Start, images: ImageOptions) -> None:
+        self.is_recorded = "model" not in start.choice.facts.available
+        than = "reading recorded outputs" if self.is_recorded else "the backbone"
+        super().__init__(start, train_thresholds=images.train_thresholds, than=than)
+        self.images = images
+        self.one_shape = True
+        """Whether every image of this process had, after the transform, the shape of those of the probe."""
+
+    def make_rows(self) -> dict[str, ImageRows]:
+        """Empty rows by data set; training images, which are a sample, as one set.
+
+        Raises:
+            InvalidArgumentError: A pool has fewer classes than the network.
+        """
+        rows: dict[str, ImageRows] = {}
+        for info in self.datasets():
+            able = list(self.detectors) if info.role is not Role.TRAIN else self._able_to_score_samples()
+            if info.role is Role.POOL:
+                stream = next(s for s in self.streams if s.name == info.name)
+                of_scores = {name: detector.confidences for name, detector in self.detectors.items()}
+                rows[info.name] = PoolRows(info.name, able, stream=stream, confidences=of_scores)
+            else:
+                rows[info.name] = ImageRows(info.name, able, self._subset(info))
+        return rows
+
+    def make_statistics(self) -> Statistics:
+        """Empty statistics for the fit.
+
+        Raises:
+            RequirementError: There are too few training images, or too little memory.
+        """
+        facts, to_fit = self.choice.facts, self.choice.to_fit
+        check_train_size(to_fit, facts.num_train)
+        statistics = make_statistics(to_fit, extra=(TrainSample,))
+        self.bank = place_bank(statistics, facts, self.trainer, self.images.bank)
+        needed = check_memory(statistics, facts, to_fit, processes=self.trainer.num_devices)
+        pl.utilities.rank_zero_info(
+            f"oodlit: the fit on {facts.num_train} training images takes up to {needed / 1e6:.1f} MB"
+            f" per process{'; ' * bool(self.bank)}{self.bank}"
+        )
+        return statistics
+
+    def datasets(self) -> list[DatasetInfo]:
+        """All streams, training streams as one."""
+        return dataset_infos(self.streams, self.choice.facts.num_classes)
+
+    def more_state(self) -> dict[str, Any]:
+        """Whether all images have one shape."""
+        return {"one_shape": self.one_shape}
+
+    def restore_more(self, state: dict[str, Any]) -> None:
+        """Take over `more_state`."""
+        self.one_shape &= state.get("one_shape", False)
+
+    def check(self, batch: Any, index: int) -> None:
+        """Refuse images of another kind than those of the ID stream, and note where their shape differs."""
+        images, like = batch["image"], self.choice.images
+        check_images(batch, like, self.reading[index].name)
+        self.one_shape &= not len(images) or images.shape[1:] == like.shape[1:]
+        super().check(batch, index)
+
+    def take_training(self, outputs: Outputs, stream: Stream) -> None:
+        """Feed one batch of training images to the statistics."""
+        if len(outputs):
+            check_labels(outputs, stream)
+            self.clock.enter("statistics")
+            self.statistics.update(outputs)
+            self.clock.enter(OTHER)
+
+    def take_test(self, outputs: Outputs, batch: Any, stream: Stream) -> None:
+        """Score one batch."""
+        if not len(outputs):
+            return
+        self.finish_fit()
+        scores = self.scoring.score(outputs, stream.name)
+        self.verification.check_scores(outputs, scores, batch, self.detectors)
+        check_labels(outputs, stream)  # not earlier: it waits for the device
+        self.add(stream.name, outputs, scores, outputs)
+
+    def close_streams(self, over: Sequence[Stream]) -> None:
+        """Keep the rows of streams that are over for this process: results are read from them if the run fails."""
+        if self.output is not None and self.fitting_done:
+            for name in dict.fromkeys(self.train_name if s.role is Role.TRAIN else s.name for s in over):
+                rows = self.rows[name]
+                active = [detector for detector in rows.detectors if detector not in self.scoring.failed]
+                sums = rows.sums.frame if isinstance(rows, PoolRows) else None
+                self.output.keep_scores(name, rows.frame, sums, detectors=active)
+
+    def check_fit_rows(self) -> int:
+        """Number of training images of all processes.
+
+        Raises:
+            DataError: Detectors wait for training images, and none came.
+        """
+        number = self.statistics.num_samples
+        if self.statistics and number == 0 and any(d.required_statistics for d in self.choice.to_fit):
+            first = f", first {self.skipped[0][0]}: {self.skipped[0][1]}" if self.skipped else ""
+            raise DataError(
+                f"none of the {self.choice.facts.num_train} training images of {self.train_name!r} could be used"
+                f" ({len(self.skipped)} were skipped on this process{first}); detectors cannot be fitted"
+            )
+        return number
+
+    def after_fit(self) -> None:
+        """Score this process's part of the training sample: thresholds of the detection error rate."""
+        if TrainSample not in self.statistics or self.statistics.num_samples == 0:
+            return
+        name, sample, able = self.train_name, self.statistics[TrainSample], self._able_to_score_samples()
+        keys = [f"{name}/sample-{value:016x}" for value in sample.column("hash").tolist()]
+        share = slice(self.trainer.global_rank, None, self.trainer.world_size)
+        mine, mine_keys = sample.outputs.select(share), keys[share]
+        for start in range(0, len(mine) if able else 0, SAMPLE_CHUNK):
+            rows = slice(start, start + SAMPLE_CHUNK)
+            part = mine.select(rows).to(self.module.device)
+            outputs = Outputs(part.logits, part.features, labels=part.labels, keys=mine_keys[rows])
+            self.add(name, outputs, self.scoring.score(outputs, name, able), outputs)
+
+    def record(self) -> ImageRunRecord:
+        """What is known about this run before its results."""
+        record = self.with_common(run_record(self.trainer, self.module, self.datamodule, self.choice))
+        return structs.replace(
+            record, settings=self.images.evaluation, confidences=self._confidences() if self._pools() else {}
+        )
+
+    def evaluate(self) -> Results:
+        """Join the rows of all processes, and compute every metric."""
+        pools, active = self._pools(), self.scoring.active
+        scores = join_scores(self.rows.values(), self.scoring, self.group)
+        severities = join_estimates(pools, self.datasets(), active, self._confidences(), self.group)
+        run = self.record()
+        one_shape = all(gather_objects(self.group, self.one_shape))
+        run = structs.replace(
+            run,
+            backbone=structs.replace(run.backbone, one_shape=one_shape),
+            masked_accuracy=masked_accuracy(self.rows, scores, self.group),
+            findings=[*run.findings, *unlisted(pools, self.group)],
+        )
+        self.clock.enter("metrics")
+        results = Results.from_scores(
+            scores, self.datasets(), active, run=run, estimates=severities, **self.images.evaluation.to_json()
+        )
+        self.clock.enter(OTHER)
+        times = gather_objects(self.group, self.clock.state(wait=True))
+        time = time_record(times)
+        if self.is_recorded:  # no network ran
+            time = structs.replace(time, backbone_ms=None)
+        known = structs.replace(results.run, ms_per_image=ms_per_image(times), time=time)
+        return results.with_record(known.with_entries(self.start.more_record()))
+
+    def findings(self) -> Iterable[Finding]:
+        """What makes the numbers doubtful; failures were logged when they happened."""
+        return [finding for finding in self.results.findings if not finding.is_good and finding.kind != "failed"]
+
+    def is_of(self, folder: Path, key: str) -> bool:
+        """Whether the results in a folder have the scores and the settings of this run."""
+        results = Results.load(folder)
+        classes = results.settings.classes  # known at the end alone
+        return results.run.key == key and results.settings == replace(self.images.evaluation, classes=classes)
+
+    def write(self, folder: Path, **options: Any) -> Path:
+        """Write the results to a folder."""
+        made = self.results
+        return storage.write(
+            folder, table=made.table, scores=made.scores, run=made.run, estimates=made.estimates, **options
+        )
+
+    def draw(self, folder: Path) -> None:
+        """Draw thumbnails and the page."""
+        if self.images.num_thumbnails > 0:
+            read = self.datamodule.read_images
+            save_thumbnails(self.results, folder, read, per_detector=self.images.num_thumbnails)
+        assert self.output is not None
+        name = self.output.path.name
+        write_report({name: self.results}, folder / "report.html", folders={name: folder})
+
+    def run_log(self) -> RunLog:
+        """Values, settings, summary and figures."""
+        return RunLog.of(self.results, partial(figures_of, self.results, self.images.log_figures))
+
+    def _pools(self) -> list[PoolRows]:
+        return [rows for rows in self.rows.values() if isinstance(rows, PoolRows)]
+
+    def _confidences(self) -> dict[str, str]:
+        """What the severities are means of."""
+        return {name: "exp(score)" if d.log_probability else "score" for name, d in self.detectors.items()}
+
+    def _subset(self, info: DatasetInfo) -> Tensor | None:
+        """Classes of a known set that has images of a part of them only."""
+        known = descriptions().get(info.name)
+        if known is None or not known.label_subset or not self.choice.facts.num_classes:  # no logits, no prediction
+            return None
+        return torch.tensor(sorted(known.label_subset))
+
+    def _able_to_score_samples(self) -> list[str]:
+        """Detectors that read images cannot score kept outputs; their thresholds stay undefined."""
+        return [n for n, d in self.detectors.items() if not d.required_needs & {"images", "hidden", "model"}]

@@ -1,0 +1,407 @@
+"""What runs over images and over boxes share: fit detectors on some rows, score the others, resume."""
+
+import warnings
+from abc import abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from msgspec import structs
+from torch import Tensor
+
+from oodlit._lightning import pl
+from oodlit.base.distributed import Group, cpu_group, gather_objects
+from oodlit.datamodules.datamodule import OODDataModule
+from oodlit.datamodules.stream import Stream
+from oodlit.detectors import Detector, FitOrigin
+from oodlit.detectors.contract.placement import place_large
+from oodlit.detectors.statistics import Statistics, synchronize
+from oodlit.errors import DataError, RunIsCompleteError
+from oodlit.outputs import Outputs
+from oodlit.results import DatasetInfo, Finding, FindingWarning
+from oodlit.results.files.storage import is_complete
+from oodlit.results.record_parts import SkippedImage
+from oodlit.results.run_record import RunRecord
+from oodlit.roles import Role
+from oodlit.runs.choice import cost_text
+from oodlit.runs.complete import check_complete
+from oodlit.runs.datasets import train_name
+from oodlit.runs.folder import OutputFolder
+from oodlit.runs.journal import TRAINING, Kept, Progress, cut_of, run_key
+from oodlit.runs.loggers import RunLog, log_to_all
+from oodlit.runs.recorder import Recorder
+from oodlit.runs.resumed import Resumed, resume
+from oodlit.runs.start import Start
+from oodlit.runs.verification import Match, Verification, every_row
+from oodlit.scoring.costs import Costs
+from oodlit.scoring.scoring import Scoring
+from oodlit.scoring.span import OTHER
+
+R = TypeVar("R", bound=RunRecord)
+
+
+class ScoredRun(Recorder):
+    """Fit detectors on the rows of the training streams, and score the rows of all others.
+
+    A row is an image or a box; subclasses know. Processes meet at two points: `finish_fit` and `finish`.
+
+    Args:
+        start: What is known of the run.
+        train_thresholds: Whether training images are read even if no detector is fitted.
+        than: What the cost of detectors is compared with.
+        match: Finds the rows of a batch among those of the plain network.
+    """
+
+    loader = "Results"
+    """Name of the class that loads the results."""
+
+    def __init__(
+        self, start: Start, *, train_thresholds: bool = False, than: str = "the backbone", match: Match = every_row
+    ) -> None:
+        self.start, self.options, self.choice, self.clock = start, start.options, start.choice, start.clock
+        self.trainer, self.module, self.output = start.trainer, start.module, start.output
+        self.datamodule: OODDataModule = start.datamodule
+        self.plan = replace(self.choice.plan(train_thresholds=train_thresholds), asked=self.clock.wait_for_data)
+        self.cost = cost_text(self.choice.detectors)
+        self.costs = Costs(self.clock, than)
+        precision, on_device = str(self.trainer.precision), self.datamodule.decode_on_device
+        self.verification = Verification(self.module, precision, decode_on_device=on_device, match=match)
+        self.resumed = Resumed()
+        self.statistics = Statistics()
+        self.fitting_done = self.is_fitted = False
+        self.group: Group = None
+        self.skipped: list[tuple[str, str]] = []
+        self.streams: tuple[Stream, ...] = ()
+        """All streams of the results."""
+        self.reading: tuple[Stream, ...] = ()
+        """Those that are read: an earlier start may have read some already."""
+        self.rows: dict[str, Any] = {}
+        """Scored rows by data set of the results, in their order."""
+        self.bank = ""
+        """Where large banks are kept, as text."""
+        self.num_fitted = 0
+        """Rows of all processes that detectors were fitted on."""
+        self.results: Any = None
+
+    @abstractmethod
+    def datasets(self) -> list[DatasetInfo]:
+        """The data sets of the results."""
+
+    @abstractmethod
+    def make_rows(self) -> dict[str, Any]:
+        """Empty rows by data set."""
+
+    @abstractmethod
+    def make_statistics(self) -> Statistics:
+        """Empty statistics for the fit, once it is sure that there is memory for them."""
+
+    @abstractmethod
+    def take_training(self, outputs: Any, stream: Stream) -> None:
+        """Feed one batch of a training stream to the statistics."""
+
+    @abstractmethod
+    def take_test(self, outputs: Any, batch: Any, stream: Stream) -> None:
+        """Score one batch of another stream."""
+
+    @abstractmethod
+    def check_fit_rows(self) -> int:
+        """Return the number of rows of all processes to fit on; refuse to fit on none where detectors need some."""
+
+    @abstractmethod
+    def is_of(self, folder: Path, key: str) -> bool:
+        """Whether the results in a folder are those of this run."""
+
+    @abstractmethod
+    def evaluate(self) -> Any:
+        """The results, the same on every process."""
+
+    @abstractmethod
+    def write(self, folder: Path, **options: Any) -> Path:
+        """Write the results to a folder."""
+
+    @abstractmethod
+    def draw(self, folder: Path) -> None:
+        """Draw thumbnails and the page into a folder."""
+
+    @abstractmethod
+    def run_log(self) -> RunLog:
+        """What loggers get."""
+
+    @abstractmethod
+    def record(self) -> RunRecord:
+        """What is known about this run before its results."""
+
+    @abstractmethod
+    def findings(self) -> Iterable[Finding]:
+        """Findings of the results to warn of."""
+
+    def key(self, streams: Sequence[Stream]) -> dict[str, Any]:
+        """All that the scores depend on."""
+        return run_key(self.choice, self.datamodule, self.trainer, streams)
+
+    def after_fit(self) -> None:  # boxes have no thresholds of training rows
+        """Score what is kept of the training rows."""
+
+    def close_streams(self, over: Sequence[Stream]) -> None:  # parts of results over boxes are no results
+        """Keep the results of streams that are over for this process."""
+
+    def more_state(self) -> dict[str, Any]:
+        """What the progress keeps beside rows and scores."""
+        return {}
+
+    def restore_more(self, state: dict[str, Any]) -> None:  # see `more_state`
+        """Take over what `more_state` returned in an earlier start of this run."""
+
+    @property
+    def detectors(self) -> dict[str, Detector]:
+        """Detectors that apply, by name."""
+        return self.choice.detectors
+
+    @property
+    def train_name(self) -> str:
+        """Name of the training streams in results."""
+        return train_name(self.streams)
+
+    @property
+    def prediction_bytes(self) -> int:
+        """Memory for logits and features of all rows of this process."""
+        images = sum(len(stream) for stream in self.streams)
+        facts = self.choice.facts
+        return -(-images // self.trainer.world_size) * 4 * (facts.width + facts.num_classes)
+
+    def begin(self) -> None:
+        """Resume an earlier start of this run, and make room for statistics and rows.
+
+        Raises:
+            RunIsCompleteError: The folder holds the results of this run.
+            RequirementError: There are too few training rows, or too little memory.
+        """
+        if self.output is not None:
+            self._resume(self.output)
+        self.scoring = Scoring(self.detectors, strict=self.options.strict, clock=self.clock)
+        self.streams, self.reading = self.datamodule.planned_streams, self.datamodule.active_streams
+        self.rows = self.make_rows()
+        self.scoring.restore(self.resumed.failed, self.resumed.float64)
+        if self.resumed.time is not None:
+            self.clock.restore(self.resumed.time)
+        self.costs.expect([len(s) for s in self.reading if s.role is not Role.TRAIN], self.trainer.world_size)
+        for name, kept in self.resumed.rows.items():
+            if name in self.rows:
+                self.rows[name].restore(kept.state["rows"])
+            self._restore(kept.state)
+        if not self.resumed.has_fit and any(stream.role is Role.TRAIN for stream in self.streams):
+            self.statistics = self.make_statistics()
+            if self.resumed.training is not None:
+                self.statistics.restore(self.resumed.training.state)
+                self._restore(self.resumed.training.state)
+
+    def _resume(self, output: OutputFolder) -> None:
+        """Find what an earlier start of this run has left, and plan the rest of it."""
+        streams, trainer = self.datamodule.planned_streams, self.trainer
+        output.progress = progress = Progress(
+            output.path,
+            key=self.key(streams),
+            cut=cut_of(trainer, self.datamodule),
+            process=trainer.global_rank,
+            every_s=self.options.keep_every_s,
+        )
+        if self.options.resume and is_complete(output.path) and self.is_of(output.path, progress.digest):
+            raise RunIsCompleteError(
+                f"{output.path}: this run has come to its end there; load it by {self.loader}.load, or repeat it"
+                " without resume=True"
+            )
+        group = cpu_group()
+        kept = progress.start(group, resume=self.options.resume)
+        within = trainer.limit_predict_batches == 1.0  # else the limit counts from where the run resumes
+        assert self.plan is not None
+        self.resumed, self.choice, self.plan = resume(
+            kept, self.choice, self.plan, streams, output, group, within=within
+        )
+        if self.resumed.has_fit:
+            self.start.earlier.origin = self.choice.earlier
+        if self.resumed.text:
+            pl.utilities.rank_zero_info(f"oodlit: going on after {self.resumed.text}")
+
+    def _restore(self, state: dict[str, Any]) -> None:
+        self.skipped += map(tuple, state["skipped"])
+        self.verification.restore(state.get("deviations", {}))
+        self.restore_more(state)
+
+    def check(self, batch: Any, index: int) -> None:
+        """Start the time of the backbone."""
+        self.clock.enter("backbone", images=len(batch["image"]))
+
+    def take(self, outputs: Any, batch: Any, index: int, *, is_last: bool) -> None:
+        """One batch of stream number `index`; the last one of this process, or not."""
+        self.clock.enter(OTHER)
+        stream = self.reading[index]
+        is_test = stream.role is not Role.TRAIN
+        self.skipped += batch.get("skipped", [])
+        self.clock.read(batch.get("seconds", {}))
+        if len(outputs):
+            self.verification.check_logits(outputs, batch)
+        if is_test:
+            self.take_test(outputs, batch, stream)
+        else:
+            self.take_training(outputs, stream)
+        self.resumed.count(stream.name)
+        # The statistics may be large, and the fit, which is kept, is near when the last training image is in.
+        if self.output is not None and ((is_last and is_test) or self.output.progress.is_due()):
+            self._keep_progress(self.output.progress, stream, is_last=is_last)
+        if is_last and not is_test and self.reading[index + 1].role is not Role.TRAIN:
+            self.finish_fit()  # not later: the fit is kept before anything can happen to a test image
+        if is_last:
+            self.close_streams(self.reading[: index + 1])
+        if is_test:
+            self.costs.count(len(batch["image"]), len(outputs))
+            self.cost = self.costs.text() or self.cost
+
+    def add(self, dataset: str, found: Any, scores: Mapping[str, Tensor], outputs: Outputs | None) -> None:
+        """Keep scored rows of a data set; a detector that gave NaN is left out."""
+        for name, error in self.rows[dataset].add(found, scores).items():
+            self.scoring.leave_out(name, error, dataset, outputs)
+
+    def _keep_progress(self, progress: Progress, stream: Stream, *, is_last: bool) -> None:
+        """Write how far this process has come, so that an interrupted run can resume here."""
+        done = self.resumed.done[stream.name]
+        if stream.role is not Role.TRAIN:
+            progress.keep(stream.name, Kept(done, is_last, self._state(stream.name)))
+        elif self.statistics.can_be_saved:
+            batches = {s.name: self.resumed.done.get(s.name, 0) for s in self.streams if s.role is Role.TRAIN}
+            state = {**self.statistics.state(), "batches": batches, "skipped": self.skipped, **self._common_state()}
+            progress.keep(TRAINING, Kept(done, is_last, state))
+
+    def _state(self, dataset: str) -> dict[str, Any]:
+        return {
+            "rows": self.rows[dataset].state() if dataset in self.rows else None,
+            "skipped": [(key, reason) for key, reason in self.skipped if key.startswith(f"{dataset}/")],
+            "failed": self.scoring.failed,
+            "float64": sorted(self.scoring.float64),
+            **self._common_state(),
+        }
+
+    def _common_state(self) -> dict[str, Any]:
+        return {**self.more_state(), "deviations": self.verification.state(), "time": self.clock.state()}
+
+    def finish_fit(self) -> None:
+        """The first of the two points where processes meet: reduce the statistics and fit."""
+        if self.fitting_done:
+            return
+        self.fitting_done = True
+        self.clock.enter("waiting for processes")
+        self.group = cpu_group()
+        if self.resumed.has_fit:
+            self.is_fitted = True
+            self._place_large()
+            if self.output is not None:
+                self.output.go_on(self.datasets(), self.resumed.over)
+            return
+        train = [stream for stream in self.streams if stream.role is Role.TRAIN]
+        for stream in train:
+            check_complete(stream, self.group)
+        synchronize(self.statistics.values(), self.group)
+        self.num_fitted = self.check_fit_rows()
+        self.clock.enter(OTHER)
+        head = None if self.choice.facts.head_problem else self.module.head
+        for name in self.detectors:
+            if name not in self.choice.kept:
+                self.scoring.fit(name, self.statistics, head, self.train_name or "the head")
+        self.is_fitted = True
+        self._place_large()
+        if self.output is not None:
+            fitted = {name: self.detectors[name] for name in self.scoring.active}
+            origin = self.choice.earlier if self.choice.kept and self.choice.earlier else self.origin
+            self.output.begin(self.record(), self.datasets(), fitted, origin, self.group)
+        self.after_fit()
+        if self.output is not None and train:
+            self.output.progress.keep(self.train_name, Kept(0, True, self._state(self.train_name)))
+            self.output.progress.drop(TRAINING)
+        self.close_streams(train)
+
+    @property
+    def origin(self) -> FitOrigin:
+        """What a fit of this run belongs to."""
+        facts = self.choice.facts
+        return FitOrigin(self.choice.fingerprint, facts.width, facts.num_classes, self.num_fitted)
+
+    def _place_large(self) -> None:
+        """Banks go to the device of this run once, where they fit."""
+        fitted = {name: self.detectors[name] for name in self.scoring.active}
+        if text := place_large(fitted, self.module.device):
+            pl.utilities.rank_zero_info(f"oodlit: {text}")
+            self.bank = "; ".join(filter(None, (self.bank, text)))
+
+    def _note_end(self) -> None:
+        origin = self.origin if self.is_fitted else None
+        self.start.earlier.note_end(self.choice.to_fit, origin, keeps=bool(self.choice.kept), begun=self.fitting_done)
+
+    def finish(self) -> None:
+        """The second point where processes meet: join the rows and evaluate."""
+        self.finish_fit()
+        self.close_streams(self.streams)
+        self.clock.enter("waiting for processes")
+        for stream in (s for s in self.reading if s.role is not Role.TRAIN):
+            check_complete(stream, self.group)
+        for failed in gather_objects(self.group, self.scoring.failed):
+            self.scoring.failed |= failed
+        if not self.scoring.active:
+            raise self.scoring.first_error or DataError("every detector failed on some process; see its messages")
+        self.skipped = sorted({pair for part in gather_objects(self.group, self.skipped) for pair in part})
+        self.verification.join(self.group)
+        self.results = self.evaluate()
+        if self.skipped:
+            key, reason = self.skipped[0]
+            warnings.warn(
+                f"{len(self.skipped)} images were skipped, first {key}: {reason};"
+                " all are listed in results.run.skipped",
+                stacklevel=2,
+            )
+        self._note_end()
+
+    def publish(self) -> None:
+        """Warn of findings; write results, fit and page; log."""
+        for finding in self.findings():
+            warnings.warn(finding.text, FindingWarning, stacklevel=2)
+        if not self.trainer.is_global_zero:
+            return
+        # What cost the most comes first: a picture or a logger that fails loses none of the numbers.
+        not_drawn: Exception | None = None
+        if self.output is not None:
+            fitted = {name: self.detectors[name] for name in self.results.detectors}
+            not_drawn = self.output.finish(self.write, self.draw, fitted, self.start.earlier.origin)
+        try:
+            if self.trainer.loggers:
+                log_to_all(self.trainer.loggers, self.run_log(), self.start.owner)
+        finally:
+            if not_drawn is not None:
+                raise not_drawn
+
+    def stop(self, error: BaseException) -> str:
+        """Drop what was fitted if the fit was interrupted; say what is kept."""
+        self._note_end()
+        kept = None if self.output is None else self.output.kept
+        return "" if kept is None else self.where(kept)
+
+    def where(self, kept: Path) -> str:
+        """What can be done with the folder of an interrupted run, as text."""
+        return f"what was finished is kept in {kept}; {self.loader}.load reads it"
+
+    def with_common(self, record: R) -> R:
+        """A record with the fields that every kind of run has."""
+        failed = self.scoring.failed
+        findings = [
+            *self.choice.findings,
+            *(Finding("failed", f"detector {n!r} is not among the results: it {why}") for n, why in failed.items()),
+        ]
+        return structs.replace(
+            record,
+            key="" if self.output is None else self.output.progress.digest,
+            resumed=self.resumed.text,
+            bank=self.bank,
+            not_applicable=self.choice.not_applicable | failed,
+            acceleration=self.verification.record,
+            fit_notes={name: list(d.notes) for name, d in self.detectors.items() if d.notes},
+            findings=findings,
+            skipped=[SkippedImage(key, reason) for key, reason in self.skipped],
+        )
