@@ -36,7 +36,7 @@ from torch import Tensor
 
 from oodlit import detectors as ours
 from oodlit.detectors.contract.fitting import estimate_bytes, make_statistics
-from oodlit.detectors.formulas.neighbours import chunks
+from oodlit.detectors.formulas.neighbors import chunks
 from oodlit.detectors.statistics import synchronize
 from oodlit.outputs import BackboneFacts, Head, Outputs
 

@@ -1,6 +1,6 @@
-"""oodlit: find out what a trained image classifier should refuse.
+"""oodlit: evaluate what a trained image classifier should refuse.
 
-The names below are loaded on first use, so that `import oodlit` costs next to nothing.
+Names are imported on first use, so `import oodlit` costs next to nothing.
 """
 
 from typing import TYPE_CHECKING

@@ -1,8 +1,8 @@
-"""The Lightning that oodlit's classes belong to.
+"""Choose the Lightning package that oodlit's classes belong to.
 
-Lightning comes in two packages, `pytorch_lightning` and `lightning.pytorch`, whose classes are not each other's: a
-`Trainer` of one refuses modules of the other. oodlit takes `lightning.pytorch` where that is loaded when oodlit is, and
-`pytorch_lightning` else.
+Lightning exists as two packages, `pytorch_lightning` and `lightning.pytorch`, whose classes are incompatible: the
+`Trainer` of one refuses modules of the other. oodlit uses `lightning.pytorch` if it is already imported, and
+`pytorch_lightning` otherwise.
 """
 
 import os
@@ -19,17 +19,17 @@ else:
     OTHER, CHOICE = "lightning.pytorch", "OODLIT_LIGHTNING"
     OURS = "pytorch_lightning"
     _loaded = next((name for name in (OURS, OTHER) if name in sys.modules), None)
-    # Processes that this one starts may import oodlit first: they inherit the choice.
+    # Child processes may import oodlit first: they inherit the choice.
     _name = _loaded or os.environ.get(CHOICE, OURS)
     os.environ[CHOICE] = _name
     pl = import_module(_name)
 
 
 def warn_of_two() -> None:
-    """Warn where the other package is loaded, too: its `Trainer` would refuse oodlit's classes in words of its own."""
+    """Warn if the other package is imported too, since its `Trainer` would refuse oodlit's classes."""
     if pl.__name__ == "pytorch_lightning" and "lightning.pytorch" in sys.modules:
         warnings.warn(
-            "lightning and pytorch_lightning are both loaded; oodlit belongs to pytorch_lightning here: take its"
-            " Trainer, or import lightning before oodlit",
+            "lightning and pytorch_lightning are both imported; oodlit uses pytorch_lightning: use its Trainer, or"
+            " import lightning before oodlit",
             stacklevel=3,
         )

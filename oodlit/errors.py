@@ -1,18 +1,18 @@
-"""Every error that oodlit raises on purpose.
+"""Exceptions that oodlit raises on purpose.
 
 OodlitError
- ├── InvalidArgumentError   (ValueError)       a value is outside what is allowed
- │    └── UsageError                           the command line cannot be understood
- ├── UnknownNameError       (LookupError)      a name that no registry knows; nearest names are given
- ├── NotFittedError         (RuntimeError)     a detector scores before it was fitted
- ├── RequirementError       (ValueError)       a detector does not apply to this backbone or data
- ├── FingerprintError       (ValueError)       fitted state belongs to another backbone
- ├── NonFiniteScoreError    (ValueError)       NaN where a ranking is formed
+ ├── InvalidArgumentError   (ValueError)       a value is outside its allowed range
+ │    └── UsageError                           the command line cannot be parsed
+ ├── UnknownNameError       (LookupError)      an unknown name; the message lists the nearest names
+ ├── NotFittedError         (RuntimeError)     a detector scores before being fitted
+ ├── RequirementError       (ValueError)       a detector is not applicable to this backbone or data
+ ├── FingerprintError       (ValueError)       a saved fit belongs to another backbone
+ ├── NonFiniteScoreError    (ValueError)       NaN scores in a ranking
  ├── DataError              (RuntimeError)     a shard, sample or label is missing or unreadable
- ├── PreprocessingError     (RuntimeError)     a transform, decoder or data set of the user's fails on a sample
- ├── ProcessFailedError     (RuntimeError)     another process of the run failed; the message has its error
- ├── RunIsCompleteError     (RuntimeError)     the results of this very run are there already
- ├── LoggingError           (RuntimeError)     something was not logged; every other logger has all of it
+ ├── PreprocessingError     (RuntimeError)     a custom transform, decoder or data set fails on a sample
+ ├── ProcessFailedError     (RuntimeError)     another process of the run failed; the message contains its error
+ ├── RunIsCompleteError     (RuntimeError)     the results of this run already exist
+ ├── LoggingError           (RuntimeError)     a logger could not record the whole run
  └── MissingExtraError      (ImportError)      an optional dependency is not installed
 """
 
@@ -21,23 +21,23 @@ from collections.abc import Iterable
 
 
 class OodlitError(Exception):
-    """Base of all errors that oodlit raises on purpose."""
+    """Base class of all exceptions that oodlit raises on purpose."""
 
 
 class InvalidArgumentError(OodlitError, ValueError):
-    """A value is outside what is allowed; the message names object, value and range."""
+    """A value is outside its allowed range; the message names the object, the value and the range."""
 
 
 class UsageError(InvalidArgumentError):
-    """The command line cannot be understood, or its options do not fit each other."""
+    """The command line cannot be parsed, or its options contradict each other."""
 
 
 class UnknownNameError(OodlitError, LookupError):
-    """A name is not known; the message lists the nearest known names."""
+    """A name is unknown; the message lists the nearest known names."""
 
     @classmethod
     def of(cls, kind: str, name: str, known: Iterable[str]) -> "UnknownNameError":
-        """Build the error for `name`, with the nearest of the `known` names.
+        """Build the error for `name` with the nearest of the `known` names.
 
         Example:
             >>> str(UnknownNameError.of("detector", "mahalonobis", ["msp", "mahalanobis"]))
@@ -51,61 +51,61 @@ class UnknownNameError(OodlitError, LookupError):
 
 
 class NotFittedError(OodlitError, RuntimeError):
-    """A detector was asked to score before it was fitted."""
+    """A detector was asked to score before being fitted."""
 
 
 class RequirementError(OodlitError, ValueError):
-    """A detector does not apply to this backbone, head or data; the message says why."""
+    """A detector is not applicable to this backbone, head or data; the message states why."""
 
 
 class FingerprintError(OodlitError, ValueError):
-    """Fitted state belongs to another backbone or transform than the one in use."""
+    """A saved fit belongs to another backbone or transform."""
 
 
 class NonFiniteScoreError(OodlitError, ValueError):
-    """NaN scores where a ranking is formed; names detector, data set, count and first keys."""
+    """NaN scores in a ranking; the message names detector, data set, count and first keys."""
 
 
 class DataError(OodlitError, RuntimeError):
-    """A shard, sample, image or label is missing, repeated or unreadable; names shard and key."""
+    """A shard, sample, image or label is missing, repeated or unreadable; the message names shard and key."""
 
 
 class PreprocessingError(OodlitError, RuntimeError):
-    """A transform, decoder or data set of the user's raised; names the sample, its cause is what was raised.
+    """A custom transform, decoder or data set raised an exception; the message names the sample.
 
-    A fault of code, not of data: it is never skipped.
+    This is an error in code rather than data, so the sample is never skipped.
     """
 
 
 class ProcessFailedError(OodlitError, RuntimeError):
-    """Another process of the run failed; the message names it and its error, whose traceback is in its output."""
+    """Another process of the run failed; the message contains its error, and its output the traceback."""
 
 
 class RunIsCompleteError(OodlitError, RuntimeError):
-    """The run that is asked for has come to its end before; its results are there."""
+    """The requested run is already complete and its results exist."""
 
 
 class LoggingError(OodlitError, RuntimeError):
-    """One or more loggers could not take all of a run; the others have it, and the results are complete."""
+    """One or more loggers could not record the whole run; others did, and the results are complete."""
 
 
 class MissingExtraError(OodlitError, ImportError):
-    """An optional dependency is not installed; the message gives the pip line."""
+    """An optional dependency is not installed; the message contains the pip command."""
 
     @classmethod
     def of(cls, feature: str, extra: str) -> "MissingExtraError":
-        """Build the error for a `feature` that the optional `extra` brings.
+        """Build the error for a `feature` of the optional `extra`.
 
         Example:
             >>> str(MissingExtraError.of("this", "corruptions"))
             "this needs an optional dependency: pip install 'oodlit[corruptions]', or '.[corruptions]' in a checkout"
         """
         return cls(
-            f"{feature} needs an optional dependency: pip install 'oodlit[{extra}]', or '.[{extra}]' in a checkout"
+            f"{feature} requires an optional dependency: pip install 'oodlit[{extra}]', or '.[{extra}]' in a checkout"
         )
 
 
 def add_note(error: BaseException, note: str) -> None:
-    """Add a sentence to an error, as `add_note` does from Python 3.11 on; tracebacks and the command line show it."""
+    """Add a note to an exception, like `add_note` in Python 3.11; shown in tracebacks and by the command line."""
     notes = [*vars(error).get("__notes__", []), note]
-    object.__setattr__(error, "__notes__", notes)  # a frozen dataclass refuses what is set in other ways
+    object.__setattr__(error, "__notes__", notes)  # a frozen dataclass does not allow a normal assignment

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from oodlit._lightning import pl, warn_of_two
 from oodlit.backbones.acceleration import Acceleration
 from oodlit.backbones.facts import check_logits, has_dropout, place_of
-from oodlit.backbones.fingerprint import WeightsHash, examine, pattern
+from oodlit.backbones.identity import WeightsHash, examine, pattern
 from oodlit.backbones.layout import FEATURE_MAP
-from oodlit.backbones.loading import class_name, default_transform, load_network, normalisation_std, unwrapped
-from oodlit.backbones.reader import Reader
+from oodlit.backbones.loading import class_name, default_transform, load_network, normalization_std, unwrapped
+from oodlit.backbones.network_reader import NetworkReader
 from oodlit.base.fingerprint import join, sketch
 from oodlit.base.plan import RunPlan, plan_of
 from oodlit.errors import InvalidArgumentError, OodlitError, RequirementError
@@ -91,7 +91,7 @@ class OODModule(pl.LightningModule):
                 " load the weights first"
             )
         self.transform = default_transform(self.network) if transform is None else transform
-        self._reader = Reader(
+        self._reader = NetworkReader(
             self.network, self.name, head=head, output=output, features_only=features_only, channel_axis=channel_axis
         )
         self.arguments: dict[str, Any] | None = {
@@ -129,6 +129,10 @@ class OODModule(pl.LightningModule):
         if self.head_problem:
             raise RequirementError(f"{self.name}: {self.head_problem}")
         return self._reader.heads.head
+
+    def head_or_none(self) -> Head | None:
+        """The linear head; None if there is no usable one."""
+        return None if self.head_problem else self.head
 
     @property
     def fingerprint(self) -> str:
@@ -194,7 +198,7 @@ class OODModule(pl.LightningModule):
     @property
     def std(self) -> Tensor:
         """Normalisation standard deviation of the transform in use, shape (channels,)."""
-        return normalisation_std(self._plan.transform).to(self.device)
+        return normalization_std(self._plan.transform).to(self.device)
 
     @property
     def _plan(self) -> RunPlan:
@@ -244,7 +248,7 @@ class OODModule(pl.LightningModule):
             batch_idx: Position of the batch; never used as identity.
             dataloader_idx: Position of the stream.
         """
-        with self.acceleration.blamed(self.name, partial(self.exact_outputs, batch)):
+        with self.acceleration.explain_failure(self.name, partial(self.exact_outputs, batch)):
             made = self.outputs(batch, self._plan)
         return replace(made, backbone=self._backbone())
 

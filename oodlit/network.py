@@ -1,6 +1,6 @@
-"""A network beyond one batch: what is known of it beforehand, its linear head, and what may be asked of it further.
+"""A network beyond one batch: known facts, its linear head, and access to extra forward passes.
 
-Imports torch alone. `oodlit.outputs` hands all of it on.
+Imports torch only. `oodlit.outputs` exports all of it.
 """
 
 from collections.abc import Mapping
@@ -16,26 +16,26 @@ from oodlit.errors import InvalidArgumentError
 __all__ = ["NEEDS", "BackboneFacts", "Head", "Model", "at_least_float32"]
 
 NEEDS = frozenset({"logits", "features", "head", "labels", "images", "hidden", "model"})
-"""Everything that a detector may declare in `needs`."""
+"""All names that a detector may declare in `needs`."""
 
 
 @dataclass(frozen=True)
 class BackboneFacts:
-    """What is known of a backbone before the first batch; requirements are checked against it.
+    """Facts about a backbone that are known before the first batch, for checking requirements.
 
     Args:
-        name: How messages call the backbone.
+        name: Name of the backbone in messages.
         width: Number of features; 0 if there are none.
-        num_classes: Number of logits; 0 without classifier.
+        num_classes: Number of logits; 0 without a classifier.
         head_problem: Why there is no usable linear head; empty if there is one.
-        signed_features: True if a probe gave negative features.
-        has_dropout: True if any `nn.Dropout*` with p > 0 is part of the network.
-        feature_map: True if the last block gives a (channels, height, width) map and logits follow from it.
-        num_train: Number of training images of the run; 0 if there is no train stream.
-        available: Fields of `Outputs` that this backbone can give.
-        channels: Number of channels of every hidden layer that was asked for and can be read, by name.
-        layer_problems: Why the other layers that were asked for cannot be read, by name.
-        hint: Why images and the network itself are not at hand, for the reason of a detector that needs them.
+        signed_features: Whether a probe returned negative features.
+        has_dropout: Whether the network contains `nn.Dropout*` with p > 0.
+        feature_map: Whether the last block returns a (channels, height, width) map that determines the logits.
+        num_train: Number of training images of the run; 0 without a train stream.
+        available: Fields of `Outputs` that this backbone can provide.
+        channels: Number of channels of every requested hidden layer that can be read, by name.
+        layer_problems: Why other requested layers cannot be read, by name.
+        hint: Why images and the network are not available, for the messages of detectors that require them.
     """
 
     name: str = "backbone"
@@ -54,7 +54,7 @@ class BackboneFacts:
 
 @runtime_checkable
 class Model(Protocol):
-    """What detectors may ask of the network beyond one forward pass; gradients flow where they are on."""
+    """Access to the network for detectors beyond one forward pass; gradients are recorded if enabled."""
 
     @property
     def network(self) -> nn.Module:
@@ -62,16 +62,16 @@ class Model(Protocol):
 
     @property
     def std(self) -> Tensor:
-        """Normalisation standard deviation of the transform, shape (channels,)."""
+        """Standard deviation of the transform's normalization, shape (channels,)."""
 
     def logits(self, images: Tensor) -> Tensor:
-        """Logits (batch, classes) of a batch of transformed images."""
+        """Return the logits (batch, classes) of transformed images."""
 
     def features(self, images: Tensor) -> Tensor:
-        """Features (batch, features) of a batch of transformed images, such as changed ones."""
+        """Return the features (batch, features) of transformed images."""
 
     def logits_from_map(self, feature_map: Tensor) -> Tensor:
-        """Logits (batch, classes) from the last block's map (batch, channels, height, width)."""
+        """Return the logits (batch, classes) for maps of the last block (batch, channels, height, width)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,10 +80,10 @@ class Head:
 
     Args:
         weight: Shape (classes, features).
-        bias: Shape (classes,). None means that the layer has no bias; it is then stored as zeros.
+        bias: Shape (classes,). None = no bias, stored as zeros.
 
     Raises:
-        InvalidArgumentError: The shapes do not fit.
+        InvalidArgumentError: The shapes do not match.
 
     Example:
         >>> head = Head(torch.eye(3, 4))
@@ -98,19 +98,19 @@ class Head:
         """Check shapes, upcast half precision, and store a missing bias as zeros."""
         if self.weight.ndim != 2 or 0 in self.weight.shape:
             raise InvalidArgumentError(
-                f"Head: weight has shape {tuple(self.weight.shape)}; (classes, features) is needed"
+                f"Head: expected weight of shape (classes, features), got {tuple(self.weight.shape)}"
             )
         bias = self.weight.new_zeros(self.weight.shape[0]) if self.bias is None else self.bias
         if bias.shape != self.weight.shape[:1]:
             raise InvalidArgumentError(
-                f"Head: bias has shape {tuple(bias.shape)}; ({self.weight.shape[0]},) is needed for this weight"
+                f"Head: expected bias of shape ({self.weight.shape[0]},) for this weight, got {tuple(bias.shape)}"
             )
         object.__setattr__(self, "weight", at_least_float32(self.weight.detach(), "Head.weight"))
         object.__setattr__(self, "bias", at_least_float32(bias.detach(), "Head.bias"))
 
     @property
     def offset(self) -> Float[Tensor, " classes"]:
-        """The bias; zeros where the layer has none."""
+        """The bias; zeros for a layer without one."""
         assert self.bias is not None  # set in __post_init__
         return self.bias
 
@@ -124,22 +124,28 @@ class Head:
         """Number of features."""
         return self.weight.shape[1]
 
+    @property
+    def unmasked(self) -> "Head":
+        """The head without masked classes, which have a bias of minus infinity."""
+        kept = self.offset > -float("inf")
+        return Head(self.weight[kept], self.offset[kept])
+
     def __call__(self, features: Float[Tensor, "batch features"]) -> Float[Tensor, "batch classes"]:
-        """Logits of `features`, computed in the wider of both dtypes."""
+        """Return the logits of `features`, computed in the wider of the two dtypes."""
         dtype = torch.promote_types(features.dtype, self.weight.dtype)
         return torch.addmm(self.offset.to(dtype), features.to(dtype), self.weight.to(dtype).T)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Head":
-        """The same head on another device or in another dtype."""
+        """Return the head on another device or in another dtype."""
         return Head(self.weight.to(device=device, dtype=dtype), self.offset.to(device=device, dtype=dtype))
 
 
 def at_least_float32(value: Tensor, name: str) -> Tensor:
-    """A tensor in float32 where it was in less.
+    """Upcast a tensor to float32 if it has less precision.
 
     Raises:
-        InvalidArgumentError: It holds no floating-point numbers.
+        InvalidArgumentError: The tensor does not contain floating-point numbers.
     """
     if not value.dtype.is_floating_point:
-        raise InvalidArgumentError(f"{name}: dtype {value.dtype}; floating point is needed")
+        raise InvalidArgumentError(f"{name}: expected a floating-point tensor, got {value.dtype}")
     return value.float() if value.dtype.itemsize < 4 else value

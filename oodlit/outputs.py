@@ -1,4 +1,4 @@
-"""What a backbone gives for one batch. Imports torch alone."""
+"""Outputs of a backbone for one batch. Imports torch only."""
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -19,14 +19,14 @@ T = TypeVar("T")
 Logits: TypeAlias = Float[Tensor, "batch classes"]
 Features: TypeAlias = Float[Tensor, "batch features"]
 Scores: TypeAlias = Float[Tensor, " batch"]
-"""A score for every image of a batch, higher = more in-distribution."""
+"""One score per image of a batch, higher = more in-distribution."""
 
 
-class _derived(cached_property[T]):  # reads like the decorator that it is
-    """A cached property of `Outputs` that counts how often its value was written to."""
+class _derived(cached_property[T]):  # named like the decorator that it is
+    """A cached property of `Outputs` that counts writes to its value."""
 
     def __get__(self, instance: "Outputs", owner: type | None = None) -> T:  # type: ignore[override]
-        """Compute the value; called once, as the instance then has an attribute of this name."""
+        """Compute the value; called once, since the instance then has an attribute of this name."""
         value = super().__get__(instance, owner)
         if isinstance(value, Tensor):
             instance._versions[str(self.attrname)] = version_of(value)
@@ -37,23 +37,23 @@ class _derived(cached_property[T]):  # reads like the decorator that it is
 class Outputs:
     """Outputs of a backbone for one batch; row i of every field belongs to the same image.
 
-    Logits and features in half precision are upcast to float32, so scores are formed in float32 at least.
-    Quantities that several detectors need (softmax, log-sum-exp, unit features, ...) are computed once and kept.
+    Logits and features in half precision are upcast, so scores are computed in float32 at least. Quantities that
+    several detectors use (softmax, log-sum-exp, unit features, ...) are computed once and cached.
 
     Args:
-        logits: Shape (batch, classes), the model's own. None for a backbone without classifier.
-        features: Shape (batch, features), the input of the last linear layer. None where only logits are known.
+        logits: Shape (batch, classes), as returned by the model. None for a backbone without a classifier.
+        features: Shape (batch, features), the input of the last linear layer. None if only logits are known.
         labels: Shape (batch,), int64; -1 = no label.
         groups: Shape (batch,), int64; index of the OOD class, unit test or kind of shift; -1 = none.
-        keys: `dataset/key` of every image; the identity of a sample.
-        images: Shape (batch, channels, height, width), transformed images; only kept if a detector needs them.
-        hidden: Hidden activations by name, each (batch, channels, ...); only kept if a detector needs them.
-        model: Access to further forward passes; only given if a detector needs it.
-        backbone: Fingerprint of the weights and the head that gave them; empty for outputs made by hand. Detectors that
-            were fitted on another backbone refuse them.
+        keys: `dataset/key` of every image, which identifies it.
+        images: Shape (batch, channels, height, width), transformed images; only kept if a detector requires them.
+        hidden: Hidden activations by name, each (batch, channels, ...); only kept if a detector requires them.
+        model: Access to extra forward passes; only given if a detector requires it.
+        backbone: Fingerprint of weights and head; empty for outputs built by hand. Detectors fitted on another backbone
+            refuse the outputs.
 
     Raises:
-        InvalidArgumentError: Shapes or dtypes do not fit.
+        InvalidArgumentError: Shapes or dtypes do not match.
 
     Example:
         >>> out = Outputs(torch.tensor([[2.0, 0.0], [0.0, 1.0]]), torch.ones(2, 3), keys=["a/0", "a/1"])
@@ -74,7 +74,7 @@ class Outputs:
     _versions: dict[Hashable, int] = field(default_factory=dict, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        """Check that all fields speak of the same number of images; upcast half precision."""
+        """Check that all fields have the same number of images; upcast half precision."""
         for name in _TENSORS:
             _check_tensor(name, getattr(self, name))
         for name, activation in (self.hidden or {}).items():
@@ -85,8 +85,8 @@ class Outputs:
                 continue
             if value.ndim != 2:
                 raise InvalidArgumentError(
-                    f"Outputs: {name} has shape {tuple(value.shape)}; (batch, {name}) is needed"
-                    " - pool the features of every image to one vector"
+                    f"Outputs: expected {name} of shape (batch, {name}), got {tuple(value.shape)}; pool the features"
+                    " of every image to one vector"
                 )
             object.__setattr__(self, name, at_least_float32(value, f"Outputs.{name}"))
         for name in ("labels", "groups"):
@@ -95,14 +95,14 @@ class Outputs:
                 continue
             if value.ndim != 1 or value.dtype.is_floating_point or value.dtype.is_complex:
                 raise InvalidArgumentError(
-                    f"Outputs: {name} has shape {tuple(value.shape)} and dtype {value.dtype};"
-                    " integers of shape (batch,) are needed"
+                    f"Outputs: expected {name} to be integers of shape (batch,), got shape {tuple(value.shape)} and"
+                    f" dtype {value.dtype}"
                 )
             object.__setattr__(self, name, value.long())
         sizes = {n: _size(v) for n in _PER_IMAGE if (v := getattr(self, n)) is not None}
         sizes |= {f"hidden[{n!r}]": _size(v) for n, v in (self.hidden or {}).items()}
         if not {"logits", "features"} & sizes.keys():
-            raise InvalidArgumentError("Outputs: neither logits nor features are given; at least one is needed")
+            raise InvalidArgumentError("Outputs: expected logits or features, got neither")
         if any(size != next(iter(sizes.values())) for size in sizes.values()):
             raise InvalidArgumentError(f"Outputs: fields differ in their number of images: {sizes}")
         for name, tensor in self._fields:
@@ -124,18 +124,18 @@ class Outputs:
         return basis
 
     def require(self, name: str) -> Tensor:
-        """The field `name`, or an error that says that it is missing.
+        """Return the field `name`, or raise if it is missing.
 
         Raises:
             InvalidArgumentError: The field is None.
         """
         value = getattr(self, name)
         if not isinstance(value, Tensor):
-            raise InvalidArgumentError(f"Outputs: {name} is needed here, but this backbone or data set gives none")
+            raise InvalidArgumentError(f"Outputs: missing {name}, which this backbone or data set does not provide")
         return value
 
     def memo(self, key: Hashable, compute: Callable[[], T]) -> T:
-        """`compute()`, evaluated once per batch for every `key`; shares work between detectors."""
+        """Return `compute()`, evaluated once per batch for every `key`, to share work between detectors."""
         if key not in self._memo:
             value = self._memo[key] = compute()
             if isinstance(value, Tensor):
@@ -143,10 +143,10 @@ class Outputs:
         return self._memo[key]  # type: ignore[return-value]  # the key decides the type of the value
 
     def changed(self) -> list[str]:
-        """Which of the tensors that detectors share were written to since they were made; empty if none was.
+        """Return the names of shared tensors that were written to since their creation.
 
-        What was derived from the fields is then forgotten, and computed anew when it is asked for. Fields that were
-        written to cannot be restored and are named every time. Writes through NumPy or `.data` are not seen.
+        Derived values are then discarded and recomputed on demand. Modified fields cannot be restored and are named
+        every time. Writes through NumPy or `.data` are not detected.
         """
         derived = {name: value for name in _DERIVED if isinstance(value := self.__dict__.get(name), Tensor)}
         memo = {("memo", key): value for key, value in self._memo.items() if isinstance(value, Tensor)}
@@ -160,16 +160,16 @@ class Outputs:
         return [*found, *stale]
 
     def changed_fields(self) -> list[str]:
-        """Which of the fields were written to since they were made; empty if none was."""
+        """Return the names of fields that were written to since their creation."""
         fields = dict(self._fields)
         found = [name for name, tensor in fields.items() if self._versions[name] != version_of(tensor)]
         return found or [name for name in fields if _WRITTEN in self._versions]
 
     def mark_written(self) -> None:
-        """Let `changed` name all fields: one was written to, and those of inference mode do not tell which."""
+        """Make `changed` name all fields: one was modified, and inference-mode tensors do not show which."""
         self._versions[_WRITTEN] = 1
 
-    @cached_property  # detectors are many, and each is watched: what is asked for every time is formed once
+    @cached_property  # cached, since it is read for every one of many detectors
     def _fields(self) -> list[tuple[str, Tensor]]:
         named = [(name, getattr(self, name)) for name in _TENSORS]
         named += [(f"hidden[{name!r}]", value) for name, value in (self.hidden or {}).items()]
@@ -218,7 +218,7 @@ class Outputs:
         return unit(self.require("features"))
 
     def select(self, rows: Tensor | slice) -> "Outputs":
-        """The given rows (a slice, an index or a mask) as new outputs."""
+        """Return the given rows (a slice, an index or a mask) as new outputs."""
         keys = self.keys
         if keys is not None:
             index = range(len(self))[rows] if isinstance(rows, slice) else torch.arange(len(self))[rows.cpu()].tolist()
@@ -228,7 +228,7 @@ class Outputs:
         return replace(self, keys=keys, hidden=hidden, **tensors)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> "Outputs":
-        """The same outputs on another device; `dtype` applies to logits and features."""
+        """Return the outputs on another device; `dtype` applies to logits and features."""
         moved = {n: v.to(device) for n in _TENSORS if (v := getattr(self, n)) is not None}
         hidden = None if self.hidden is None else {n: v.to(device) for n, v in self.hidden.items()}
         for name in ("logits", "features"):
@@ -237,7 +237,7 @@ class Outputs:
         return replace(self, hidden=hidden, **moved)
 
     def __repr__(self) -> str:
-        """Field names with shapes, never values."""
+        """Return field names with shapes, without values."""
         shapes = (
             f"{f.name}={tuple(v.shape) if isinstance(v, Tensor) else type(v).__name__}"
             for f in fields(self)
@@ -253,12 +253,12 @@ _DERIVED = [name for name, value in vars(Outputs).items() if isinstance(value, _
 
 
 def version_of(tensor: Tensor) -> int:
-    """How often a tensor was written to; -1 for one of inference mode, which keeps no count."""
+    """Return how often a tensor was written to; -1 for inference-mode tensors, which keep no count."""
     return -1 if tensor.is_inference() else tensor._version
 
 
 def unit(vectors: Float[Tensor, "batch features"]) -> Float[Tensor, "batch features"]:
-    """Rows scaled to norm 1 without overflow or underflow; a zero row stays zero.
+    """Scale rows to norm 1 without overflow or underflow; a zero row stays zero.
 
     Example:
         >>> unit(torch.tensor([[3e30, 4e30], [0.0, 0.0]]))
@@ -272,7 +272,7 @@ def unit(vectors: Float[Tensor, "batch features"]) -> Float[Tensor, "batch featu
 
 
 def _size(value: Tensor | Sequence[str]) -> int:
-    """Number of images; of a tensor not by `len`, which `torch.export` would take for a constant."""
+    """Return the number of images; not by len(), which `torch.export` would treat as a constant."""
     return value.shape[0] if isinstance(value, Tensor) else len(value)
 
 
@@ -282,4 +282,4 @@ def _check_tensor(name: str, value: object) -> None:
     array = type(value).__module__.partition(".")[0] == "numpy"
     way_out = f"torch.from_numpy({name})" if array else f"torch.as_tensor({name})"
     kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
-    raise InvalidArgumentError(f"Outputs: {name} is a {kind}; a tensor is needed, such as {way_out}")
+    raise InvalidArgumentError(f"Outputs: expected {name} to be a tensor, got {kind}; use {way_out}")

@@ -1,4 +1,4 @@
-"""What a stream of images is for in a run."""
+"""Roles of streams of images in a run."""
 
 from enum import Enum
 
@@ -8,44 +8,44 @@ __all__ = ["KNOWN_CLASSES", "NAMES_OF_LABELS", "UNKNOWN_CLASSES", "Role"]
 
 
 class Role(str, Enum):
-    """The role of one stream; decides what happens with its outputs."""
+    """The role of a stream, which decides how its outputs are used."""
 
     TRAIN = "train"
-    """Training images of the classifier: detectors are fitted on them, thresholds of DER taken from them."""
+    """Training images of the classifier, used for fitting detectors and for the thresholds of DER."""
     ID = "id"
-    """In-distribution validation images: the positive class of every OOD metric. Exactly one in a run."""
+    """In-distribution validation images: the positive class of every OOD metric. A run has exactly one such stream."""
     OOD = "ood"
-    """Images of classes that the classifier does not know. Groups are OOD classes."""
+    """Images of classes unknown to the classifier. Groups are OOD classes."""
     SHIFT = "shift"
-    """Known classes under input shift (corruptions, renditions); labels are kept. Groups are kinds of shift."""
+    """Known classes under input shift (corruptions, renditions), with their labels. Groups are kinds of shift."""
     UNIT_TEST = "unit_test"
-    """Synthetic images that nothing should accept. Groups are the tests. They never enter means."""
+    """Synthetic images that no classifier should accept. Groups are the tests. They are never part of means."""
     POOL = "pool"
-    """Images of many classes that the classifier does not know, sorted by severity and evaluated at levels of it; a
-    part of each class tells its severity. Groups are OOD classes."""
+    """Images of many unknown classes, sorted by severity and evaluated at several levels; part of each class estimates
+    its severity. Groups are OOD classes."""
 
     @classmethod
     def _missing_(cls, value: object) -> "Role":
-        """Refuse what is no role.
+        """Raise for an unknown role.
 
         Raises:
-            InvalidArgumentError: Always; enumerations ask here for values that they do not have.
+            InvalidArgumentError: Always, since enumerations call this for unknown values.
         """
-        raise InvalidArgumentError(f"role {value!r}: a role is one of {', '.join(map(repr, map(str, cls)))}")
+        raise InvalidArgumentError(f"expected a role ({', '.join(map(repr, map(str, cls)))}), got {value!r}")
 
     def __str__(self) -> str:
-        """The plain value, as in tables and files."""
+        """Return the plain value, as in tables and files."""
         return self.value
 
     @property
     def split_name(self) -> str:
-        """The split of a set with this role, unless its builder names another."""
+        """The default split of a set with this role."""
         return {Role.TRAIN: "train", Role.ID: "validation"}.get(self, "test")
 
 
 KNOWN_CLASSES = frozenset({Role.TRAIN, Role.ID, Role.SHIFT})
-"""Their images show classes that the classifier knows: they can have labels."""
+"""Roles with classes known to the classifier: images can have labels."""
 UNKNOWN_CLASSES = frozenset({Role.OOD, Role.UNIT_TEST, Role.POOL})
-"""Their images show what the classifier does not know: whatever it predicts is wrong."""
+"""Roles with classes unknown to the classifier: every prediction is wrong."""
 NAMES_OF_LABELS = frozenset({Role.TRAIN, Role.ID})
-"""Their class names belong to the labels; those of all other roles belong to the groups."""
+"""Roles whose class names belong to labels; those of other roles belong to groups."""

@@ -1,4 +1,4 @@
-"""Files that are whole or not there; what killed writers leave is removed, what others write is not."""
+"""Files are complete or absent; leftovers of interrupted writers are removed, files being written are not."""
 
 import os
 import signal
@@ -144,7 +144,7 @@ def test_files_that_belong_together_are_all_written_or_none(tmp_path: Path) -> N
     with pytest.raises(FileNotFoundError):
         atomic.write_files(places)
     (tmp_path / "folder").mkdir()
-    with pytest.raises(IsADirectoryError, match="folder is a folder"):
+    with pytest.raises(IsADirectoryError, match="expected a file name, got the folder"):
         atomic.write_files({tmp_path / "a": b"3", tmp_path / "folder": b"4"})
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == {"a": b"1", "b": b"2"}
 
@@ -180,7 +180,7 @@ def test_files_are_brought_to_disk_by_handles_that_can_write(tmp_path: Path, mon
 
 
 def test_a_lock_is_held_by_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    held = pytest.raises(BlockingIOError, match="is held by another process")
+    held = pytest.raises(BlockingIOError, match="is locked by another process")
     monkeypatch.setattr(atomic, "ORPHANS_S", 0.0)
     with lock(tmp_path / "lock"), held, lock(tmp_path / "lock", wait=False):
         pass
@@ -211,7 +211,7 @@ def test_who_was_killed_is_waited_for_until_what_it_forked_has_ended(tmp_path: P
 
 
 def hold_with_a_worker(place: Path, ready: Path, end: Path) -> None:
-    """A run that holds a lock, and its worker, which lives until it is told to end."""
+    """A run that holds a lock, and its worker, which lives until the file `end` exists."""
     with lock(place):
         if os.fork() == 0:
             ready.touch()
@@ -227,8 +227,8 @@ def wait_for(file: Path) -> None:
         time.sleep(0.01)
 
 
-def test_b8_nothing_else_brings_files_to_disk() -> None:
-    """FAULTS2 B8: Windows refuses fsync on a handle that cannot write; `atomic.fsync` knows, so it is the only one."""
+def test_only_the_atomic_module_calls_fsync() -> None:
+    """Windows refuses fsync on a read-only handle, which only `atomic.fsync` takes into account."""
     package = Path(atomic.__file__).parent
     others = [path.name for path in package.rglob("*.py") if "os.fsync" in path.read_text("utf-8")]
     assert others == ["atomic.py"]

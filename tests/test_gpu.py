@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 from torchvision import transforms
 
-from oodlit.base.checks import looking_later
+from oodlit.base.checks import deferred_checks
 from oodlit.datamodules import MemorySource, Sample, Stream, StreamLoader
 from oodlit.datamodules.decode import MAX_PIXELS
 from oodlit.datamodules.device import jpegs
@@ -86,7 +86,7 @@ def test_no_detector_waits_for_the_gpu():
         torch.cuda.synchronize()
         torch.cuda.set_sync_debug_mode("error")
         try:
-            with torch.inference_mode(), looking_later():
+            with torch.inference_mode(), deferred_checks():
                 detector.score(Outputs(tests.logits, tests.features))
         finally:
             torch.cuda.set_sync_debug_mode("default")
@@ -139,7 +139,7 @@ def test_no_search_waits_for_the_gpu_once_its_bank_is_there():
     torch.cuda.synchronize()
     torch.cuda.set_sync_debug_mode("error")
     try:
-        with torch.inference_mode(), looking_later() as granted:
+        with torch.inference_mode(), deferred_checks() as granted:
             scores = [detector.score(replace(queries)) for detector in made.values()]
     finally:
         torch.cuda.set_sync_debug_mode("default")
@@ -150,7 +150,7 @@ def test_no_search_waits_for_the_gpu_once_its_bank_is_there():
 def test_a_bank_without_room_stays_on_the_cpu():
     queries, made = banks()
     device = torch.device("cuda", torch.cuda.current_device())
-    assert "on the CPU stay rows of" in place_large(made, device, room=100_000)
+    assert "on the CPU: rows of" in place_large(made, device, room=100_000)
     assert made["knn"].bank.device.type == "cpu"
     assert made["knn"].score(queries.to(device)).device == device
 

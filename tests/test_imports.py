@@ -11,11 +11,12 @@ from pathlib import Path
 import oodlit
 
 PACKAGE = Path(oodlit.__file__).parent
-BASE = {"_lightning", "_version", "base", "configuration", "errors", "network", "outputs", "roles"}
+BASE = {"_lightning", "_version", "base", "errors", "network", "outputs", "roles"}
 """What every room may stand on."""
 DATA = BASE | {"backbones", "datamodules", "detectors", "metrics", "module", "results"}
 ALLOWED = {
     **dict.fromkeys(BASE, BASE),
+    "configuration": {"configuration", "errors"},
     "detectors": BASE | {"detectors"},
     "metrics": BASE | {"metrics"},
     "datamodules": BASE | {"datamodules"},
@@ -29,8 +30,8 @@ ALLOWED = {
     "callbacks": DATA | {"scoring", "report", "objects", "recorded", "runs", "callbacks"},
     "recorded": DATA | {"recorded"},
     "testing": DATA | {"callbacks", "testing"},
-    "gate": DATA | {"gate"},
-    "cli": DATA | {"callbacks", "report", "recorded", "runs", "scoring", "testing", "objects", "cli"},
+    "gate": DATA | {"configuration", "gate"},
+    "cli": DATA | {"configuration", "callbacks", "report", "recorded", "runs", "scoring", "testing", "objects", "cli"},
     "__main__": {"cli"},
     "__init__": BASE | {"gate", "module", "recorded", "results"},
 }

@@ -11,7 +11,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.formulas.neighbours import default_k
+from oodlit.detectors.formulas.neighbors import default_k
 from oodlit.detectors.statistics.feature_bank import exact_scaling
 from oodlit.results import DatasetInfo
 from oodlit.roles import Role

@@ -1,10 +1,10 @@
-"""A page for each detector, made from its class: `python docs/site/detector_pages.py` writes docs/detectors/.
+"""Generate a page for each detector from its class: `python docs/site/detector_pages.py` writes docs/detectors/.
 
-The rows of `oodlit list detectors` are written with them.
+It also writes the rows of `oodlit list detectors`.
 
-The pages are checked in, since the environment of the site has no torch; tests/docs/test_detector_pages.py holds them
-against the classes. What a page says stands in one place: the docstring, the declarations, the published tables, and
-the lines of docs/detectors.md that begin with the detector's name.
+The pages are checked in, because the environment of the site has no torch; tests/docs/test_detector_pages.py compares
+them with the classes. Each statement has one source: the docstring, the declarations, the published tables, and
+the points of docs/detectors.md and docs/detector_notes.md that begin with the detector's name.
 """
 
 import inspect
@@ -31,9 +31,9 @@ UNABLE = {
     "features have both signs": replace(ABLE, signed_features=True),
     "there are no training images": replace(ABLE, num_train=0),
     "there is no dropout": replace(ABLE, has_dropout=False),
-    "there is no map of features before the head": replace(ABLE, feature_map=False),
+    "there is no feature map before the head": replace(ABLE, feature_map=False),
     "the network has no classifier": replace(ABLE, num_classes=0, available=ABLE.available - {"logits", "head"}),
-    "features are all that there is, without images": replace(
+    "there are recorded features, but no images": replace(
         ABLE, available=ABLE.available - {"images", "model", "hidden"}
     ),
 }
@@ -57,13 +57,13 @@ def page(kind: type[Detector]) -> str:
         *_needs(kind),
         "## Settings",
         *_settings(kind, text),
-        "## When it is left out, and when it fails",
+        "## When it is skipped, and errors",
         *_failures(kind, text),
         *_remarks(kind.__name__),
         *_published(kind.__name__),
         "## Example",
         _example(kind),
-        "[Which detector when](../detectors.md#which-detector-when)",
+        "See also: [which detector when](../detectors.md#which-detector-when).",
     ]
     return "\n\n".join(part.strip("\n") for part in parts if part) + "\n"
 
@@ -74,7 +74,7 @@ def _line(text: str | None) -> str:
 
 def _paper(kind: type[Detector]) -> str:
     paper = kind.reference
-    deviations = f"\n\nOther than there: {paper.deviations}." if paper.deviations else ""
+    deviations = f"\n\nDeviations: {paper.deviations}." if paper.deviations else ""
     return f"{paper.authors}: [{paper.title}]({paper.url}), {paper.venue} {paper.year}.{deviations}"
 
 
@@ -82,13 +82,13 @@ def _needs(kind: type[Detector]) -> Iterator[str]:
     detector = kind()
     about = overview(detector)
     yield (
-        f"| reads | of the training set | cost beside the one pass | invariant to |\n|---|---|---|---|\n"
+        f"| reads | training statistics | cost besides the one pass | invariant to |\n|---|---|---|---|\n"
         f"| {', '.join(sorted(detector.required_needs))} |"
-        f" {', '.join(s.__name__ for s in detector.required_statistics) or 'nothing'} |"
+        f" {', '.join(s.__name__ for s in detector.required_statistics) or 'none'} |"
         f" {about.cost} | {', '.join(sorted(detector.invariances)).replace('_', ' ') or '-'} |"
     )
     if detector.assumes_non_negative:
-        yield "It is made for features after a ReLU; features of both signs leave it out, or are noted."
+        yield "It is designed for features after a ReLU. With features of both signs it is skipped, or notes them."
     if detector.log_probability:
         yield "The score is the logarithm of a probability."
 
@@ -102,7 +102,7 @@ def _settings(kind: type[Detector], text: Docstring) -> Iterator[str]:
     described = {entry.arg_name: _line(entry.description) for entry in text.params}
     yield "\n".join(
         [
-            "| setting | default | |",
+            "| setting | default | meaning |",
             "|---|---|---|",
             *(f"| `{name}` | `{p.default!r}` | {_cell(described.get(name, ''))} |" for name, p in parameters.items()),
         ]
@@ -111,15 +111,15 @@ def _settings(kind: type[Detector], text: Docstring) -> Iterator[str]:
         marked = {name: f"`{name}`{' (t)' if name in kind.tuned_presets else ''}" for name in kind.presets}
         yield "\n".join(
             [
-                f"| `{kind.__name__}.preset(...)` | is |",
+                f"| `{kind.__name__}.preset(...)` | equals |",
                 "|---|---|",
                 *(f"| {marked[name]} | `{kind.preset(name)!r}` |" for name in kind.presets),
             ]
         )
     if kind.tuned_presets:
-        yield "(t): chosen by search on OOD data, or not known not to be; a new kind of OOD data will not do as well."
+        yield "(t): tuned on OOD data, or possibly so. Expect worse numbers on new kinds of OOD data."
     if tuned := overview(kind()).tuned:
-        yield f"The default has the settings of `{tuned}`, and so is tuned itself."
+        yield f"The default has the settings of `{tuned}`, so it is tuned as well."
 
 
 def _cell(text: str) -> str:
@@ -131,17 +131,18 @@ def _failures(kind: type[Detector], text: Docstring) -> Iterator[str]:
     reasons = [f"- {what}: *{why}*" for what, facts in UNABLE.items() if (why := detector.why_not(facts))]
     raised = [f"- `{entry.type_name}`: {_line(entry.description)}" for entry in text.raises]
     if reasons:
-        yield "A run leaves it out, and goes on without it, where\n\n" + "\n".join(reasons)
+        yield "A run skips it, with the reason, if\n\n" + "\n".join(reasons)
     if raised:
         yield "Errors:\n\n" + "\n".join(raised)
     if not reasons and not raised:
-        yield "Not on any classifier with logits."
+        yield "It works with every classifier that returns logits."
 
 
 @cache
 def _lines_by_name() -> dict[str, list[str]]:
-    """Points of docs/detectors.md that begin with bold names of detectors, by name."""
-    points = re.findall(r"^- ((?:.|\n(?!\n|- ))+)", (DOCS / "detectors.md").read_text(encoding="utf-8"), re.MULTILINE)
+    """Points of the pages on all detectors that begin with bold names of detectors, by name."""
+    text = "\n".join((DOCS / name).read_text(encoding="utf-8") for name in ("detectors.md", "detector_notes.md"))
+    points = re.findall(r"^- ((?:.|\n(?!\n|- ))+)", text, re.MULTILINE)
     found: dict[str, list[str]] = {}
     alias = {"Mahalanobis++": "MahalanobisPlusPlus", "MC-dropout": "MCDropout", "fDBD": "FDBD"}
     for point in points:
@@ -153,20 +154,20 @@ def _lines_by_name() -> dict[str, list[str]]:
 
 def _remarks(name: str) -> Iterator[str]:
     if lines := _lines_by_name().get(name):
-        yield "## What to know"
+        yield "## Notes"
         yield "\n".join(f"- {line}" for line in lines).replace("](", "](../")
 
 
 def _published(name: str) -> Iterator[str]:
     rows = [row for table in (OPENOOD, NINCO, MAHALANOBIS_PLUS_PLUS, ADASCALE) for row in _figures(table, name)]
-    yield "## Published figures"
+    yield "## Published numbers"
     if not rows:
-        yield "None in the tables that oodlit carries (`oodlit.results.published`)."
+        yield "None in the tables of `oodlit.results.published`."
         return
-    yield "| table | as | network | figures in % |\n|---|---|---|---|\n" + "\n".join(rows)
+    yield "| table | name there | network | values in % |\n|---|---|---|---|\n" + "\n".join(rows)
     yield (
-        "Other programs' figures, with other settings here and there; figures of different tables do not compare."
-        " FPR95: lower is better, AUROC: higher is better."
+        "These numbers come from other programs, partly with other settings. Do not compare numbers of different"
+        " tables. FPR95: lower is better; AUROC: higher is better."
     )
 
 

@@ -1,4 +1,4 @@
-"""An extension of griffe, which reads docstrings for the site: "Example:" is a section of code, as "Examples:" is."""
+"""Make griffe, which reads docstrings for the site, treat "Example:" as a code section like "Examples:"."""
 
 import re
 from typing import Any
@@ -7,9 +7,9 @@ import griffe
 
 
 class Examples(griffe.Extension):
-    """Write the heading as griffe knows it; otherwise doctests would be read as Markdown."""
+    """Rename the heading, so that doctests are not read as Markdown."""
 
     def on_object(self, *, obj: griffe.Object, **_: Any) -> None:
-        """Change the docstring of one object of the package."""
+        """Change the docstring of an object."""
         if obj.docstring:
             obj.docstring.value = re.sub(r"^( *)Example:$", r"\1Examples:", obj.docstring.value, flags=re.MULTILINE)

@@ -1,6 +1,6 @@
-"""What the site adds to MkDocs: pages from elsewhere in the repository, folders in the navigation, no foreign files.
+"""MkDocs hooks: pages from other files of the repository, folders in the navigation, no files from other servers.
 
-Only MkDocs imports this file. It needs no torch: what it reads of the package, it reads as text.
+Only MkDocs imports this file. It reads the package as text, so it requires no torch.
 """
 
 import json
@@ -14,7 +14,7 @@ from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files
 
 sys.path.append(str(Path(__file__).parent))
-from notebook_page import as_page  # MkDocs runs this file alone, not as a package
+from notebook_page import as_page  # MkDocs runs this file by itself, not as part of a package
 from public_names import MODULES, ROOT, api_page
 
 ADDED = {"security.md": "SECURITY.md", "changelog.md": "CHANGELOG.md", "conduct.md": "CODE_OF_CONDUCT.md"}
@@ -22,11 +22,11 @@ ADDED = {"security.md": "SECURITY.md", "changelog.md": "CHANGELOG.md", "conduct.
 FOREIGN = re.compile(
     r"""<(?:script|img|iframe)[^>]+src=["']?(?:https?:)?//|<link[^>]+stylesheet[^>]+href=["']?https?:"""
 )
-"""What a reader without a network would miss."""
+"""Files from other servers, which are missing offline."""
 
 
 def on_config(config: MkDocsConfig) -> None:
-    """Write "folder/*" in the navigation as the pages of the folder, and "api/*" as those of the public modules."""
+    """Expand "folder/*" in the navigation into the pages of the folder, and "api/*" into the public modules."""
     config.nav = _expanded(config.nav)
 
 
@@ -43,7 +43,7 @@ def _expanded(nav: Any) -> Any:
 
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
-    """Add what becomes a page here: files of the repository, the public modules, notebooks."""
+    """Add pages for files of the repository, public modules, and notebooks."""
     for page, source in ADDED.items():
         text = (ROOT / source).read_text(encoding="utf-8")
         for other, name in ADDED.items():
@@ -58,7 +58,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: Files) -> str:
-    """Lead from the page of a detector to its class, which has a page in the site alone."""
+    """Link the page of a detector to its class, whose page exists only in the site."""
     if not page.file.src_uri.startswith("detectors/"):
         return markdown
     title = markdown.partition("\n")[0].removeprefix("# ")
@@ -66,11 +66,11 @@ def on_page_markdown(markdown: str, page: Any, config: MkDocsConfig, files: File
 
 
 def on_post_page(output: str, page: Any, config: MkDocsConfig) -> str:
-    """Refuse a page that loads something from another server.
+    """Check that a page loads nothing from another server.
 
     Raises:
-        PluginError: It does.
+        PluginError: The page loads something.
     """
     if foreign := FOREIGN.search(output):
-        raise PluginError(f"{page.file.src_uri} loads from elsewhere: {output[foreign.start() :][:120]}")
+        raise PluginError(f"{page.file.src_uri} loads a file from another server: {output[foreign.start() :][:120]}")
     return output

@@ -1,7 +1,7 @@
-"""Notebooks without Jupyter: as a page of the site, and run anew.
+"""Run notebooks and convert them to pages, without Jupyter.
 
-`python docs/site/notebook_page.py docs/notebooks/quickstart.ipynb` runs the cells and writes what they give into the
-file. Reading one as a page needs nothing but Python.
+`python docs/site/notebook_page.py docs/notebooks/quickstart.ipynb` runs the cells and stores their output in the file.
+Converting a notebook to a page requires nothing but Python.
 """
 
 import ast
@@ -19,11 +19,11 @@ Notebook = dict[str, Any]
 
 
 def as_page(notebook: Notebook, name: str) -> str:
-    """Markdown of a notebook: its text, its code, and what the code gave.
+    """Convert a notebook to Markdown: text, code, and output.
 
     Args:
-        notebook: What is in the file.
-        name: File name, for the link.
+        notebook: The content of the file.
+        name: The file name, for the link.
     """
     parts = []
     for cell in notebook["cells"]:
@@ -38,16 +38,16 @@ def _as_text(output: dict[str, Any]) -> str:
     if output["output_type"] == "stream":
         text = "".join(output["text"])
     elif "image/png" in output["data"]:
-        return f"![What the cell above draws](data:image/png;base64,{output['data']['image/png'].strip()})"
+        return f"![Output of the cell above](data:image/png;base64,{output['data']['image/png'].strip()})"
     else:
         text = "".join(output["data"]["text/plain"])
     return f"```text\n{text.rstrip()}\n```"
 
 
 def run(notebook: Notebook) -> Notebook:
-    """The notebook with the outputs of a run in the current folder, as Jupyter would keep them.
+    """Run a notebook in the current folder and return it with its outputs, in the format of Jupyter.
 
-    A cell gives what it prints and the value of its last line; a figure is kept as PNG.
+    The output of a cell is what it prints and the value of its last line; a figure is stored as PNG.
     """
     namespace: dict[str, Any] = {"__name__": "__main__"}
     cells, count = [], 0
@@ -85,7 +85,7 @@ def _outputs(source: str, namespace: dict[str, Any], count: int) -> list[dict[st
 
 
 def main(path: str) -> None:
-    """Run a notebook in an empty folder and write its outputs."""
+    """Run a notebook in an empty folder and store its outputs."""
     file = Path(path).absolute()
     notebook = json.loads(file.read_text(encoding="utf-8"))
     with tempfile.TemporaryDirectory() as folder:

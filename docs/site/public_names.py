@@ -1,4 +1,4 @@
-"""The public names of the package, read from its sources as text: no import, hence no torch.
+"""Read the public names of the package from its sources, without importing it (and torch).
 
 tests/docs/test_site.py compares them with `__all__` of the imported package.
 """
@@ -30,11 +30,11 @@ MODULES = (
     "oodlit.outputs",
     "oodlit.roles",
 )
-"""What has a page, in the order of the navigation."""
+"""Modules with a page, in the order of the navigation."""
 
 
 def public_names(module: str) -> list[str]:
-    """What a module offers: `__all__` where it is written out, else its export list, else what it defines itself."""
+    """Names in `__all__` if it is a literal, else in the export list, else those that the module defines."""
     body = _tree(module).body
     listed = {name: value for node in body for name, value in _assigned(node)}.get("__all__")
     if isinstance(listed, ast.List):
@@ -45,7 +45,7 @@ def public_names(module: str) -> list[str]:
 
 
 def _imported(module: str) -> list[ast.ImportFrom]:
-    """Imports of names at the top of a file, and for type checkers: those are the export lists."""
+    """Export lists: imports of names at the top level and under `TYPE_CHECKING`."""
     body = _tree(module).body
     blocks = [node.body for node in body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
     return [line for block in [body, *blocks] for line in block if isinstance(line, ast.ImportFrom)]
@@ -64,8 +64,8 @@ def summary(module: str) -> str:
 def api_page(module: str) -> str:
     """The page of a module: its docstring, and every public name for mkdocstrings.
 
-    A function that has the name of its file, such as `oodlit.metrics.auroc`, is named by its place, since the public
-    path leads to the file as well.
+    A function with the name of its file, such as `oodlit.metrics.auroc`, gets its full path, since the public path is
+    ambiguous.
     """
     files = {file.stem for file in ROOT.joinpath(*module.split(".")).glob("*.py")}
     homes = {alias.name: line.module for line in _imported(module) for alias in line.names}

@@ -1,1 +1,1 @@
-"""Networks: loaded by name, their head and features found, and zero-shot classifiers made of two towers."""
+"""Networks: loading by name, detection of head and features, zero-shot classifiers from two towers."""

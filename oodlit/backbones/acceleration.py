@@ -1,4 +1,4 @@
-"""Faster ways to the same outputs: another layout of images in memory, and compilation."""
+"""Faster ways to the same outputs: channels-last memory layout and compilation."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -7,56 +7,58 @@ from typing import Any
 import torch
 from torch import nn
 
-from oodlit.backbones.reader import Reader
+from oodlit.backbones.network_reader import NetworkReader
 from oodlit.errors import InvalidArgumentError, RequirementError
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 
 class Acceleration:
-    """What a run switches on in a network, and off again when it is over.
+    """Options that a run switches on in a network, and off again at its end.
 
-    Nothing is changed before `start`: fingerprint and probe are those of the network as it was given.
+    Nothing changes before `start`: fingerprint and probe are those of the original network.
 
     Args:
         network: The network.
-        reader: Gives it its images; needed where anything is asked for.
-        channels_last: Images and convolutions as (batch, height, width, channels) in memory.
+        reader: Passes images to the network; required if an option is set.
+        channels_last: Whether images and convolutions use the memory layout (batch, height, width, channels).
         compile: A mode of `torch.compile`; True = "default", False = none.
 
     Raises:
-        InvalidArgumentError: There is no such mode.
+        InvalidArgumentError: The mode does not exist.
     """
 
     def __init__(
         self,
         network: nn.Module,
-        reader: Reader | None = None,
+        reader: NetworkReader | None = None,
         *,
         channels_last: bool = False,
         compile: bool | str = False,
     ) -> None:
         mode = "default" if compile is True else compile or ""
         if mode and mode not in MODES:
-            raise InvalidArgumentError(f"OODModule: compile={compile!r}; True, False or one of {', '.join(MODES)}")
+            raise InvalidArgumentError(
+                f"OODModule: expected compile to be True, False or one of {', '.join(MODES)}, got {compile!r}"
+            )
         self._network, self._reader = network, reader
         self._channels_last, self._mode = channels_last, mode
         self._is_on = False
 
     @property
     def options(self) -> dict[str, Any]:
-        """What is asked for, by name; empty if nothing is."""
+        """The options that are set, by name."""
         return {
             **({"channels_last": True} if self._channels_last else {}),
             **({"compile": self._mode} if self._mode else {}),
         }
 
     def with_options(self, **options: Any) -> "Acceleration":
-        """The same for the same network, with some options set otherwise."""
+        """Return the same for the same network with some options changed."""
         return Acceleration(self._network, self._reader, **{**self.options, **options})
 
     def start(self) -> None:
-        """Switch on what was asked for."""
+        """Switch the options on."""
         if self._is_on or not self.options:
             return
         self._is_on = True
@@ -64,10 +66,10 @@ class Acceleration:
         if self._mode:
             self._network.compile(mode=self._mode)
             assert self._reader is not None
-            self._reader.copy_outputs = True  # a compiled network may write its next outputs over them
+            self._reader.copy_outputs = True  # a compiled network may overwrite its outputs in the next pass
 
     def stop(self) -> None:
-        """Leave the network as it was."""
+        """Restore the network."""
         if not self._is_on:
             return
         self._is_on = False
@@ -79,7 +81,7 @@ class Acceleration:
 
     @contextmanager
     def eager(self) -> Iterator[None]:
-        """The network as it was given, for a while."""
+        """Temporarily run the network without the options."""
         if not self._is_on:
             yield
             return
@@ -91,15 +93,15 @@ class Acceleration:
             self._lay_out(is_on=True)
 
     @contextmanager
-    def blamed(self, name: str, plain: Callable[[], object]) -> Iterator[None]:
-        """Say so where the network fails by what was switched on: without a compiler, or for the layout of its images.
+    def explain_failure(self, name: str, plain: Callable[[], object]) -> Iterator[None]:
+        """Re-raise a failure caused by compile or channels_last, naming the option.
 
         Args:
-            name: Of the network.
-            plain: Does the same with the network as it was given.
+            name: Name of the network.
+            plain: Repeats the action with the original network.
 
         Raises:
-            RequirementError: The network as it was given does not fail.
+            RequirementError: The original network does not fail.
         """
         try:
             yield
@@ -109,7 +111,7 @@ class Acceleration:
             asked = ", ".join(f"{option}={value}" for option, value in self.options.items())
             said = " ".join(str(error).strip().partition("\n\n")[0].split())
             raise RequirementError(
-                f"{name} with {asked} fails, and does not without: {type(error).__name__}: {said}; leave the option out"
+                f"{name} fails with {asked} but not without: {type(error).__name__}: {said}; omit the option"
             ) from error
 
     def _lay_out(self, *, is_on: bool) -> None:
@@ -123,6 +125,6 @@ class Acceleration:
 def _works(action: Callable[[], object]) -> bool:
     try:
         action()
-    except Exception:  # a user's network fails with anything; what it said first is shown
+    except Exception:  # custom networks may raise anything; the first error is shown
         return False
     return True

@@ -1,4 +1,4 @@
-"""Inputs and outputs of layers, collected during one forward pass, by value."""
+"""Capture inputs and outputs of layers during one forward pass, by value."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -8,17 +8,17 @@ import torch
 from torch import Tensor, nn
 
 Call = tuple[str, Tensor, Tensor]
-"""One call of a module: its name, the vectors that went in, the vectors that came out."""
+"""One call of a module: its name, its input vectors and its output vectors."""
 
 
 @contextmanager
 def capture(network: nn.Module, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> Iterator[dict[str, Any]]:
-    """Collect, during one forward pass, the inputs and outputs of layers by name; the network is left as it was.
+    """Collect inputs and outputs of layers by name during one forward pass, leaving the network unchanged.
 
-    Tensors are copied: an in-place layer further on, such as `ReLU(inplace=True)`, writes to what it is given.
+    Tensors are copied, since later in-place layers, such as `ReLU(inplace=True)`, overwrite their input.
     """
     kept: dict[str, Any] = {}
-    # A compiled network would freeze the first hook into its graph: the graph is broken where a hook is called.
+    # A compiled network would freeze the first hook into its graph: break the graph where a hook is called.
     is_compiled = any(getattr(network, name, None) is not None for name in ("_orig_mod", "_compiled_call_impl"))
     guard: Callable[[Any], Any] = torch.compiler.disable if is_compiled else _as_it_is
     with ExitStack() as hooks:
@@ -40,9 +40,9 @@ def capture(network: nn.Module, inputs: tuple[str, ...], outputs: tuple[str, ...
 
 @contextmanager
 def survey(network: nn.Module) -> Iterator[list[Call]]:
-    """Collect, during one forward pass, every call of a submodule from one vector per image to one vector per image.
+    """Collect every call of a submodule that maps one vector per image to another, during one forward pass.
 
-    Inner modules come before those that they are part of. A 1x1 map counts as a vector.
+    Inner modules come before the modules that contain them. A 1x1 map counts as a vector.
     """
     calls: list[Call] = []
     pending: dict[str, Tensor] = {}
@@ -69,7 +69,7 @@ def survey(network: nn.Module) -> Iterator[list[Call]]:
 
 
 def _vectors(value: object) -> Tensor | None:
-    """A copy as (batch, size); None where it is something else."""
+    """Return a copy as (batch, size); None for anything else."""
     if isinstance(value, Tensor) and value.ndim >= 2 and len(value) and value[0].numel() == value.shape[1]:
         return value.detach().flatten(1).clone()
     return None

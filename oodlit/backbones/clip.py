@@ -1,8 +1,8 @@
 """Zero-shot classifiers from an image tower and a text tower, such as CLIP's.
 
-The class of an image is the nearest of the text embeddings of the classes. Written as a network with a linear last
-layer it is a backbone like any other: its features are the unit image embeddings, its head holds the text embeddings.
-`Cosine(concepts="head")` is then zero-shot Cosine and `RelativeCosine.preset("mcm")` is MCM.
+The class of an image is the nearest text embedding. As a network with a linear last layer, it is a regular backbone:
+its features are the unit image embeddings, and its head contains the text embeddings. `Cosine(concepts="head")` is then
+zero-shot Cosine and `RelativeCosine.preset("mcm")` is MCM.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,13 +13,16 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from oodlit.backbones.hub import check_hub
+from oodlit.backbones.returned import as_vectors
 from oodlit.errors import InvalidArgumentError, MissingExtraError
 from oodlit.outputs import unit
 
 TEMPLATES = ("a photo of a {class}",)
 """The prompt of the published CLIP detectors."""
 FILES = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin")
-"""Names of published weights, unless the tag names another."""
+"""Names of published weights, unless the tag specifies another."""
+
+RETURN_EMBEDDINGS = "return a tensor with one embedding per input"
 
 
 class ZeroShotClassifier(nn.Module):
@@ -28,13 +31,13 @@ class ZeroShotClassifier(nn.Module):
     Use it as `OODModule(classifier, head="classifier", transform=...)`.
 
     Args:
-        image_tower: Maps images to embeddings (batch, features); they need not be normalised.
-        concepts: One embedding per class, (classes, features), normalised here.
-        scale: Positive factor of the cosines, default 100, CLIP's own; softmax scores depend on it.
+        image_tower: Maps images to embeddings (batch, features), normalized or not.
+        concepts: One embedding per class, (classes, features), normalized here.
+        scale: Positive factor of the cosines, which affects softmax scores; default 100, as in CLIP.
 
     Raises:
-        InvalidArgumentError: Shape or scale is out of range, a concept is zero or not finite, or, at the first forward
-            pass, the image tower gives embeddings of another width.
+        InvalidArgumentError: Shape or scale is out of range, a concept is zero or not finite, or, in the first forward
+            pass, embeddings of the image tower differ in width.
 
     Example:
         >>> network = ZeroShotClassifier(nn.Flatten(), torch.tensor([[2.0, 0.0], [0.0, 1.0]]))
@@ -52,16 +55,16 @@ class ZeroShotClassifier(nn.Module):
         super().__init__()
         if concepts.ndim != 2 or 0 in concepts.shape:
             raise InvalidArgumentError(
-                f"ZeroShotClassifier: concepts have shape {tuple(concepts.shape)}; (classes, features) is needed"
+                f"ZeroShotClassifier: expected concepts of shape (classes, features), got {tuple(concepts.shape)}"
             )
         useless = [c for c, row in enumerate(unit(concepts.float())) if not float(row.abs().amax()) > 0]
-        if useless:  # zero and NaN alike: the cosine to them is undefined
+        if useless:  # zero or NaN: the cosine is undefined
             raise InvalidArgumentError(
-                f"ZeroShotClassifier: {len(useless)} of {len(concepts)} concepts are zero or not finite"
-                f" (first classes: {', '.join(map(str, useless[:3]))}); every class needs a text embedding"
+                f"ZeroShotClassifier: {len(useless)} of {len(concepts)} concepts are zero or not finite (first"
+                f" classes: {', '.join(map(str, useless[:3]))}); every class requires a text embedding"
             )
         if not 0 < scale < float("inf"):
-            raise InvalidArgumentError(f"ZeroShotClassifier: scale={scale}; a positive, finite number is needed")
+            raise InvalidArgumentError(f"ZeroShotClassifier: expected scale to be positive and finite, got {scale}")
         self.image_tower = image_tower
         self.classifier = nn.Linear(concepts.shape[1], concepts.shape[0], bias=False)
         with torch.no_grad():
@@ -70,47 +73,39 @@ class ZeroShotClassifier(nn.Module):
         self.eval()
 
     def forward(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch classes"]:
-        """Logits of a batch of transformed images."""
+        """Return the logits of transformed images."""
         embedded = self.image_tower(images)
         if not self._checked:
-            _check_embeddings(embedded, len(images), self.classifier.in_features)
+            embedded = as_vectors(embedded, len(images), "ZeroShotClassifier: image tower", way_out=RETURN_EMBEDDINGS)
+            width = self.classifier.in_features
+            if embedded.shape[1] != width:
+                raise InvalidArgumentError(
+                    f"ZeroShotClassifier: expected {width} features per image from the image tower, as the concepts"
+                    f" have, got {embedded.shape[1]}; both towers must embed into the same space"
+                )
             self._checked = True
         logits: Tensor = self.classifier(unit(embedded))
         return logits
 
 
-def _check_embeddings(embedded: object, num_images: int, width: int) -> None:
-    """One vector per image, as wide as the concepts."""
-    if not isinstance(embedded, Tensor):
-        raise InvalidArgumentError(
-            f"ZeroShotClassifier: the image tower gave a {type(embedded).__name__}; it must return a tensor"
-            f" ({num_images}, {width}) - wrap it in a module that returns the embeddings alone"
-        )
-    if embedded.ndim != 2 or embedded.shape[1] != width:
-        raise InvalidArgumentError(
-            f"ZeroShotClassifier: the image tower gave shape {tuple(embedded.shape)} for {num_images} images, but the"
-            f" concepts have {width} features; both towers must embed into the same space: (images, {width}) is needed"
-        )
-
-
 def class_prompts(names: Sequence[str], template: str = TEMPLATES[0]) -> list[str]:
-    """One prompt per class.
+    """Build one prompt per class.
 
     Args:
-        names: Names of the classes, as one would say them.
-        template: Text with the mark {class}.
+        names: Names of the classes in plain language.
+        template: Text with the placeholder {class}.
 
     Raises:
-        InvalidArgumentError: There is no name, a name is empty, or the template has no mark.
+        InvalidArgumentError: There are no names, a name is empty, or the template has no placeholder.
 
     Example:
         >>> class_prompts(["tench", "goldfish"])
         ['a photo of a tench', 'a photo of a goldfish']
     """
     if not names or not all(name.strip() for name in names):
-        raise InvalidArgumentError("class_prompts: at least one class is needed, and none may have an empty name")
+        raise InvalidArgumentError("class_prompts: expected at least one class name, and no empty names")
     if "{class}" not in template:
-        raise InvalidArgumentError(f"class_prompts: the template {template!r} has no {{class}}")
+        raise InvalidArgumentError(f"class_prompts: expected a template with {{class}}, got {template!r}")
     return [template.replace("{class}", name) for name in names]
 
 
@@ -121,16 +116,16 @@ def text_concepts(
     templates: Sequence[str] = TEMPLATES,
     batch_size: int = 256,
 ) -> Float[Tensor, "classes features"]:
-    """Unit text embedding of every class: the mean of the unit embeddings of its prompts, normalised again.
+    """Compute the unit text embedding of every class: the normalized mean of the unit embeddings of its prompts.
 
     Args:
         names: Names of the classes.
         text_tower: Maps a list of prompts to embeddings (prompts, features).
-        templates: Prompts with the mark {class}, at least one.
+        templates: Prompts with the placeholder {class}, at least one.
         batch_size: Prompts per call of the tower.
 
     Raises:
-        InvalidArgumentError: Names or templates are missing, or the tower does not give one row per prompt.
+        InvalidArgumentError: Names or templates are missing, or the tower does not return one row per prompt.
 
     Example:
         >>> lengths = lambda prompts: torch.tensor([[float(len(p)), 1.0] for p in prompts])
@@ -138,45 +133,32 @@ def text_concepts(
         torch.Size([2, 2])
     """
     if not templates:
-        raise InvalidArgumentError("text_concepts: at least one template is needed")
+        raise InvalidArgumentError("text_concepts: expected at least one template")
     total: Tensor | float = 0.0
     with torch.no_grad():
         for template in templates:
             prompts = class_prompts(names, template)
-            parts = [_embed(text_tower, prompts[i : i + batch_size]) for i in range(0, len(prompts), batch_size)]
+            chunks = [prompts[i : i + batch_size] for i in range(0, len(prompts), batch_size)]
+            name = "text_concepts: text tower"
+            parts = [as_vectors(text_tower(c), len(c), name, way_out=RETURN_EMBEDDINGS) for c in chunks]
             total = total + unit(torch.cat(parts).float())
     assert isinstance(total, Tensor)
     return unit(total)
 
 
-def _embed(text_tower: Callable[[list[str]], object], prompts: list[str]) -> Tensor:
-    """One row per prompt, or an error."""
-    found = text_tower(prompts)
-    if not isinstance(found, Tensor):
-        raise InvalidArgumentError(
-            f"text_concepts: the text tower gave a {type(found).__name__}; a tensor (prompts, features) is needed"
-        )
-    if found.ndim != 2 or len(found) != len(prompts):
-        raise InvalidArgumentError(
-            f"text_concepts: the text tower gave shape {tuple(found.shape)} for {len(prompts)} prompts;"
-            f" one row per prompt is needed, ({len(prompts)}, features)"
-        )
-    return found
-
-
 def from_open_clip(
     model: str, names: Sequence[str], *, pretrained: str | None = None, templates: Sequence[str] = TEMPLATES
 ) -> tuple[ZeroShotClassifier, Callable[[Any], Tensor]]:
-    """A zero-shot classifier from an open_clip model (extra `clip`).
+    """Build a zero-shot classifier from an open_clip model (extra `clip`).
 
     Args:
         model: Name of the architecture, such as "ViT-B-16".
         names: Names of the classes.
         pretrained: Tag of published weights or path of a checkpoint; None = random weights.
-        templates: Prompts with the mark {class}.
+        templates: Prompts with the placeholder {class}.
 
     Returns:
-        The network, and the transform of its images.
+        The network and its image transform.
 
     Raises:
         MissingExtraError: open_clip is not installed.
@@ -187,10 +169,10 @@ def from_open_clip(
     except ImportError as error:
         raise MissingExtraError.of("a CLIP backbone", "clip") from error
     published = (open_clip.get_pretrained_cfg(model, pretrained) if pretrained else {}).get("hf_hub")
-    if published:  # "owner/name/file", or "owner/name/" for the usual names
+    if published:  # "owner/name/file", or "owner/name/" for the default names
         repository, _, file = published.rpartition("/")
         files = [file, f"{file.rpartition('.')[0]}.safetensors"] if file else FILES
-        way_out = "give pretrained=PATH of a local checkpoint, or pretrained=None for random weights"
+        way_out = "pass pretrained=PATH of a local checkpoint, or pretrained=None for random weights"
         check_hub(repository, files, what=f"from_open_clip({model!r}, pretrained={pretrained!r})", way_out=way_out)
     network, _, transform = open_clip.create_model_and_transforms(model, pretrained=pretrained)
     network.eval()

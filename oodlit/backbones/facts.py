@@ -1,6 +1,8 @@
-"""What can be seen of a network from outside: where it is, what it is made of, whether its logits can be used."""
+"""Facts about a network that can be observed from outside: device, contents, usable logits."""
 
+import math
 import warnings
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +15,7 @@ _CLASSIFIERS = ("fc", "head", "heads", "classifier", "last_linear")
 
 
 def place_of(network: nn.Module) -> tuple[torch.device, torch.dtype]:
-    """Device and floating-point type of a network; those of a plain tensor where it has no weights."""
+    """Return device and floating-point type of a network; those of a plain tensor if it has no weights."""
     for value in (*network.parameters(), *network.buffers()):
         if value.is_floating_point():
             return value.device, value.dtype
@@ -21,21 +23,21 @@ def place_of(network: nn.Module) -> tuple[torch.device, torch.dtype]:
 
 
 def has_dropout(network: nn.Module) -> bool:
-    """Whether any dropout layer does something in training mode."""
+    """Return whether any dropout layer is effective in training mode."""
     return any(isinstance(m, nn.modules.dropout._DropoutNd) and m.p > 0 for m in network.modules())
 
 
 def hides_layers(network: nn.Module) -> str:
-    """Why no hook can look into a network; empty if one can."""
+    """Return why hooks cannot inspect a network; empty if they can."""
     if isinstance(network, torch.jit.ScriptModule):
-        return "torch.jit has compiled the network, and its layers cannot be looked into"
+        return "the network is compiled by torch.jit, so its layers cannot be inspected"
     if isinstance(network, Exported):
-        return "the network is an exported program, and its layers cannot be looked into"
+        return "the network is an exported program, so its layers cannot be inspected"
     return ""
 
 
 def is_headless(network: nn.Module) -> bool:
-    """Whether a network is known to have no classifier: timm's `num_classes=0`, or an Identity in its place."""
+    """Return whether a network evidently has no classifier: timm's `num_classes=0`, or an Identity in its place."""
     classifier = getattr(network, "get_classifier", None)
     if callable(classifier):
         return getattr(network, "num_classes", None) == 0 or isinstance(classifier(), nn.Identity)
@@ -44,29 +46,49 @@ def is_headless(network: nn.Module) -> bool:
 
 
 def check_logits(logits: Tensor, name: str) -> None:
-    """Refuse NaN; warn where all classes get the same logit.
+    """Refuse NaN; warn if all classes get the same logit.
 
     Raises:
         InvalidArgumentError: A logit is NaN.
     """
     if bool(logits.isnan().any()):
         raise InvalidArgumentError(
-            f"{name} gives NaN for the first images; look at its weights, the precision, the transform"
+            f"{name} returned NaN for the first images; check its weights, the precision and the transform"
         )
     if logits.shape[1] > 1 and bool((logits == logits[:, :1]).all()):
         warnings.warn(
-            f"{name} gives the same logits for all classes; is it trained, are the right weights loaded?",
+            f"{name} returned the same logits for all classes; is it trained, and are the weights the right ones?",
             stacklevel=3,
         )
 
 
 def check_features(heads: Heads, name: str, features: Tensor | None) -> None:
-    """Warn where the features are the input of a layer from which the logits do not follow."""
+    """Warn if the features are the input of a layer that does not determine the logits."""
     if heads.problem and features is not None:
         others = f"; other layers with as many outputs: {', '.join(heads.others)}" if heads.others else ""
         warnings.warn(
-            f"{name}: the features are the {features.shape[1]} inputs of layer {' + '.join(heads.layers)!r}, from which"
-            f" the logits do not follow: {heads.problem}{others}. If another layer is the head, name it:"
+            f"{name}: the features are the {features.shape[1]} inputs of layer {' + '.join(heads.layers)!r}, which do"
+            f" not determine the logits: {heads.problem}{others}. If another layer is the head, name it:"
             " OODModule(network, head='...')",
             stacklevel=3,
         )
+
+
+def published_as(network: nn.Module, transform: object) -> dict[str, Any] | None:
+    """Return name, size and crop under which timm publishes this network with this transform; None if it does not.
+
+    Returns:
+        `model`, `img_size`, `crop_pct`; None for networks outside timm, and for transforms other than timm's
+        evaluation: a resize, a center crop and a normalization.
+    """
+    config = getattr(network, "pretrained_cfg", None) or {}
+    steps = {type(step).__name__: step for step in getattr(transform, "transforms", [])}
+    resize, crop = steps.get("Resize"), steps.get("CenterCrop")
+    if not config.get("tag") or not config.get("architecture") or resize is None or crop is None:
+        return None
+    sizes = [size if isinstance(size, int) else min(size) for size in (resize.size, crop.size)]
+    shares = [share for share in (config.get("crop_pct"), config.get("test_crop_pct"), 1.0) if share]
+    # timm resizes to floor(size / crop_pct): several fractions give one size, and the network's own is meant
+    fitting = [share for share in shares if math.floor(sizes[1] / share) == sizes[0]]
+    name = f"{config['architecture']}.{config['tag']}"
+    return {"model": name, "img_size": sizes[1], "crop_pct": fitting[0]} if fitting else None

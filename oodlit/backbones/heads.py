@@ -1,7 +1,8 @@
-"""The linear head of a network, found by name or by trying.
+"""Find the linear head of a network, by name or by trying.
 
 The features are the input of the head, so that head(features) == logits holds by construction. Candidates are linear
-layers; where none of them gives the logits, such as with a low-rank adapter around one, the innermost module that does.
+layers; if none of them returns the logits, for example with a low-rank adapter around one, the innermost module that
+does.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -15,21 +16,21 @@ from oodlit.errors import InvalidArgumentError, OodlitError, RequirementError, U
 from oodlit.outputs import Head
 
 MAX_CANDIDATES = 8
-"""Linear layers of a plain module that are tried as its head, from the last one on."""
+"""Number of linear layers of a plain module to try as its head, starting with the last one."""
 MASK = -1e4
-"""A logit that is the same for all images and not above this stands for a class that is masked."""
+"""A logit that is equal for all images and at most this value denotes a masked class."""
 
 _PLAIN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _CONVOLUTIONS = (nn.Conv1d, nn.Conv2d, nn.Conv3d)
 
 
 class Heads:
-    """Which layers of a network are its head; decided by its first outputs.
+    """The layers of a network that form its head, determined by its first outputs.
 
     Args:
         network: The classifier.
-        candidates: Sets of layer names, most likely first; empty where the network hides its layers.
-        problem: Why there is no head, where that is known beforehand; None = the first outputs decide.
+        candidates: Sets of layer names, most likely first; empty if layers cannot be inspected.
+        problem: Why there is no head, if known in advance; None = the first outputs decide.
     """
 
     def __init__(self, network: nn.Module, candidates: tuple[tuple[str, ...], ...], problem: str | None = None) -> None:
@@ -37,25 +38,25 @@ class Heads:
         self.start_again()
 
     def start_again(self) -> None:
-        """Forget what was found out."""
+        """Discard what was determined."""
         self.layers = self.candidates[0] if self.candidates else ()
         self.problem = self.known_problem
         self.others: tuple[str, ...] = ()
-        """Other layers with as many outputs as there are logits, where no head was found."""
+        """Other layers with as many outputs as there are logits, if no head was found."""
         self._masked: Tensor | None = None
         self._scale = 1.0
         self._widths: dict[str, int] = {}
 
     @property
     def wanted(self) -> tuple[str, ...]:
-        """Layers whose input is to be captured: all candidates before the head is known, then its own."""
+        """Layers whose input to capture: all candidates until the head is known, then its own."""
         if self.problem is not None:
             return self.layers
         return tuple(dict.fromkeys(name for candidate in self.candidates for name in candidate))
 
     @property
     def head(self) -> Head:
-        """The linear head, with the weights of this moment."""
+        """The linear head with the current weights."""
         head = join_heads([self.network.get_submodule(name) for name in self.layers], self._widths.get(self.layers[0]))
         if self._scale != 1:
             head = Head(head.weight * self._scale, head.offset * self._scale)
@@ -66,26 +67,26 @@ class Heads:
         return Head(head.weight.masked_fill(is_masked[:, None], 0.0), torch.where(is_masked, masked, head.offset))
 
     def features(self, kept: Mapping[str, Any]) -> Tensor | None:
-        """Input of the head, one vector per image; None where there is none."""
+        """Return the input of the head, one vector per image; None without a head."""
         if not self.layers:
             return None
         try:
             parts = [to_vectors(kept[n], self.network.get_submodule(n)) for n in self.layers]
         except (KeyError, OodlitError):
-            return None  # the reason is in the problem
+            return None  # the reason is in `problem`
         features = torch.cat(parts, dim=1) if len(parts) > 1 else parts[0]
-        # A view on the tokens of an image would keep all of them alive in whoever keeps the features.
-        is_traced = torch.compiler.is_compiling()  # by torch.export, for which sizes are symbols
+        # A view of an image's tokens would keep all of them in memory along with the features.
+        is_traced = torch.compiler.is_compiling()  # by torch.export, where sizes are symbols
         is_view = not is_traced and features.untyped_storage().nbytes() > features.nbytes
         return features.clone() if is_view else features
 
     def choose(self, logits: Tensor, kept: dict[str, Any], survey: Callable[[], Sequence[Call]]) -> None:
-        """Take the first candidate that gives the model's logits; else keep the likeliest and the reason why not.
+        """Choose the first candidate that returns the model's logits; otherwise keep the likeliest and the reason.
 
         Args:
-            logits: The model's own.
-            kept: Inputs of the `wanted` layers; that of the module that is chosen is added.
-            survey: One more forward pass, which tells of all modules; made only where no candidate is right.
+            logits: The model's own logits.
+            kept: Inputs of the `wanted` layers; that of the chosen module is added.
+            survey: Runs an extra forward pass that covers all modules; only called if no candidate matches.
         """
         problems: dict[tuple[str, ...], str] = {}
         for candidate in self.candidates:
@@ -101,8 +102,8 @@ class Heads:
             if not self._verify(logits, kept):
                 self.problem = ""
                 return
-        if around and self._has_branches(around[0][0]):  # one branch's input would be less than what the logits need
-            self.layers, self.problem = (around[0][0],), f"layer {around[0][0]!r} gives the logits, but is not linear"
+        if around and self._has_branches(around[0][0]):  # the input of one branch does not determine the logits
+            self.layers, self.problem = (around[0][0],), f"layer {around[0][0]!r} returns the logits, but is not linear"
             return
         for candidate in self.candidates:
             self.layers = candidate
@@ -112,13 +113,13 @@ class Heads:
         self.layers, self.problem = self.candidates[0], problems[self.candidates[0]]
         self._masked, self._scale = None, 1.0
         branches = self._branches(calls, logits)
-        if len(branches) > 1:  # the widest says the most of an image, the small side of an adapter next to nothing
+        if len(branches) > 1:  # the widest is the most informative; the small side of an adapter is nearly useless
             self.layers = (max(branches, key=lambda n: _width(self.network.get_submodule(n)) or 0),)
             self.problem = problems[self.layers]
             self.others = tuple(n for n in branches if n not in self.layers)
 
     def _branches(self, calls: Sequence[Call], logits: Tensor) -> list[str]:
-        """Single layers whose outputs add up to the logits, each with a factor of its own."""
+        """Return single layers whose outputs, scaled by individual factors, add up to the logits."""
         single = {c[0].replace("_orig_mod.", ""): c[0] for c in self.candidates if len(c) == 1}
         outputs = {name: out for name, _, out in calls if out.shape == logits.shape}
         gave = {layer: outputs[name] for name, layer in single.items() if name in outputs}  # the likeliest first
@@ -132,7 +133,7 @@ class Heads:
         return [name for name, factor in zip(gave, factors.tolist(), strict=True) if abs(factor) > 1e-3]
 
     def _may_be_head(self, call: Call, logits: Tensor) -> bool:
-        """Whether a module gives the logits, from something else, with a weight matrix of its own."""
+        """Return whether a module computes the logits from other inputs, with its own weight matrix."""
         name, given, gave = call
         if gave.shape != logits.shape or not _close(gave.float(), logits.detach().float(), 1e-6):
             return False
@@ -149,7 +150,7 @@ class Heads:
         return len(weight) if isinstance(weight, Tensor) else None
 
     def _verify(self, logits: Tensor, kept: Mapping[str, Any], *, may_scale: bool = False) -> str:
-        """Why head(features) is not the model's logits; empty if it is, up to the precision of the pass."""
+        """Return why head(features) differs from the model's logits; empty if it agrees up to the pass's precision."""
         layer = " + ".join(self.layers)
         self._masked, self._scale = None, 1.0
         unused = [n for n in self.layers if n not in kept]
@@ -159,11 +160,11 @@ class Heads:
             features = torch.cat([to_vectors(kept[n], self.network.get_submodule(n)) for n in self.layers], dim=1)
             self._widths[self.layers[0]] = features.shape[1]
             head = self.head
-        except (OodlitError, RuntimeError, TypeError) as error:  # a module may take no unit vectors
+        except (OodlitError, RuntimeError, TypeError) as error:  # a module may not accept unit vectors
             is_ours = isinstance(error, OodlitError)
             return str(error) if is_ours else f"layer {layer!r} is not linear ({str(error).splitlines()[0]})"
         if head.num_classes != logits.shape[1]:
-            return f"layer {layer!r} has {head.num_classes} outputs but the network gives {logits.shape[1]} logits"
+            return f"layer {layer!r} has {head.num_classes} outputs but the network returns {logits.shape[1]} logits"
         given, rebuilt = logits.detach().float(), head(features.detach().float())
         self._masked = _masked_classes(given, rebuilt)
         if self._masked is not None:
@@ -182,7 +183,7 @@ class Heads:
 
 
 def gives(layer: nn.Module, taken: object, given: Tensor) -> bool:
-    """Whether a linear layer that took `taken` gives `given`."""
+    """Return whether a linear layer maps `taken` to `given`."""
     try:
         rebuilt = Head(*linear_map(layer))(to_vectors(taken, layer).detach().float())
     except OodlitError:
@@ -191,9 +192,9 @@ def gives(layer: nn.Module, taken: object, given: Tensor) -> bool:
 
 
 def _positive_factor(rebuilt: Tensor, given: Tensor) -> float:
-    """The one temperature behind a linear layer that may lead from its outputs to the logits; 0 where none may.
+    """Return the temperature behind a linear layer that may map its outputs to the logits; 0 if there is none.
 
-    Only where it shows that all images have the same: there are several, and they are not alike.
+    Only if several different images show the same temperature.
     """
     one, other = rebuilt.double().cpu(), given.double().cpu()
     if len(one) < 3 or one.shape[1] < 2 or not bool(one.isfinite().all() and other.isfinite().all()):
@@ -209,11 +210,11 @@ def _tolerance(*values: Tensor) -> float:
 
 
 def _distance(rebuilt: Tensor, given: Tensor) -> tuple[float, float]:
-    """Largest difference, and the largest absolute value of a class that is not masked."""
+    """Return the largest difference, and the largest absolute value of an unmasked class."""
     both = torch.stack([rebuilt, given])
     usual = both.masked_fill(both <= MASK, 0.0).abs()
     scale = float(usual.amax()) or float(both.abs().amax())
-    # Equal infinities differ by NaN, not by zero.
+    # Equal infinities differ by NaN instead of zero.
     difference = (rebuilt - given).abs().masked_fill(rebuilt == given, 0.0)
     return float(difference.nan_to_num(nan=torch.inf, posinf=torch.inf).amax()), scale
 
@@ -224,7 +225,7 @@ def _close(one: Tensor, other: Tensor, tolerance: float) -> bool:
 
 
 def _masked_classes(given: Tensor, rebuilt: Tensor) -> Tensor | None:
-    """The logit of every class that the network masks after its head, 0 for the others; None where there is none."""
+    """Return the logits of classes masked after the head, 0 for others; None if there are none."""
     masked = (given == given[:1]).all(dim=0) & (given <= MASK).all(dim=0) & (given != rebuilt).any(dim=0)
     if not masked.any() or masked.all():
         return None
@@ -232,27 +233,27 @@ def _masked_classes(given: Tensor, rebuilt: Tensor) -> Tensor | None:
 
 
 def find_head_layers(network: nn.Module, head: str | None) -> tuple[tuple[str, ...], ...]:
-    """Names of the final linear layers, most likely first: one layer, or several whose logits are averaged.
+    """Return names of the final linear layers, most likely first: one layer, or several with averaged logits.
 
     Args:
         network: The classifier.
-        head: Name of the final layer, or None to ask the network: timm's `get_classifier`, else the last
-            linear layer that gives the logits.
+        head: Name of the final layer, or None to determine it: timm's `get_classifier`, else the last linear layer that
+            returns the logits.
 
     Returns:
-        Candidates; which of them is right shows in the first forward pass.
+        Candidates; the first forward pass shows which of them is right.
 
     Raises:
-        InvalidArgumentError: There is no such layer, it is not linear, or no linear layer at all.
+        InvalidArgumentError: The layer does not exist or is not linear, or there is no linear layer.
     """
     names = {id(module): name for name, module in network.named_modules()}
     if head is None:
         candidates = _classifier_candidates(network)
         if not candidates:
             raise InvalidArgumentError(
-                f"{type(network).__name__}: no final linear layer was found; name it: head='...', or say that the"
-                " outputs are features: features_only=True."
-                f" Layers: {', '.join(n for n, _ in list(network.named_modules())[-8:] if n) or 'none'}"
+                f"{type(network).__name__}: no final linear layer found; name it with head='...', or pass"
+                " features_only=True if the outputs are features. Layers:"
+                f" {', '.join(n for n, _ in list(network.named_modules())[-8:] if n) or 'none'}"
             )
     else:
         try:
@@ -260,19 +261,19 @@ def find_head_layers(network: nn.Module, head: str | None) -> tuple[tuple[str, .
         except AttributeError:
             linear = [n for n, m in network.named_modules() if _is_linear(m)]
             near = UnknownNameError.of("layer", head, linear[-12:])
-            raise InvalidArgumentError(f"head={head!r}: the network has no such layer - {near}") from None
+            raise InvalidArgumentError(f"head={head!r}: the network has no such layer; {near}") from None
         candidates = _candidates(chosen)
         if not candidates and any(p.ndim > 1 for p in chosen.parameters()) and not isinstance(chosen, _CONVOLUTIONS):
-            candidates = [[chosen]]  # a layer of one's own; whether it is linear shows in the first forward pass
+            candidates = [[chosen]]  # a custom layer; the first forward pass shows whether it is linear
         if not candidates:
             raise InvalidArgumentError(
-                f"head={head!r} is a {type(chosen).__name__}; a Linear or 1x1 Conv2d layer is needed"
+                f"expected head={head!r} to be a Linear or 1x1 Conv2d layer, got {type(chosen).__name__}"
             )
     return tuple(tuple(names[id(layer)] for layer in candidate) for candidate in candidates)
 
 
 def join_heads(layers: Sequence[nn.Module], width: int | None = None) -> Head:
-    """One head for the mean of several linear layers on concatenated features: [W1 W2] / n, mean of the biases."""
+    """Join linear layers on concatenated features to one head for their mean: [W1 W2] / n, mean of the biases."""
     maps = [linear_map(layer, width) for layer in layers]
     weight, bias = torch.cat([w for w, _ in maps], dim=1), torch.stack([b for _, b in maps]).sum(dim=0)
     return Head(weight / len(maps), bias / len(maps))
@@ -280,13 +281,13 @@ def join_heads(layers: Sequence[nn.Module], width: int | None = None) -> Head:
 
 @torch.no_grad()
 def linear_map(layer: nn.Module, width: int | None = None) -> tuple[Tensor, Tensor]:
-    """Weight and bias of a layer, float32: its own, or, of any other module, what it makes of zero and of unit vectors.
+    """Return weight and bias of a layer, float32: its own, or derived from its outputs for zero and unit vectors.
 
-    Whether the module is linear has to be seen by comparing.
+    The caller must check whether the module is in fact linear.
 
     Args:
         layer: A linear layer, or a module around one, such as a low-rank adapter.
-        width: Numbers that the module takes, where it is no linear layer.
+        width: Number of inputs of the module, if it is not a linear layer.
     """
     if _is_linear(layer) and _is_plain(layer):
         weight, bias = layer.weight, layer.bias
@@ -295,7 +296,7 @@ def linear_map(layer: nn.Module, width: int | None = None) -> tuple[Tensor, Tens
         return flat, bias.detach().float() if isinstance(bias, Tensor) else flat.new_zeros(len(flat))
     width = _width(layer) or width
     if width is None:
-        raise RequirementError(f"the width of {type(layer).__name__} is not known")
+        raise RequirementError(f"the width of {type(layer).__name__} is unknown")
     like = next((p for p in layer.parameters() if p.is_floating_point()), torch.zeros(()))
     bias = layer(torch.zeros(1, width, dtype=like.dtype, device=like.device)).float().flatten()
     units = torch.split(torch.eye(width, dtype=like.dtype, device=like.device), 1024)
@@ -303,23 +304,23 @@ def linear_map(layer: nn.Module, width: int | None = None) -> tuple[Tensor, Tens
 
 
 def _is_plain(layer: nn.Module) -> bool:
-    """Whether a linear layer does what its weight says: no subclass or hook that adds to it."""
+    """Return whether a linear layer is determined by its weight, without a subclass or hook that adds to it."""
     kind = type(layer)
     is_known = kind.forward in {k.forward for k in _PLAIN} or kind.__module__.startswith("timm.layers.")
     return is_known and not layer._forward_hooks and "forward" not in vars(layer)
 
 
 def to_vectors(activation: object, layer: nn.Module) -> Tensor:
-    """Input of a linear layer as (batch, width): 1x1 maps are flattened, maps and tokens averaged over positions.
+    """Convert the input of a linear layer to (batch, width): flatten 1x1 maps, average maps and tokens over positions.
 
-    A linear layer and a mean over positions commute, so the averaged input belongs to the averaged output.
+    A linear layer commutes with the mean over positions, so the averaged input belongs to the averaged output.
     """
     if not isinstance(activation, Tensor):
-        raise RequirementError(f"the final layer takes a {type(activation).__name__}; a tensor is needed")
+        raise RequirementError(f"expected the final layer to receive a tensor, got {type(activation).__name__}")
     width = _width(layer)
     if width is None and activation.ndim > 1 and activation[0].numel() == activation.shape[1]:
         return activation.flatten(1)
-    if isinstance(layer, _CONVOLUTIONS):  # a convolution reads the first axis after that of the images
+    if isinstance(layer, _CONVOLUTIONS):  # a convolution reads the first axis after the batch
         if activation.ndim > 2 and activation.shape[1] == width:
             positions = activation.flatten(2)
             return positions.mean(dim=2) if positions.shape[2] > 1 else positions.flatten(1)
@@ -329,12 +330,12 @@ def to_vectors(activation: object, layer: nn.Module) -> Tensor:
         return activation
     size = "" if width is None else f" of {width}"
     raise RequirementError(
-        f"the final layer takes inputs of shape {tuple(activation.shape)}; one vector{size} per image is needed"
+        f"expected the final layer to receive one vector{size} per image, got shape {tuple(activation.shape)}"
     )
 
 
 def _width(layer: nn.Module) -> int | None:
-    """Numbers that a linear layer takes; None for other modules."""
+    """Return the number of inputs of a linear layer; None for other modules."""
     return int(layer.weight.shape[1]) if _is_linear(layer) else None  # type: ignore[index]  # a tensor
 
 
@@ -345,13 +346,13 @@ def _is_linear(module: nn.Module) -> bool:
 
 
 def _is_like_linear(module: nn.Module) -> bool:
-    """Whether a layer that is none of torch's may be linear: it holds a matrix, or says so, as quantised layers do."""
+    """Return whether a layer outside torch may be linear, by its matrix or its name, like quantized layers."""
     name = type(module).__name__
     return ("Linear" in name and "Packed" not in name) or any(p.ndim == 2 for p in module.parameters(recurse=False))
 
 
 def _candidates(*parts: nn.Module) -> list[list[nn.Module]]:
-    """Sets of layers that may be the head: the last linear layer of each part; all layers as wide as the last one."""
+    """Return candidates for the head: the last linear layer of each part; all layers as wide as the last."""
     parts = tuple(child for part in parts for child in (part if isinstance(part, nn.ModuleList) else [part]))
     inner = [[m for m in part.modules() if _is_linear(m)] for part in parts]
     last = [layers[-1] for layers in inner if layers]

@@ -1,4 +1,4 @@
-"""Where the channels of a hidden activation are, and activations with the channels first."""
+"""Find the channel axis of hidden activations and move it to the front."""
 
 from collections.abc import Iterator, Mapping
 
@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from oodlit.errors import InvalidArgumentError
 
 FEATURE_MAP = "feature_map"
-"""Name under which `Outputs.hidden` holds the last block's map of a timm network."""
+"""Key of `Outputs.hidden` for the last block's map of a timm network."""
 
 _FIRST = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _FIRST_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.GroupNorm, nn.SyncBatchNorm)
@@ -18,14 +18,14 @@ _POOLS = (
     nn.modules.pooling._AdaptiveMaxPoolNd,
 )
 _KEEPS = (nn.ReLU, nn.ReLU6, nn.GELU, nn.SiLU, nn.Tanh, nn.Sigmoid, nn.Identity, nn.Dropout, nn.Hardswish, nn.ELU)
-"""Layers that change values and leave axes where they are."""
+"""Layers that change values but not axes."""
 
 
 def channels_first(activation: object, layer: str, axis: int) -> Tensor:
-    """A hidden activation as (batch, channels, ...), by the axis of its channels.
+    """Return a hidden activation as (batch, channels, ...), given the axis of its channels.
 
     Raises:
-        InvalidArgumentError: It is no tensor with an axis for the images and one for the channels.
+        InvalidArgumentError: It is not a tensor with an axis for images and one for channels.
 
     Example:
         >>> import torch
@@ -35,26 +35,26 @@ def channels_first(activation: object, layer: str, axis: int) -> Tensor:
     if not isinstance(activation, Tensor) or activation.ndim < 2:
         kind = tuple(activation.shape) if isinstance(activation, Tensor) else f"a {type(activation).__name__}"
         raise InvalidArgumentError(
-            f"layer {layer!r} gives {kind}; a tensor (batch, channels, ...) or (batch, ..., channels) is needed -"
-            " name a layer inside it"
+            f"layer {layer!r}: expected a tensor (batch, channels, ...) or (batch, ..., channels), got {kind}; name a"
+            " layer inside it"
         )
     return activation.movedim(axis, 1)
 
 
 def channel_axis(network: nn.Module, layer: str, activation: object, asked: Mapping[str, int]) -> int:
-    """The axis of an activation that holds its channels: 1, or -1.
+    """Return the axis of an activation that contains its channels: 1 or -1.
 
-    It is what the caller says; else what the layer is (a convolution puts channels first, a linear layer last); else
-    the axis whose size is the number of channels, which the weights inside the layer, or before it, tell.
+    The axis given by the user comes first; then the kind of the layer (convolutions put channels first, linear layers
+    last); then the axis whose size is the number of channels according to the weights inside or before the layer.
 
     Args:
         network: The network.
         layer: Name of a submodule, or "feature_map".
-        activation: What the layer gave.
-        asked: Axes by name of layer, as the user gave them.
+        activation: Output of the layer.
+        asked: Axes by layer name, as given by the user.
 
     Raises:
-        InvalidArgumentError: Both axes fit, or neither; says what to write.
+        InvalidArgumentError: Both axes are possible, or neither.
     """
     if not isinstance(activation, Tensor) or activation.ndim < 3:
         return 1
@@ -62,7 +62,7 @@ def channel_axis(network: nn.Module, layer: str, activation: object, asked: Mapp
         axis = asked[layer]
         if axis == 0 or not -activation.ndim < axis < activation.ndim:
             raise InvalidArgumentError(
-                f"channel_axis={dict(asked)!r}: layer {layer!r} gives shape {tuple(activation.shape)}, whose channels"
+                f"channel_axis={dict(asked)!r}: layer {layer!r} has shape {tuple(activation.shape)}, whose channels"
                 f" cannot be on axis {axis}"
             )
         return axis
@@ -72,18 +72,18 @@ def channel_axis(network: nn.Module, layer: str, activation: object, asked: Mapp
     if len(fits) == 1 and layer != FEATURE_MAP and _is_doubtful(network, layer, module, activation, fits[0]):
         fits = [1, -1]
     if len(fits) != 1:
-        why = "either axis can hold its channels" if fits else "where its channels are is not known"
+        why = "either axis may contain its channels" if fits else "the axis of its channels is unknown"
         raise InvalidArgumentError(
-            f"layer {layer!r} gives shape {tuple(activation.shape)}, and {why}; say which axis they are on:"
-            f" OODModule(..., channel_axis={{{layer!r}: 1}}), or -1 for the last"
+            f"layer {layer!r} has shape {tuple(activation.shape)}, and {why}; pass the axis: OODModule(...,"
+            f" channel_axis={{{layer!r}: 1}}), or -1 for the last"
         )
     return fits[0]
 
 
 def _is_doubtful(network: nn.Module, layer: str, module: nn.Module, activation: Tensor, axis: int) -> bool:
-    """Whether sizes speak against an axis: the layer before has the width of the other one, or the last are positions.
+    """Return whether sizes contradict an axis: the preceding layer has the width of the other one, for example.
 
-    A linear layer over positions, as in a mixer, gives (batch, channels, positions): its own width is the last axis.
+    A linear layer over positions, as in a mixer, returns (batch, channels, positions): its own width is the last axis.
     """
     size, other = activation.shape[axis], activation.shape[-axis]
     if axis == 1:
@@ -94,16 +94,16 @@ def _is_doubtful(network: nn.Module, layer: str, module: nn.Module, activation: 
 
 
 def _fitting_axes(network: nn.Module, layer: str, module: nn.Module, activation: Tensor) -> list[int]:
-    """Axes that may hold the channels, by their size and by the layers of the block."""
+    """Return axes that may contain the channels, by their size and by the layers of the block."""
     widths = list(_widths(network, layer, module))
     fits = next((f for known in widths if (f := [a for a in (1, -1) if activation.shape[a] in known])), [])
     usual = None if layer == FEATURE_MAP else _usual_axis(module)
-    # Blocks that concatenate have more channels than any of their layers; another axis may then have such a size.
+    # Blocks that concatenate have more channels than any of their layers, so another axis may match instead.
     return fits if usual is None or usual in fits else [usual, *fits]
 
 
 def _usual_axis(module: nn.Module) -> int | None:
-    """Where channels are in a block with layers of one kind alone; None for others."""
+    """Return where channels are in a block with a single kind of layers; None for others."""
     kinds = {_axis_of_layer(m) for m in module.modules() if any(True for _ in m.parameters(recurse=False))}
     return kinds.pop() if len(kinds) == 1 else None
 
@@ -115,7 +115,7 @@ def _axis_of_layer(module: nn.Module) -> int | None:
 
 
 def _known_axis(network: nn.Module, layer: str, module: nn.Module) -> int | None:
-    """By what the layer is; None where that does not tell."""
+    """Return the axis by the kind of the layer; None if that does not determine it."""
     if layer == FEATURE_MAP:
         formats = {"NCHW": 1, "NHWC": -1, "NLC": -1, "NCL": 1}
         return formats.get(str(getattr(network, "output_fmt", "")).rpartition(".")[2])
@@ -129,7 +129,7 @@ def _known_axis(network: nn.Module, layer: str, module: nn.Module) -> int | None
 
 
 def _leaves_until(network: nn.Module, layer: str) -> list[nn.Module]:
-    """Layers with weights that are registered before `layer`, in the same block or before it."""
+    """Return layers with weights that are registered before `layer`, in the same block or before it."""
     found: list[nn.Module] = []
     for name, module in network.named_modules():
         if name == layer:
@@ -140,7 +140,7 @@ def _leaves_until(network: nn.Module, layer: str) -> list[nn.Module]:
 
 
 def _widths(network: nn.Module, layer: str, module: nn.Module) -> Iterator[set[int | None]]:
-    """Numbers of channels, most trusted first: told by the network, of the last layer with weights."""
+    """Yield numbers of channels, most reliable first: from the network, then from the last layer with weights."""
     if layer == FEATURE_MAP:
         yield {getattr(network, "num_features", None)}
         return

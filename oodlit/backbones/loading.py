@@ -1,4 +1,4 @@
-"""From a timm name or an nn.Module to a network with its weights, and its own transform."""
+"""Load a network with its weights and its own transform, from a timm name or an nn.Module."""
 
 import copy
 import logging
@@ -19,27 +19,27 @@ from oodlit.errors import InvalidArgumentError, UnknownNameError
 
 _log = logging.getLogger(__name__)
 _HUB = ("hf-hub:", "hf_hub:")
-"""What stands in front of a repository of the hub; what network it holds says a file in it."""
-_OTHER_WEIGHTS = "give weights=PATH of a local checkpoint, or weights=None (--weights none) for random weights"
+"""Prefixes of hub repositories; a file in the repository specifies the network."""
+_OTHER_WEIGHTS = "pass weights=PATH of a local checkpoint, or weights=None (--weights none) for random weights"
 
 
 def load_network(
     backbone: str | nn.Module, weights: str | Path | None = "hub", *, say: Callable[[str], object] = _log.info
 ) -> nn.Module:
-    """A network in eval mode, with its weights.
+    """Load a network in eval mode with its weights.
 
     Args:
-        backbone: timm model name, with or without pretrained tag, such as "resnet50.a1_in1k", or with "hf-hub:" in
-            front of a repository; or the dotted path of a class or function that gives a network, such as
+        backbone: timm model name, with or without a pretrained tag, such as "resnet50.a1_in1k", or a repository
+            prefixed with "hf-hub:"; or the dotted path of a class or function that creates a network, such as
             "my_package.models.MyNet"; or a network.
-        weights: A local file (.safetensors, a state dict that loads with `weights_only=True`, or a checkpoint of
-            Lightning, whose prefix "model." or the like is taken off); "hub" (published weights) or None (random
-            weights) for a name. A network, or what a dotted path gives, keeps its own unless a file is given.
-        say: Called with a line about what was done to the names of the weights.
+        weights: A local file (.safetensors, a state dict that loads with `weights_only=True`, or a Lightning
+            checkpoint, whose prefix such as "model." is removed); for a name, "hub" (published weights) or None (random
+            weights). A network, or that of a dotted path, keeps its own weights unless a file is given.
+        say: Called with a line about changes to the names of the weights.
 
     Raises:
-        UnknownNameError: There is no such model; names the nearest.
-        InvalidArgumentError: The weights cannot be loaded; within seconds where there is no network to fetch them.
+        UnknownNameError: The model does not exist; the message lists the nearest names.
+        InvalidArgumentError: The weights cannot be loaded; raised within seconds without a network connection.
     """
     name = backbone if isinstance(backbone, str) else class_name(backbone)
     from_file = weights is not None and weights != "hub"
@@ -49,7 +49,7 @@ def load_network(
         backbone = build_from_path(name)
     if not isinstance(backbone, str) and not from_file:
         return frozen_mode(backbone)
-    import timm  # noqa: PLC0415  # a second of import that nobody pays who brings a network with its weights
+    import timm  # noqa: PLC0415  # takes a second to import, which networks with weights do not require
 
     named = isinstance(backbone, str)
     if named and (weights == "hub" or name.startswith(_HUB)):
@@ -61,7 +61,7 @@ def load_network(
             )
         if from_file:
             load_weights(network, Path(str(weights)), say)
-    except Exception as error:  # the hub, the file format and the shapes each fail with a type of their own
+    except Exception as error:  # the hub, the file format and the shapes each raise their own types
         way_out = f"; {_OTHER_WEIGHTS}" if named else ""
         raise InvalidArgumentError(
             f"backbone {name!r}: weights {str(weights)!r} cannot be loaded ({type(error).__name__}: {error}){way_out}"
@@ -70,10 +70,10 @@ def load_network(
 
 
 def load_weights(network: nn.Module, file: Path, say: Callable[[str], object] = _log.info) -> None:
-    """Load a file into a network; every weight must be there.
+    """Load a file into a network; all weights must be present.
 
-    Checkpoints of a module around the network name its weights "model.conv.weight" and the like: the one prefix under
-    which all of them are found is taken off.
+    Checkpoints of a module around the network have names such as "model.conv.weight": the single prefix under which all
+    weights exist is removed.
     """
     import timm  # noqa: PLC0415
 
@@ -88,19 +88,19 @@ def load_weights(network: nn.Module, file: Path, say: Callable[[str], object] = 
         whole = sorted(start for start in starts if all(start + key in state for key in own))
         if len(whole) > 1:
             raise InvalidArgumentError(
-                f"the file holds these weights {len(whole)} times, with the prefixes {', '.join(map(repr, whole))};"
+                f"the file contains these weights {len(whole)} times, with the prefixes {', '.join(map(repr, whole))};"
                 " keep one of them"
             )
         if whole:
             left = sum(not key.startswith(whole[0]) for key in state)
-            others = f"; {left} entries without it belong to other parts and are left out" if left else ""
-            say(f"oodlit: {file}: the prefix {whole[0]!r} of the weights is taken off{others}")
+            others = f"; {left} entries without it belong to other parts and are ignored" if left else ""
+            say(f"oodlit: {file}: removed the prefix {whole[0]!r} of the weights{others}")
             state = {key.removeprefix(whole[0]): v for key, v in state.items() if key.startswith(whole[0])}
     network.load_state_dict(state, strict=True)
 
 
 def frozen_mode(network: nn.Module) -> nn.Module:
-    """The network in eval mode; one that is exported has one mode only, and refuses to be asked for another."""
+    """Switch a network to eval mode; an exported one has a fixed mode and is wrapped instead."""
     try:
         return network.eval()
     except NotImplementedError:
@@ -108,7 +108,7 @@ def frozen_mode(network: nn.Module) -> nn.Module:
 
 
 class Exported(nn.Module):
-    """Around an exported program, whose mode was fixed when it was exported."""
+    """Wrapper of an exported program, whose mode is fixed."""
 
     def __init__(self, program: nn.Module) -> None:
         super().__init__()
@@ -116,19 +116,19 @@ class Exported(nn.Module):
         self.training = False
 
     def train(self, mode: bool = True) -> "Exported":
-        """Nothing changes: the graph is fixed."""
+        """Do nothing, since the graph is fixed."""
         return self
 
     def forward(self, images: Tensor) -> Any:
-        """What the program gives."""
+        """Return the program's output."""
         return self.program(images)
 
 
 def _is_of_timm(name: str) -> bool:
-    """Whether timm makes this network.
+    """Return whether timm creates this network.
 
     Raises:
-        UnknownNameError: It does not, and the name is no dotted path of a module that is there.
+        UnknownNameError: It does not, and the name is not the dotted path of an existing module.
     """
     import timm  # noqa: PLC0415
 
@@ -136,7 +136,7 @@ def _is_of_timm(name: str) -> bool:
         return True
     try:
         found = find_spec(name.rpartition(".")[0])
-    except (ImportError, ValueError):  # ValueError: no name in front of the dot
+    except (ImportError, ValueError):  # ValueError: no name before the dot
         found = None
     if found is None:
         raise UnknownNameError.of("backbone", name, timm.list_models())
@@ -144,44 +144,44 @@ def _is_of_timm(name: str) -> bool:
 
 
 def build_from_path(path: str) -> nn.Module:
-    """The network that a class or function at a dotted path gives, called without arguments.
+    """Create the network of a class or function at a dotted path, called without arguments.
 
     Raises:
-        InvalidArgumentError: There is none, it needs arguments, or it gives something else.
+        InvalidArgumentError: It does not exist, requires arguments, or does not return a network.
     """
     found = import_object(path, f"backbone {path!r}")
     if isinstance(found, nn.Module):
         return found
     if not callable(found):
-        raise InvalidArgumentError(f"backbone {path!r} is a {type(found).__name__}; a class or function is needed")
+        raise InvalidArgumentError(f"backbone {path!r}: expected a class or function, got {type(found).__name__}")
     try:
         signature(found).bind()
     except TypeError as error:
         raise InvalidArgumentError(
-            f"backbone {path!r}: {error}; give class_path and init_args in a configuration, or OODModule(network)"
+            f"backbone {path!r}: {error}; use class_path and init_args in a configuration, or OODModule(network)"
         ) from None
-    except ValueError:  # built-in callables show no signature
+    except ValueError:  # built-in callables have no signature
         pass
     network = found()
     if not isinstance(network, nn.Module):
-        raise InvalidArgumentError(f"backbone {path!r} gives a {type(network).__name__}; an nn.Module is needed")
+        raise InvalidArgumentError(f"backbone {path!r}: expected an nn.Module, got {type(network).__name__}")
     return network
 
 
 def _check_published(name: str, *, config_only: bool = False) -> None:
-    """Refuse at once where something of the hub is needed and cannot be had."""
+    """Raise immediately if a file of the hub is required but unavailable."""
     import timm  # noqa: PLC0415
 
     if name.startswith(_HUB):
         needed = ["config.json"] if config_only else ["model.safetensors", "pytorch_model.bin"]
-        way_out = "give a name of timm, or an nn.Module"
+        way_out = "use a timm name or an nn.Module"
         check_hub(name.partition(":")[2], needed, what=f"backbone {name!r}", way_out=way_out)
         return
     config = timm.models.get_pretrained_cfg(name)
     if config is None or not config.hf_hub_id or config.file:
-        return  # timm says itself what is missing, or takes the weights from elsewhere
+        return  # timm reports itself what is missing, or loads the weights from elsewhere
     old = Path(torch.hub.get_dir(), "checkpoints", str(config.url).rpartition("/")[2])
-    if config.url and old.is_file():  # the cache of older versions of timm, which it can be told to use
+    if config.url and old.is_file():  # the cache of older timm versions, which timm can be configured to use
         return
     files = ["model.safetensors", "pytorch_model.bin"]
     if config.hf_hub_filename:
@@ -190,10 +190,10 @@ def _check_published(name: str, *, config_only: bool = False) -> None:
 
 
 def unwrapped(network: nn.Module) -> nn.Module:
-    """The network behind `DataParallel` or `DistributedDataParallel`, with parameters that autograd can use.
+    """Unwrap `DataParallel` or `DistributedDataParallel`, and make parameters usable for autograd.
 
-    The Trainer spreads the work itself; the wrapper would only change names of layers and of weights. Parameters made
-    under `torch.inference_mode()` would fail in detectors that take gradients, so such a network is copied.
+    The Trainer distributes the work itself; the wrapper would only change names of layers and weights. Parameters
+    created under `torch.inference_mode()` would fail in detectors that compute gradients, so such a network is copied.
     """
     while isinstance(network, nn.DataParallel | nn.parallel.DistributedDataParallel):
         network = network.module
@@ -205,20 +205,20 @@ def unwrapped(network: nn.Module) -> nn.Module:
 
 
 def class_name(network: nn.Module) -> str:
-    """Name of the class, also of a compiled network."""
+    """Return the name of the class, also for a compiled network."""
     return type(getattr(network, "_orig_mod", network)).__name__
 
 
 def quiet_hub() -> AbstractContextManager[None]:
-    """Without a line for every attempt to reach the hub; the error that ends them says what failed."""
-    import huggingface_hub.utils  # noqa: F401, PLC0415 - sets the level of its logger once, when it is imported
+    """Suppress a log line for every attempt to reach the hub; the final error states what failed."""
+    import huggingface_hub.utils  # noqa: F401, PLC0415 - sets the level of its logger once, on import
 
     return quiet_loggers("huggingface_hub", "timm")
 
 
 @contextmanager
 def quiet_loggers(*names: str) -> Iterator[None]:
-    """Without what these loggers say below an error."""
+    """Suppress messages of these loggers below errors."""
     loggers = [logging.getLogger(name) for name in names]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -231,7 +231,7 @@ def quiet_loggers(*names: str) -> Iterator[None]:
 
 
 def default_transform(network: nn.Module) -> Callable[[Image.Image], Tensor] | None:
-    """The evaluation transform of timm at the network's test size; None for networks that are not timm's."""
+    """Return timm's evaluation transform at the network's test size; None for other networks."""
     if not hasattr(network, "pretrained_cfg"):
         return None
     import timm.data  # noqa: PLC0415
@@ -243,8 +243,8 @@ def default_transform(network: nn.Module) -> Callable[[Image.Image], Tensor] | N
     return transform
 
 
-def normalisation_std(transform: object) -> Tensor:
-    """Standard deviation of the Normalize step of a torchvision-style transform; ones where there is none."""
+def normalization_std(transform: object) -> Tensor:
+    """Return the standard deviation of the Normalize step of a torchvision-style transform; ones without one."""
     for step in getattr(transform, "transforms", [transform]):
         std = getattr(step, "std", None)
         if type(step).__name__ == "Normalize" and std is not None:

@@ -1,8 +1,7 @@
-"""How a transform is made, as plain values: what a service needs to make it again."""
+"""Describe a transform as plain values from which a service can rebuild it."""
 
 import enum
 from collections.abc import Callable
-from importlib import import_module
 from inspect import signature
 from types import FunctionType
 from typing import Any
@@ -10,19 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from oodlit.backbones.description import describe
+from oodlit.backbones.transform_description import describe
+from oodlit.base.lazy import import_object
 from oodlit.errors import InvalidArgumentError
 
 TRANSFORMS = ("torchvision.transforms.", "timm.data.transforms.")
-"""Modules whose classes are made again from a record. Functions can lie anywhere: they are not called for that."""
+"""Modules whose classes can be rebuilt from a record. Functions may be anywhere, since they are not called."""
 _LARGEST_TENSOR = 64
 
 
 def recipe_of(transform: object) -> Any:
-    """A transform as plain values that `made_from` understands; None where it cannot be made from such.
+    """Describe a transform as plain values for `made_from`; None if that is impossible.
 
-    Steps of torchvision and timm are told by the arguments of their constructors, functions by their dotted path.
-    Whether the recipe is right is tried: what it makes must have the description of the transform.
+    Steps of torchvision and timm are described by their constructor arguments, and functions by their dotted path. The
+    recipe is verified: the rebuilt transform must have the same description.
 
     Example:
         >>> from torchvision.transforms import CenterCrop, Compose, ToTensor
@@ -39,26 +39,28 @@ def recipe_of(transform: object) -> Any:
     try:
         recipe = _written(transform)
         return recipe if describe(made_from(recipe)) == describe(transform) else None
-    except Exception:  # constructors of others raise anything; without a recipe a gate asks for the transform
+    except Exception:  # constructors may raise anything; without a recipe a gate requires the transform
         return None
 
 
 def made_from(recipe: Any) -> Any:
-    """What a recipe describes.
+    """Rebuild what a recipe describes.
 
     Raises:
-        InvalidArgumentError: It names what cannot be imported, or a class outside `TRANSFORMS`.
+        InvalidArgumentError: It names something that cannot be imported, or a class outside `TRANSFORMS`.
     """
     if isinstance(recipe, list):
         return [made_from(part) for part in recipe]
     if not isinstance(recipe, dict):
         return recipe
     kind, value = next(iter(recipe.items()))
-    if kind in _MAKERS:
-        return _MAKERS[kind](value)
+    if kind in _REBUILT:
+        return _REBUILT[kind](value)
     made = _located(value) if value.startswith(TRANSFORMS) else None
     if not isinstance(made, type):
-        raise InvalidArgumentError(f"recipe of a transform: {value!r} is no class of {' or '.join(TRANSFORMS)}")
+        raise InvalidArgumentError(
+            f"recipe of a transform: expected a class of {' or '.join(TRANSFORMS)}, got {value!r}"
+        )
     return made(recipe["value"]) if kind == "enum" else made(**{n: made_from(v) for n, v in recipe["with"].items()})
 
 
@@ -68,9 +70,9 @@ def _written(value: Any) -> Any:
         return parts if isinstance(value, list) else {"tuple": parts}
     if isinstance(value, str | int | float | None):
         return value
-    for kind, told in _TOLD.items():
+    for kind, describe_value in _DESCRIBED.items():
         if isinstance(value, kind):
-            return told(value)
+            return describe_value(value)
     arguments = {name: _written(getattr(value, name)) for name in signature(type(value)).parameters}
     return {"class": _path(type(value)), "with": arguments}
 
@@ -78,31 +80,27 @@ def _written(value: Any) -> Any:
 def _path(value: Callable[..., Any] | type) -> str:
     path = f"{value.__module__}.{value.__qualname__}"
     if _located(path) is not value or value.__module__ == "__main__":
-        raise InvalidArgumentError(f"{path} is not found where its name says")
+        raise InvalidArgumentError(f"{path} cannot be found under its name")
     return path
 
 
 def _located(path: str) -> Any:
-    module, _, name = path.rpartition(".")
-    try:
-        return getattr(import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise InvalidArgumentError(f"recipe of a transform: {path!r} cannot be imported: {error}") from error
+    return import_object(path, f"recipe of a transform: {path!r}")
 
 
 def _written_tensor(value: Tensor) -> dict[str, Any]:
     if value.dtype != torch.float32 or value.numel() > _LARGEST_TENSOR:
-        raise InvalidArgumentError(f"a tensor of {value.numel()} values in {value.dtype} is not written down")
+        raise InvalidArgumentError(f"a tensor of {value.numel()} values in {value.dtype} cannot be part of a recipe")
     return {"tensor": value.tolist()}
 
 
-_TOLD: dict[type, Callable[[Any], Any]] = {
+_DESCRIBED: dict[type, Callable[[Any], Any]] = {
     Tensor: _written_tensor,
     enum.Enum: lambda value: {"enum": _path(type(value)), "value": value.value},
     FunctionType: lambda value: {"function": _path(value)},
     torch.dtype: lambda value: {"dtype": str(value).removeprefix("torch.")},
 }
-_MAKERS: dict[str, Callable[[Any], Any]] = {
+_REBUILT: dict[str, Callable[[Any], Any]] = {
     "tuple": lambda parts: tuple(made_from(part) for part in parts),
     "tensor": torch.tensor,
     "dtype": lambda name: getattr(torch, name),

@@ -1,1 +1,1 @@
-"""Building blocks without knowledge of detection: files, processes, errors of other processes, checks."""
+"""Building blocks independent of OOD detection: files, processes, their errors, checks."""

@@ -1,4 +1,4 @@
-"""Checks of what detectors and statistics are given: finite values, known widths, whole numbers as settings."""
+"""Check inputs of detectors and statistics: finite values, expected widths, valid settings."""
 
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,45 +15,45 @@ from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Model, Outputs, version_of
 
 WITHOUT_FLOAT64 = frozenset({"mps"})
-"""Types of devices that cannot hold float64."""
+"""Types of devices without float64."""
 LARGEST_SEED = 2**32 - 1
 LARGEST = 1e100
-"""Largest value in float64 that is scored: sums of squares and products of larger ones leave float64. Every value in
-float32 is below it."""
+"""Largest float64 value that is scored: sums of squares and products of larger ones overflow. Every float32 value is
+below it."""
 _CHECKED = ("logits", "features", "images")
 
 
 def check_finite(
     owner: object, outputs: Outputs, needs: Iterable[str], finite_proxy: Mapping[str, Tensor] = MappingProxyType({})
 ) -> None:
-    """Refuse a batch in which a field that is read cannot be scored; each field is looked at once per batch.
+    """Refuse a batch with a field that cannot be scored; each field is checked once per batch.
 
-    NaN and infinities cannot be, nor values beyond `LARGEST`, of which some formulas would make NaN and infinities. A
-    logit far below zero, down to minus infinity, stands for a class that is masked: it is allowed beside others.
+    Fields must not contain NaN, infinities or values beyond `LARGEST`, which some formulas turn into NaN or infinities.
+    A logit far below zero, down to minus infinity, denotes a masked class and is allowed beside others.
 
     Args:
         owner: Named in the error.
         outputs: A batch.
-        needs: Fields that are read; others are not looked at.
-        finite_proxy: By field: a smaller tensor, such as sums, that is computed anyway and is finite only if the field
-            is. It is looked at in place of a field in float32.
+        needs: Fields to check.
+        finite_proxy: Smaller tensors by field, such as sums, that are computed anyway and only finite if the field is.
+            Checked instead of a field in float32.
 
     Raises:
-        InvalidArgumentError: A field that is read holds such values; names the first keys, or rows.
+        InvalidArgumentError: A field contains such values; the message names the first keys or rows.
     """
     needs = frozenset(needs)
     fields = {name: value for name in _CHECKED if name in needs and (value := getattr(outputs, name)) is not None}
     if "hidden" in needs:
         fields |= {f"hidden[{name!r}]": value for name, value in (outputs.hidden or {}).items()}
     for name, value in fields.items():
-        # The largest logits are needed anyway; they are NaN or infinite where a logit is.
+        # The largest logits are required anyway; they are NaN or infinite if a logit is.
         looked_at = outputs.max_logits if name == "logits" else value
         if outputs.memo(("finite", name), partial(_all_can_be_scored, looked_at, finite_proxy.get(name, looked_at))):
             continue
         bad = ~_can_be_scored(looked_at).reshape(len(outputs), -1).all(dim=1)
         rows, found = bad.nonzero().flatten().tolist(), looked_at[bad]
         kind = "NaN" if found.isnan().any() else "infinite values"
-        way_out = "look at these images, the weights and the precision of the backbone"
+        way_out = "check these images, and the weights and precision of the backbone"
         if found.isfinite().all():
             kind, way_out = f"values beyond {LARGEST:g}", f"scale them down, or {way_out}"
         raise InvalidArgumentError(
@@ -69,12 +69,12 @@ def _can_be_scored(value: Tensor) -> Tensor:
 def _all_can_be_scored(value: Tensor, finite_proxy: Tensor) -> bool:
     if value.dtype != torch.float64 or not value.numel():
         return all_finite(finite_proxy)
-    low, high = value.aminmax()  # one pass, and no tensor as large as the field
-    return holds((-low <= LARGEST) & (high <= LARGEST))
+    low, high = value.aminmax()  # one pass, without a tensor as large as the field
+    return check_usual((-low <= LARGEST) & (high <= LARGEST))
 
 
 def name_images(outputs: Outputs, rows: Sequence[int]) -> str:
-    """Name the first three images of `rows`: by their keys, or by their places in the batch where there are none.
+    """Name the first three images of `rows` by their keys, or by their positions in the batch if there are none.
 
     Example:
         >>> name_images(Outputs(torch.ones(9, 2)), [1, 4, 5, 8])
@@ -86,7 +86,7 @@ def name_images(outputs: Outputs, rows: Sequence[int]) -> str:
 
 
 def sizes_of(outputs: Outputs, needs: Iterable[str]) -> dict[str, int]:
-    """Count the logits and the features of an image, as far as they are read and the batch has them.
+    """Return the numbers of logits and features per image, as far as they are read and exist.
 
     Example:
         >>> sizes_of(Outputs(torch.ones(2, 3), torch.ones(2, 5)), {"features"})
@@ -104,15 +104,15 @@ def check_outputs(owner: object, outputs: object) -> None:
     """
     if not isinstance(outputs, Outputs):
         raise InvalidArgumentError(
-            f"{owner!r}: score takes Outputs, not a {type(outputs).__name__}; wrap it: Outputs(logits, features)"
+            f"{owner!r}: expected Outputs to score, got {type(outputs).__name__}; write Outputs(logits, features)"
         )
 
 
 def check_shapes(owner: object, found: Mapping[str, int], known: Mapping[str, int], what: str, source: str) -> None:
-    """Refuse numbers of logits and features other than those that are known.
+    """Refuse numbers of logits and features that differ from known ones.
 
     Raises:
-        InvalidArgumentError: One differs.
+        InvalidArgumentError: A number differs.
     """
     for name in found.keys() & known.keys():
         if found[name] != known[name]:
@@ -120,20 +120,20 @@ def check_shapes(owner: object, found: Mapping[str, int], known: Mapping[str, in
 
 
 def check_same_shape(owner: object, own: object, other: object) -> None:
-    """Refuse to merge what two parts of a training set left, if it differs in shape.
+    """Refuse to merge statistics that differ in shape.
 
     Raises:
         InvalidArgumentError: The shapes differ.
     """
     if own != other:
         raise InvalidArgumentError(
-            f"{owner!r}: what is merged differs in its shape, {other} after {own};"
-            " both parts must come from the same backbone and have the same settings"
+            f"{owner!r}: cannot merge shapes {own} and {other}; both parts must come from the same backbone with the"
+            " same settings"
         )
 
 
 def check_head(owner: object, head: Head) -> None:
-    """Refuse a head that is not finite; a bias of minus infinity stands for a class that is masked, and is allowed.
+    """Refuse a head that is not finite; a bias of minus infinity denotes a masked class and is allowed.
 
     Raises:
         InvalidArgumentError: A weight or a bias is NaN or infinite.
@@ -141,37 +141,37 @@ def check_head(owner: object, head: Head) -> None:
     unmasked = head.offset[head.offset != -float("inf")]
     if not (all_finite(head.weight) and all_finite(unmasked)):
         raise InvalidArgumentError(
-            f"{owner!r}: the head holds NaN or infinite values; look at the weights of the backbone"
+            f"{owner!r}: the head contains NaN or infinite values; check the weights of the backbone"
         )
 
 
 def check_int(owner: str, name: str, value: object, *, at_least: int = 1, optional: bool = False) -> None:
-    """Refuse a setting that is no whole number, or too small; None is allowed where it is `optional`.
+    """Refuse a setting that is not an integer or is too small; None is allowed if `optional`.
 
     Raises:
-        InvalidArgumentError: `value` is no int, or below `at_least`.
+        InvalidArgumentError: `value` is not an int, or below `at_least`.
     """
     if value is None and optional:
         return
     if not isinstance(value, int) or isinstance(value, bool):
-        raise InvalidArgumentError(f"{owner}: {name}={value!r}; a whole number, at least {at_least}, is needed")
+        raise InvalidArgumentError(f"{owner}: expected {name} to be an integer >= {at_least}, got {value!r}")
     if value < at_least:
-        raise InvalidArgumentError(f"{owner}: {name}={value}; at least {at_least} is needed")
+        raise InvalidArgumentError(f"{owner}: expected {name} to be at least {at_least}, got {value}")
 
 
 def check_seed(owner: str, value: object) -> None:
-    """Refuse a seed that is no whole number from 0 to 2^32 - 1, those that every generator takes.
+    """Refuse a seed that is not an integer from 0 to 2^32 - 1, the range of all generators.
 
     Raises:
-        InvalidArgumentError: It is another value.
+        InvalidArgumentError: It is not.
     """
     check_int(owner, "seed", value, at_least=0)
     if isinstance(value, int) and value > LARGEST_SEED:
-        raise InvalidArgumentError(f"{owner}: seed={value}; at most {LARGEST_SEED} is needed")
+        raise InvalidArgumentError(f"{owner}: expected seed to be at most {LARGEST_SEED}, got {value}")
 
 
 def number_of(value: object) -> float:
-    """The number that a setting is; NaN where it is none, such as text, None, True and False.
+    """Return a setting as a number; NaN for anything else, such as text, None, True and False.
 
     Example:
         >>> number_of(3), number_of("3")
@@ -181,46 +181,46 @@ def number_of(value: object) -> float:
 
 
 def check_positive(owner: str, name: str, value: object, *, or_zero: bool = False) -> None:
-    """Refuse a setting that is no positive, finite number; zero is allowed where `or_zero` says so.
+    """Refuse a setting that is not a positive, finite number; zero is allowed if `or_zero`.
 
     Raises:
-        InvalidArgumentError: `value` is no number, NaN, infinite or too small.
+        InvalidArgumentError: `value` is not a number, is NaN, infinite or too small.
     """
     number = number_of(value)
     if not (0 < number < float("inf") or (or_zero and number == 0)):
         needed = "a finite number >= 0" if or_zero else "a positive, finite number"
-        raise InvalidArgumentError(f"{owner}: {name}={value!r}; {needed} is needed")
+        raise InvalidArgumentError(f"{owner}: expected {name} to be {needed}, got {value!r}")
 
 
 def check_choice(owner: str, name: str, value: object, choices: Collection[object]) -> None:
-    """Refuse a setting that is none of the choices.
+    """Refuse a setting that is not one of the choices.
 
     Raises:
-        InvalidArgumentError: `value` is another one.
+        InvalidArgumentError: It is not.
 
     Example:
         >>> check_choice("ASH", "variant", "x", ("s", "p", "b"))
         Traceback (most recent call last):
             ...
-        oodlit.errors.InvalidArgumentError: ASH: variant='x'; 's', 'p' or 'b' is needed
+        oodlit.errors.InvalidArgumentError: ASH: expected variant to be 's', 'p' or 'b', got 'x'
     """
     if value not in choices:
         *others, last = map(repr, choices)
-        raise InvalidArgumentError(f"{owner}: {name}={value!r}; {', '.join(others)} or {last} is needed")
+        raise InvalidArgumentError(f"{owner}: expected {name} to be {', '.join(others)} or {last}, got {value!r}")
 
 
 def memo_key(*tensors: Tensor) -> Hashable:
-    """A key for `Outputs.memo` that differs for other tensors, and after a tensor was written to.
+    """Return a key for `Outputs.memo` that changes with the tensors and with writes to them.
 
-    The key holds the tensors and so keeps them alive: the address of a freed tensor may belong to another one later.
+    The key contains the tensors and so keeps them alive, since the address of a freed tensor can be reused.
     """
     return tuple((t, version_of(t)) for t in tensors)
 
 
 def where_float64_is(outputs: Outputs) -> Outputs:
-    """The outputs on the CPU, moved once per batch, if their device has no float64; else as they are.
+    """Return the outputs on the CPU, moved once per batch, if their device has no float64; otherwise unchanged.
 
-    Further passes of the network still run on its own device.
+    Extra forward passes of the network still run on its own device.
     """
     if outputs.device.type not in WITHOUT_FLOAT64:
         return outputs
@@ -258,63 +258,65 @@ class _ModelElsewhere:
 
 @contextmanager
 def plain_mode() -> Iterator[None]:
-    """Leave inference mode, and record no gradients: tensors made in inference mode could not be written to later."""
+    """Leave inference mode and disable gradients: tensors created in inference mode could not be written to later."""
     with torch.inference_mode(mode=False), torch.no_grad():
         yield
 
 
 def is_traced() -> bool:
-    """Whether `torch.export` traces this: no value of a tensor may decide what is done then.
+    """Return whether `torch.export` is tracing: then no value of a tensor may decide what is done.
 
-    Refinements of rare rows, and checks of values, are left out of what is traced.
+    Refinements of rare rows and checks of values are omitted while tracing.
     """
     return torch.compiler.is_compiling()
 
 
-_put_off: ContextVar[list[Tensor] | None] = ContextVar("put_off", default=None)
+_deferred: ContextVar[list[Tensor] | None] = ContextVar("deferred", default=None)
 
 
 @contextmanager
-def looking_later() -> Iterator[list[Tensor]]:
-    """Take what is usual for granted: `holds` waits for no device, and gives True.
+def deferred_checks() -> Iterator[list[Tensor]]:
+    """Assume that usual conditions are true: `check_usual` then waits for no device and returns True.
 
-    Gives:
-        What was taken for granted. Where some of it does not hold, everything that was computed meanwhile is void.
+    Yields:
+        The conditions that were assumed. If one of them is false, everything computed meanwhile is invalid.
 
     Example:
-        >>> with looking_later() as granted:
-        ...     holds(torch.tensor(1.0) > 2)
+        >>> with deferred_checks() as assumed:
+        ...     check_usual(torch.tensor(1.0) > 2)
         True
-        >>> granted
+        >>> assumed
         [tensor(False)]
     """
-    granted: list[Tensor] = []
-    token = _put_off.set(granted)
+    assumed: list[Tensor] = []
+    token = _deferred.set(assumed)
     try:
-        yield granted
+        yield assumed
     finally:
-        _put_off.reset(token)
+        _deferred.reset(token)
 
 
-def holds(usual: Tensor) -> bool:
-    """Whether something holds that holds for nearly every batch; waits for the device, unless `looking_later`.
+def check_usual(usual: Tensor) -> bool:
+    """Check a condition that is almost always true; within `deferred_checks()` it is queued instead.
+
+    Without a queue, reading the condition waits for the GPU.
 
     Args:
-        usual: One truth value.
+        usual: A single truth value.
     """
-    granted = _put_off.get()
-    if granted is None:
+    assumed = _deferred.get()
+    if assumed is None:
         return bool(usual)
-    granted.append(usual)
+    assumed.append(usual)
     return True
 
 
 def all_finite(value: Tensor) -> bool:
-    """Whether all values are finite; see `holds`.
+    """Return whether all values are finite; see `check_usual`.
 
     Example:
         >>> all_finite(torch.full((9,), 3e38)), all_finite(torch.tensor([1.0, float("inf"), float("-inf")]))
         (True, False)
     """
-    # A finite sum has finite terms, and a sum is quick to form; where it overflows, the terms are looked at one by one.
-    return holds(value.sum().isfinite()) or bool(value.isfinite().all())
+    # A finite sum has finite terms and is fast to compute; if it overflows, the terms are checked one by one.
+    return check_usual(value.sum().isfinite()) or bool(value.isfinite().all())

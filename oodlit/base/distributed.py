@@ -1,4 +1,4 @@
-"""Collectives over CPU tensors that also work for processes without any data."""
+"""Collective operations on CPU tensors that also work for processes without data."""
 
 import logging
 import math
@@ -25,9 +25,9 @@ _log = logging.getLogger("oodlit.base.distributed")
 
 @named_cause()
 def cpu_group() -> Group:
-    """A group of all processes that moves CPU tensors (None: the default group already does, or there is one process).
+    """Create a group of all processes for CPU tensors (None: the default group suffices, or there is one process).
 
-    Every process must call it at the same point. Large banks live on the CPU, where NCCL cannot reach them.
+    Every process must call it at the same point. Large banks are on the CPU, where NCCL cannot reach them.
     """
     if not is_distributed() or dist.get_backend() == "gloo":
         return None
@@ -38,17 +38,17 @@ def cpu_group() -> Group:
 
 @named_cause()
 def gather_objects(group: Group, value: T) -> list[T]:
-    """`value` of every process, in the order of ranks; [value] in a single process. For small plain values only."""
+    """Return `value` of every process in the order of ranks; [value] in a single process. For small values only."""
     if not is_distributed():
         return [value]
     gathered: list[T | None] = [None] * dist.get_world_size(group)
     dist.all_gather_object(gathered, value, group=group)
-    return gathered  # type: ignore[return-value]  # every rank filled its place
+    return gathered  # type: ignore[return-value]  # every rank filled its entry
 
 
 @named_cause()
 def all_sum(group: Group, value: Tensor) -> Tensor:
-    """Sum of `value` over all processes; shapes must agree. Returned on the device of `value`."""
+    """Sum `value` over all processes; shapes must agree. Returned on the device of `value`."""
     if not is_distributed():
         return value
     total = value.detach().to("cpu", copy=True)
@@ -58,16 +58,16 @@ def all_sum(group: Group, value: Tensor) -> Tensor:
 
 @named_cause()
 def gather_rows(group: Group, value: Tensor, sizes: Sequence[int], *, is_shared: bool = False) -> Tensor:
-    """Rows of all processes, one after the other, as CPU tensor; process r has sizes[r] rows.
+    """Concatenate the rows of all processes as a CPU tensor; process r has sizes[r] rows.
 
-    The processes broadcast one after the other, so that no more memory is taken than the result needs.
+    The processes broadcast in turn, so that no memory beyond the result is used.
 
     Args:
         group: The processes.
-        value: Rows of this one.
-        sizes: Number of rows of each.
-        is_shared: Whether the processes of a machine hold the result in the same memory. Each of them writes all of
-            it, the same bytes, and nobody may write to it afterwards.
+        value: Rows of this process.
+        sizes: Number of rows of each process.
+        is_shared: Whether the processes of a machine keep the result in shared memory. Each of them writes all of it
+            with the same bytes, and none may write to it afterwards.
     """
     if not is_distributed():
         return value
@@ -86,9 +86,9 @@ def gather_rows(group: Group, value: Tensor, sizes: Sequence[int], *, is_shared:
 
 
 def shared_empty(group: Group, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """A CPU tensor in memory that the processes of a machine share, where there is room for it; else of one's own.
+    """Create a CPU tensor in memory shared by the processes of a machine, or in private memory if there is no room.
 
-    All processes of the group call it. The memory goes back to the system when the last of them ends or drops it.
+    All processes of the group call it. The memory is freed when the last of them ends or drops it.
     """
     hosts = gather_objects(group, socket.gethostname())
     rank = dist.get_rank(group)
@@ -96,14 +96,14 @@ def shared_empty(group: Group, shape: Sequence[int], dtype: torch.dtype) -> Tens
     size, is_first = count * dtype.itemsize, rank == leader and hosts.count(hosts[rank]) > 1
     reserved = _reserve(size) if is_first else None
     if is_first and reserved is None:
-        _log.warning("no room for %.1f GB that processes share: each of them holds a copy", size / 1e9)
+        _log.warning("not enough shared memory for %.1f GB: each process keeps its own copy", size / 1e9)
     try:
         path = gather_objects(group, str(reserved or ""))[leader]
-        if path and Path(path).is_file():  # containers of one name may have temporary folders of their own
+        if path and Path(path).is_file():  # containers with equal names may have separate temporary folders
             tensor = torch.from_file(path, shared=True, size=count, dtype=dtype).view(*shape)
         else:
             tensor = torch.empty(tuple(shape), dtype=dtype)
-        gather_objects(group, None)  # all have opened it: the name is needed no more
+        gather_objects(group, None)  # all have opened it: the name is no longer used
     finally:
         if reserved is not None:
             reserved.unlink()
@@ -111,9 +111,9 @@ def shared_empty(group: Group, shape: Sequence[int], dtype: torch.dtype) -> Tens
 
 
 def _reserve(size: int) -> Path | None:
-    """A new file of `size` bytes: in memory, or else in a temporary folder, where the system keeps it in memory too."""
+    """Create a file of `size` bytes in memory, or in a temporary folder, which the system caches in memory too."""
     for place in (partial(str, "/dev/shm"), tempfile.gettempdir):
-        with suppress(OSError):  # there is no such folder, it can only be read, a quota, or somebody was faster
+        with suppress(OSError):  # no such folder, read-only, a quota, or a race with another process
             folder = place()
             if hasattr(os, "posix_fallocate") and shutil.disk_usage(folder).free > size:
                 return _file_of(size, folder)
@@ -133,5 +133,5 @@ def _file_of(size: int, folder: str) -> Path:
 
 
 def is_distributed() -> bool:
-    """Whether there is more than one process."""
+    """Return whether there is more than one process."""
     return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1

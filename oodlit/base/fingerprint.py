@@ -1,10 +1,10 @@
-"""Fingerprints as text, and how two of them are compared.
+"""Fingerprints as text, and their comparison.
 
-A fingerprint has up to five parts, `name=value` with blanks between them. Three are hashes: "weights" (of weights and
-buffers), "head" (which layer or part of the output is used), "transform" (its description). Two are sketches of what
-is *done*, for what no description tells: "pictures" (what the transform makes of fixed pictures) and "network" (what
-the network makes of them). A sketch is compared up to rounding, so that device, threads and batch size do not matter.
-Parts that one side lacks are not compared.
+A fingerprint has up to five parts, `name=value` separated by blanks. Three are hashes: "weights" (of weights and
+buffers), "head" (which layer or part of the output is used), "transform" (its description). Two are sketches of
+results, for behavior that no description covers: "pictures" (the transform applied to fixed pictures) and "network"
+(the network applied to them). Sketches are compared up to rounding, so that device, threads and batch size do not
+matter. Parts that one side does not have are not compared.
 """
 
 import base64
@@ -16,7 +16,7 @@ from torch import Tensor
 from oodlit.errors import FingerprintError
 
 TOLERANCES = {"pictures": 0.003, "network": 0.005}
-"""Numbers of a sketch are about as large as one; a network also differs by device."""
+"""Numbers of a sketch are of order one; for a network they also differ by device."""
 HALF_TOLERANCE = 0.15
 """The same for a network in half precision."""
 NUM_PROJECTIONS = 6
@@ -26,13 +26,13 @@ _WHAT = {
     "weights": "the state of the weights",
     "head": "the layer that the features come from",
     "transform": "the transform",
-    "pictures": "what the transform makes of fixed pictures",
-    "network": "what the network makes of fixed pictures",
+    "pictures": "the result of the transform on fixed pictures",
+    "network": "the result of the network on fixed pictures",
 }
 
 
 def join(**parts: str) -> str:
-    """A fingerprint from its parts; empty ones are left out.
+    """Build a fingerprint from its parts; empty ones are omitted.
 
     Example:
         >>> join(weights="ab", head="", transform="cd")
@@ -42,7 +42,7 @@ def join(**parts: str) -> str:
 
 
 def difference(mine: str, theirs: str) -> str:
-    """The first part in which two fingerprints differ, in words; empty if they agree as far as both are known.
+    """Describe the first part in which two fingerprints differ; empty if all parts known to both agree.
 
     Example:
         >>> difference("weights=ab transform=cd", "weights=ab transform=ce")
@@ -59,21 +59,21 @@ def check_same(mine: str, theirs: str, *, source: str) -> None:
     Args:
         mine: Fingerprint of the backbone of the fit; may be empty.
         theirs: Fingerprint of the backbone in use; may be empty.
-        source: How the message calls the fit.
+        source: Name of the fit in the message.
 
     Raises:
-        FingerprintError: They differ; says in what.
+        FingerprintError: They differ; the message states in what.
     """
     what, one, other = _difference(mine, theirs)
     if what:
         raise FingerprintError(
-            f"{source} was fitted on a backbone with fingerprint {one}, this one has {other}: {what} differs;"
-            " fit again, or load the backbone and transform that the fit was made with"
+            f"{source} belongs to a backbone with fingerprint {one}, got {other}: {what} differs; fit again, or load"
+            " the backbone and transform of the fit"
         )
 
 
 def sketch(*values: Tensor) -> str:
-    """A few numbers that tell tensors apart: size, mean, and sums with fixed signs, in units of their size.
+    """Summarize tensors by a few numbers: size, mean, and sums with fixed signs, relative to the size.
 
     Values that differ by rounding have sketches that differ by rounding.
 
@@ -82,7 +82,7 @@ def sketch(*values: Tensor) -> str:
         >>> difference("pictures=" + sketch(one), "pictures=" + sketch(one * 1.0001))
         ''
         >>> difference("pictures=" + sketch(one), "pictures=" + sketch(one - 0.1))
-        'what the transform makes of fixed pictures'
+        'the result of the transform on fixed pictures'
     """
     shapes = ",".join("x".join(map(str, v.shape)) for v in values)
     is_half = any(v.is_floating_point() and v.dtype.itemsize < 4 for v in values)
@@ -100,7 +100,7 @@ def _numbers(flat: Tensor) -> list[float]:
 
 
 def _signs(length: int, seed: int) -> Tensor:
-    """Fixed numbers -1 and 1, float64: arithmetic modulo 2^31, of which 32-bit integers keep all that matters."""
+    """Return fixed numbers -1 and 1, float64: arithmetic modulo 2^31, for which 32-bit integers suffice."""
     mixed = torch.arange(length, dtype=torch.int32).mul_(1_103_515_245).add_(seed * 747_796_405 & _31_BITS)
     mixed &= _31_BITS
     mixed ^= mixed >> 15
@@ -109,7 +109,7 @@ def _signs(length: int, seed: int) -> Tensor:
 
 
 def _difference(mine: str, theirs: str) -> tuple[str, str, str]:
-    """What differs first, in words, and that part on both sides, cut short."""
+    """Return a description of the first difference, and that part on both sides, abbreviated."""
     if not mine or not theirs or mine == theirs:
         return "", "", ""
     one, other = _parts(mine), _parts(theirs)

@@ -1,4 +1,4 @@
-"""Shares and percentages as the numbers that were meant, so that counts are decided in integers."""
+"""Fractions and percentages as the numbers that were meant, so that counts are decided in integers."""
 
 from decimal import Decimal
 from fractions import Fraction
@@ -10,23 +10,22 @@ import numpy as np
 from torch import Tensor
 
 ShareLike: TypeAlias = float | int | Fraction | Decimal | str | np.generic | np.ndarray | Tensor
-"""What is taken as a share; arrays and tensors of a single number."""
+"""Types accepted as a fraction; arrays and tensors must contain a single number."""
 
 LARGEST_DENOMINATOR = 10**6
-"""Shares such as 5/6 or 47 499/50 001 are counts over counts; up to this many images, also after some arithmetic."""
+"""Fractions such as 5/6 or 47,499/50,001 are ratios of counts; up to this many images, even after some arithmetic."""
 
 LARGEST_QUOTIENT = 2 * 10**7
-"""The same for a division and little else: ImageNet has 1 281 167 training images, its larger version 14 million."""
+"""The same for a division and little else: ImageNet has 1,281,167 training images, its larger version 14 million."""
 
 
 def exact_number(value: object) -> Fraction | None:
-    """The number that was meant, as an exact fraction; None where `value` is no finite number.
+    """Return the number that was meant as an exact fraction; None if `value` is not a finite number.
 
-    0.95 is 95/100, not the binary number next to it, and so are 1 - 0.05, 0.1 * 9.5, `np.float32(0.95)`, "0.95" and
-    `Decimal("0.95")`. A floating-point number is read as it is written if that takes few digits. Else it comes from
-    arithmetic: it is the shortest decimal, or the ratio of counts, within the rounding of a few operations; of single
-    precision where it is a number of that kind, such as `float(1 - np.float32(0.05))`. Fractions, decimals and text are
-    taken as they are.
+    0.95 is 95/100 rather than the nearest binary number, and so are 1 - 0.05, 0.1 * 9.5, `np.float32(0.95)`, "0.95" and
+    `Decimal("0.95")`. A floating-point number with few digits is read as written. Otherwise it comes from arithmetic:
+    it is the shortest decimal, or the ratio of counts, within the rounding of a few operations; in single precision if
+    it is such a number, like `float(1 - np.float32(0.05))`. Fractions, decimals and text are used as they are.
 
     Example:
         >>> [str(exact_number(x)) for x in (0.95, 1 - 0.05, 1 - 0.9, 5 / 6, np.float32(0.07), "0.95", 0.9500001)]
@@ -44,7 +43,7 @@ def exact_number(value: object) -> Fraction | None:
 
 
 def _plain(value: Any) -> object:
-    """The only number of a tensor or an array without dimensions, in its own precision."""
+    """Return the only number of a tensor or an array without dimensions, in its own precision."""
     if getattr(value, "shape", None) == () and not isinstance(value, np.generic):
         try:
             return value.numpy(force=True)[()] if hasattr(value, "numpy") else value[()]
@@ -60,9 +59,9 @@ def _meant(value: Any) -> Fraction:
         if single is not None:
             return single
     kind = np.finfo(value.dtype if isinstance(value, np.floating) else np.float64)
-    # str, not float: float32's 0.07 is written so, but is another float64.
+    # str instead of float: it writes float32's 0.07, which is another float64.
     written = Fraction(str(value))
-    # Of half precision every number is short; there is no telling what it came from.
+    # Every half-precision number is short, so its origin is unknown.
     if kind.bits < 32 or len(_digits(str(value))) <= kind.precision - (1 if kind.bits == 32 else 3):
         return written
     slack = _slack(kind.dtype.type, written)
@@ -77,7 +76,7 @@ def _meant(value: Any) -> Fraction:
 
 
 def _meant_in_single_precision(number: float) -> Fraction | None:
-    """A number of single precision in a wider type, such as `tensor.item()`; None if it may be a ratio."""
+    """Return a single-precision number in a wider type, such as `tensor.item()`; None if it may be a ratio."""
     single = str(np.float32(number))
     short = None
     if Fraction(number).denominator > LARGEST_DENOMINATOR:  # others may be counts over a power of two
@@ -86,19 +85,19 @@ def _meant_in_single_precision(number: float) -> Fraction | None:
 
 
 def _slack(kind: type[np.floating], number: Fraction) -> Fraction:
-    """Rounding of a few operations on numbers around one."""
+    """Return the rounding of a few operations on numbers of order one."""
     eps = Fraction(float(np.finfo(kind).eps))
     return min(eps * (4 if kind is np.float32 else 256), abs(number) / 1000)
 
 
 def _short_decimal(number: Fraction, places: int, slack: Fraction) -> Fraction | None:
-    """The shortest decimal with up to so many places that is as near as `slack`."""
+    """Return the shortest decimal with at most `places` places within `slack`."""
     decimals = (Fraction(round(number * 10**n), 10**n) for n in range(places + 1))
     return next((decimal for decimal in decimals if abs(decimal - number) <= slack), None)
 
 
 def _digits(text: str) -> str:
-    """The significant digits of a number.
+    """Return the significant digits of a number.
 
     Example:
         >>> _digits("0.0500"), _digits("1.5e-07")

@@ -1,7 +1,7 @@
-"""What is imported on first use: the public names of a package, from one list, and objects by their dotted path.
+"""Lazy imports: public names of a package from a single list, and objects by their dotted path.
 
-The list is the `if TYPE_CHECKING:` block of the package: type checkers read it as it stands, and `lazy_exports` takes
-from it what Python needs. A new public name is one line there.
+The list is the `if TYPE_CHECKING:` block of the package: type checkers read it directly, and `lazy_exports` derives
+everything that Python requires from it. A new public name takes one line there.
 """
 
 import ast
@@ -15,10 +15,10 @@ from oodlit.errors import InvalidArgumentError
 
 
 def lazy_exports(package: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
-    """What a package needs so that its names are imported when somebody asks for them.
+    """Build what a package requires to import its names on first use.
 
     Args:
-        package: The `__name__` of the package. Its block holds lines `from module import Name as Name` alone.
+        package: The `__name__` of the package. Its block must only contain lines `from module import Name as Name`.
 
     Returns:
         The module's `__getattr__`, `__dir__` and `__all__`.
@@ -39,9 +39,9 @@ def lazy_exports(package: str) -> tuple[Callable[[str], object], Callable[[], li
 
 
 def _homes(package: str) -> dict[str, str]:
-    """The module of every name in the `if TYPE_CHECKING:` block."""
+    """Return the module of every name in the `if TYPE_CHECKING:` block."""
     module = sys.modules[package]
-    read = getattr(module.__loader__, "get_source", None)  # pytest's own, which rewrites asserts, has none
+    read = getattr(module.__loader__, "get_source", None)  # pytest's own loader, which rewrites asserts, has none
     source = Path(str(module.__file__)).read_text(encoding="utf-8") if read is None else read(package)
     block = next(
         node.body
@@ -52,7 +52,7 @@ def _homes(package: str) -> dict[str, str]:
 
 
 def import_object(path: str, what: str) -> Any:
-    """The object at a dotted path, `module.Name`.
+    """Import the object at a dotted path, `module.Name`.
 
     Raises:
         InvalidArgumentError: `what` cannot be imported.
@@ -65,7 +65,7 @@ def import_object(path: str, what: str) -> Any:
 
 
 def search_current_folder() -> None:
-    """Find modules in the working directory too, as `python -m` would."""
+    """Make modules in the working directory importable, as `python -m` does."""
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
         sys.path.append(here)

@@ -1,7 +1,7 @@
-"""Why another process of the run failed: told to all of them, whatever they wait for.
+"""Propagate the cause of one process's failure to all other processes.
 
-Process 0 listens, the others connect to it, and it passes on what one of them tells. A process that is gone without a
-word leaves a closed connection behind. None of this goes through the collectives, in which a process may be waiting.
+Process 0 listens, the others connect to it, and it forwards what one of them reports. A process that disappears leaves
+a closed connection behind. None of this uses collectives, in which a process may be waiting.
 """
 
 import json
@@ -25,13 +25,13 @@ import torch.distributed as dist
 from oodlit.errors import ProcessFailedError, add_note
 
 PATIENCE_S = 20.0
-"""How long a process may go on after it has heard that another one failed; then it is ended."""
+"""How long a process may continue after hearing that another one failed, before it is ended."""
 DELIVERY_S = 10.0
-"""How long a failing process waits until the others have heard of it, and how long others wait for its cause."""
+"""How long a failing process waits until the others know, and how long others wait for its cause."""
 STARTING_S = 60
 """How long a process tries to reach process 0."""
 MAX_TEXT = 2000
-"""Longest cause that is told, in characters."""
+"""Longest cause to send, in characters."""
 
 _log = logging.getLogger("oodlit.base.peers")
 
@@ -48,7 +48,7 @@ class Peers:
     def __init__(self, rank: int, world_size: int, key: str) -> None:
         self.rank, self.world_size, self.key = rank, world_size, key
         self.cause = ""
-        """Why one of the processes failed, once one did."""
+        """Why one of the processes failed, once one has."""
         self.sockets: dict[int, socket.socket] = {}
         """Connections by the process at their other end."""
         self._aware: set[int] = set()
@@ -59,7 +59,7 @@ class Peers:
         _start_thread(self._run)
 
     def tell(self, cause: str) -> None:
-        """Tell all others why this process fails, unless another one has failed before; wait until they know."""
+        """Report why this process fails to all others, unless another one failed before; wait until they know."""
         others = set(range(1, self.world_size)) if self.rank == 0 else {0}
         with self._news:
             if not self.cause:
@@ -68,13 +68,13 @@ class Peers:
             self._news.wait_for(lambda: others <= self._aware, timeout=DELIVERY_S)
 
     def wait_for_cause(self) -> str:
-        """The cause, which may be under way; empty if there is none."""
+        """Wait for a cause that may be in transit, and return it; empty if there is none."""
         with self._news:
             self._news.wait_for(lambda: self.cause, timeout=DELIVERY_S)
             return self.cause
 
     def close(self, *, is_done: bool) -> None:
-        """Leave, since this process has done its part, or has told why it fails."""
+        """Leave, since this process has done its part or has reported why it fails."""
         with self._news:
             self._is_open = False
             if is_done:
@@ -87,29 +87,29 @@ class Peers:
             self.sockets.clear()
 
     def _run(self) -> None:
-        """Find the others and hear what they say; where that fails, launchers and time limits are left."""
+        """Connect to the others and listen; if that fails, launchers and timeouts remain."""
         try:
             self._store = _store()
             self._listen(self._store) if self.rank == 0 else self._connect(self._store)
-        except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: the store's
+        except (OSError, RuntimeError, ValueError) as error:  # RuntimeError: from the store
             if self._is_open and not self._is_over():
-                _log.warning("process %d will not hear why others fail: %s", self.rank, error)
+                _log.warning("process %d cannot learn why others fail: %s", self.rank, error)
             self._end_search()
 
     def _end_search(self) -> None:
-        """Process 0: see to it that those that have not been here yet need not look for it."""
+        """Process 0: let processes that have not connected yet stop looking for it."""
         if self.rank == 0 and self._store is not None:
             with suppress(RuntimeError):
                 self._store.set(self.key, "null")
 
     def _is_over(self) -> bool:
-        """Whether process 0 is done, or hears nobody."""
+        """Return whether process 0 is done, or does not listen."""
         with suppress(RuntimeError):
             return self._store is not None and self._store.check([self.key]) and self._store.get(self.key) == b"null"
         return False
 
     def _listen(self, store: Any) -> None:
-        """Process 0: take the connections of all others."""
+        """Process 0: accept the connections of all others."""
         token = secrets.token_hex(16)
         with _server(store.host, self.world_size) as server:
             hosts = [store.host, socket.gethostname()]
@@ -121,7 +121,7 @@ class Peers:
                     _start_thread(self._greet, connection, token)
 
     def _greet(self, connection: socket.socket, token: str) -> None:
-        """Process 0: take one connection, if it comes from a process of this run."""
+        """Process 0: serve one connection, if it comes from a process of this run."""
         with connection, connection.makefile("r", encoding="utf-8") as lines:
             try:
                 connection.settimeout(STARTING_S)
@@ -133,7 +133,7 @@ class Peers:
                 self._talk(rank, connection, lines)
 
     def _connect(self, store: Any) -> None:
-        """Another process: connect to process 0."""
+        """Other processes: connect to process 0."""
         place = json.loads(store.get(self.key))
         if place is None:
             return
@@ -144,7 +144,7 @@ class Peers:
             self._talk(0, connection, lines)
 
     def _talk(self, other: int, connection: socket.socket, lines: Iterator[str]) -> None:
-        """Hear what one other process has to say, until it leaves."""
+        """Listen to one other process until it leaves."""
         connection.settimeout(None)
         _keep_alive(connection)
         with self._news:
@@ -163,10 +163,10 @@ class Peers:
                 self._hear(other, message.get("cause", ""))
                 if "cause" in message:
                     _send(connection, {"heard": True})
-        self._hear(other, "" if is_done else f"process {other} of {self.world_size} is gone: killed, or crashed")
+        self._hear(other, "" if is_done else f"process {other} of {self.world_size} disappeared (crashed or stopped)")
 
     def _hear(self, other: int, cause: str) -> None:
-        """Keep the first cause, pass it on, and see to it that this process ends."""
+        """Record the first cause, forward it, and make sure that this process ends."""
         with self._news:
             self._aware.add(other)
             is_first = bool(cause) and not self.cause and self._is_open
@@ -179,7 +179,7 @@ class Peers:
             _start_thread(self._end_in_time)
 
     def _end_in_time(self) -> None:
-        """End this process if it does not come to its end itself: what it waits for may never happen."""
+        """End this process if it does not end itself: what it waits for may never happen."""
         time.sleep(PATIENCE_S)
         if self._is_open:
             _end(self.cause)
@@ -198,17 +198,17 @@ _runs = count()
 
 
 def watch() -> None:
-    """Begin to listen to the other processes; every call needs an `unwatch`, or an error that is told."""
-    global _owners, _is_done  # noqa: PLW0603  # a process has one default process group, and one run at a time in it
+    """Start listening to the other processes; every call requires an `unwatch` or a reported error."""
+    global _owners, _is_done  # noqa: PLW0603  # a process has one default process group, and one run in it at a time
     _is_done = False
     _join()
     _owners += 1
 
 
 def unwatch() -> None:
-    """This process has done its part: whatever happens to it now is of no concern to the others."""
+    """Stop listening: this process has done its part, and later failures do not concern the others."""
     global _owners, _current, _is_done  # noqa: PLW0603
-    if not _owners:  # it has told why it fails
+    if not _owners:  # it has reported why it fails
         return
     _owners -= 1
     if not _owners:
@@ -219,20 +219,20 @@ def unwatch() -> None:
 
 
 def forget() -> None:
-    """The run is over, with all that this process still did for itself: what fails from here on belongs to another."""
+    """End the run, including the remaining work of this process: later failures belong to another run."""
     global _is_done  # noqa: PLW0603
     _is_done = False
 
 
 def tell(error: BaseException) -> None:
-    """Tell the other processes why this one fails, and leave; where another one failed before, note its cause.
+    """Report to the other processes why this one fails, and leave; if another one failed before, note its cause.
 
-    Nobody is told of what happens to a process that has done its part.
+    Nothing is reported for a process that has done its part.
     """
     global _owners, _current, _is_done  # noqa: PLW0603
-    if "_oodlit_is_told" in vars(error):  # by another callback
+    if "_oodlit_is_reported" in vars(error):  # by another callback
         return
-    object.__setattr__(error, "_oodlit_is_told", True)  # a frozen dataclass refuses what is set in other ways
+    object.__setattr__(error, "_oodlit_is_reported", True)  # a frozen dataclass does not allow a normal assignment
     is_done, _is_done = _is_done, False
     peers, _owners = None if is_done else _join(), 0
     if peers is None:
@@ -248,7 +248,7 @@ def tell(error: BaseException) -> None:
 
 
 def check() -> None:
-    """See whether all processes are well.
+    """Raise if another process has failed.
 
     Raises:
         ProcessFailedError: One of them failed; the message names it and its error.
@@ -259,7 +259,7 @@ def check() -> None:
 
 @contextmanager
 def named_cause() -> Iterator[None]:
-    """Turn an error of communication into the cause: the error of the process that failed.
+    """Replace a communication error by its cause: the error of the process that failed.
 
     Raises:
         ProcessFailedError: Another process failed while this one was waiting for it.
@@ -273,7 +273,7 @@ def named_cause() -> Iterator[None]:
 
 
 def describe(error: BaseException, who: str) -> str:
-    """What the others are told of an error.
+    """Describe an error for the other processes.
 
     Example:
         >>> describe(ValueError("no such class"), "process 1 of 3 on node7")
@@ -283,15 +283,15 @@ def describe(error: BaseException, who: str) -> str:
     where = f" ({Path(frames[-1].filename).name}, line {frames[-1].lineno})" if frames else ""
     try:
         said = str(error)
-    except Exception as problem:  # a fault of that error's own
-        said = f"its text cannot be formed, {type(problem).__name__}"
+    except Exception as problem:  # a bug in that error's own code
+        said = f"its text cannot be created, {type(problem).__name__}"
     text = " ".join(f"{type(error).__name__}: {said}".split())
     text = text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} ..."
     return f"{who} failed: {text}{where}; see its output"
 
 
 def _join() -> Peers | None:
-    """The other processes; None if there are none, or if they found each other by other means than an address."""
+    """Connect to the other processes; None if there are none, or if they did not use an address to find each other."""
     global _current  # noqa: PLW0603
     is_alone = not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1
     if _current is None and not is_alone and "MASTER_ADDR" in os.environ:
@@ -301,7 +301,7 @@ def _join() -> Peers | None:
 
 
 def _store() -> Any:
-    """A connection of one's own to the store by which the processes found each other."""
+    """Open a separate connection to the store by which the processes found each other."""
     address, port = os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])
     patience = timedelta(seconds=STARTING_S)
     kind = dist.TCPStore  # type: ignore[attr-defined]
@@ -309,9 +309,9 @@ def _store() -> Any:
 
 
 def _server(host: str, backlog: int) -> socket.socket:
-    """A socket that listens: on this machine alone where all processes are said to be on it, else on every address.
+    """Open a listening socket: on this machine only if all processes are on it, otherwise on every address.
 
-    A name is not looked up for that: a machine's own name often stands for the machine alone there.
+    The host name is not resolved for that: a machine's own name often resolves to the loopback address.
     """
     if host == "localhost" or host.startswith("127."):
         return socket.create_server(("127.0.0.1", 0), backlog=backlog)
@@ -321,18 +321,18 @@ def _server(host: str, backlog: int) -> socket.socket:
 
 
 def _reach(hosts: list[str], port: int) -> socket.socket:
-    """A connection to the first of several names of a host that answers."""
+    """Connect to the first of several host names that answers."""
     problem: OSError | None = None
     for host in hosts:
         try:
             return socket.create_connection((host, port), timeout=STARTING_S / len(hosts))
         except OSError as error:
             problem = error
-    raise problem or OSError("no host is named")
+    raise problem or OSError("expected at least one host name")
 
 
 def _keep_alive(connection: socket.socket) -> None:
-    """Let the system find out within half a minute that the other machine is gone."""
+    """Let the system detect within half a minute that the other machine is gone."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in (("TCP_KEEPIDLE", 10), ("TCP_KEEPINTVL", 5), ("TCP_KEEPCNT", 4)):
         if hasattr(socket, name):
@@ -340,12 +340,12 @@ def _keep_alive(connection: socket.socket) -> None:
 
 
 def _send(connection: socket.socket, message: dict[str, object]) -> None:
-    with suppress(OSError):  # the other one is gone; who reads from the connection sees it
+    with suppress(OSError):  # the other one is gone, which the reader of the connection will notice
         connection.sendall(f"{json.dumps(message)}\n".encode())
 
 
 def _is_of_communication(error: BaseException) -> bool:
-    """Whether an error was raised while waiting for other processes."""
+    """Return whether an error was raised while waiting for other processes."""
     frames = traceback.extract_tb(error.__traceback__)
     return isinstance(error, RuntimeError) and any("torch/distributed" in f.filename.replace("\\", "/") for f in frames)
 
@@ -355,7 +355,7 @@ def _start_thread(target: Callable[..., None], *arguments: object) -> None:
 
 
 def _end_after_main(cause: str) -> None:
-    """End this process if the end of the interpreter waits for communication with processes that are gone."""
+    """End this process if interpreter shutdown waits for communication with processes that are gone."""
     threading.main_thread().join()
     time.sleep(PATIENCE_S)
     _end(cause)
@@ -369,12 +369,12 @@ def _end(cause: str) -> None:
 
 
 def _close_in_child() -> None:
-    """Close the connections in a forked process, such as one that loads data: they must end with this process."""
+    """Close the connections in a forked process, such as a data-loading worker: they must end with this process."""
     global _current
     peers, _current = _current, None
     for connection in peers.sockets.values() if peers is not None else ():
         with suppress(OSError):
-            os.close(connection.detach())  # nobody closes another file of that number later on
+            os.close(connection.detach())  # so that no later file with that number is closed
 
 
 if hasattr(os, "register_at_fork"):

@@ -1,4 +1,4 @@
-"""What one run asks of its module and its data module. They read it while the run lasts; nothing is set in them."""
+"""Choices of one run for its module and data module, which read them during the run without being modified."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -7,16 +7,16 @@ from typing import Any
 
 @dataclass(frozen=True)
 class RunPlan:
-    """The choices of one `trainer.predict`; the callback that made them holds them as its attribute `plan`.
+    """The choices of one `trainer.predict`; its callback provides them as the attribute `plan`.
 
     Args:
         transform: From a decoded image to the network's input, for all streams.
-        use_train: Whether the training streams are read.
-        extra_outputs: What the module adds to logits and features: of "images", "hidden", "model".
+        use_train: Whether to read the training streams.
+        extra_outputs: Fields that the module adds to logits and features: of "images", "hidden", "model".
         hidden_layers: Names in `Outputs.hidden`: submodules, or "feature_map".
-        finished: Names of streams that are not read any more, as an earlier run has read them.
+        finished: Names of streams that an earlier run has already read.
         done: Batches of other streams that an earlier run has read in this process, by name.
-        asked: Called whenever the next batch is asked for.
+        asked: Called whenever the next batch is requested.
     """
 
     transform: Callable[..., Any] | None = None
@@ -29,10 +29,10 @@ class RunPlan:
 
 
 def plan_of(part: Any) -> RunPlan | None:
-    """The plan of the run that a module or data module is part of; None outside of such a run."""
+    """Return the plan of the run that a module or data module is part of; None outside such a run."""
     try:
         trainer = part.trainer
-    except RuntimeError:  # how a LightningModule says that it has no trainer
+    except RuntimeError:  # raised by a LightningModule without a trainer
         return None
     plans = (getattr(callback, "plan", None) for callback in getattr(trainer, "callbacks", ()))
     return next((plan for plan in plans if isinstance(plan, RunPlan)), None)

@@ -1,4 +1,4 @@
-"""Try again what fails for reasons that pass, such as a busy server."""
+"""Retry actions that fail temporarily, for example due to a busy server."""
 
 import time
 from collections.abc import Callable
@@ -15,14 +15,14 @@ def retried(
     passing: type[Exception] = Exception,
     lasting: tuple[type[Exception], ...] = (),
 ) -> _T:
-    """`action()`, called again after an error, with growing pauses.
+    """Return `action()`, retried after errors with growing pauses.
 
     Args:
-        action: What to try.
-        attempts: Calls in all, at least 1. The error of the last one is raised.
+        action: The action to try.
+        attempts: Total number of calls, at least 1. The error of the last one is raised.
         backoff_s: Pause in seconds after the first failure, doubled after each further one.
-        passing: Errors after which it is tried again; all others are raised at once.
-        lasting: Exceptions to `passing` that are raised at once, too.
+        passing: Errors after which to retry; all others are raised immediately.
+        lasting: Exceptions to `passing` that are raised immediately too.
 
     Example:
         >>> answers = iter([OSError("busy"), OSError("busy"), "here"])

@@ -1,4 +1,4 @@
-"""A signal to end (SIGTERM) ends a run as Ctrl-C does: the other processes hear of it, and what is finished is kept."""
+"""Handle SIGTERM like Ctrl-C: the other processes are notified, and completed work is kept."""
 
 import logging
 import signal
@@ -10,39 +10,39 @@ from typing import NoReturn
 from oodlit.errors import add_note
 
 TERMINATED = 128 + signal.SIGTERM
-"""Exit code that shells give for a process that this signal ended."""
+"""Exit code that shells report for a process ended by this signal."""
 _log = logging.getLogger("oodlit.callbacks")
 
 
 class TerminatedError(SystemExit):
-    """Somebody asked this process to end."""
+    """This process received SIGTERM."""
 
     def __init__(self) -> None:
         super().__init__(TERMINATED)
 
     def __str__(self) -> str:
-        """The reason in words."""
+        """Return the reason as text."""
         return "the process was asked to end (SIGTERM)"
 
 
 def is_default() -> bool:
-    """Whether nobody else has said what SIGTERM does here, and it can be said: in the main thread."""
+    """Return whether SIGTERM has its default handler and can be handled here: in the main thread."""
     is_main = threading.current_thread() is threading.main_thread()
     return is_main and signal.getsignal(signal.SIGTERM) in (signal.SIG_DFL, _end)
 
 
 def end_on_sigterm() -> None:
-    """Let SIGTERM raise `TerminatedError`, until Lightning puts back what was before.
+    """Let SIGTERM raise `TerminatedError`, until Lightning restores the previous handler.
 
-    Lightning's own way of handling it lets a prediction go on; of several processes, those that got the signal wait for
-    the others to get it as well.
+    Lightning's own handler lets a prediction continue; with several processes, those that received the signal wait for
+    the others to receive it too.
     """
     signal.signal(signal.SIGTERM, _end)
 
 
 @contextmanager
 def ended_by_sigterm() -> Iterator[None]:
-    """Let SIGTERM raise `TerminatedError` within a block, unless somebody has said what it does."""
+    """Let SIGTERM raise `TerminatedError` within a block, unless there is a custom handler."""
     if not is_default():
         yield
         return
@@ -54,7 +54,7 @@ def ended_by_sigterm() -> Iterator[None]:
 
 
 def say_where(error: BaseException, where: str) -> None:
-    """Say what was kept of a run that ends, by the error; where somebody ends it, no error is shown, but the log is."""
+    """Add to an error which results were kept; for an interruption, which shows no error, log it."""
     add_note(error, where)
     if not isinstance(error, Exception):
         _log.warning("%s; %s", str(error) or type(error).__name__, where)

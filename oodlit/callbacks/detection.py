@@ -21,7 +21,7 @@ from oodlit.runs.start import Options, Start
 class OODDetection(WithDetectors):
     """Fit detectors on the train stream, score every other stream, evaluate at the end; one forward pass per image.
 
-    Before the first batch a probe of two ID images goes through the backbone: it tells which detectors apply.
+    Before the first batch, two ID images go through the backbone as a probe that shows which detectors apply.
     Collectives: one exchange when the fit ends, one when the run ends.
 
     Args:
@@ -42,21 +42,21 @@ class OODDetection(WithDetectors):
             `oodlit.results.plots.FIGURES`; True (default) = histograms of scores, FPR per class, unit tests and
             severity curves of every data set that has them, a second or a few each; False = none.
         record: Gives further entries of `results.run` (and of `run.json`); called once, when all images are scored.
-        resume: True goes on with a run that was killed, from the last point that it had written to `output_dir`, if it
-            is the same: network, transform, data, detectors with their settings and code, precision. Without one it
-            starts anew, and raises `RunIsCompleteError` where the same run has come to its end there.
-        keep_every_s: Least time between two writings of how far the run has come, in seconds; default 60. Writing
-            takes a twentieth of the time at most. 0 = after every batch.
-        bank: Where several processes run, what holds a copy of the bank of all training images that KNN reads: every
-            "process", every "machine", whose processes share the memory, or "auto" (default): a machine, if copies of
-            its processes would take more than a twentieth of its memory. Scores are the same.
+        resume: True resumes an interrupted run from the last point that it wrote to `output_dir`. Network, transform,
+            data, detectors with their settings and code, and precision must be the same; otherwise the run starts from
+            scratch. If the same run is already complete, `RunIsCompleteError` is raised. Default: False.
+        keep_every_s: Least time between two writings of the progress, in seconds; default 60. Writing takes at most a
+            twentieth of the time. 0 = after every batch.
+        bank: Keep one copy of KNN's bank of training images per "process", or per "machine", whose processes share the
+            memory. "auto" (default) = per machine, if one copy per process would take more than a twentieth of its
+            memory. Scores are the same.
 
     Attributes:
         results: The `Results` of the last run, on every process of the run. Processes that a notebook starts take it
             with them; read `output_dir` there.
-        plan: What a run that is going on asks of its module and data module; None before and after.
-        cost: What the detectors of the last run cost that ask for further forward passes, before it starts; after some
-            batches, the time of those that take longer than the backbone. Empty if there are none.
+        plan: What a run in progress asks of its module and data module; None before and after.
+        cost: Cost of the detectors of the last run, as text: before the start, of those that make extra forward passes;
+            after some batches, of those that are slower than the backbone. Empty if there are none.
 
     Raises:
         InvalidArgumentError: No detector, two of one name, neither `detectors` nor `fitted`, or a number out of range.

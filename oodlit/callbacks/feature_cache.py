@@ -20,25 +20,25 @@ from oodlit.scoring.clock import Clock
 class FeatureCache(RunCallback):
     """Keep features, logits, labels, groups and keys of every image that a prediction sees.
 
-    As the only callback of its kind it makes a pass of its own: streams that the cache holds are not read, a stream of
-    which it holds a part goes on from there, and what it lacks is added. Beside `OODDetection` it records what that run
-    reads. Every process writes its own share; memory is bounded, and what is on disk survives whatever happens later.
+    Without `OODDetection`, the callback runs a recording pass: it skips streams that are complete in the cache, resumes
+    partial ones, and adds missing ones. Beside `OODDetection` it records what that run reads. Every process writes its
+    own part; memory is bounded, and what is on disk survives whatever happens later.
 
     Args:
-        folder: Where to; made if need be.
+        folder: Folder of the cache; created if it does not exist.
         dtype: "float32" (default: scores from the cache are those of the network), "float16" or "bfloat16", which take
             half the space; the largest difference is in the manifest, as `loss`.
         keep_every_s: Longest time until a batch is on disk, in seconds; default 60. 0 = every batch is a file.
 
     Attributes:
-        plan: What a pass of its own asks of module and data module; None outside of one.
-        found: What the folder holds of the run's streams and what is to be recorded, in words; known from `setup` on.
+        plan: What a recording pass asks of module and data module; None outside of one.
+        found: Which streams the folder holds and which are to be recorded, as text; known from `setup` on.
 
     Raises:
         InvalidArgumentError: There is no such dtype, the run leaves out a stream or a part of one, another run writes
             into the folder, or a value is too large for float16.
         FingerprintError: The folder holds what was recorded of another network, with another dtype, precision or
-            decoder, or from other data; says what differs.
+            decoder, or from other data; the message names the difference.
         DataError: Images are missing at the end, or came twice.
 
     Example:
@@ -49,7 +49,7 @@ class FeatureCache(RunCallback):
     def __init__(self, folder: str | Path, *, dtype: str = "float32", keep_every_s: float = 60.0) -> None:
         super().__init__(IMAGES, folder, argument="cache", lock=".recording")
         if dtype not in DTYPES:
-            raise InvalidArgumentError(f"FeatureCache: dtype={dtype!r}; one of {', '.join(DTYPES)} is needed")
+            raise InvalidArgumentError(f"FeatureCache: dtype={dtype!r}; must be one of {', '.join(DTYPES)}")
         self.folder = Path(folder).expanduser().absolute()
         self.dtype, self.keep_every_s, self.found = dtype, keep_every_s, ""
 
@@ -59,13 +59,15 @@ class FeatureCache(RunCallback):
             raise InvalidArgumentError("FeatureCache: the run reads recorded outputs; record with the network itself")
         if trainer.limit_predict_batches != 1.0:
             raise InvalidArgumentError(
-                f"FeatureCache: limit_predict_batches={trainer.limit_predict_batches}; a cache is of whole streams -"
-                " for a trial, give the data max_images"
+                f"FeatureCache: limit_predict_batches={trainer.limit_predict_batches}; a cache holds"
+                " complete streams; for a dry run, give max_images to the data module"
             )
         others: list[Any] = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
         is_beside = any(isinstance(other, OODDetection) for other in others)
         if not is_beside and any(isinstance(other, FeatureCache) for other in others):
-            raise InvalidArgumentError("FeatureCache: a pass of its own records into one cache; the Trainer has two")
+            raise InvalidArgumentError(
+                "FeatureCache: expected one callback without OODDetection, the Trainer has several"
+            )
         check_strategy("FeatureCache", trainer.strategy)
         clock = Clock(trainer.strategy.root_device)
         probed = None if is_beside else probe(trainer, module, datamodule)  # before the fingerprint: it finds the head

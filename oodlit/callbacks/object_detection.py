@@ -44,8 +44,8 @@ class ObjectDetection(WithDetectors):
 
     Attributes:
         results: The `ObjectResults` of the last run, on every process.
-        plan: What a run that is going on asks of its module and data module; None before and after.
-        cost: What detectors cost that take longer than the network, measured on the first batches; see `OODDetection`.
+        plan: What a run in progress asks of its module and data module; None before and after.
+        cost: Cost of detectors that are slower than the network, measured on the first batches; see `OODDetection`.
 
     Raises:
         InvalidArgumentError: No detector, two of one name, or neither `detectors` nor `fitted`.

@@ -33,11 +33,11 @@ def evaluate_arrays(
     batch_size: int = 4096,
     **evaluation: Any,
 ) -> Results:
-    """Fit, score and evaluate detectors on recorded outputs of a backbone; no image and no network is needed.
+    """Fit, score and evaluate detectors on recorded outputs of a backbone, without images and network.
 
     A set is a mapping of arrays or tensors, `Outputs`, or a file: `.npz`, `.safetensors`, Parquet, or a folder of
     `.npy` files, which are memory-mapped. Its parts are "features" (images, features) and "logits" (images, classes),
-    of which one is needed, and, where there are some, "labels" (int, -1 = none), "groups" (number or name of the OOD
+    of which at least one must be given, and optionally "labels" (int, -1 = none), "groups" (number or name of the OOD
     class), "class_names" (of the groups) and "keys" (identity of the image; else they are numbered). Detectors that do
     not apply, such as those that need images, are left out with the reason in `results.run.not_applicable`.
 

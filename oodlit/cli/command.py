@@ -1,55 +1,58 @@
-"""From the words of a call to the arguments of one function: its signature and its docstring are all that a command is.
+"""Turn the words of a call into the arguments of one function: its signature and docstring define the command.
 
-Parameters before `*` are given by position, those after it as options. A type that needs torch is written as
-`Annotated[Any, function]`: the function gives such types, by the names of the parameters, once there are values. A
-parameter `resolved_config` brings `--config` and `--print_config`, and takes the configuration as it was understood.
+Parameters before `*` are positional, those after it are options. A type that needs torch is written as
+`Annotated[Any, function]`: the function returns such types by parameter name, once there are values to convert. A
+parameter `resolved_config` adds `--config` and `--print_config`, and receives the resolved configuration.
 """
 
-import argparse
 import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, get_args, get_origin
+from typing import Annotated, Any, get_args, get_origin
 
 import jsonargparse
 import yaml  # type: ignore[import-untyped]
-from docstring_parser import DocstringStyle
-from docstring_parser import parse as parse_docstring
 
 from oodlit.base.lazy import search_current_folder
 from oodlit.configuration import CLASS_KEYS, make, plan, spell_out
+from oodlit.configuration.names import PACKAGES
 from oodlit.errors import UnknownNameError, UsageError
 
-_Function = Callable[..., int | None]
-_Parameters = Mapping[str, inspect.Parameter]
+Function = Callable[..., int | None]
+Parameters = Mapping[str, inspect.Parameter]
+_PACKAGES = (*PACKAGES, "oodlit.cli.running.loggers")
 
 
-def arguments_of(function: _Function, words: Sequence[str]) -> dict[str, Any] | None:
-    """The arguments that the words of a call give, objects made.
+def arguments_of(function: Function, words: Sequence[str]) -> dict[str, Any] | None:
+    """Convert the words of a call to arguments, and make their objects.
 
     Returns:
-        None if `--print_config` asked for the configuration: it was printed.
+        None if `--print_config` was given: the configuration was printed.
 
     Raises:
         UnknownNameError: An option, a class or an argument of a class does not exist.
-        UsageError: Something is missing or has the wrong type.
+        UsageError: A value is missing or has the wrong type.
     """
-    parameters, configured = _parameters(function)
-    if configured:
+    parameters, is_configured = parameters_of(function)
+    if is_configured:
         search_current_folder()
-    given = _read(words, parameters, configured=configured)
-    printing = given.pop("print_config", False)
+    given = _read(words, parameters, is_configured=is_configured)
+    is_printing = given.pop("print_config", False)
     missing = [name for name, p in parameters.items() if p.default is p.empty and name not in given]
-    if missing and not printing:
-        raise UsageError(f"needed but not given: {', '.join(missing)}")
-    planned = {name: plan(value, _type(parameters[name]), _label(parameters[name])) for name, value in given.items()}
-    if not configured:
+    if missing and not is_printing:
+        raise UsageError(missing_text([label(parameters[name]) for name in missing]))
+    planned = {
+        name: plan(value, _type(parameters[name]), label(parameters[name]), packages=_PACKAGES)
+        for name, value in given.items()
+    }
+    if not is_configured:
         return planned
-    whole = {name: planned.get(name, p.default) for name, p in parameters.items() if name not in missing}
-    resolved = yaml.safe_dump(spell_out(whole), sort_keys=False)
-    if printing:
-        print(resolved, end="")  # noqa: T201 - it was asked for
+    values = {name: planned.get(name, p.default) for name, p in parameters.items() if name not in missing}
+    resolved = yaml.safe_dump(spell_out(values), sort_keys=False)
+    if is_printing:
+        print(resolved, end="")  # noqa: T201 - the output of --print_config
         return None
     with _seeded(planned.get("seed", 0)):
         return {**make(planned), "resolved_config": resolved}
@@ -57,7 +60,7 @@ def arguments_of(function: _Function, words: Sequence[str]) -> dict[str, Any] | 
 
 @contextmanager
 def _seeded(seed: int) -> Iterator[None]:
-    """A network with random weights is made from the seed of its run: it is the same in every run."""
+    """Make random weights from the seed of the run, so that every run has the same."""
     import torch
 
     with torch.random.fork_rng():
@@ -65,14 +68,31 @@ def _seeded(seed: int) -> Iterator[None]:
         yield
 
 
-def _parameters(function: _Function) -> tuple[_Parameters, bool]:
-    """What can be given to a command, and whether a file can give it."""
+def parameters_of(function: Function) -> tuple[Parameters, bool]:
+    """The parameters of a command, and whether it accepts `--config`."""
     every = dict(inspect.signature(function).parameters)
     return every, every.pop("resolved_config", None) is not None
 
 
-def _is_position(parameter: inspect.Parameter) -> bool:
+def is_positional(parameter: inspect.Parameter) -> bool:
+    """Whether a parameter is given by position."""
     return parameter.kind is not parameter.KEYWORD_ONLY
+
+
+def label(parameter: inspect.Parameter) -> str:
+    """How help and errors call a parameter."""
+    return parameter.name.upper() if is_positional(parameter) else f"--{parameter.name}"
+
+
+def missing_text(labels: Sequence[str]) -> str:
+    """The message for required parameters that were not given.
+
+    Example:
+        >>> missing_text(["--backbone", "--data"])
+        'missing required options: --backbone, --data'
+    """
+    kind = "option" if labels[0].startswith("--") else "argument"
+    return f"missing required {kind}{'s' if len(labels) > 1 else ''}: {', '.join(labels)}"
 
 
 def _type(parameter: inspect.Parameter) -> Any:
@@ -80,69 +100,88 @@ def _type(parameter: inspect.Parameter) -> Any:
     return get_args(kind)[1]()[parameter.name] if get_origin(kind) is Annotated else kind
 
 
-def _label(parameter: inspect.Parameter) -> str:
-    return parameter.name.upper() if _is_position(parameter) else f"--{parameter.name}"
+@dataclass(frozen=True)
+class _Options:
+    """The options of a command.
 
+    Args:
+        known: All names.
+        flags: Options without a value.
+        repeatable: Options that extend a list each time they are given.
+        nested: Options whose values may be lists or dictionaries.
+    """
 
-# --- what was written -------------------------------------------------------------------------------------------------
+    known: Collection[str]
+    flags: Collection[str]
+    repeatable: Collection[str]
+    nested: Collection[str]
 
+    @classmethod
+    def of(cls, parameters: Parameters, *, is_configured: bool) -> "_Options":
+        kinds = {name: p.annotation for name, p in parameters.items() if not is_positional(p)}
+        own = ("debug", "config", "print_config") if is_configured else ("debug",)
+        flags = {"print_config", *(name for name, kind in kinds.items() if kind is bool)}
+        repeatable = {name for name, kind in kinds.items() if _is_list(kind)}
+        nested = {name for name, kind in kinds.items() if get_origin(kind) is Annotated}
+        return cls({*kinds, *own}, flags, repeatable, nested)
 
-def _read(words: Sequence[str], parameters: _Parameters, *, configured: bool) -> dict[str, Any]:
-    """Values by the name of their parameter, as they were written; what comes later counts."""
-    options = {name for name, p in parameters.items() if not _is_position(p)}
-    flags = {"print_config", *(name for name in options if parameters[name].annotation is bool)}
-    known = {*options, "debug", *(("config", "print_config") if configured else ())}
-    repeatable = {name for name in options if _is_list(parameters[name].annotation)}
-    given: dict[str, Any] = {}
-    in_place: list[str] = []
-    rest = list(words)
-    while rest:
-        word = rest.pop(0)
-        if not word.startswith("-"):
-            in_place.append(word)
-            continue
-        name, equals, text = word.lstrip("-").partition("=")
-        option, dot, rest_of_name = name.partition(".")
-        name = option.replace("-", "_") + dot + rest_of_name  # --fail-if is --fail_if
-        option = _option(name, known)
-        if not equals and option in flags:
-            text = "true"
-        elif not equals:
-            if not rest or rest[0].startswith("--"):
-                raise UsageError(f"--{option}: a value is needed")
-            text = rest.pop(0)
-        nested = option in parameters and get_origin(parameters[option].annotation) is Annotated
-        written = _of_file(Path(text)) if option == "config" else {name: _of_text(text) if nested else text}
-        for key, value in written.items():
-            _option(key, known - {"config"})
-            more = key.endswith("+") or (key in repeatable and option != "config")
-            given = _put(given, key.removesuffix("+").split("."), value, more=more)
-    for parameter in (p for p in parameters.values() if _is_position(p) and in_place):
-        if get_origin(parameter.annotation) is list:
-            given[parameter.name], in_place = in_place, []
-        else:
-            given[parameter.name] = in_place.pop(0)
-    if in_place:
-        raise UsageError(f"one word too many: {in_place[0]}")
-    return {name: value for name, value in given.items() if value is not None and name != "debug"}
+    def option_of(self, name: str, *but: str) -> str:
+        """The option that a name such as `data.init_args.root` or `detectors+` belongs to."""
+        option = name.removesuffix("+").partition(".")[0]
+        if option not in self.known or option in but:
+            raise UnknownNameError.of("option", option, set(self.known) - set(but))
+        return option
 
 
 def _is_list(kind: Any) -> bool:
-    """Whether an option takes a list by its plain type: every time it is given, the list becomes longer."""
     kind = get_args(kind)[0] if get_origin(kind) is Annotated else kind
     return any(get_origin(member) is list for member in get_args(kind))
 
 
-def _option(name: str, known: Collection[str]) -> str:
-    """The option that a name such as `data.init_args.root` or `detectors+` belongs to."""
-    option = name.removesuffix("+").partition(".")[0]
-    if option not in known:
-        raise UnknownNameError.of("option", option, known)
-    return option
+def _read(words: Sequence[str], parameters: Parameters, *, is_configured: bool) -> dict[str, Any]:
+    """Values by parameter name, as they were written; later ones override earlier ones."""
+    options = _Options.of(parameters, is_configured=is_configured)
+    given: dict[str, Any] = {}
+    positional: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        if word.startswith("-"):
+            given = _with_option(given, word, rest, options)
+        else:
+            positional.append(word)
+    for parameter in filter(is_positional, parameters.values() if positional else ()):
+        if get_origin(parameter.annotation) is list:
+            given[parameter.name], positional = positional, []
+        elif positional:
+            given[parameter.name] = positional.pop(0)
+    if positional:
+        raise UsageError(f"unexpected argument: {positional[0]}")
+    return {name: value for name, value in given.items() if value is not None and name != "debug"}
+
+
+def _with_option(given: dict[str, Any], word: str, rest: list[str], options: _Options) -> dict[str, Any]:
+    """The values with those of one more option, whose value may be the next word."""
+    name, equals, text = word.lstrip("-").partition("=")
+    head, dot, steps = name.partition(".")
+    name = head.replace("-", "_") + dot + steps  # --fail-if is --fail_if
+    option = options.option_of(name)
+    if not equals and option in options.flags:
+        text = "true"
+    elif not equals:
+        if not rest or rest[0].startswith("--"):
+            raise UsageError(f"--{option} requires a value")
+        text = rest.pop(0)
+    written = {name: _of_text(text) if option in options.nested else text}
+    for key, value in (_of_file(Path(text)) if option == "config" else written).items():
+        is_longer = key.endswith("+") or (option != "config" and key in options.repeatable)
+        options.option_of(key, "config")
+        given = _put(given, key.removesuffix("+").split("."), value, is_longer=is_longer)
+    return given
 
 
 def _of_text(text: str) -> Any:
-    """Lists, dictionaries and null as what they are; other text is converted once its type is known."""
+    """Lists, dictionaries and null as values; other text is converted once its type is known."""
     try:
         value = jsonargparse.get_loader("yaml")(text)
     except yaml.YAMLError:
@@ -151,28 +190,28 @@ def _of_text(text: str) -> Any:
 
 
 def _of_file(path: Path) -> dict[str, Any]:
-    """What a configuration file holds."""
+    """The options in a configuration file."""
     try:
         value = jsonargparse.get_loader("yaml")(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise UsageError(f"--config: {path} cannot be read: {error.strerror}") from error
+        raise UsageError(f"--config: cannot read {path}: {error.strerror}") from error
     except (yaml.YAMLError, UnicodeError) as error:
-        raise UsageError(f"--config: {path} is no YAML: {error}") from error
+        raise UsageError(f"--config: {path} is not valid YAML: {error}") from error
     if not isinstance(value, dict):
-        raise UsageError(f"--config: {path} holds no options with their values")
+        raise UsageError(f"--config: {path} must map options to values")
     return {str(key): item for key, item in value.items()}
 
 
-def _put(target: Any, steps: Sequence[str], value: Any, *, more: bool) -> Any:
-    """`target` with a value where the steps lead; arguments of a class can be named without `init_args`."""
+def _put(target: Any, steps: Sequence[str], value: Any, *, is_longer: bool) -> Any:
+    """`target` with a value at a path; arguments of a class can be named without `init_args`."""
     if not steps:
-        return [*_listed(target), *_listed(value)] if more else _merged(target, value)
-    if isinstance(target, list) and target:  # the one that was added last
-        return [*target[:-1], _put(target[-1], steps, value, more=more)]
+        return [*_listed(target), *_listed(value)] if is_longer else _merged(target, value)
+    if isinstance(target, list) and target:  # the item that was added last
+        return [*target[:-1], _put(target[-1], steps, value, is_longer=is_longer)]
     place = {"class_path": target} if isinstance(target, str) else target if isinstance(target, dict) else {}
     if "class_path" in place and steps[0] not in CLASS_KEYS:
         steps = ["init_args", *steps]
-    return {**place, steps[0]: _put(place.get(steps[0]), steps[1:], value, more=more)}
+    return {**place, steps[0]: _put(place.get(steps[0]), steps[1:], value, is_longer=is_longer)}
 
 
 def _listed(value: Any) -> list[Any]:
@@ -180,7 +219,7 @@ def _listed(value: Any) -> list[Any]:
 
 
 def _merged(old: Any, new: Any) -> Any:
-    """The new value; what it does not say about the same class stays as it was."""
+    """The new value, with arguments of the old one that it does not repeat if both describe the same class."""
     if not isinstance(old, dict):
         return new
     path = old.get("class_path")
@@ -189,45 +228,3 @@ def _merged(old: Any, new: Any) -> Any:
     if not isinstance(new, dict) or new.get("class_path", path) != path:
         return new
     return {**old, **{key: _merged(old.get(key), item) for key, item in new.items()}}
-
-
-# --- help -------------------------------------------------------------------------------------------------------------
-
-
-def print_help(function: _Function, name: str) -> None:
-    """What a command does, and its options."""
-    parameters, configured = _parameters(function)
-    document = parse_docstring(inspect.getdoc(function) or "", DocstringStyle.GOOGLE)
-    described = {entry.arg_name: " ".join((entry.description or "").split()) for entry in document.params}
-    usage = _usage_line(name, parameters, configured=configured)
-    parser = argparse.ArgumentParser(usage=usage, description=document.description)
-    if configured:
-        parser.add_argument("--config", help="YAML file with any of the options below")
-        parser.add_argument("--print_config", action="store_true", help="print what would be run, and stop")
-    for parameter in parameters.values():
-        kind, default = parameter.annotation, parameter.default
-        text = described.get(parameter.name, "")
-        if default not in (parameter.empty, None) and kind is not bool and "default" not in text:
-            text += f" (default: {default})"
-        how: dict[str, Any] = {"help": text.replace("%", "%%")}
-        if kind is bool:
-            how["action"] = "store_true"
-        elif get_origin(kind) is Literal:
-            how["choices"] = get_args(kind)
-        parser.add_argument(parameter.name if _is_position(parameter) else f"--{parameter.name}", **how)
-    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
-    parser.print_help()
-
-
-def _usage_line(name: str, parameters: _Parameters, *, configured: bool) -> str:
-    """A usage line that fits one line: positions by name, options in general."""
-    shown = ["--config RUN.yaml"] if configured else []
-    for parameter in parameters.values():
-        kind, needed = parameter.annotation, parameter.default is parameter.empty
-        if _is_position(parameter):
-            word = "|".join(get_args(kind)) if get_origin(kind) is Literal else parameter.name.upper()
-            word = f"{word} [{word} ...]" if get_origin(kind) is list else word
-            shown.append(word if needed else f"[{word}]")
-        elif needed and not configured:
-            shown.append(f"--{parameter.name} {parameter.name.upper()}")
-    return " ".join(["oodlit", name, *shown, "[options]"])

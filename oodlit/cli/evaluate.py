@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
+from oodlit.cli.command import missing_text
 from oodlit.errors import UsageError
 
 
@@ -102,7 +103,7 @@ def evaluate(
         raise UsageError("--features takes the place of --backbone, --data and --cache; leave these out")
     lacking = [name for name, value in (("backbone", backbone), ("data", data)) if value is None]
     if features is None and lacking:
-        raise UsageError(f"needed but not given: {', '.join(lacking)}")
+        raise UsageError(missing_text([f"--{name}" for name in lacking]))
     if (detectors is None) == (fitted is None) and not (features is not None and detectors is None):
         both = ", not both; if the detectors stand in the file, add --detectors null"
         raise UsageError("either detectors or --fitted is needed" + (both if fitted is not None else ""))

@@ -12,7 +12,8 @@ from contextlib import contextmanager
 
 from oodlit._version import __version__
 from oodlit.base.termination import TERMINATED, TerminatedError, ended_by_sigterm
-from oodlit.cli.command import arguments_of, print_help
+from oodlit.cli.command import arguments_of
+from oodlit.cli.help import print_help
 from oodlit.errors import InvalidArgumentError, OodlitError, UnknownNameError, UsageError
 
 USAGE, FAILED, INTERRUPTED = 2, 1, 130

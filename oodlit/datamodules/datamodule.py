@@ -118,7 +118,7 @@ class OODDataModule(pl.LightningDataModule):
         """Names of the labels by index, to be compared with the network's logits; () if no stream knows them."""
         return self._class_names
 
-    def transform_for(self, backbone: pl.LightningModule) -> Transform | None:
+    def transform_for(self, backbone: object) -> Transform | None:
         """The transform of a run with this backbone: the data's own, or the backbone's if the data have none."""
         return getattr(backbone, "transform", None) if self.transform is None else self.transform
 

@@ -1,6 +1,6 @@
-"""Detectors: a score for every image, higher = more in-distribution.
+"""Detectors, which score every image: higher = more in-distribution.
 
-Adding one takes a file beside this one and its line below.
+To add one, create a file in the folder of its family and add its line below.
 """
 
 from typing import TYPE_CHECKING

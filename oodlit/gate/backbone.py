@@ -11,7 +11,8 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import nn
 
-from oodlit.backbones.fingerprint import pattern
+from oodlit.backbones.backbone import Backbone
+from oodlit.backbones.identity import pattern
 from oodlit.backbones.recipe import made_from
 from oodlit.base.lazy import search_current_folder
 from oodlit.configuration import make, plan
@@ -91,7 +92,7 @@ def _module(
     transform = None
     if model is not None:
         backbone, file = model, "hub"
-    if isinstance(backbone, OODModule):  # what it reads of the network is its own
+    if isinstance(backbone, Backbone):  # what it reads of the network is its own
         own, transform = backbone.arguments, backbone.transform
         if own is None:
             raise InvalidArgumentError(f"{source}: the module that is given has recorded outputs and no network")

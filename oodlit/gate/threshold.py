@@ -10,8 +10,8 @@ from scipy.stats import binom
 
 from oodlit.base.fractions import ShareLike
 from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
+from oodlit.metrics.numerics.acceptance import acceptance_threshold
 from oodlit.metrics.numerics.ranking import exact_share
-from oodlit.metrics.numerics.threshold import acceptance_threshold
 from oodlit.results import RunResults
 from oodlit.results.info import id_dataset
 from oodlit.roles import UNKNOWN_CLASSES

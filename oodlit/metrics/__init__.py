@@ -1,7 +1,7 @@
-"""Metrics of OOD detection: pure functions of tensors or array-likes, and torchmetrics classes of the same names.
+"""Metrics of OOD detection, as pure functions of tensors or array-likes and as torchmetrics classes of the same names.
 
-A higher score means more in-distribution, and ID is the positive class, everywhere. The export list is the registry:
-what a file with an exported name lists as `ENTRIES` stands in the table of results (`oodlit.metrics.entry`).
+Everywhere, a higher score means more in-distribution, and ID is the positive class. The export list is the registry:
+`ENTRIES` of a file with an exported name appear in the table of results (`oodlit.metrics.entry`).
 """
 
 from oodlit.metrics.accuracy import Accuracy as Accuracy
@@ -29,22 +29,22 @@ from oodlit.metrics.fpr import fpr_at_tprs as fpr_at_tprs
 from oodlit.metrics.id_auroc import IDAUROC as IDAUROC
 from oodlit.metrics.id_auroc import id_auroc as id_auroc
 from oodlit.metrics.mean_corruption_error import mean_corruption_error as mean_corruption_error
-from oodlit.metrics.numerics.threshold import acceptance_threshold as acceptance_threshold
+from oodlit.metrics.numerics.acceptance import acceptance_threshold as acceptance_threshold
 from oodlit.metrics.numerics.undefined import UndefinedMetricWarning as UndefinedMetricWarning
 from oodlit.metrics.oscr import OSCR as OSCR
 from oodlit.metrics.oscr import oscr as oscr
-from oodlit.metrics.severity.curves import Levels as Levels
-from oodlit.metrics.severity.curves import SeverityLevels as SeverityLevels
-from oodlit.metrics.severity.curves import class_counts as class_counts
-from oodlit.metrics.severity.curves import severity_levels as severity_levels
 from oodlit.metrics.severity.levels import level_starts as level_starts
 from oodlit.metrics.severity.levels import severity_order as severity_order
 from oodlit.metrics.severity.levels import window_values as window_values
+from oodlit.metrics.severity.severity_curves import Levels as Levels
+from oodlit.metrics.severity.severity_curves import SeverityLevels as SeverityLevels
+from oodlit.metrics.severity.severity_curves import class_counts as class_counts
+from oodlit.metrics.severity.severity_curves import severity_levels as severity_levels
 from oodlit.metrics.uncertainty.intervals import augrc_interval as augrc_interval
 from oodlit.metrics.uncertainty.intervals import auroc_interval as auroc_interval
 from oodlit.metrics.uncertainty.intervals import wilson_interval as wilson_interval
 from oodlit.metrics.unit_tests import UnitTestFailures as UnitTestFailures
 from oodlit.metrics.unit_tests import unit_test_failures as unit_test_failures
 
-# Imported at once, not on first use: `accuracy` is a function of this package and the name of its file.
+# Imported eagerly: `accuracy` is both a function of this package and the name of its file.
 __all__ = [name for name, value in sorted(vars().items()) if getattr(value, "__module__", "").startswith(__name__)]

@@ -1,50 +1,64 @@
-"""Accuracy of the classifier itself, from its own predictions."""
+"""Accuracy of the classifier, from its own predictions."""
 
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from jaxtyping import Int
 from torch import Tensor
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.metrics.base import StreamMetric
 from oodlit.metrics.entry import Entry, share
 from oodlit.metrics.numerics.ranking import ArrayConvertible, as_integers
 from oodlit.metrics.numerics.undefined import undefined
+from oodlit.metrics.streams import StreamMetric
 from oodlit.roles import Role
 
 
 def accuracy(predictions: ArrayConvertible | Sequence[int], labels: ArrayConvertible | Sequence[int]) -> float:
-    """Share of images whose prediction equals the label.
+    """Fraction of images whose prediction equals the label.
 
     Args:
         predictions: Predicted class, integers, shape (n,).
-        labels: True class, integers >= 0, shape (n,). -1 (no label) is refused: choose the labelled images first.
+        labels: True class, integers >= 0, shape (n,). -1 (no label) is refused: select the labeled images first.
 
     Returns:
-        A share in [0, 1]. NaN with an `UndefinedMetricWarning` if there is no image.
+        A fraction in [0, 1]. NaN with an `UndefinedMetricWarning` without images.
 
     Raises:
-        InvalidArgumentError: Shapes or types do not fit, or an image has no label.
+        InvalidArgumentError: Shapes or types do not match, or an image has no label.
 
     Example:
         >>> accuracy([0, 2, 1, 1], [0, 2, 2, 1])
         0.75
     """
+    return _accuracy_of(matches(predictions, labels))
+
+
+def matches(predictions: ArrayConvertible | Sequence[int], labels: ArrayConvertible | Sequence[int]) -> Tensor:
+    """Return whether each prediction equals its label; see `accuracy`.
+
+    Raises:
+        InvalidArgumentError: Shapes or types do not match, or an image has no label.
+    """
     predicted, true = as_integers(predictions, "predictions"), as_integers(labels, "labels")
     if predicted.shape != true.shape:
         raise InvalidArgumentError(f"predictions and labels differ in number: {len(predicted)} and {len(true)}")
-    if len(true) == 0:
-        return undefined("accuracy", "there is no labelled image")
-    if unlabelled := int((true < 0).sum()):
+    if unlabeled := int((true < 0).sum()):
         raise InvalidArgumentError(
-            f"labels: {unlabelled} of {len(true)} images have no label (-1); choose the labelled images first"
+            f"labels: {unlabeled} of {len(true)} images have no label (-1); select the labeled images first"
         )
-    return int((predicted.to(true.device) == true).sum()) / len(true)
+    return predicted.to(true.device) == true
+
+
+def _accuracy_of(is_correct: Tensor) -> float:
+    if len(is_correct) == 0:
+        return undefined("accuracy", "there is no labeled image")
+    return int(is_correct.sum()) / len(is_correct)
 
 
 class Accuracy(StreamMetric):
-    """Streaming `accuracy`: two integer counts, NaN while there is no image.
+    """Streaming `accuracy`: NaN until there is an image.
 
     Example:
         >>> import torch
@@ -55,36 +69,27 @@ class Accuracy(StreamMetric):
     """
 
     higher_is_better = True
-    plot_lower_bound = 0.0
-    plot_upper_bound = 1.0
-
-    correct: Tensor
-    total: Tensor
 
     def __init__(self, **kwargs: Any) -> None:
-        """Two counts, summed over processes."""
+        """Store whether each prediction is correct."""
         super().__init__(**kwargs)
-        self.add_count("correct")
-        self.add_count("total")
+        self.add_stream("is_correct", torch.bool)
 
     def update(self, predictions: Int[Tensor, " batch"], labels: Int[Tensor, " batch"]) -> None:
-        """Count one batch.
+        """Add one batch.
 
         Args:
             predictions: Predicted class, shape (batch,).
             labels: True class, >= 0, shape (batch,).
 
         Raises:
-            InvalidArgumentError: Shapes or types do not fit, or an image has no label.
+            InvalidArgumentError: Shapes or types do not match, or an image has no label.
         """
-        if len(labels) or len(predictions):
-            self.correct += round(accuracy(predictions, labels) * len(labels))
-            self.total += len(labels)
+        self.append("is_correct", matches(predictions, labels))
 
     def result(self) -> Tensor:
-        """Correct over all."""
-        total = int(self.total)
-        return self._float(int(self.correct) / total if total else undefined("accuracy", "there is no labelled image"))
+        """Return the accuracy of all images."""
+        return self._float(_accuracy_of(self.stream("is_correct")))
 
 
 ENTRIES = (
@@ -92,7 +97,7 @@ ENTRIES = (
         name="accuracy",
         better="higher",
         of=(Role.ID, Role.SHIFT),
-        text="share of labelled images that the classifier gets right",
+        text="fraction of labeled images that the classifier gets right",
         function=accuracy,
         compute=lambda images: share(images.is_correct.sum(), len(images), images.settings),
         order=90,

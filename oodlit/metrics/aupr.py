@@ -1,4 +1,4 @@
-"""Area under the precision-recall curve, with ID images or OOD images as the positive class."""
+"""Area under the precision-recall curve, with ID or OOD images as the positive class."""
 
 import sys
 from fractions import Fraction
@@ -7,29 +7,28 @@ from typing import Any
 import torch
 
 from oodlit.base.fractions import ShareLike
-from oodlit.errors import InvalidArgumentError
-from oodlit.metrics.base import RankingMetric
 from oodlit.metrics.entry import Entry, ranked
 from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, exact_share, rank
 from oodlit.metrics.numerics.undefined import undefined
+from oodlit.metrics.streams import RankingMetric
 from oodlit.roles import Role
 
 
 def aupr_success(id_scores: ScoreLike, ood_scores: ScoreLike, *, prior: ShareLike | None = None) -> float:
     r"""AUPR-S (AUPR-in): average precision with **ID** as the positive class, found by a high score.
 
-    :math:`\sum_t (R_t - R_{t^+}) P_t` over all distinct scores t, descending, with recall
-    :math:`R_t = P(s_{ID} \ge t)` and precision :math:`P_t = TP_t / (TP_t + FP_t)`: step-wise, nothing is interpolated.
-    A tie group enters as a whole. Precision depends on the sizes of the two groups: state n and m beside the value, or
-    fix the share of ID images by `prior`: :math:`P_t = \pi R_t / (\pi R_t + (1 - \pi) FPR_t)`.
+    :math:`\sum_t (R_t - R_{t^+}) P_t` over all distinct scores t, descending, with recall :math:`R_t = P(s_{ID} \ge t)`
+    and precision :math:`P_t = TP_t / (TP_t + FP_t)`: step-wise, without interpolation. A tie group enters as a whole.
+    Precision depends on the sizes of the two groups: report n and m beside the value, or fix the fraction of ID images
+    with `prior`: :math:`P_t = \pi R_t / (\pi R_t + (1 - \pi) FPR_t)`.
 
     Args:
         id_scores: ID scores, higher = more in-distribution, shape (n,).
         ood_scores: OOD scores, shape (m,).
-        prior: Share of ID images to assume, in (0, 1). None takes the shares of the two groups.
+        prior: Fraction of ID images to assume, in (0, 1). None = that of the two groups.
 
     Returns:
-        A share in [0, 1]. NaN with an `UndefinedMetricWarning` if one of the groups is empty.
+        A fraction in [0, 1]. NaN with an `UndefinedMetricWarning` if one of the groups is empty.
 
     Raises:
         InvalidArgumentError: `prior` is outside (0, 1).
@@ -47,16 +46,16 @@ def aupr_success(id_scores: ScoreLike, ood_scores: ScoreLike, *, prior: ShareLik
 def aupr_error(id_scores: ScoreLike, ood_scores: ScoreLike, *, prior: ShareLike | None = None) -> float:
     r"""AUPR-E (AUPR-out): average precision with **OOD** as the positive class, found by a low score.
 
-    The definition of `aupr_success` with the groups exchanged and the scores negated; `prior` is still the share of ID
-    images.
+    The definition of `aupr_success` with the groups exchanged and the scores negated; `prior` is still the fraction of
+    ID images.
 
     Args:
         id_scores: ID scores, higher = more in-distribution, shape (n,).
         ood_scores: OOD scores, shape (m,).
-        prior: Share of ID images to assume, in (0, 1). None takes the shares of the two groups.
+        prior: Fraction of ID images to assume, in (0, 1). None = that of the two groups.
 
     Returns:
-        A share in [0, 1]. NaN with an `UndefinedMetricWarning` if one of the groups is empty.
+        A fraction in [0, 1]. NaN with an `UndefinedMetricWarning` if one of the groups is empty.
 
     Raises:
         InvalidArgumentError: `prior` is outside (0, 1).
@@ -70,7 +69,7 @@ def aupr_error(id_scores: ScoreLike, ood_scores: ScoreLike, *, prior: ShareLike 
 
 
 def aupr_success_of(ranking: Ranking, *, prior: ShareLike | None = None) -> float:
-    """AUPR-S of a ranking that exists already."""
+    """Compute AUPR-S from a ranking."""
     odds = _odds(ranking, prior)
     if reason := ranking.missing():
         return undefined("aupr_success", reason)
@@ -80,7 +79,7 @@ def aupr_success_of(ranking: Ranking, *, prior: ShareLike | None = None) -> floa
 
 
 def aupr_error_of(ranking: Ranking, *, prior: ShareLike | None = None) -> float:
-    """AUPR-E of a ranking that exists already."""
+    """Compute AUPR-E from a ranking."""
     odds = _odds(ranking, prior)
     if reason := ranking.missing():
         return undefined("aupr_error", reason)
@@ -90,27 +89,16 @@ def aupr_error_of(ranking: Ranking, *, prior: ShareLike | None = None) -> float:
 
 
 def exact_prior(prior: ShareLike | None) -> Fraction | None:
-    """`prior` as the number that was meant, checked to be None or in (0, 1)."""
-    message = f"prior={prior!r}: the share of ID images, in (0, 1), or None is needed"
-    if prior is None:
-        return None
-    try:
-        exact = exact_share(prior, "prior")
-    except InvalidArgumentError:
-        raise InvalidArgumentError(message) from None
-    if exact == 1:  # within rounding: the odds are those of the number itself
-        exact = Fraction(float(prior))
-    if exact >= 1:
-        raise InvalidArgumentError(message)
-    return exact
+    """Return `prior` as the number that was meant, checked to be None or in (0, 1)."""
+    return None if prior is None else exact_share(prior, "prior", below_one=True)
 
 
 def _odds(ranking: Ranking, prior: ShareLike | None) -> float:
-    """Weight of one ID image relative to one OOD image; 1 without a prior."""
+    """Return the weight of one ID image relative to one OOD image; 1 without a prior."""
     exact = exact_prior(prior)
     if exact is None or ranking.missing():
         return 1.0
-    # Bounded, since 0 / 0 would follow from odds that underflow.
+    # Bounded, since underflowing odds would result in 0 / 0.
     return max(float(exact / (1 - exact) * ranking.n_ood / ranking.n_id), sys.float_info.min)
 
 
@@ -128,7 +116,7 @@ class AUPRSuccess(_AUPR):
     """Streaming `aupr_success`: ID positive, NaN while one of the groups is empty.
 
     Args:
-        prior: Share of ID images to assume, in (0, 1). None takes the shares of the two groups.
+        prior: Fraction of ID images to assume, in (0, 1). None = that of the two groups.
         kwargs: Passed to `torchmetrics.Metric`.
 
     Example:
@@ -139,7 +127,7 @@ class AUPRSuccess(_AUPR):
     """
 
     def value(self, ranking: Ranking) -> float:
-        """AUPR-S of all scores seen."""
+        """Return AUPR-S of all scores."""
         return aupr_success_of(ranking, prior=self.prior)
 
 
@@ -147,7 +135,7 @@ class AUPRError(_AUPR):
     """Streaming `aupr_error`: OOD positive, NaN while one of the groups is empty.
 
     Args:
-        prior: Share of ID images to assume, in (0, 1). None takes the shares of the two groups.
+        prior: Fraction of ID images to assume, in (0, 1). None = that of the two groups.
         kwargs: Passed to `torchmetrics.Metric`.
 
     Example:
@@ -158,7 +146,7 @@ class AUPRError(_AUPR):
     """
 
     def value(self, ranking: Ranking) -> float:
-        """AUPR-E of all scores seen."""
+        """Return AUPR-E of all scores."""
         return aupr_error_of(ranking, prior=self.prior)
 
 

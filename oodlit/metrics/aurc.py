@@ -1,14 +1,12 @@
-"""Selective prediction: the risk of what is accepted, over all shares of acceptance."""
-
-import math
+"""Selective prediction: the risk of accepted images for all fractions of acceptance."""
 
 import torch
 from torch import Tensor
 
-from oodlit.metrics.base import SelectiveMetric
 from oodlit.metrics.entry import Entry, Images, Value
 from oodlit.metrics.numerics.ranking import FlagLike, Ranking, ScoreLike, as_flags, as_scores, rank
 from oodlit.metrics.numerics.undefined import undefined
+from oodlit.metrics.streams import SelectiveMetric
 from oodlit.metrics.uncertainty.intervals import augrc_interval_of
 from oodlit.roles import Role
 
@@ -16,20 +14,20 @@ from oodlit.roles import Role
 def aurc(scores: ScoreLike, is_correct: FlagLike) -> float:
     r"""Area under the risk-coverage curve.
 
-    :math:`\frac1n \sum_{k=1}^n \frac{1}{k} \sum_{i \le k} \mathrm{wrong}_{(i)}`: the mean, over all numbers k of
-    accepted images (highest scores first), of the share of wrong ones among them. Where scores tie, the expected value
-    over all orders of the tied images is taken: the result does not depend on the order of the input. It depends on the
+    :math:`\frac1n \sum_{k=1}^n \frac{1}{k} \sum_{i \le k} \mathrm{wrong}_{(i)}`: the fraction of wrong predictions
+    among the k accepted images (highest scores first), averaged over all k. For tied scores, the expected value over
+    all orders of the tied images is used: the result does not depend on the order of the input. It depends on the
     classifier's accuracy: compare detectors on one classifier.
 
     Args:
         scores: Higher = accepted earlier, shape (n,).
-        is_correct: Whether the prediction is right, boolean, shape (n,).
+        is_correct: Whether the prediction is correct, boolean, shape (n,).
 
     Returns:
-        A share in [0, 1], lower = better. NaN with an `UndefinedMetricWarning` if there is no image.
+        A fraction in [0, 1], lower = better. NaN with an `UndefinedMetricWarning` without images.
 
     Raises:
-        InvalidArgumentError: Shapes or types do not fit.
+        InvalidArgumentError: Shapes or types do not match.
         NonFiniteScoreError: NaN among the scores.
 
     Example:
@@ -58,20 +56,20 @@ def aurc(scores: ScoreLike, is_correct: FlagLike) -> float:
 
 
 def augrc(scores: ScoreLike, is_correct: FlagLike) -> float:
-    r"""Area under the generalised risk-coverage curve: :math:`\int_0^1 P(\mathrm{wrong}, \mathrm{accepted}) \, dc`.
+    r"""Area under the generalized risk-coverage curve: :math:`\int_0^1 P(\mathrm{wrong}, \mathrm{accepted}) \, dc`.
 
-    The expected share of undetected failures over all coverages c, with the trapezoid rule inside tie groups. With
+    The expected fraction of undetected failures over all coverages c, with the trapezoidal rule inside tie groups. With
     accuracy a and ID-AUROC A it is :math:`a (1 - a)(1 - A) + (1 - a)^2 / 2`; counted exactly in integers.
 
     Args:
         scores: Higher = accepted earlier, shape (n,).
-        is_correct: Whether the prediction is right, boolean, shape (n,).
+        is_correct: Whether the prediction is correct, boolean, shape (n,).
 
     Returns:
-        A share in [0, 0.5], lower = better. NaN with an `UndefinedMetricWarning` if there is no image.
+        A fraction in [0, 0.5], lower = better. NaN with an `UndefinedMetricWarning` without images.
 
     Raises:
-        InvalidArgumentError: Shapes or types do not fit.
+        InvalidArgumentError: Shapes or types do not match.
         NonFiniteScoreError: NaN among the scores.
 
     Example:
@@ -89,14 +87,14 @@ def augrc(scores: ScoreLike, is_correct: FlagLike) -> float:
 
 
 def augrc_of(right_and_wrong: Ranking) -> float:
-    """AUGRC of a ranking that exists already, of images of wrong predictions among those of right ones."""
+    """Compute AUGRC from a ranking of images with wrong predictions among those with correct ones."""
     right, wrong = right_and_wrong.n_id, right_and_wrong.n_ood
     half_losses = int((right_and_wrong.id_below + right_and_wrong.id_at_most).sum())
     return (half_losses + wrong**2) / (2 * (right + wrong) ** 2)
 
 
 class AURC(SelectiveMetric):
-    """Streaming `aurc`: lower = better, NaN while there is no image.
+    """Streaming `aurc`: lower = better, NaN until there is an image.
 
     Example:
         >>> metric = AURC()
@@ -108,12 +106,12 @@ class AURC(SelectiveMetric):
     higher_is_better = False
 
     def value(self, scores: Tensor, is_correct: Tensor) -> float:
-        """AURC of all images seen."""
+        """Return the AURC of all images."""
         return aurc(scores, is_correct)
 
 
 class AUGRC(SelectiveMetric):
-    """Streaming `augrc`: lower = better, NaN while there is no image.
+    """Streaming `augrc`: lower = better, NaN until there is an image.
 
     Example:
         >>> metric = AUGRC()
@@ -126,19 +124,19 @@ class AUGRC(SelectiveMetric):
     plot_upper_bound = 0.5
 
     def value(self, scores: Tensor, is_correct: Tensor) -> float:
-        """AUGRC of all images seen."""
+        """Return the AUGRC of all images."""
         return augrc(scores, is_correct)
 
 
 def _compute(images: Images) -> Value:
     if not len(images):
-        return Value(math.nan, reason="there is no image")
+        return Value.undefined("there is no image")
     return Value(aurc(images.scores, images.is_correct))
 
 
-def _compute_generalised(images: Images) -> Value:
+def _compute_generalized(images: Images) -> Value:
     if not len(images):
-        return Value(math.nan, reason="there is no image")
+        return Value.undefined("there is no image")
     ranking = images.right_and_wrong
     return Value(augrc_of(ranking), augrc_interval_of(ranking, images.settings.confidence))
 
@@ -160,7 +158,7 @@ ENTRIES = (
         of=(Role.ID,),
         text="area under the share of undetected errors, over the share of images accepted",
         function=augrc,
-        compute=_compute_generalised,
+        compute=_compute_generalized,
         order=111,
         needs=frozenset({"labels"}),
     ),

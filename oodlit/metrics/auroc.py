@@ -1,9 +1,9 @@
 """Area under the ROC curve: how often an ID image scores above an OOD image."""
 
-from oodlit.metrics.base import RankingMetric
 from oodlit.metrics.entry import Entry, full_spectrum, ranked
 from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, rank
 from oodlit.metrics.numerics.undefined import undefined
+from oodlit.metrics.streams import RankingMetric
 from oodlit.metrics.uncertainty.intervals import auroc_interval_of
 from oodlit.roles import Role
 
@@ -11,7 +11,7 @@ from oodlit.roles import Role
 def auroc(id_scores: ScoreLike, ood_scores: ScoreLike) -> float:
     r"""Area under the ROC curve, ID positive: :math:`P(s_{ID} > s_{OOD}) + P(s_{ID} = s_{OOD}) / 2`.
 
-    Counted exactly in integers from the order of the scores alone; no transform, no grid of thresholds. Equal scores
+    Counted exactly in integers from the order of the scores, without transforms or a grid of thresholds. Equal scores
     count one half. Infinities are ordered. Swapping the two groups gives one minus the value.
 
     Args:
@@ -19,7 +19,7 @@ def auroc(id_scores: ScoreLike, ood_scores: ScoreLike) -> float:
         ood_scores: OOD scores, shape (m,).
 
     Returns:
-        A share in [0, 1]. NaN with an `UndefinedMetricWarning` if one of the groups is empty.
+        A fraction in [0, 1]. NaN with an `UndefinedMetricWarning` if one of the groups is empty.
 
     Raises:
         NonFiniteScoreError: NaN among the scores.
@@ -34,7 +34,7 @@ def auroc(id_scores: ScoreLike, ood_scores: ScoreLike) -> float:
 
 
 def auroc_of(ranking: Ranking) -> float:
-    """AUROC of a ranking that exists already."""
+    """Compute AUROC from a ranking."""
     if reason := ranking.missing():
         return undefined("auroc", reason)
     pairs = ranking.n_id * ranking.n_ood
@@ -45,7 +45,7 @@ def auroc_of(ranking: Ranking) -> float:
 class AUROC(RankingMetric):
     """Streaming `auroc`: ID positive, ties count one half, NaN while one of the groups is empty.
 
-    `update(scores, is_ood=...)` takes batches in any cut and order; across processes all scores are gathered at
+    `update(scores, is_ood=...)` accepts batches of any size in any order; across processes all scores are gathered in
     `compute`. Memory is 8 bytes per image.
 
     Example:
@@ -60,7 +60,7 @@ class AUROC(RankingMetric):
     higher_is_better = True
 
     def value(self, ranking: Ranking) -> float:
-        """AUROC of all scores seen."""
+        """Return the AUROC of all scores."""
         return auroc_of(ranking)
 
 

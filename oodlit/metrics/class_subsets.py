@@ -1,4 +1,4 @@
-"""The two readings of a set that covers a part of the classes (ImageNet-R, ImageNet-A)."""
+"""Protocols for sets that cover some of the classes (ImageNet-R, ImageNet-A)."""
 
 from collections.abc import Sequence
 
@@ -9,16 +9,16 @@ from torch import Tensor
 from oodlit.errors import InvalidArgumentError
 
 PROTOCOLS = ("unmasked", "masked")
-"""unmasked: the largest of all logits; masked: the largest among the classes of the set, as the sets' authors do."""
+"""unmasked: the largest of all logits; masked: the largest among the classes of the set, as in the sets' papers."""
 
 
 def subset_predictions(
     logits: Float[Tensor, "batch classes"], labels: Sequence[int], *, protocol: str
 ) -> Int[Tensor, " batch"]:
-    """Predicted classes on a set that covers some classes only, under a named protocol.
+    """Predict classes on a set that covers only some classes, under a named protocol.
 
-    The protocol concerns the accuracy alone. OOD scores always come from the unmasked logits: a network in use does not
-    know which classes will occur.
+    The protocol only affects the accuracy. OOD scores always come from the unmasked logits, since a deployed network
+    does not know which classes will occur.
 
     Args:
         logits: Logits of all classes.
@@ -37,12 +37,14 @@ def subset_predictions(
         [4, 0]
     """
     if protocol not in PROTOCOLS:
-        raise InvalidArgumentError(f"protocol {protocol!r}; one of {', '.join(map(repr, PROTOCOLS))} is needed")
+        raise InvalidArgumentError(
+            f"expected protocol to be one of {', '.join(map(repr, PROTOCOLS))}, got {protocol!r}"
+        )
     classes = logits.shape[1]
     if not labels or len(set(labels)) < len(labels) or not 0 <= min(labels) <= max(labels) < classes:
         raise InvalidArgumentError(
-            f"subset_predictions: {len(labels)} class indices, {len(set(labels))} distinct, for {classes} classes;"
-            f" distinct indices 0..{classes - 1} are needed"
+            f"subset_predictions: expected distinct class indices 0..{classes - 1}, got {len(labels)}"
+            f" ({len(set(labels))} distinct) for {classes} classes"
         )
     if protocol == "unmasked":
         return logits.argmax(dim=1)

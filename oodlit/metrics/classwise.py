@@ -1,4 +1,4 @@
-"""Per OOD class, their mean, and the pooled value: three numbers with three names."""
+"""Values per OOD class, their mean, and the pooled value: three numbers with three names."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,10 +9,20 @@ from jaxtyping import Int
 from torch import Tensor
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.metrics.base import RankingMetric, StreamMetric, check_batch
 from oodlit.metrics.fpr import fpr_at_tpr
-from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, SortedScores, as_integers, as_scores, as_sorted, rank
+from oodlit.metrics.numerics.ranking import (
+    Ranking,
+    ScoreLike,
+    SortedScores,
+    as_count,
+    as_groups,
+    as_integers,
+    as_scores,
+    as_sorted,
+    rank,
+)
 from oodlit.metrics.numerics.undefined import undefined
+from oodlit.metrics.streams import RankingMetric, StreamMetric, check_batch
 
 
 def mean_over_classes(
@@ -21,9 +31,9 @@ def mean_over_classes(
     *,
     metric: Callable[[SortedScores, ScoreLike], float] = fpr_at_tpr,
 ) -> float:
-    r"""Mean of a metric over OOD classes, each class weighing the same: :math:`\frac1C \sum_c M(\mathrm{ID}, OOD_c)`.
+    r"""Mean of a metric over OOD classes with equal weights: :math:`\frac1C \sum_c M(\mathrm{ID}, OOD_c)`.
 
-    The headline for sets with OOD classes. It is not the pooled value, in which a class weighs as much as it has
+    The headline for sets with OOD classes. It differs from the pooled value, which weights classes by their number of
     images. The ID scores are sorted once for all classes.
 
     Args:
@@ -32,7 +42,7 @@ def mean_over_classes(
         metric: Function of ID scores and OOD scores, for example `auroc` or a partial of `fpr_at_tpr`.
 
     Returns:
-        The mean. NaN with an `UndefinedMetricWarning` if there is no class or a class has no value.
+        The mean. NaN with an `UndefinedMetricWarning` if there are no classes or a class has no value.
 
     Raises:
         NonFiniteScoreError: NaN among the scores.
@@ -46,7 +56,7 @@ def mean_over_classes(
 
 
 def mean_of(values: Sequence[float]) -> float:
-    """Mean of the values of all classes; NaN if one of them is NaN or there is none."""
+    """Return the mean of the values of all classes; NaN if one of them is NaN or there are none."""
     if not values:
         return undefined("mean over classes", "there is no class")
     if without := [index for index, value in enumerate(values) if math.isnan(value)]:
@@ -54,26 +64,11 @@ def mean_of(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values)
 
 
-def rank_groups(
-    id_scores: ScoreLike, ood_scores: ScoreLike, groups: Int[Tensor, " m"], num_groups: int
-) -> list[Ranking]:
-    """One ranking per group 0 .. num_groups - 1, from one sort of the ID scores."""
-    sorted_id = as_sorted(id_scores, "id_scores")
-    values = as_scores(ood_scores, "ood_scores")
-    return [rank(sorted_id, values[groups == group]) for group in range(num_groups)]
-
-
-def check_count(number: object, name: str) -> None:
-    """Raise unless `number` is an integer >= 1."""
-    if not isinstance(number, int) or number < 1:
-        raise InvalidArgumentError(f"{name}={number!r}: an integer, at least one, is needed")
-
-
 class GroupedMetric(StreamMetric):
-    """A metric of ID scores against OOD scores that fall into a fixed number of groups."""
+    """A metric of ID scores against OOD scores in a fixed number of groups."""
 
     def __init__(self, num_groups: int, **kwargs: Any) -> None:
-        """Scores of both kinds and the group of every OOD score."""
+        """Store scores of both kinds and the group of every OOD score."""
         super().__init__(**kwargs)
         self.num_groups = num_groups
         self.add_stream("id_scores", torch.float64)
@@ -81,42 +76,35 @@ class GroupedMetric(StreamMetric):
         self.add_stream("ood_groups", torch.int64)
 
     def update(self, scores: Tensor, is_ood: Tensor, groups: Int[Tensor, " batch"]) -> None:
-        """Take one batch, of any mixture of ID and OOD images.
+        """Add one batch with any mixture of ID and OOD images.
 
         Args:
             scores: Higher = more in-distribution, shape (batch,).
             is_ood: True for OOD images, boolean, shape (batch,).
-            groups: Index of the OOD class or test, shape (batch,); not read for ID images.
+            groups: Index of the OOD class or test, shape (batch,); ignored for ID images.
 
         Raises:
-            InvalidArgumentError: Shapes or types do not fit, or a group is out of range.
+            InvalidArgumentError: Shapes or types do not match, or a group is out of range.
         """
         scores, (is_ood,) = check_batch(scores, is_ood=is_ood)
-        all_groups = as_integers(groups, "groups")
-        if len(all_groups) != len(scores):
-            raise InvalidArgumentError(f"groups: {len(all_groups)} entries, but there are {len(scores)} scores")
-        ood_groups = all_groups.to(is_ood.device)[is_ood]
-        if len(ood_groups) and not (int(ood_groups.min()) >= 0 and int(ood_groups.max()) < self.num_groups):
-            raise InvalidArgumentError(
-                f"groups: {int(ood_groups.min())} to {int(ood_groups.max())} for OOD images;"
-                f" 0 to {self.num_groups - 1} is needed"
-            )
+        ood_groups = as_integers(groups, "groups", like=scores)[is_ood]
+        as_groups(ood_groups, self.num_groups, len(ood_groups))
         self.append("id_scores", scores[~is_ood])
         self.append("ood_scores", scores[is_ood])
         self.append("ood_groups", ood_groups)
 
     def rankings(self) -> list[Ranking]:
-        """One ranking per group."""
-        return rank_groups(
-            self.stream("id_scores"), self.stream("ood_scores"), self.stream("ood_groups"), self.num_groups
-        )
+        """Return one ranking per group, from one sort of the ID scores."""
+        sorted_id, groups = as_sorted(self.stream("id_scores"), "id_scores"), self.stream("ood_groups")
+        scores = as_scores(self.stream("ood_scores"), "ood_scores")
+        return [rank(sorted_id, scores[groups == group]) for group in range(self.num_groups)]
 
 
 class MeanOverClasses(GroupedMetric):
     """A ranking metric per OOD class, its mean over classes, and its pooled value.
 
-    `compute` gives `{"mean": scalar, "pooled": scalar, "per_class": shape (classes,)}`. A class without images is NaN,
-    and so is then the mean.
+    `compute` returns `{"mean": scalar, "pooled": scalar, "per_class": shape (classes,)}`. The value of a class without
+    images is NaN, and so is then the mean.
 
     Args:
         metric: The metric to evaluate, with its settings, such as `FPRAtTPR(tpr=0.95)`.
@@ -124,7 +112,7 @@ class MeanOverClasses(GroupedMetric):
         kwargs: Passed to `torchmetrics.Metric`.
 
     Raises:
-        InvalidArgumentError: There is no class, or `metric` is of another kind.
+        InvalidArgumentError: There are no classes, or `metric` is of another kind.
 
     Example:
         >>> from oodlit.metrics import FPRAtTPR
@@ -142,19 +130,18 @@ class MeanOverClasses(GroupedMetric):
         kind: object = metric
         if not isinstance(kind, RankingMetric):
             raise InvalidArgumentError(
-                f"metric={metric!r}: a metric of ID against OOD scores, such as FPRAtTPR(), is needed"
+                f"expected metric to be a metric of ID against OOD scores, such as FPRAtTPR(), got {metric!r}"
             )
-        check_count(num_classes, "num_classes")
-        super().__init__(num_classes, **kwargs)
+        super().__init__(as_count(num_classes, "num_classes"), **kwargs)
         self.metric = metric
 
     @property
     def higher_is_better(self) -> bool | None:  # type: ignore[override]
-        """As of the metric."""
+        """The attribute of the metric."""
         return self.metric.higher_is_better
 
     def result(self) -> dict[str, Tensor]:
-        """Mean, pooled and per-class values."""
+        """Return mean, pooled and per-class values."""
         values = [self.metric.value(ranking) for ranking in self.rankings()]
         pooled = self.metric.value(rank(self.stream("id_scores"), self.stream("ood_scores")))
         return {

@@ -1,26 +1,26 @@
-"""The smallest error that any threshold can reach."""
+"""The smallest error of any threshold."""
 
 import torch
 
-from oodlit.metrics.base import RankingMetric
 from oodlit.metrics.entry import Entry, ranked
 from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, rank
 from oodlit.metrics.numerics.undefined import undefined
+from oodlit.metrics.streams import RankingMetric
 from oodlit.roles import Role
 
 
 def detection_error(id_scores: ScoreLike, ood_scores: ScoreLike) -> float:
     r"""Minimum detection error: :math:`\min_t \frac12 P(s_{ID} < t) + \frac12 P(s_{OOD} \ge t)`.
 
-    Over every threshold that makes a difference, accepting everything and accepting nothing included, so it is at most
-    one half; never over a grid. Both groups weigh the same whatever their size. A tie group falls on one side.
+    Over all distinct thresholds, including accepting everything and accepting nothing, so it is at most one half; never
+    over a grid. Both groups have the same weight for any sizes. A tie group is on one side.
 
     Args:
         id_scores: ID scores, higher = more in-distribution, shape (n,).
         ood_scores: OOD scores, shape (m,).
 
     Returns:
-        A share in [0, 0.5]. NaN with an `UndefinedMetricWarning` if one of the groups is empty.
+        A fraction in [0, 0.5]. NaN with an `UndefinedMetricWarning` if one of the groups is empty.
 
     Raises:
         NonFiniteScoreError: NaN among the scores.
@@ -35,10 +35,10 @@ def detection_error(id_scores: ScoreLike, ood_scores: ScoreLike) -> float:
 
 
 def detection_error_of(ranking: Ranking) -> float:
-    """Detection error of a ranking that exists already."""
+    """Compute the detection error from a ranking."""
     if reason := ranking.missing():
         return undefined("detection_error", reason)
-    # The best thresholds lie just above an OOD score (or below everything); in integers, scaled by 2 n m.
+    # The best thresholds are just above an OOD score (or below everything); in integers, scaled by 2 n m.
     rejected_ood = torch.searchsorted(ranking.ood_scores, ranking.ood_scores, right=True)
     errors = ranking.id_at_most * ranking.n_ood + (ranking.n_ood - rejected_ood) * ranking.n_id
     pairs = ranking.n_id * ranking.n_ood
@@ -59,7 +59,7 @@ class DetectionError(RankingMetric):
     plot_upper_bound = 0.5
 
     def value(self, ranking: Ranking) -> float:
-        """Detection error of all scores seen."""
+        """Return the detection error of all scores."""
         return detection_error_of(ranking)
 
 
@@ -68,7 +68,7 @@ ENTRIES = (
         name="detection_error",
         better="lower",
         of=(Role.OOD,),
-        text="least mean of rejected ID and accepted OOD shares over all thresholds",
+        text="smallest mean of rejected ID and accepted OOD fractions over all thresholds",
         function=detection_error,
         compute=ranked(detection_error_of),
         order=40,

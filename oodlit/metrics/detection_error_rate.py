@@ -7,10 +7,10 @@ from typing import Any
 from torch import Tensor
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.metrics.base import SelectiveMetric
 from oodlit.metrics.entry import Entry, Images, Value, share
 from oodlit.metrics.numerics.ranking import FlagLike, ScoreLike, as_flags, as_scores
 from oodlit.metrics.numerics.undefined import undefined
+from oodlit.metrics.streams import SelectiveMetric
 from oodlit.roles import Role
 
 
@@ -22,14 +22,14 @@ def detection_error_rate(scores: ScoreLike, is_correct: FlagLike, *, threshold: 
 
     Args:
         scores: Higher = more in-distribution, shape (n,).
-        is_correct: Whether the prediction is right, boolean, shape (n,).
+        is_correct: Whether the prediction is correct, boolean, shape (n,).
         threshold: Acceptance threshold t; infinities are allowed.
 
     Returns:
-        A share in [0, 1]. NaN with an `UndefinedMetricWarning` if there is no image or the threshold is NaN.
+        A fraction in [0, 1]. NaN with an `UndefinedMetricWarning` without images or for a NaN threshold.
 
     Raises:
-        InvalidArgumentError: Shapes or types do not fit, or the threshold is no number.
+        InvalidArgumentError: Shapes or types do not match, or the threshold is not a number.
         NonFiniteScoreError: NaN among the scores.
 
     Example:
@@ -53,12 +53,12 @@ def detection_error_rate(scores: ScoreLike, is_correct: FlagLike, *, threshold: 
 def _check_threshold(threshold: object) -> None:
     if not isinstance(threshold, Real):
         raise InvalidArgumentError(
-            f"threshold={threshold!r}: a number is needed, such as acceptance_threshold(scores, tpr=0.95)"
+            f"expected threshold to be a number, such as acceptance_threshold(scores, tpr=0.95), got {threshold!r}"
         )
 
 
 class DetectionErrorRate(SelectiveMetric):
-    """Streaming `detection_error_rate` at a fixed threshold: NaN while there is no image.
+    """Streaming `detection_error_rate` at a fixed threshold: NaN until there is an image.
 
     Args:
         threshold: Acceptance threshold, from correctly classified training images.
@@ -75,19 +75,19 @@ class DetectionErrorRate(SelectiveMetric):
     higher_is_better = False
 
     def __init__(self, threshold: float | int, **kwargs: Any) -> None:
-        """Keep the threshold."""
+        """Store the threshold."""
         _check_threshold(threshold)
         super().__init__(**kwargs)
         self.threshold = threshold
 
     def value(self, scores: Tensor, is_correct: Tensor) -> float:
-        """DER of all images seen."""
+        """Return the DER of all images."""
         return detection_error_rate(scores, is_correct, threshold=self.threshold)
 
 
 def _compute(images: Images) -> Value:
     if math.isnan(images.threshold):
-        return Value(math.nan, reason="no training image is classified correctly")
+        return Value.undefined("no training image is classified correctly")
     return share((images.accepted != images.is_correct).sum(), len(images), images.settings)
 
 
@@ -96,8 +96,10 @@ ENTRIES = (
         name="der",
         better="lower",
         of=(Role.ID, Role.OOD, Role.SHIFT),
-        text="share of right images rejected and wrong or OOD images accepted, at the threshold that keeps {share} % of"
-        " the rightly classified training images",
+        text=(
+            "fraction of correctly classified images rejected and of wrong or OOD images accepted, at the threshold"
+            " that keeps {share} % of the correctly classified training images"
+        ),
         function=detection_error_rate,
         compute=_compute,
         order=120,

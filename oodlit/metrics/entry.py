@@ -1,7 +1,7 @@
-"""What a metric says of itself so that it stands in the table: its `Entry`, in the file of its function.
+"""The description of a metric for the table: its `Entry`, in the file of its function.
 
-A file lists the entries of its functions as `ENTRIES`; `oodlit.metrics.registry` collects them. Nothing else of the
-package names a metric to compute it, list it, export it or explain it.
+A file lists the entries of its functions as `ENTRIES`; `oodlit.metrics.registry` collects them. No other part of the
+package names a metric to compute, list, export or explain it.
 """
 
 import math
@@ -22,33 +22,38 @@ class Value(NamedTuple):
     """A value of the table.
 
     Args:
-        value: The number; NaN where the definition has no answer.
-        interval: Its ends; NaN = it has none.
-        reason: Why it is NaN, if it is.
+        value: The number; NaN if it is undefined.
+        interval: Lower and upper end; NaN = none.
+        reason: Why the value is NaN, if it is.
     """
 
     value: float
     interval: tuple[float, float] = (math.nan, math.nan)
     reason: str = ""
 
+    @classmethod
+    def undefined(cls, reason: str) -> "Value":
+        """Create a NaN with the reason for it."""
+        return cls(math.nan, reason=reason)
+
 
 @dataclass(frozen=True, eq=False)
 class Images:
-    """The images that one row of the table is about, as one detector scores them.
+    """The images of one row of the table, with the scores of one detector.
 
-    What several metrics need is formed once: the ID scores are sorted for all rows, `ranking` is made at first use.
+    Shared quantities are computed once: the ID scores are sorted for all rows, and `ranking` is computed on first use.
 
     Args:
-        scores: Their scores, shape (n,); none where a value belongs to the classifier alone.
-        is_correct: Whether the prediction is the label, shape (n,); False for classes that the classifier lacks.
-        settings: How to compute.
-        id_scores: The scores that they are ranked against: those of the ID images, for an entry that needs "shifted"
-            together with those of the shifted images.
-        id_correct_below: Number of right predictions among the i lowest ID scores, i = 0 .. n.
-        threshold: The score from which on an image is accepted, from the ID images, for an entry that needs "training"
-            from the training images; NaN if there is none.
-        pooled: Whether they are of several OOD classes, which the bootstrap draws from one by one.
-        groups: The images of each group, by its name; empty for a row of a group.
+        scores: Their scores, shape (n,); empty if a value only depends on the classifier.
+        is_correct: Whether the prediction equals the label, shape (n,); False for unknown classes.
+        settings: Settings of the metrics.
+        id_scores: Scores to rank against: those of the ID images, together with those of the shifted images for an
+            entry that needs "shifted".
+        id_correct_below: Number of correct predictions among the i lowest ID scores, i = 0 .. n.
+        threshold: Smallest accepted score, from the ID images, or from the training images for an entry that needs
+            "training"; NaN if there is none.
+        pooled: Whether they belong to several OOD classes, which the bootstrap draws from separately.
+        groups: The images of each group by name; empty for a row of a group.
     """
 
     scores: Tensor
@@ -66,17 +71,17 @@ class Images:
 
     @cached_property
     def ranking(self) -> Ranking:
-        """These images among those that they are ranked against."""
+        """Rank these images among the ID scores."""
         return rank(self.id_scores, self.scores)
 
     @cached_property
     def right_and_wrong(self) -> Ranking:
-        """Images of wrong predictions among those of right ones."""
+        """Rank images with wrong predictions among those with correct ones."""
         return rank(self.scores[self.is_correct], self.scores[~self.is_correct])
 
     @cached_property
     def accepted(self) -> Tensor:
-        """Which images reach the threshold."""
+        """Whether each image reaches the threshold."""
         # Both sides in float64: a float32 score equal to the threshold it gave must stay equal.
         return self.scores.double() >= self.threshold
 
@@ -86,22 +91,22 @@ class Entry:
     """A metric of the table.
 
     Args:
-        name: Its name in the column `metric`, without the number that `numbered_by` adds.
-        better: "lower" or "higher"; "" where neither is better.
-        of: Roles of the sets that have it.
-        text: What it is, in one plain line; {share} stands for the number in its name, {limit} for that of unit tests.
+        name: Name in the column `metric`, without the number that `numbered_by` adds.
+        better: "lower" or "higher"; "" if neither is better.
+        of: Roles of the sets that have this metric.
+        text: One-line description; {share} is replaced by the number in the name, {limit} by that of unit tests.
         function: The function of `oodlit.metrics` that defines it.
-        compute: From the `Images` of a row, or the `oodlit.objects.metrics.Boxes`, to its value.
-        order: Its place among the metrics of a set; by default the last.
-        numbered_by: The setting whose shares stand in its name: "tpr", as in fpr95, or "der"; "" = none.
-        needs: What must be there, or there is no row: "labels" of all images whose classes are known, "id_labels" of
-            all ID images, "shifted" images, "training" images that were scored.
-        by_threshold: Whether it depends on the rule of the threshold, which then stands beside the value.
-        is_count: Whether it is a count, not a share.
-        of_classifier: Whether it belongs to the classifier alone, and so to no detector. It sees labelled images only.
-        of_set: Whether it stands once for a whole set, never for its groups: it is made from `Images.groups`.
-        mean_interval: How the bootstrap finds the interval of its mean over classes: by the replicates of the "fpr" or
-            the "auroc", or drawing each class as a "share" of accepted images at a fixed threshold; "" = it has none.
+        compute: Computes the value from the `Images` of a row, or its `oodlit.objects.metrics.Boxes`.
+        order: Position among the metrics of a set; by default the last.
+        numbered_by: Setting with the fractions in its name: "tpr", as in fpr95, or "der"; "" = none.
+        needs: Conditions for the row: "labels" of all images with known classes, "id_labels" of all ID images,
+            "shifted" images, scored "training" images.
+        by_threshold: Whether it depends on the threshold rule, which is then shown beside the value.
+        is_count: Whether it is a count rather than a fraction.
+        of_classifier: Whether it depends on the classifier only, not on a detector. It covers labeled images only.
+        of_set: Whether it only exists for a whole set, computed from `Images.groups`.
+        mean_interval: How the bootstrap determines the interval of its mean over classes: by the replicates of "fpr" or
+            "auroc", or by drawing each class as a "share" of accepted images at a fixed threshold; "" = none.
     """
 
     name: str
@@ -123,11 +128,11 @@ class Entry:
 def ranked(
     function: Callable[[Ranking], float], interval: Callable[[Ranking, float], tuple[float, float]] | None = None
 ) -> Callable[[Images], Value]:
-    """`Entry.compute` of a function of a ranking, and of its interval; pooled values get theirs from the bootstrap."""
+    """Build `Entry.compute` from functions of a ranking; pooled values get their interval from the bootstrap."""
 
     def compute(images: Images) -> Value:
         if reason := images.ranking.missing():
-            return Value(math.nan, reason=reason)
+            return Value.undefined(reason)
         value = Value(function(images.ranking))
         if interval is None or images.pooled:
             return value
@@ -137,7 +142,7 @@ def ranked(
 
 
 def full_spectrum(entry: Entry, *, order: int) -> Entry:
-    """The metric with shifted images counted as ID."""
+    """Return the metric with shifted images counted as ID."""
     name = entry.name + ("{share}" if entry.numbered_by else "")
     text = f"full spectrum: {name} with shifted images counted as ID"
     needs = entry.needs | {"shifted"}
@@ -145,7 +150,7 @@ def full_spectrum(entry: Entry, *, order: int) -> Entry:
 
 
 def share(count: int | Tensor, total: int, settings: Settings) -> Value:
-    """The share count / total with Wilson's interval.
+    """Return the fraction count / total with Wilson's interval.
 
     Example:
         >>> value, (low, high), reason = share(3, 31, Settings())
@@ -155,5 +160,5 @@ def share(count: int | Tensor, total: int, settings: Settings) -> Value:
         'there is no image'
     """
     if total == 0:
-        return Value(math.nan, reason="there is no image")
+        return Value.undefined("there is no image")
     return Value(int(count) / total, wilson_interval(int(count), total, confidence=settings.confidence))

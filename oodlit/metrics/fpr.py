@@ -5,16 +5,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from oodlit.base.fractions import ShareLike
-from oodlit.metrics.base import RankingMetric
 from oodlit.metrics.entry import Entry, Images, Value, full_spectrum, share
+from oodlit.metrics.numerics.acceptance import acceptance_threshold, check_rule
 from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, exact_share, rank, smallest_count
-from oodlit.metrics.numerics.threshold import acceptance_threshold, check_rule
 from oodlit.metrics.numerics.undefined import undefined
+from oodlit.metrics.streams import RankingMetric
 from oodlit.roles import Role
 
 
 def fpr_at_tpr(id_scores: ScoreLike, ood_scores: ScoreLike, *, tpr: ShareLike = 0.95, rule: str = "attained") -> float:
-    r"""Share of OOD scores that are accepted: :math:`|\{s \in OOD: s \ge t\}| / m`.
+    r"""Fraction of OOD scores that are accepted: :math:`|\{s \in OOD: s \ge t\}| / m`.
 
     ID is the positive class; t is `acceptance_threshold(id_scores, tpr=tpr, rule=rule)`. A tie group is accepted or
     rejected as a whole. Infinities are ordered. The value is not symmetric in the two groups.
@@ -22,11 +22,11 @@ def fpr_at_tpr(id_scores: ScoreLike, ood_scores: ScoreLike, *, tpr: ShareLike = 
     Args:
         id_scores: ID scores, higher = more in-distribution, shape (n,).
         ood_scores: OOD scores, shape (m,).
-        tpr: Share of ID scores to keep, in (0, 1].
+        tpr: Fraction of ID scores to keep, in (0, 1].
         rule: "attained" (largest observed threshold that keeps `tpr`) or "interpolated" (NINCO's linear quantile).
 
     Returns:
-        A share in [0, 1]. NaN with an `UndefinedMetricWarning` if one of the groups is empty.
+        A fraction in [0, 1]. NaN with an `UndefinedMetricWarning` if one of the groups is empty.
 
     Raises:
         InvalidArgumentError: `tpr` or `rule` is not allowed.
@@ -42,7 +42,7 @@ def fpr_at_tpr(id_scores: ScoreLike, ood_scores: ScoreLike, *, tpr: ShareLike = 
 def fpr_at_tprs(
     id_scores: ScoreLike, ood_scores: ScoreLike, *, tprs: Sequence[ShareLike], rule: str = "attained"
 ) -> list[float]:
-    """`fpr_at_tpr` for several values of `tpr`, from one sort.
+    """Compute `fpr_at_tpr` for several values of `tpr`, from one sort.
 
     Example:
         >>> fpr_at_tprs(range(1, 11), [1.2, 0.5, 2.5, 9.5], tprs=[0.8, 0.9, 1.0])
@@ -53,7 +53,7 @@ def fpr_at_tprs(
 
 
 def fpr_of(ranking: Ranking, *, tpr: ShareLike, rule: str) -> float:
-    """FPR of a ranking that exists already."""
+    """Compute FPR from a ranking."""
     check_rule(rule)
     exact_share(tpr)
     if reason := ranking.missing():
@@ -62,7 +62,7 @@ def fpr_of(ranking: Ranking, *, tpr: ShareLike, rule: str) -> float:
 
 
 def accepted_count(ranking: Ranking, *, tpr: ShareLike, rule: str) -> int:
-    """How many OOD scores are at or above the threshold."""
+    """Count OOD scores at or above the threshold."""
     if rule == "attained":
         index = ranking.n_id - smallest_count(tpr, ranking.n_id)
         return int((ranking.id_at_most > index).sum())  # score >= id[index] in integers
@@ -74,7 +74,7 @@ class FPRAtTPR(RankingMetric):
     """Streaming `fpr_at_tpr`: ID positive, one threshold for all batches, NaN while one of the groups is empty.
 
     Args:
-        tpr: Share of ID scores to keep, in (0, 1].
+        tpr: Fraction of ID scores to keep, in (0, 1].
         rule: "attained" or "interpolated".
         kwargs: Passed to `torchmetrics.Metric`.
 
@@ -101,20 +101,20 @@ class FPRAtTPR(RankingMetric):
         self.rule = rule
 
     def value(self, ranking: Ranking) -> float:
-        """FPR of all scores seen."""
+        """Return the FPR of all scores."""
         return fpr_of(ranking, tpr=self.tpr, rule=self.rule)
 
 
 def _compute(images: Images) -> Value:
     if reason := images.ranking.missing():
-        return Value(math.nan, reason=reason)
+        return Value.undefined(reason)
     settings = images.settings
     return share(accepted_count(images.ranking, tpr=settings.tpr, rule=settings.rule), len(images), settings)
 
 
 def _compute_accepted(images: Images) -> Value:
     if math.isnan(images.threshold):
-        return Value(math.nan, reason="there is no ID score")
+        return Value.undefined("there is no ID score")
     return share(images.accepted.sum(), len(images), images.settings)
 
 
@@ -122,7 +122,7 @@ _ENTRY = Entry(
     name="fpr",
     better="lower",
     of=(Role.OOD, Role.UNIT_TEST, Role.POOL),
-    text="share of these images accepted at the threshold that keeps {share} % of ID",
+    text="fraction of these images accepted at the threshold that keeps {share} % of ID",
     function=fpr_at_tpr,
     compute=_compute,
     order=10,
@@ -134,7 +134,7 @@ _ACCEPTED = Entry(
     name="accepted",
     better="",
     of=(Role.SHIFT,),
-    text="share of shifted images accepted at the threshold of fpr{share}",
+    text="fraction of shifted images accepted at the threshold of fpr{share}",
     function=fpr_at_tpr,
     compute=_compute_accepted,
     order=80,

@@ -1,14 +1,12 @@
-"""How well a score tells right from wrong predictions on ID images."""
-
-import math
+"""How well a score separates correct from wrong predictions on ID images."""
 
 from torch import Tensor
 
 from oodlit.metrics.auroc import auroc_of
-from oodlit.metrics.base import SelectiveMetric
 from oodlit.metrics.entry import Entry, Images, Value
 from oodlit.metrics.numerics.ranking import FlagLike, ScoreLike, as_flags, as_scores, rank
 from oodlit.metrics.numerics.undefined import undefined
+from oodlit.metrics.streams import SelectiveMetric
 from oodlit.metrics.uncertainty.intervals import auroc_interval_of
 from oodlit.roles import Role
 
@@ -20,13 +18,13 @@ def id_auroc(scores: ScoreLike, is_correct: FlagLike) -> float:
 
     Args:
         scores: Scores of ID images, higher = more in-distribution, shape (n,).
-        is_correct: Whether the prediction is right, boolean, shape (n,).
+        is_correct: Whether the prediction is correct, boolean, shape (n,).
 
     Returns:
-        A share in [0, 1]. NaN with an `UndefinedMetricWarning` if all predictions are right or all are wrong.
+        A fraction in [0, 1]. NaN with an `UndefinedMetricWarning` if all predictions are correct or all are wrong.
 
     Raises:
-        InvalidArgumentError: Shapes or types do not fit.
+        InvalidArgumentError: Shapes or types do not match.
         NonFiniteScoreError: NaN among the scores.
 
     Example:
@@ -38,12 +36,12 @@ def id_auroc(scores: ScoreLike, is_correct: FlagLike) -> float:
     if len(values) == 0:
         return undefined("id_auroc", "there is no image")
     if bool(correct.all()) or not bool(correct.any()):
-        return undefined("id_auroc", f"all {len(values)} predictions are {'right' if bool(correct[0]) else 'wrong'}")
+        return undefined("id_auroc", f"all {len(values)} predictions are {'correct' if bool(correct[0]) else 'wrong'}")
     return auroc_of(rank(values[correct], values[~correct]))
 
 
 class IDAUROC(SelectiveMetric):
-    """Streaming `id_auroc`: correctly classified is the positive class, NaN while one of both kinds is missing.
+    """Streaming `id_auroc`: correctly classified is the positive class, NaN while one of the kinds is missing.
 
     Example:
         >>> import torch
@@ -56,16 +54,14 @@ class IDAUROC(SelectiveMetric):
     higher_is_better = True
 
     def value(self, scores: Tensor, is_correct: Tensor) -> float:
-        """ID-AUROC of all images seen."""
+        """Return the ID-AUROC of all images."""
         return id_auroc(scores, is_correct)
 
 
 def _compute(images: Images) -> Value:
     ranking = images.right_and_wrong
     if ranking.missing():
-        return Value(
-            math.nan, reason="all predictions are right, or all are wrong" if len(images) else "there is no image"
-        )
+        return Value.undefined("all predictions are correct, or all are wrong" if len(images) else "there is no image")
     return Value(auroc_of(ranking), auroc_interval_of(ranking, images.settings.confidence))
 
 
@@ -74,7 +70,7 @@ ENTRIES = (
         name="id_auroc",
         better="higher",
         of=(Role.ID,),
-        text="chance that a rightly classified ID image scores higher than a wrongly classified one",
+        text="chance that a correctly classified ID image scores higher than a misclassified one",
         function=id_auroc,
         compute=_compute,
         order=100,

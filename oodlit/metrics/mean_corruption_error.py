@@ -1,4 +1,4 @@
-"""Mean corruption error of ImageNet-C: errors weighed by those of a baseline."""
+"""Mean corruption error of ImageNet-C: errors relative to those of a baseline."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -20,26 +20,26 @@ def mean_corruption_error(
     kinds: Sequence[str] = COMMON,
     severities: Sequence[int] = (1, 2, 3, 4, 5),
 ) -> float:
-    """Mean over the corruptions of CE = (sum of the errors over severities) / (the same sum of a baseline).
+    """Mean over corruptions of CE = (sum of the errors over severities) / (the same sum of a baseline).
 
     It is a ratio: 1 = as bad as the baseline. The papers' tables show it in percent, with AlexNet as the baseline. It
-    is not 1 - accuracy: corruptions that are hard for the baseline count less. oodlit carries no baseline; measure or
-    cite one, and name it beside the result. With `clean`, the relative mCE: the errors' rise above those on clean
-    images, CE = sum (E - E_clean) / sum (B - B_clean).
+    differs from 1 - accuracy: corruptions that are hard for the baseline count less. oodlit contains no baseline;
+    measure or cite one, and name it beside the result. With `clean`, the relative mCE: the increase of the errors over
+    those on clean images, CE = sum (E - E_clean) / sum (B - B_clean).
 
     Args:
         errors: Error (1 - accuracy, 0..1) by "<kind>/<severity>", the groups of the set "imagenet_c".
-        baseline: The same of the baseline. Further groups are not looked at.
-        clean: Errors on clean images of the model and of the baseline; None (default) = the plain mCE.
-        kinds: Corruptions; by default the 15 of the paper. The four extra ones are not among them.
-        severities: Out of 1..5; by default all.
+        baseline: The same for the baseline. Other groups are ignored.
+        clean: Errors on clean images of the model and of the baseline; None (default) = plain mCE.
+        kinds: Corruptions; by default the 15 of the paper, without the four extra ones.
+        severities: Severities out of 1..5; by default all.
 
     Returns:
         The mean of the ratios.
 
     Raises:
-        InvalidArgumentError: A group is missing, an error lies outside 0..1, or the baseline has a sum that is not
-            positive for some corruption, so that its ratio is undefined.
+        InvalidArgumentError: A group is missing, an error is outside 0..1, or the baseline has a non-positive sum for
+            some corruption, so that its ratio is undefined.
 
     Example:
         >>> errors = {"fog/1": 0.2, "fog/2": 0.4, "snow/1": 0.3, "snow/2": 0.3}
@@ -53,7 +53,7 @@ def mean_corruption_error(
     """
     if not kinds or not severities or len(set(kinds)) < len(kinds) or len(set(severities)) < len(severities):
         raise InvalidArgumentError(
-            f"mean_corruption_error: kinds {tuple(kinds)}, severities {tuple(severities)}; distinct ones are needed"
+            f"mean_corruption_error: expected distinct kinds and severities, got {tuple(kinds)} and {tuple(severities)}"
         )
     ours, theirs = (0.0, 0.0) if clean is None else (_error(clean[0], "clean"), _error(clean[1], "clean"))
     ratios = []
@@ -63,8 +63,7 @@ def mean_corruption_error(
         below = math.fsum(_of(baseline, "baseline", group) - theirs for group in groups)
         if below <= 0:
             raise InvalidArgumentError(
-                f"mean_corruption_error: the baseline's errors under {kind!r} sum to {below:g};"
-                " a positive sum is needed"
+                f"mean_corruption_error: expected a positive sum of the baseline's errors under {kind!r}, got {below:g}"
             )
         ratios.append(above / below)
     return math.fsum(ratios) / len(ratios)
@@ -73,13 +72,13 @@ def mean_corruption_error(
 def _of(errors: Mapping[str, float], name: str, group: str) -> float:
     if group not in errors:
         raise InvalidArgumentError(
-            f"mean_corruption_error: {name} has no {group!r}; every kind needs every severity - pass kinds=... or"
-            " severities=... for a part, and say so beside the result"
+            f"mean_corruption_error: {name} is missing {group!r}; every kind requires every severity - for a part,"
+            " pass kinds=... or severities=... and mention it beside the result"
         )
     return _error(errors[group], f"{name}[{group!r}]")
 
 
 def _error(value: float, name: str) -> float:
-    if not 0 <= value <= 1:  # NaN, too
-        raise InvalidArgumentError(f"mean_corruption_error: {name} = {value}; a share of errors from 0 to 1 is needed")
+    if not 0 <= value <= 1:  # NaN too
+        raise InvalidArgumentError(f"mean_corruption_error: expected {name} to be an error from 0 to 1, got {value}")
     return value

@@ -1,34 +1,34 @@
-"""Open-set classification rate: accepted *and* rightly classified ID images against accepted OOD images."""
+"""Open-set classification rate: accepted *and* correctly classified ID images against accepted OOD images."""
 
-import math
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from oodlit.metrics.base import StreamMetric, check_batch
 from oodlit.metrics.entry import Entry, Images, Value
 from oodlit.metrics.numerics.ranking import FlagLike, ScoreLike, as_flags, as_scores, rank
 from oodlit.metrics.numerics.undefined import undefined
+from oodlit.metrics.streams import StreamMetric, check_batch
 from oodlit.roles import Role
 
 
 def oscr(id_scores: ScoreLike, ood_scores: ScoreLike, *, is_correct: FlagLike) -> float:
     r"""Area under the OSCR curve: correct classification rate over the false positive rate.
 
-    :math:`CCR(t) = |\{ID: s \ge t, \mathrm{correct}\}| / n` against :math:`FPR(t) = |\{OOD: s \ge t\}| / m`, trapezoid
-    rule over tie groups, which equals accuracy times the AUROC of correctly classified ID images. Exact in integers.
+    :math:`CCR(t) = |\{ID: s \ge t, \mathrm{correct}\}| / n` against :math:`FPR(t) = |\{OOD: s \ge t\}| / m`, with the
+    trapezoidal rule over tie groups, which equals accuracy times the AUROC of correctly classified ID images. Exact in
+    integers.
 
     Args:
-        id_scores: ID scores, higher = more in-distribution, shape (n,). In the order of `is_correct`.
+        id_scores: ID scores, higher = more in-distribution, shape (n,), in the order of `is_correct`.
         ood_scores: OOD scores, shape (m,).
-        is_correct: Whether the prediction of each ID image is right, boolean, shape (n,).
+        is_correct: Whether the prediction of each ID image is correct, boolean, shape (n,).
 
     Returns:
-        A share in [0, 1], at most the accuracy. NaN with an `UndefinedMetricWarning` if one of the groups is empty.
+        A fraction in [0, 1], at most the accuracy. NaN with an `UndefinedMetricWarning` if one of the groups is empty.
 
     Raises:
-        InvalidArgumentError: Shapes or types do not fit.
+        InvalidArgumentError: Shapes or types do not match.
         NonFiniteScoreError: NaN among the scores.
 
     Example:
@@ -60,25 +60,23 @@ class OSCR(StreamMetric):
     """
 
     higher_is_better = True
-    plot_lower_bound = 0.0
-    plot_upper_bound = 1.0
 
     def __init__(self, **kwargs: Any) -> None:
-        """Scores of three kinds of images."""
+        """Store scores of three kinds of images."""
         super().__init__(**kwargs)
         for name in ("correct_scores", "wrong_scores", "ood_scores"):
             self.add_stream(name, torch.float64)
 
     def update(self, scores: Tensor, is_ood: Tensor, is_correct: Tensor) -> None:
-        """Take one batch.
+        """Add one batch.
 
         Args:
             scores: Higher = more in-distribution, shape (batch,).
             is_ood: True for OOD images, boolean, shape (batch,).
-            is_correct: Whether the prediction is right, boolean, shape (batch,); not read for OOD images.
+            is_correct: Whether the prediction is correct, boolean, shape (batch,); ignored for OOD images.
 
         Raises:
-            InvalidArgumentError: Shapes or types do not fit.
+            InvalidArgumentError: Shapes or types do not match.
         """
         scores, (is_ood, is_correct) = check_batch(scores, is_ood=is_ood, is_correct=is_correct)
         self.append("correct_scores", scores[~is_ood & is_correct])
@@ -86,7 +84,7 @@ class OSCR(StreamMetric):
         self.append("ood_scores", scores[is_ood])
 
     def result(self) -> Tensor:
-        """OSCR of all images seen."""
+        """Return the OSCR of all images."""
         correct, wrong = self.stream("correct_scores"), self.stream("wrong_scores")
         is_correct = torch.arange(len(correct) + len(wrong), device=correct.device) < len(correct)
         return self._float(oscr(torch.cat([correct, wrong]), self.stream("ood_scores"), is_correct=is_correct))
@@ -95,8 +93,8 @@ class OSCR(StreamMetric):
 def _compute(images: Images) -> Value:
     ranking, correct_below = images.ranking, images.id_correct_below
     if reason := ranking.missing():
-        return Value(math.nan, reason=reason)
-    # From running counts over the ID scores, which are sorted for all rows: no ranking of its own.
+        return Value.undefined(reason)
+    # From cumulative counts over the ID scores, which are sorted for all rows: no separate ranking.
     half_losses = int((correct_below[ranking.id_below] + correct_below[ranking.id_at_most]).sum())
     half_wins = 2 * int(correct_below[-1]) * ranking.n_ood - half_losses
     return Value(half_wins / (2 * ranking.n_id * ranking.n_ood))
@@ -107,7 +105,7 @@ ENTRIES = (
         name="oscr",
         better="higher",
         of=(Role.OOD,),
-        text="area under the share of ID accepted and rightly classified, over the share of OOD accepted",
+        text="area under the fraction of ID accepted and correctly classified, over the fraction of OOD accepted",
         function=oscr,
         compute=_compute,
         order=50,

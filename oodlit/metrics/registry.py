@@ -1,4 +1,4 @@
-"""The metrics of the table: the entries of all files from which `oodlit.metrics` exports something."""
+"""The metrics of the table: entries of all files from which `oodlit.metrics` exports something."""
 
 import sys
 from types import ModuleType
@@ -8,7 +8,7 @@ from oodlit.metrics.entry import Entry
 
 
 def entries(package: ModuleType = metrics) -> list[Entry]:
-    """All entries, in the order of the table.
+    """Return all entries in the order of the table.
 
     Args:
         package: The package whose export list names the files.

@@ -1,30 +1,29 @@
-"""How the metrics of a result are computed."""
+"""Settings for computing the metrics of a result."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from operator import index
 from typing import Any
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.metrics.numerics.ranking import exact_share
-from oodlit.metrics.numerics.threshold import check_rule
+from oodlit.metrics.numerics.acceptance import check_rule
+from oodlit.metrics.numerics.ranking import as_count, exact_share
 from oodlit.metrics.uncertainty.intervals import check_confidence
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How the metrics of a result are computed.
+    """Settings for computing the metrics of a result.
 
-    Numbers are kept as Python's own, so that settings read back from a file are the same.
+    Numbers are stored as Python's own types, so that settings read from a file are equal.
 
     Args:
-        tpr: Share of ID images to keep.
+        tpr: Fraction of ID images to keep.
         rule: "attained" or "interpolated".
-        unit_test_limit: Largest FPR with which a unit test passes.
+        unit_test_limit: Largest FPR at which a unit test passes.
         bootstrap: Repetitions of the bootstrap for means and AUROC; 0 = no such intervals.
         seed: Seed of the bootstrap.
         confidence: Nominal coverage of all intervals.
-        der: Shares of correctly classified training images to keep, for the detection error rates.
+        der: Fractions of correctly classified training images to keep, for the detection error rates.
         classes: Data sets restricted to some of their OOD classes; others are complete.
 
     Raises:
@@ -49,15 +48,16 @@ class Settings:
         plain["confidence"] = check_confidence(self.confidence)
         der: object = self.der
         if isinstance(der, str) or not isinstance(der, Sequence):
-            raise InvalidArgumentError(f"der={self.der!r}: a list of shares is needed, such as (0.95, 0.99)")
+            raise InvalidArgumentError(
+                f"expected der to be a list of fractions, such as (0.95, 0.99), got {self.der!r}"
+            )
         plain["der"] = tuple(float(exact_share(share, "der")) for share in self.der)
         if len(set(plain["der"])) < len(plain["der"]):
-            raise InvalidArgumentError(f"der={self.der!r}: a share occurs twice")
-        plain["bootstrap"] = _count(self.bootstrap, "bootstrap", "a number of repetitions, 0 for none")
-        plain["seed"] = _count(self.seed, "seed", "an integer >= 0")
+            raise InvalidArgumentError(f"der={self.der!r} contains a fraction twice")
+        plain |= {name: as_count(getattr(self, name), name, at_least=0) for name in ("bootstrap", "seed")}
         for name, classes in self.classes.items():
             if isinstance(classes, str):
-                raise InvalidArgumentError(f"classes={{{name!r}: {classes!r}}}: a list of class names is needed")
+                raise InvalidArgumentError(f"expected classes[{name!r}] to be a list of class names, got {classes!r}")
         plain["classes"] = {name: list(classes) for name, classes in self.classes.items()}
         for name, value in plain.items():
             object.__setattr__(self, name, value)
@@ -69,7 +69,7 @@ class Settings:
 
     @property
     def accepted_name(self) -> str:
-        """Name of the share of shifted images that is accepted."""
+        """Name of the fraction of accepted shifted images."""
         return f"accepted{percent(self.tpr)}"
 
     @property
@@ -78,32 +78,22 @@ class Settings:
         return [f"der{percent(share)}" for share in self.der]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, for run.json."""
+        """Return plain values, for run.json."""
         return asdict(self) | {"der": list(self.der)}
 
     @classmethod
     def from_json(cls, entry: Mapping[str, Any]) -> "Settings":
-        """What `to_json` gave."""
+        """Restore settings from `to_json`."""
         return cls(**{**entry, "der": tuple(entry["der"])})
 
 
 def percent(share: float) -> str:
-    """A share as it is written in metric names.
+    """Format a fraction for metric names.
 
     Example:
         >>> percent(0.95), percent(0.995)
         ('95', '99.5')
     """
     value = exact_share(share) * 100
-    # All digits: with fewer, 0.9500001 would have the name of 0.95.
+    # All digits: with fewer, 0.9500001 would share the name of 0.95.
     return str(value.numerator) if value.denominator == 1 else str(float(value))
-
-
-def _count(value: object, name: str, needed: str) -> int:
-    try:
-        number = index(value)  # type: ignore[arg-type]
-    except TypeError:
-        number = -1
-    if number < 0 or isinstance(value, bool):
-        raise InvalidArgumentError(f"{name}={value!r}: {needed}")
-    return number

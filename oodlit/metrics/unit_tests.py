@@ -1,17 +1,16 @@
-"""Synthetic images that nothing should accept: how many of the tests fail."""
+"""Synthetic images that no classifier should accept: how many of the tests fail."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from torch import Tensor
 
 from oodlit.base.fractions import ShareLike
-from oodlit.metrics.classwise import GroupedMetric, check_count
+from oodlit.metrics.classwise import GroupedMetric
 from oodlit.metrics.entry import Entry, Images, Value
 from oodlit.metrics.fpr import accepted_count
-from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, as_sorted, exact_share, rank
-from oodlit.metrics.numerics.threshold import check_rule
+from oodlit.metrics.numerics.acceptance import check_rule
+from oodlit.metrics.numerics.ranking import Ranking, ScoreLike, as_count, as_sorted, exact_share, rank
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.roles import Role
 
@@ -26,18 +25,18 @@ def unit_test_failures(
 ) -> float:
     r"""Number of unit tests that fail: :math:`|\{i : \mathrm{FPR@TPR}_i > \mathrm{limit}\}|`, decided in integers.
 
-    ID is the positive class. A test that accepts exactly the share `limit` passes. The number of passes is the number
-    of tests minus the failures. Unit tests never enter a mean over OOD classes.
+    ID is the positive class. A test that accepts exactly the fraction `limit` passes. The number of passes is the
+    number of tests minus the failures. Unit tests are never part of a mean over OOD classes.
 
     Args:
         id_scores: ID scores, higher = more in-distribution, shape (n,).
         test_scores: The scores of each test, each of shape (m_i,).
-        limit: Largest share of accepted images with which a test passes, in (0, 1].
-        tpr: Share of ID scores to keep, in (0, 1].
+        limit: Largest fraction of accepted images at which a test passes, in (0, 1].
+        tpr: Fraction of ID scores to keep, in (0, 1].
         rule: "attained" or "interpolated".
 
     Returns:
-        A count, as a float. NaN with an `UndefinedMetricWarning` if there is no ID score, no test, or an empty test.
+        A count, as a float. NaN with an `UndefinedMetricWarning` without ID scores or tests, or for an empty test.
 
     Raises:
         InvalidArgumentError: A setting is not allowed.
@@ -63,12 +62,12 @@ def check_unit_test_settings(limit: ShareLike, tpr: ShareLike, rule: str) -> Non
 
 
 def fails(ranking: Ranking, *, limit: ShareLike, tpr: ShareLike, rule: str) -> bool:
-    """Whether a test with at least one image is failed."""
+    """Return whether a test with at least one image fails."""
     return accepted_count(ranking, tpr=tpr, rule=rule) > exact_share(limit, "limit") * ranking.n_ood
 
 
 def failures_of(rankings: Sequence[Ranking], *, limit: ShareLike, tpr: ShareLike, rule: str) -> float:
-    """Number of failed tests among rankings that exist already."""
+    """Count failed tests among rankings."""
     if not rankings:
         return undefined("unit_test_failures", "there is no test")
     for index, ranking in enumerate(rankings):
@@ -78,12 +77,12 @@ def failures_of(rankings: Sequence[Ranking], *, limit: ShareLike, tpr: ShareLike
 
 
 class UnitTestFailures(GroupedMetric):
-    """Streaming `unit_test_failures` over a fixed number of tests; NaN while a test or the ID set has no image.
+    """Streaming `unit_test_failures` over a fixed number of tests; NaN while a test or the ID set has no images.
 
     Args:
         num_tests: Number of tests; groups are 0 to num_tests - 1.
-        limit: Largest share of accepted images with which a test passes.
-        tpr: Share of ID scores to keep.
+        limit: Largest fraction of accepted images at which a test passes.
+        tpr: Fraction of ID scores to keep.
         rule: "attained" or "interpolated".
         kwargs: Passed to `torchmetrics.Metric`.
 
@@ -101,7 +100,7 @@ class UnitTestFailures(GroupedMetric):
     """
 
     higher_is_better = False
-    plot_lower_bound = 0.0
+    plot_upper_bound = None
 
     def __init__(
         self,
@@ -113,12 +112,11 @@ class UnitTestFailures(GroupedMetric):
     ) -> None:
         """Check the settings."""
         check_unit_test_settings(limit, tpr, rule)
-        check_count(num_tests, "num_tests")
-        super().__init__(num_tests, **kwargs)
+        super().__init__(as_count(num_tests, "num_tests"), **kwargs)
         self.limit, self.tpr, self.rule = limit, tpr, rule
 
     def result(self) -> Tensor:
-        """Number of failed tests."""
+        """Return the number of failed tests."""
         return self._float(failures_of(self.rankings(), limit=self.limit, tpr=self.tpr, rule=self.rule))
 
 
@@ -126,7 +124,7 @@ def _compute_failures(images: Images) -> Value:
     settings = images.settings
     missing = [f"{name}: {reason}" for name, test in images.groups.items() if (reason := test.ranking.missing())]
     if missing:
-        return Value(math.nan, reason="; ".join(missing[:3]))
+        return Value.undefined("; ".join(missing[:3]))
     rankings = [test.ranking for test in images.groups.values()]
     return Value(failures_of(rankings, limit=settings.unit_test_limit, tpr=settings.tpr, rule=settings.rule))
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from oodlit._lightning import pl, warn_of_two
 from oodlit.backbones.acceleration import Acceleration
 from oodlit.backbones.facts import place_of
-from oodlit.backbones.fingerprint import WeightsHash
+from oodlit.backbones.identity import WeightsHash
 from oodlit.backbones.loading import class_name
 from oodlit.base.checks import check_int
 from oodlit.base.fingerprint import join

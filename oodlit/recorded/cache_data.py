@@ -5,13 +5,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from oodlit.backbones.backbone import Backbone
 from oodlit.base.fingerprint import difference
 from oodlit.datamodules.batches import OnError
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.identity import identity
 from oodlit.datamodules.stream import Stream
 from oodlit.errors import DataError, FingerprintError, InvalidArgumentError
-from oodlit.module import OODModule
 from oodlit.recorded.data import RecordedData
 from oodlit.recorded.module import RecordedModule
 from oodlit.recorded.store import MANIFEST, StoredRows, read_manifest
@@ -27,7 +27,7 @@ def has_cache(folder: str | Path) -> bool:
 
 
 def open_cache(
-    folder: str | Path, module: OODModule | None = None, data: OODDataModule | None = None
+    folder: str | Path, module: Backbone | None = None, data: OODDataModule | None = None
 ) -> tuple[RecordedModule, RecordedData]:
     """Module and data that give what a cache holds, for `trainer.predict` in place of the network and the images.
 

@@ -10,14 +10,13 @@ from oodlit._lightning import pl
 from oodlit.backbones.acceleration import Acceleration
 from oodlit.backbones.facts import check_logits
 from oodlit.errors import InvalidArgumentError, RequirementError
-from oodlit.module import OODModule
 from oodlit.outputs import BackboneFacts, Head, Outputs
 
 NO_HEAD = "no head was given with the recorded outputs"
 
 
-class RecordedModule(OODModule):
-    """What an `OODModule` gives, taken from a batch that holds it already: features, then logits, side by side.
+class RecordedModule(pl.LightningModule):
+    """A `Backbone` whose batches hold its outputs already: features, then logits, side by side.
 
     Args:
         width: Number of features; 0 = none.
@@ -49,13 +48,15 @@ class RecordedModule(OODModule):
         hint: str = "; recorded outputs hold neither images nor the network",
     ) -> None:
         """Check that head and outputs fit."""
-        super(OODModule, self).__init__()  # not that of OODModule: there is no network to load or to look into
+        super().__init__()
         if head is not None and width and (head.width != width or num_classes not in (0, head.num_classes)):
             raise InvalidArgumentError(
                 f"head: it makes {head.num_classes} logits of {head.width} features; recorded are {width} features and"
                 f" {num_classes} logits an image (0 = none)"
             )
-        self.name, self.transform, self.arguments = name, None, None
+        self.name = name
+        self.transform: Callable[..., Any] | None = None
+        self.arguments: dict[str, Any] | None = None
         self.network = nn.Module()  # holds the head, so that it moves with the module
         self.acceleration = Acceleration(self.network)
         if head is not None and width:
@@ -87,8 +88,17 @@ class RecordedModule(OODModule):
             raise RequirementError(f"{self.name}: {self._problem}")
         return Head(self.network.get_buffer("weight"), self.network.get_buffer("bias"))
 
+    def head_or_none(self) -> Head | None:
+        """The linear head; None if there is no usable one."""
+        return None if self.head_problem else self.head
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the backbone that the outputs come from; empty if unknown."""
+        return self._fingerprint
+
     def fingerprint_with(self, transform: Callable[..., Any] | None) -> str:
-        """That of the backbone which the outputs come from; empty where nobody knows it."""
+        """The same fingerprint, whatever the transform."""
         return self._fingerprint
 
     def forward(self, images: Tensor) -> Outputs:
@@ -104,6 +114,10 @@ class RecordedModule(OODModule):
         """The outputs of one batch, with labels, groups and keys."""
         made = self(batch["image"])
         return Outputs(made.logits, made.features, labels=batch["label"], groups=batch["group"], keys=batch["key"])
+
+    def exact_outputs(self, batch: Any) -> Outputs:
+        """The same outputs: nothing is computed that could be accelerated."""
+        return self.predict_step(batch, 0)
 
     @torch.no_grad()
     def probe(

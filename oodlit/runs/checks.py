@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from oodlit._lightning import pl
+from oodlit.backbones.backbone import Backbone
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import Detector
 from oodlit.detectors.contract.fitting import estimate_bytes
 from oodlit.detectors.statistics import FeatureBank, Statistics
 from oodlit.detectors.statistics.feature_bank import Copies
 from oodlit.errors import DataError, InvalidArgumentError, RequirementError
-from oodlit.module import OODModule
 from oodlit.outputs import BackboneFacts, Outputs
 
 SHARDED = (
@@ -29,18 +29,20 @@ class Parts(NamedTuple):
 
     Args:
         module: Of the LightningModule.
+        wrapper: Class that makes such a module of a network.
         data: Of the data module.
         outputs: Of what `predict_step` returns.
         needed: What the data module gives, as text.
     """
 
     module: type
+    wrapper: str
     data: type
     outputs: type
     needed: str
 
 
-IMAGES = Parts(OODModule, OODDataModule, Outputs, "the roles of the data")
+IMAGES = Parts(Backbone, "OODModule", OODDataModule, Outputs, "the roles of the data")
 
 
 def check_packages(
@@ -63,11 +65,11 @@ def check_packages(
                 " the two do not mix - import pytorch_lightning as pl and build all parts from it"
             )
     if not isinstance(trainer, pl.Trainer):
-        raise InvalidArgumentError(f"{owner}: the trainer is a {type(trainer).__name__}; pl.Trainer is needed")
+        raise InvalidArgumentError(f"{owner}: expected a pl.Trainer, got a {type(trainer).__name__}")
     if not isinstance(module, parts.module):
-        wanted = parts.module.__name__
         raise InvalidArgumentError(
-            f"{owner} runs on an {wanted}, not on a {type(module).__name__}; wrap the network: {wanted}(network)"
+            f"{owner} runs on an {parts.wrapper}, not on a {type(module).__name__}; wrap the network:"
+            f" {parts.wrapper}(network)"
         )
     if not isinstance(datamodule, parts.data):
         given = "no data module" if datamodule is None else f"a {type(datamodule).__name__}"
@@ -108,7 +110,7 @@ def check_outputs(owner: str, module: object, outputs: object, parts: Parts) -> 
     if not isinstance(outputs, parts.outputs):
         raise InvalidArgumentError(
             f"predict_step of {type(module).__name__} gave a {type(outputs).__name__}; {owner} needs the"
-            f" {parts.outputs.__name__} that {parts.module.__name__}.predict_step returns"
+            f" {parts.outputs.__name__} that {parts.wrapper}.predict_step returns"
         )
     return outputs
 
@@ -159,7 +161,7 @@ def place_bank(statistics: Statistics, facts: BackboneFacts, trainer: pl.Trainer
     """Choose whether each process or each machine holds a copy of the bank of training images.
 
     Returns:
-        The choice in words; empty where there is no bank, or one process.
+        The choice as text; empty where there is no bank, or one process.
     """
     if FeatureBank not in statistics:
         return ""
@@ -174,13 +176,13 @@ def place_bank(statistics: Statistics, facts: BackboneFacts, trainer: pl.Trainer
 
 
 def check_is_list(owner: str, detectors: object) -> None:
-    """Refuse one detector, or its name, where a list is needed.
+    """Refuse a single detector or its name in place of a list.
 
     Raises:
-        InvalidArgumentError: It is no list.
+        InvalidArgumentError: `detectors` is not a list.
     """
     if isinstance(detectors, Detector | str):
-        raise InvalidArgumentError(f"{owner}: detectors={detectors!r}; a list of detectors is needed")
+        raise InvalidArgumentError(f"{owner}: detectors={detectors!r}; expected a list of detectors")
 
 
 def check_alone(owner: pl.Callback, trainer: pl.Trainer) -> None:
@@ -212,8 +214,8 @@ def check_strategy(owner: str, strategy: pl.strategies.Strategy, *, loader: str 
     """
     if isinstance(strategy, SHARDED):
         raise InvalidArgumentError(
-            f"strategy {type(strategy).__name__} shards the weights; the whole network is needed in every"
-            " process - use strategy='ddp', or 'auto' with one device"
+            f"strategy {type(strategy).__name__} shards the weights, but every process must hold the whole"
+            " network; use strategy='ddp', or 'auto' with one device"
         )
     if loader and "MultiProcessing" in type(strategy.launcher).__name__:
         raise InvalidArgumentError(
@@ -223,11 +225,11 @@ def check_strategy(owner: str, strategy: pl.strategies.Strategy, *, loader: str 
 
 
 def warn_of_many_predictions(needed: int) -> None:
-    """Warn where `trainer.predict(return_predictions=True)` would fill the memory with so many bytes of outputs."""
+    """Warn where `trainer.predict(return_predictions=True)` would keep this many bytes of outputs in memory."""
     if needed > MANY_BYTES:
         warnings.warn(
             f"trainer.predict keeps the outputs of all images, {needed / 1e9:.1f} GB per process;"
-            " pass return_predictions=False, the results need none of them",
+            " pass return_predictions=False; the results do not require them",
             stacklevel=3,
         )
 

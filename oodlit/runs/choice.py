@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from oodlit._lightning import pl
+from oodlit.backbones.backbone import Backbone
 from oodlit.base.plan import RunPlan
 from oodlit.datamodules.batches import Transform
 from oodlit.datamodules.datamodule import OODDataModule
@@ -14,7 +15,6 @@ from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.stream import Stream
 from oodlit.detectors import Detector, FitOrigin
 from oodlit.errors import DataError, RequirementError
-from oodlit.module import OODModule
 from oodlit.outputs import BackboneFacts
 from oodlit.results import Finding
 from oodlit.roles import Role
@@ -84,7 +84,7 @@ class Probe(NamedTuple):
     findings: tuple[Finding, ...] = ()
 
 
-def probe(trainer: pl.Trainer, module: OODModule, datamodule: OODDataModule, *, layers: Sequence[str] = ()) -> Probe:
+def probe(trainer: pl.Trainer, module: Backbone, datamodule: OODDataModule, *, layers: Sequence[str] = ()) -> Probe:
     """Pass the first ID images through the backbone: what it gives, and whether data, transform and network fit.
 
     Args:
@@ -139,19 +139,19 @@ def choose(probe: Probe, detectors: Mapping[str, Detector], earlier: EarlierFit,
 
 
 def cost_text(detectors: Mapping[str, Detector]) -> str:
-    """What detectors cost that ask for further forward passes; empty if none does.
+    """Cost of detectors that make extra forward passes, as text; empty if there are none.
 
     Example:
         >>> from oodlit.detectors import MSP, ODIN
         >>> cost_text({"msp": MSP(), "odin": ODIN()})
-        'further forward passes an image: odin 2; about 3 times the time of a run without them'
+        'extra forward passes per image: odin 2; with these detectors the run takes about 3x as long'
     """
     passes = {name: detector.extra_passes for name, detector in detectors.items() if detector.extra_passes}
     if not passes:
         return ""
     listed = ", ".join(f"{name} {number}" for name, number in passes.items())
     times = 1 + sum(passes.values())
-    return f"further forward passes an image: {listed}; about {times} times the time of a run without them"
+    return f"extra forward passes per image: {listed}; with these detectors the run takes about {times}x as long"
 
 
 def _class_lists(datamodule: OODDataModule, facts: BackboneFacts) -> Iterator[Finding]:

@@ -20,7 +20,7 @@ class EarlierFit:
     def kept(self, detectors: Mapping[str, Detector], *, has_train: bool) -> frozenset[str]:
         """Names of the detectors that are not fitted in this run.
 
-        Detectors are fitted anew wherever that is possible: a fit belongs to one backbone.
+        Detectors are fitted again wherever that is possible: a fit belongs to one backbone.
         """
         return frozenset(
             name

@@ -1,4 +1,4 @@
-"""The folder of a run: what is finished while it goes on, and at its end results, fit, thumbnails and the page.
+"""The folder of a run: what is finished while it runs, and at its end results, fit, thumbnails and the page.
 
 Until the end, everything lies in `unfinished` within the folder, and the results of an earlier run stay whole. At the
 end one switch replaces them by the new ones, and `unfinished` goes.
@@ -53,12 +53,12 @@ class OutputFolder:
 
     @property
     def kept_fit(self) -> Path | None:
-        """The fit of an earlier run that did not come to its end."""
+        """The fit of an interrupted run."""
         folder = self._unfinished / FITTED
         return folder if folder.is_dir() else None
 
     def kept_record(self) -> RunRecord | None:
-        """The record of an interrupted run; None if there is none that can be read."""
+        """The record of an interrupted run; None without a readable one."""
         try:
             return unfinished.read_record(self._unfinished, RunRecord)
         except (FileNotFoundError, DataError):
@@ -85,7 +85,7 @@ class OutputFolder:
         gather_objects(group, None)  # nobody writes scores before the folder is the new one
 
     def go_on(self, datasets: Sequence[DatasetInfo], over: Collection[str]) -> None:
-        """Go on with record and fit of an earlier run; the shares of this process in `over` lie there already."""
+        """Resume with record and fit of an earlier start; the scores of this process in `over` exist already."""
         self._numbers = {info.name: number for number, info in enumerate(datasets)}
         self._kept |= set(over)
 
@@ -163,7 +163,7 @@ def lock_folder(folder: Path, *, what: str = "output_dir", name: str = ".lock") 
         held.enter_context(lock(lock_file, wait=False))
     except BlockingIOError as error:
         raise InvalidArgumentError(
-            f"{what}={str(folder)!r}: another run is writing there; wait for its end, or name another folder"
+            f"{what}={str(folder)!r}: another run is writing there; wait for it to finish, or name another folder"
         ) from error
     held.callback(lock_file.unlink, missing_ok=True)
     return held

@@ -100,7 +100,7 @@ class Progress:
     Args:
         folder: Folder of the results.
         key: What the run is, see `run_key`.
-        cut: How streams are cut over processes and workers; a stream that was not over can only go on with the same.
+        cut: How streams are cut over processes and workers; a partial stream can only resume with the same.
         process: Number of this process.
         every_s: Least time between two writings, in seconds; longer where writing takes long. 0 = after every batch.
     """
@@ -158,7 +158,7 @@ class Progress:
         self.journal.drop(stream, self.process)
 
     def clear(self) -> None:
-        """Forget everything: the run has come to its end."""
+        """Forget everything: the run is complete."""
         if self.process == 0:
             remove(self.folder)
 
@@ -213,7 +213,7 @@ def _acceleration_of(trainer: Any, datamodule: OODDataModule) -> dict[str, Any]:
 
 
 def _code_of(detector: Detector) -> str:
-    """A digest of the files of detectors that are none of oodlit's own: they may have been mended in between."""
+    """A digest of the files of custom detectors: they may have changed in between."""
     digest = hashlib.blake2b(digest_size=8)
     kinds = {type(module) for module in detector.modules() if isinstance(module, Detector)}
     foreign = sorted(

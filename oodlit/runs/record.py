@@ -12,15 +12,15 @@ from msgspec import structs
 
 from oodlit._lightning import pl
 from oodlit._version import __version__
-from oodlit.backbones.description import shown
-from oodlit.backbones.published import published_as
+from oodlit.backbones.backbone import Backbone
+from oodlit.backbones.facts import published_as
 from oodlit.backbones.recipe import recipe_of
+from oodlit.backbones.transform_description import shown
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import Detector
 from oodlit.detectors import detectors as known_detectors
 from oodlit.detectors.contract.overview import overview
 from oodlit.detectors.contract.saving import detector_to_config
-from oodlit.module import OODModule
 from oodlit.results.record_parts import (
     BackboneRecord,
     ClassifierRecord,
@@ -44,7 +44,7 @@ PACKAGES = ("numpy", "pandas", "pytorch-lightning", "timm", "torch", "torchmetri
 R = TypeVar("R", bound=RunRecord)
 
 
-def run_record(trainer: pl.Trainer, module: OODModule, datamodule: OODDataModule, choice: Choice) -> ImageRunRecord:
+def run_record(trainer: pl.Trainer, module: Backbone, datamodule: OODDataModule, choice: Choice) -> ImageRunRecord:
     """The record of a run of images, as far as it is known before the first image."""
     record = common_record(ImageRunRecord, trainer, datamodule, choice)
     published = published_as(module.network, choice.transform)

@@ -1,4 +1,4 @@
-"""What a run takes over from an earlier start of itself that was killed."""
+"""What a run takes over from an earlier, interrupted start."""
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -20,7 +20,7 @@ from oodlit.scoring.clock import latest
 
 @dataclass
 class Resumed:
-    """What is there already.
+    """What exists already.
 
     Args:
         has_fit: Whether the detectors are fitted.
@@ -29,7 +29,7 @@ class Resumed:
         over: Data sets of which this process has all its rows.
         failed: Detectors that were left out, with the reason.
         float64: Detectors that score in float64.
-        done: Batches of this process that are in, by stream; it grows as the run goes on.
+        done: Batches of this process that are in, by stream; it grows during the run.
         text: What was taken over, for the record; empty = nothing.
         time: What its clock showed when it last wrote; None where nothing of it is left.
     """
@@ -68,7 +68,7 @@ def resume(
         streams: All streams of the run.
         output: Its folder.
         group: The processes.
-        within: Whether streams can go on in their middle.
+        within: Whether streams can resume in their middle.
     """
     pipelines = {s.name for s in streams if isinstance(s.source, PipelineSource)}  # they cannot start in their middle
     has_fit, choice, left_out = _fit(kept, choice, streams, output, group)
@@ -139,7 +139,7 @@ def _with_fit(choice: Choice, output: OutputFolder, reasons: Mapping[str, str]) 
 
 
 def _text(done: Mapping[str, int], *others: str) -> str:
-    """What was taken over, in words.
+    """What was taken over, as text.
 
     Example:
         >>> _text({"val": 3, "far": 1}, "the fit")

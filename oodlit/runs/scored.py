@@ -208,7 +208,7 @@ class ScoredRun(Recorder):
         )
         if self.options.resume and is_complete(output.path) and self.is_of(output.path, progress.digest):
             raise RunIsCompleteError(
-                f"{output.path}: this run has come to its end there; load it by {self.loader}.load, or repeat it"
+                f"{output.path}: this run is already complete; load it with {self.loader}.load, or repeat it"
                 " without resume=True"
             )
         group = cpu_group()
@@ -221,7 +221,7 @@ class ScoredRun(Recorder):
         if self.resumed.has_fit:
             self.start.earlier.origin = self.choice.earlier
         if self.resumed.text:
-            pl.utilities.rank_zero_info(f"oodlit: going on after {self.resumed.text}")
+            pl.utilities.rank_zero_info(f"oodlit: resuming after {self.resumed.text}")
 
     def _restore(self, state: dict[str, Any]) -> None:
         self.skipped += map(tuple, state["skipped"])

@@ -80,7 +80,7 @@ class RunCallback(pl.Callback):
             warn_of_many_predictions(recorder.prediction_bytes)
 
     def on_predict_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Take back SIGTERM: Lightning handles it from here on, and would let the run go on."""
+        """Take back SIGTERM: Lightning handles it from here on, and would let the run continue."""
         if self._ends_on_sigterm:
             end_on_sigterm()
         self._current().ready()

@@ -84,7 +84,7 @@ class Verification:
         """Compare logits, or features where there are none, of the first images that have a spread.
 
         Raises:
-            RequirementError: They deviate by too much; says by how much, and what to leave out.
+            RequirementError: They deviate by too much; the message names the deviation and what to leave out.
         """
         if not self._is_due("logits", batch):
             return
@@ -140,7 +140,7 @@ class Verification:
             self.restore(found)
 
     def state(self) -> dict[str, Any]:
-        """What was found so far, for a run that goes on after a kill."""
+        """What was found so far, for a run that resumes."""
         return self._found
 
     def restore(self, found: Mapping[str, Any]) -> None:
@@ -164,7 +164,7 @@ class Verification:
         return torch.cat(one), torch.cat(other)
 
     def _is_enough(self, what: str, images: int, batch: Any) -> bool:
-        """Whether so many images have a spread; then they count as compared."""
+        """Whether this many images have a spread; then they count as compared."""
         if images < LEAST_IMAGES:
             return False
         self._too_few[what].clear()

@@ -57,7 +57,7 @@ class Clock:
         self.enter(WAITING)
 
     def read(self, seconds: Mapping[str, float]) -> None:
-        """What a reader says of the samples of a batch."""
+        """Add the times that a reader measured for the samples of a batch."""
         for name, value in seconds.items():
             self.reading[name] += value
 

@@ -1,4 +1,4 @@
-"""Which detectors take longer than the backbone: measured on the first batches, and said early."""
+"""Which detectors are slower than the backbone, measured on the first batches."""
 
 from collections.abc import Mapping, Sequence
 
@@ -29,11 +29,11 @@ class Costs:
         self._to_come = self._images = self._rows = 0
 
     def expect(self, images: Sequence[int], processes: int) -> None:
-        """So many test images are read from each stream; each of the processes gets its share."""
+        """Set the number of test images of each stream; each process reads its part of them."""
         self._to_come = sum(-(-number // processes) for number in images)
 
     def count(self, images: int, rows: int) -> None:
-        """One more test batch is scored: so many images, which gave so many rows."""
+        """Count a scored test batch with its images and rows."""
         self._batches += 1
         self._images, self._rows = self._images + images, self._rows + rows
         self._to_come = max(self._to_come - images, 0)
@@ -75,7 +75,7 @@ def longer_than_backbone(spans: Sequence[Span], to_come: int, than: str = "the b
     Example:
         >>> scores = [Span("scores", "msp", 0.1, 100), Span("scores", "knn", 2.0, 100)]
         >>> longer_than_backbone([Span("backbone", "", 0.4, 100), *scores], 90_000)
-        'longer than the backbone (4 ms an image) take: knn 20 ms; 30 min more for 90000 images to come'
+        'slower than the backbone (4 ms/image): knn 20 ms/image; about 30 min added for the remaining 90,000 images'
     """
     backbone = sum(_ms(span) for span in spans if span.part == "backbone")
     costs = {span.detector: rows * _ms(span) for span in spans if span.part == "scores"}
@@ -84,13 +84,13 @@ def longer_than_backbone(spans: Sequence[Span], to_come: int, than: str = "the b
     if added < LEAST_SECONDS:
         return ""
     return (
-        f"longer than {than} ({backbone:.3g} ms an image) take: {_listed(longer)};"
-        f" {duration(added)} more for {to_come} images to come"
+        f"slower than {than} ({backbone:.3g} ms/image): {_listed(longer)};"
+        f" about {duration(added)} added for the remaining {to_come:,} images"
     )
 
 
 def _listed(costs: Mapping[str, float]) -> str:
-    return ", ".join(f"{name} {ms:.3g} ms" for name, ms in sorted(costs.items(), key=lambda item: -item[1]))
+    return ", ".join(f"{name} {ms:.3g} ms/image" for name, ms in sorted(costs.items(), key=lambda item: -item[1]))
 
 
 def _ms(span: Span) -> float:
@@ -98,7 +98,7 @@ def _ms(span: Span) -> float:
 
 
 def duration(seconds: float) -> str:
-    """A length of time in words.
+    """A length of time as text.
 
     Example:
         >>> [duration(s) for s in (42.4, 100, 5400)]

@@ -1,4 +1,4 @@
-"""Every detector on every batch: what it scores, how long it takes, and which one cannot go on."""
+"""Every detector on every batch: what it scores, how long it takes, and which one fails."""
 
 import logging
 import traceback
@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from oodlit.base.checks import looking_later, plain_mode
+from oodlit.base.checks import deferred_checks, plain_mode
 from oodlit.detectors import Detector
 from oodlit.detectors.statistics import Statistics
 from oodlit.outputs import Head, Outputs
@@ -24,15 +24,15 @@ MOST_UNUSUAL = 8
 
 
 class Scoring:
-    """Scores batches with many detectors; one that fails is left out from then on, and the others go on.
+    """Scores batches with many detectors; one that fails is left out from then on, and the others continue.
 
-    A detector that is none of oodlit's own is fitted on copies, and reads a copy of every batch: what it may write, in
+    A custom detector is fitted on copies, and reads a copy of every batch: what it may write, in
     whatever way, reaches no other. The values from before would be lost for all that follow.
 
     Args:
         detectors: By name.
         strict: True raises what a detector raises.
-        clock: Measures fits and scores; None (default) = one of its own, for detectors on the CPU.
+        clock: Measures fits and scores; None (default) = a new one, for detectors on the CPU.
     """
 
     def __init__(self, detectors: Mapping[str, Detector], *, strict: bool, clock: Clock | None = None) -> None:
@@ -42,14 +42,14 @@ class Scoring:
         self.first_error: Exception | None = None
         self.float64: set[str] = set()
         self.looks_later_on = frozenset({"cuda"})
-        """Types of devices whose work is queued: there, detectors take the usual for granted, and it is looked at once
-        for all of them at the end of the batch."""
+        """Types of devices whose work is queued: there, detectors take the usual for granted, and it is checked for all
+        of them at the end of the batch."""
         self._unusual = 0
         self._foreign = {name for name, detector in detectors.items() if _is_foreign(detector)}
 
     @property
     def active(self) -> list[str]:
-        """Names of the detectors that go on."""
+        """Names of the active detectors."""
         return [name for name in self.detectors if name not in self.failed]
 
     def restore(self, failed: Mapping[str, str], float64: Iterable[str]) -> None:
@@ -70,7 +70,7 @@ class Scoring:
             self.clock.enter(OTHER)
 
     def score(self, outputs: Outputs, dataset: str, names: Iterable[str] | None = None) -> dict[str, Tensor]:
-        """Scores, shape (batch,), of the detectors that go on; of some of them, if `names` are given."""
+        """Scores, shape (batch,), of the active detectors; of some of them, if `names` are given."""
         chosen = self.active if names is None else [name for name in names if name not in self.failed]
         is_first = not self._may_look_later(outputs)
         scores = None if is_first else self._score_at_once(outputs, chosen)
@@ -81,14 +81,14 @@ class Scoring:
         return scores
 
     def _may_look_later(self, outputs: Outputs) -> bool:
-        """Whether detectors may take the usual for granted; foreign ones may raise what would be blamed on others."""
+        """Whether detectors may take the usual for granted; an error of a custom one may look like one of others."""
         return outputs.device.type in self.looks_later_on and not self._foreign and self._unusual < MOST_UNUSUAL
 
     def _score_at_once(self, outputs: Outputs, names: Sequence[str]) -> dict[str, Tensor] | None:
         """Scores without waiting for the device in between; None if the batch is not a usual one."""
         scores = {}
         try:
-            with looking_later() as granted:
+            with deferred_checks() as granted:
                 own = replace(outputs)  # what is remembered of it may be void
                 for name in names:
                     self.clock.enter("scores", name, images=len(outputs))
@@ -103,7 +103,7 @@ class Scoring:
     def _score_with_care(
         self, outputs: Outputs, dataset: str, names: Sequence[str], *, images: int
     ) -> dict[str, Tensor]:
-        """Scores with a look at every value where one is needed; who fails is left out."""
+        """Scores with all values checked; a detector that fails is left out."""
         scores = {}
         for name in names:
             try:
@@ -116,7 +116,7 @@ class Scoring:
         return scores
 
     def leave_out(self, name: str, error: Exception, dataset: str, outputs: Outputs | None = None) -> None:
-        """Go on without a detector; raise if none is left, or if the run is strict."""
+        """Continue without a detector; raise if none is left, or if the run is strict."""
         self.first_error = self.first_error or error
         if self.strict:
             raise error
@@ -128,18 +128,18 @@ class Scoring:
             raise error
 
     def cost_ms(self) -> dict[str, float]:
-        """Milliseconds an image of each detector, where it scored any; further forward passes included."""
+        """Milliseconds per row of each detector that scored any; extra forward passes included."""
         return ms_per_image([self.clock.state(wait=True)])
 
 
 def _is_foreign(detector: Detector) -> bool:
-    """Whether a detector, or one inside it, is none of oodlit's own: nobody has tested what it writes to."""
+    """Whether a detector, or one inside it, is a custom one: nobody has tested what it writes to."""
     kinds = (type(module) for module in detector.modules() if isinstance(module, Detector))
     return any(kind.__module__.partition(".")[0] != "oodlit" for kind in kinds)
 
 
 def _copies(detector: Detector, statistics: Statistics, head: Head | None) -> tuple[Statistics, Head | None]:
-    """What a detector is fitted on, in memory of its own."""
+    """A copy of what a detector is fitted on."""
     with plain_mode():
         own = Statistics(deepcopy(statistics[kind]) for kind in detector.required_statistics if kind in statistics)
         own.shapes |= statistics.shapes
@@ -147,7 +147,7 @@ def _copies(detector: Detector, statistics: Statistics, head: Head | None) -> tu
 
 
 def _copy(outputs: Outputs, needs: frozenset[str]) -> Outputs:
-    """The batch in memory of its own; images, hidden activations and the model only where they are needed."""
+    """A copy of the batch; images, hidden activations and the model only if the detector reads them."""
     with plain_mode():  # writes to tensors of inference mode are not counted
         small = {n: v.clone() for n in _SMALL if (v := getattr(outputs, n)) is not None}
         images = outputs.images.clone() if outputs.images is not None and "images" in needs else None

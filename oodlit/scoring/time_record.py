@@ -40,7 +40,7 @@ def time_record(states: Sequence[Mapping[str, Any]]) -> TimeRecord:
 
 
 def ms_per_image(states: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """Milliseconds an image of each detector that scored any, over all processes; further forward passes included.
+    """Milliseconds per row of each detector that scored any, over all processes; extra forward passes included.
 
     Args:
         states: As for `time_record`.

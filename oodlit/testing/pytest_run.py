@@ -11,6 +11,7 @@ import pytest
 from torch import nn
 
 from oodlit._lightning import pl
+from oodlit.backbones.backbone import Backbone
 from oodlit.callbacks import OODDetection
 from oodlit.datamodules import OODDataModule
 from oodlit.detectors import Detector
@@ -118,7 +119,7 @@ def evaluator(folder: Path) -> Callable[..., Results]:
             detectors: What scores; or `fitted`.
             fitted: Folder of fitted detectors of a run of the same network.
         """
-        module = model if isinstance(model, OODModule) else OODModule(model)
+        module: Any = model if isinstance(model, Backbone) else OODModule(model)
         detection = OODDetection(detectors, fitted=fitted)
         trainer = pl.Trainer(
             accelerator="cpu",

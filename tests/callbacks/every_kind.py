@@ -3,6 +3,7 @@
 import os
 import resource
 import signal
+import sys
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -86,7 +87,7 @@ def image_module() -> OODModule:
 KINDS = {
     "images": Kind(images, image_module, image_data, table_and_scores, 16, "what was finished is kept in"),
     "boxes": Kind(boxes, runs.make_module, box_data, table_and_boxes, 16, "the fit is kept: ObjectDetection(fitted="),
-    "features": Kind(features, image_module, image_data, rows_in, 16, "the next recording goes on from there"),
+    "features": Kind(features, image_module, image_data, rows_in, 16, "the next recording resumes from there"),
 }
 
 
@@ -127,4 +128,8 @@ def happen(what: str) -> None:
 
 def main(kind: str, sets: Path, out: Path, what: str, at: int) -> None:
     warnings.simplefilter("ignore")
-    print("batches", run(kind, sets, out, what, at), flush=True)
+    try:
+        run(kind, sets, out, what, at)
+    except OSError as error:  # on a full disk there is little room for its traceback
+        print(type(error).__name__, flush=True)
+        sys.exit(1)

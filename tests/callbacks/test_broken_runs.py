@@ -187,7 +187,7 @@ def test_options_are_checked(options, message):
 
 @pytest.mark.parametrize("single", [MSP(), "msp"])
 def test_one_detector_is_no_list(single):
-    with pytest.raises(InvalidArgumentError, match="a list of detectors is needed"):
+    with pytest.raises(InvalidArgumentError, match="expected a list of detectors"):
         checks.check_is_list("OODDetection", single)  # the suite checks the types of public functions before they run
 
 

@@ -9,7 +9,7 @@ import pytorch_lightning as pl
 import torch
 
 from oodlit import OODModule, Results, Role
-from oodlit.backbones.fingerprint import SIZES
+from oodlit.backbones.identity import SIZES
 from oodlit.callbacks import OODDetection
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream import Sample, Stream
@@ -201,7 +201,7 @@ def test_detectors_that_ask_the_network_again_fit_and_score_in_a_run(caplog):
             return run(detectors, module=module, **settings).results.scores
 
     expected, got = scores(), scores(batch_size=7)
-    assert "further forward passes an image: a 2, l 2, pro 4, iodin 2" in caplog.text
+    assert "extra forward passes per image: a 2, l 2, pro 4, iodin 2" in caplog.text
     tests = expected["dataset"] != "train"
     for name in ("a", "l", "pro", "iodin"):
         np.testing.assert_allclose(got[name], expected[name], rtol=1e-4)

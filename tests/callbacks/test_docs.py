@@ -1,4 +1,4 @@
-"""The page on loggers is real."""
+"""The code on the page about loggers runs."""
 
 import re
 from pathlib import Path

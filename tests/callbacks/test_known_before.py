@@ -21,7 +21,7 @@ IMPOSSIBLE = [
     (LaRD("conv", density="gmm", components=151), {}, "151 .*150"),
     (KNN(k=33), {"trainer": {"limit_predict_batches": 2}}, "needs at least 33 training images, .* has 32"),
     (NNGuide(k=40), {"trainer": {"limit_predict_batches": 2}}, "needs at least 40 training images, .* has 32"),
-    (DDU("full", max_bytes=1000), {}, "6 covariances of 16 features take"),
+    (DDU("full", max_bytes=1000), {}, "6 covariances of 16 features require"),
 ]
 
 

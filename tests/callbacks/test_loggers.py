@@ -83,7 +83,7 @@ def test_figures_are_drawn_for_loggers_that_take_them():
 @pytest.mark.parametrize(
     ("chosen", "error", "message"),
     [
-        ("roc", InvalidArgumentError, "log_figures='roc'; True, False or a list of names is needed"),
+        ("roc", InvalidArgumentError, "log_figures='roc'"),
         (["rock"], UnknownNameError, "unknown figure 'rock'; did you mean 'roc'"),
     ],
 )

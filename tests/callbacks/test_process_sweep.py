@@ -64,7 +64,7 @@ def check_recorded(folder: Path, sizes: tuple[int, int, int], cut: Cut) -> None:
     check_same(folder / "several", folder / "one")
     record = Results.load(folder / "several").run
     assert record.trainer.processes == cut.processes
-    assert ("once a machine" in record.bank) == (cut.bank == "machine")
+    assert ("once per machine" in record.bank) == (cut.bank == "machine")
     assert not Results.load(folder / "one").run.bank
 
 

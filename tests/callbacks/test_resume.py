@@ -148,7 +148,7 @@ def test_streams_that_were_over_are_kept_if_they_are_cut_otherwise(whole, tmp_pa
 
 def test_a_finished_run_is_not_repeated(whole, tmp_path):
     run(tmp_path)
-    with pytest.raises(RunIsCompleteError, match="has come to its end"):
+    with pytest.raises(RunIsCompleteError, match="already complete"):
         run(tmp_path)
     check_same(Results.load(tmp_path), whole)
     run(tmp_path, resume=False)
@@ -248,5 +248,5 @@ def test_two_processes_resume_where_they_were(whole, tmp_path):
     passes = int(done.stdout.split("passes ")[-1].split()[0])
     check_same(Results.load(tmp_path / "out"), whole, tolerance=1e-6)
     assert passes <= sum(BATCHES.values()) - kill_at + 2 * processes
-    assert "going on after" in done.stderr
+    assert "resuming after" in done.stderr
     assert json.loads((tmp_path / "out" / "run.json").read_text())["resumed"]

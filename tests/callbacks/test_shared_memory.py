@@ -34,7 +34,7 @@ def shared_by_two(folder: Path) -> None:
     gather_objects(None, None)
     (folder / f"{rank}").write_text(str(shared[0, 0].item()))
 
-    distributed._reserve = lambda size: None  # no room anywhere
+    distributed._reserve = lambda size: None  # not enough shared memory anywhere
     tensor = shared_empty(None, (2,), torch.int64)
     tensor.fill_(rank)
     gather_objects(None, None)
@@ -45,7 +45,7 @@ def test_two_processes_share_memory(tmp_path):
     ended = run_function(shared_by_two, tmp_path, folder=tmp_path / "logs", each=by_hand(2), timeout=100)
     assert [one.code for one in ended] == [0, 0], ended[0].stderr + ended[1].stderr
     assert (tmp_path / "0").read_text() == (tmp_path / "1").read_text()
-    assert "no room" in ended[0].stderr
+    assert "not enough shared memory" in ended[0].stderr
     assert not list(Path("/dev/shm").glob("oodlit-*"))
 
 

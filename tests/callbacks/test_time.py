@@ -150,7 +150,7 @@ def test_detectors_slower_than_the_backbone_are_announced_once_with_what_they_ad
         }
         costs.count(100, 100)
         said.append(costs.text())
-    text = "longer than the backbone (10 ms an image) take: knn 30 ms; 4.8 min more for 9700 images to come"
+    text = "slower than the backbone (10 ms/image): knn 30 ms/image; about 4.8 min added for the remaining 9,700 images"
     assert said == ["", "", text, "", ""]
 
 

@@ -156,7 +156,7 @@ class Restless(TinyConvNet):
     [
         (
             Flat,
-            r"^tiny with channels_last=True fails, and does not without: RuntimeError: view size .*; leave the",
+            r"^tiny fails with channels_last=True but not without: RuntimeError: view size .*; omit the",
         ),
         (Restless, r"^tiny: the logits of the same images differ from pass to pass by .* such as dropout"),
     ],
@@ -189,10 +189,10 @@ def test_an_error_of_the_network_itself_stays_what_it_is():
     def fails():
         raise KeyError("plain")
 
-    with pytest.raises(KeyError, match="fast"), fast.acceleration.blamed("tiny", fails):
+    with pytest.raises(KeyError, match="fast"), fast.acceleration.explain_failure("tiny", fails):
         raise KeyError("fast")
     fast.acceleration.stop()
-    with pytest.raises(KeyError, match="fast"), fast.acceleration.blamed("tiny", list):
+    with pytest.raises(KeyError, match="fast"), fast.acceleration.explain_failure("tiny", list):
         raise KeyError("fast")
 
 

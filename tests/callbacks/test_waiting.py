@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from oodlit.base.checks import holds, looking_later
+from oodlit.base.checks import check_usual, deferred_checks
 from oodlit.detectors import MSP, SCALE, Detector, LaRD, Mahalanobis, detectors, fit
 from oodlit.outputs import Outputs
 from oodlit.scoring.scoring import MOST_UNUSUAL, Scoring
@@ -76,7 +76,7 @@ def test_no_detector_waits_for_the_device(every):
     for name, detector in every.items():
         outputs = fresh()
         try:
-            with torch.inference_mode(), looking_later(), NoWaiting(detector):
+            with torch.inference_mode(), deferred_checks(), NoWaiting(detector):
                 detector.score(outputs)
         except WaitsError:
             waited.add(name)
@@ -88,7 +88,7 @@ def test_the_search_among_hidden_means_does_not_wait():
     outputs = Outputs(features=values, hidden={"feature_map": values})
     detector = LaRD(density="knn", k=5)
     fit([detector], [outputs])
-    with torch.inference_mode(), looking_later(), NoWaiting(detector):
+    with torch.inference_mode(), deferred_checks(), NoWaiting(detector):
         assert len(detector.score(outputs)) == len(values)
 
 
@@ -135,7 +135,7 @@ def test_where_the_usual_is_unusual_nobody_takes_it_for_granted():
 
         def _score(self, outputs):
             Doubting.passes += 1
-            holds(torch.tensor(False))
+            check_usual(torch.tensor(False))
             return outputs.max_logits
 
     chosen = scoring({"doubting": Doubting()}, later=True)
@@ -151,16 +151,16 @@ def test_detectors_of_others_are_always_scored_with_care():
         needs, reference = MSP.needs, MSP.reference
 
         def _score(self, outputs):
-            assert holds(torch.tensor(False)) is False
+            assert check_usual(torch.tensor(False)) is False
             return outputs.max_logits
 
     assert scoring({"mine": Mine(), "msp": MSP()}, later=True).score(fresh(), "far").keys() == {"mine", "msp"}
 
 
 def test_looking_later_ends_with_its_block():
-    with looking_later() as granted:
-        assert holds(torch.tensor(False))
-    assert not holds(torch.tensor(False))
+    with deferred_checks() as granted:
+        assert check_usual(torch.tensor(False))
+    assert not check_usual(torch.tensor(False))
     assert len(granted) == 1
 
 

@@ -44,14 +44,14 @@ def test_registration_alone_makes_a_command(capsys: pytest.CaptureFixture[str]) 
     assert main(["greet", "--help"]) == 0
     text = " ".join(capsys.readouterr().out.split())
     assert text.startswith("usage: oodlit greet NAMES [NAMES ...] [options] Greet people. Everyone is greeted in turn.")
-    assert "--times TIMES how often, 100 % of them; a second line (default: 1)" in text
+    assert "--times N how often, 100 % of them; a second line (default: 1)" in text
     assert "--mood {glad,sad}" in text
     assert main(["greet", "Ann", "Bob", "--loud", "--times", "2"]) == 0
     assert greeted == [(["Ann", "Bob"], True, 2, "glad")]
     assert main(["greet"]) == 2
-    assert "needed but not given: names" in capsys.readouterr().err
+    assert "missing required argument: NAMES" in capsys.readouterr().err
     assert main(["greet", "Ann", "--mood=bad"]) == 2
-    assert "--mood: bad is none of 'glad', 'sad'" in capsys.readouterr().err
+    assert "--mood: invalid value bad; choose one of 'glad', 'sad'" in capsys.readouterr().err
     assert main(["greet", "Ann", "--names=x"]) == 2
     assert "unknown option 'names'" in capsys.readouterr().err
 

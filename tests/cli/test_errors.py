@@ -1,4 +1,4 @@
-"""FAULTS2 C2: what is wrong in a configuration is one line, wherever it stands: names, types, imports, constructors."""
+"""Every mistake in a configuration is reported in one line: names, types, imports, constructors."""
 
 import sys
 from collections.abc import Iterator
@@ -93,7 +93,7 @@ HELP = " (see 'oodlit evaluate --help')"
             "--backbone={class_path: own_of_errors.anything, dict_kwargs: {width: 3}}",
             "own_of_errors.anything: ValueError: {'width': 3}",
         ),
-        ("--backbone={class_path: own_of_errors.number}", "own_of_errors.number makes no Module but 3"),
+        ("--backbone={class_path: own_of_errors.number}", "own_of_errors.number must return a Module, got 3"),
         # unknown names at every depth
         (
             KNN % "{kk: 1}",
@@ -114,11 +114,11 @@ HELP = " (see 'oodlit evaluate --help')"
         ),
         (
             "--detectors=[{class_path: MSP, init_args: {temperature: 1}}]",
-            "oodlit.detectors.MSP takes no arguments, 'temperature' is given",
+            "oodlit.detectors.MSP accepts no arguments, got 'temperature'",
         ),
         (
             "--detectors=[{class_path: KNN, init_arg: {k: 1}}]",
-            "unknown key beside class_path KNN, 'init_arg'; did you mean 'init_args' or 'dict_kwargs'?"
+            "unknown key beside class_path KNN: 'init_arg'; did you mean 'init_args' or 'dict_kwargs'?"
             " Known: class_path, dict_kwargs, init_args",
         ),
         (
@@ -140,45 +140,51 @@ HELP = " (see 'oodlit evaluate --help')"
         # what cannot be imported
         (
             "--backbone={class_path: own_of_errors.Nett}",
-            "--backbone: own_of_errors.Nett: module 'own_of_errors' has no attribute 'Nett'" + HELP,
+            "--backbone: cannot import own_of_errors.Nett: module 'own_of_errors' has no attribute 'Nett'" + HELP,
         ),
         (
             "--backbone={class_path: own_of_erors.Net}",
-            "--backbone: own_of_erors.Net: No module named 'own_of_erors'" + HELP,
+            "--backbone: cannot import own_of_erors.Net: No module named 'own_of_erors'" + HELP,
         ),
         (
             "--backbone={class_path: broken_of_errors.Net}",
-            "--backbone: broken_of_errors.Net cannot be imported: OSError: boom" + HELP,
+            "--backbone: cannot import broken_of_errors.Net: OSError: boom" + HELP,
         ),
         (
             "--detectors=[lacking_of_errors.Mine]",
-            "--detectors[0]: lacking_of_errors.Mine: No module named 'nothing_of_errors'" + HELP,
+            "--detectors[0]: cannot import lacking_of_errors.Mine: No module named 'nothing_of_errors'" + HELP,
         ),
         (
             "--backbone={class_path: own_of_errors.LIMIT}",
-            "--backbone: own_of_errors.LIMIT is neither a class nor a function" + HELP,
+            "--backbone: own_of_errors.LIMIT must be a class or a function" + HELP,
         ),
         # the wrong class, the wrong type
-        ("--detectors=[own_of_errors.Net]", "--detectors[0]: own_of_errors.Net is no Detector" + HELP),
-        (REACT % "DigitsBenchmark", "--detectors[0].then: oodlit.datamodules.DigitsBenchmark is no Detector" + HELP),
-        (KNN % "{k: x}", "--detectors[1].k: x is not of type int" + HELP),
+        ("--detectors=[own_of_errors.Net]", "--detectors[0]: own_of_errors.Net is not a Detector" + HELP),
+        (REACT % "DigitsBenchmark", "--detectors[0].then: oodlit.datamodules.DigitsBenchmark is not a Detector" + HELP),
+        (KNN % "{k: x}", "--detectors[1].k: expected int, got x" + HELP),
         (
             KNN % "3",
-            "--detectors[1]: init_args of oodlit.detectors.KNN is 3; names with values are needed" + HELP,
+            "--detectors[1]: init_args of oodlit.detectors.KNN must map names to values, got 3" + HELP,
         ),
-        (NET % "{width: [1]}", "--backbone.width: [1] is not of type int" + HELP),
-        (STREAM % "damaged: never", "--data.streams[0].damaged: never is none of 'raise', 'mark'" + HELP),
+        (NET % "{width: [1]}", "--backbone.width: expected int, got [1]" + HELP),
+        (
+            STREAM % "damaged: never",
+            "--data.streams[0].damaged: invalid value never; choose one of 'raise', 'mark'" + HELP,
+        ),
         (
             "--data={class_path: OODDataModule}",
-            "--data: oodlit.datamodules.OODDataModule needs streams in init_args" + HELP,
+            "--data: oodlit.datamodules.OODDataModule is missing init_args: streams" + HELP,
         ),
-        ("--data.per_test=1.5", "--data.per_test: 1.5 is not of type int" + HELP),
-        ("--data.transform=math.nope", "--data.transform: math.nope: module 'math' has no attribute 'nope'" + HELP),
-        ("--detectors={a: 1}", "--detectors.a: 1 is not of type class_path and init_args" + HELP),
-        ("--detectors=[3]", "--detectors[0]: 3 is not of type class_path and init_args" + HELP),
-        ("--detectors=[{class_path: 3}]", "--detectors[0]: class_path 3 is no name of a class" + HELP),
-        ("--devices", "--devices: a value is needed" + HELP),
-        ("word", "one word too many: word" + HELP),
+        ("--data.per_test=1.5", "--data.per_test: expected int, got 1.5" + HELP),
+        (
+            "--data.transform=math.nope",
+            "--data.transform: cannot import math.nope: module 'math' has no attribute 'nope'" + HELP,
+        ),
+        ("--detectors={a: 1}", "--detectors.a: expected class_path and init_args, got 1" + HELP),
+        ("--detectors=[3]", "--detectors[0]: expected class_path and init_args, got 3" + HELP),
+        ("--detectors=[{class_path: 3}]", "--detectors[0]: class_path must be the name of a class, got 3" + HELP),
+        ("--devices", "--devices requires a value" + HELP),
+        ("word", "unexpected argument: word" + HELP),
     ],
 )
 def test_one_line_and_no_more(option: str, message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -219,8 +225,8 @@ def test_the_cause_is_kept_for_debugging(capsys: pytest.CaptureFixture[str]) -> 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[1, 2]", "--config: other.yaml holds no options with their values"),
-        ("a: [", "--config: other.yaml is no YAML: while parsing a flow node"),
+        ("[1, 2]", "--config: other.yaml must map options to values"),
+        ("a: [", "--config: other.yaml is not valid YAML: while parsing a flow node"),
         ("zapp: 1", "unknown option 'zapp'"),
     ],
 )
@@ -241,10 +247,10 @@ def test_files_that_are_no_configuration(text: str, message: str, capsys: pytest
         ("--backbone={class_path: os.popen, init_args: {cmd: 'touch SEEN'}}", "os.popen"),
     ],
 )
-def test_b14_what_is_no_subclass_of_what_is_asked_for_is_never_called(
+def test_only_a_subclass_of_the_requested_type_is_called(
     option: str, path: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """FAULTS2 B14: a configuration is trusted, but only what the place asks for is called where that can be known."""
+    """A configuration is trusted, but only what the place asks for is called where that can be known."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "run.yaml").write_text(FILE)
     assert main(["evaluate", "--config", "run.yaml", "--out", str(tmp_path / "out"), option]) == 2

@@ -90,7 +90,7 @@ def test_a_word_in_the_file(config: str, capsys: pytest.CaptureFixture[str]) -> 
             ["--logger", "wandb", "--logger.projekt", "x"],
             "unknown argument of oodlit.cli.running.loggers.wandb 'projekt'",
         ),
-        (["--logger", "MSP"], "MSP is no Logger"),
+        (["--logger", "MSP"], "MSP is not a Logger"),
     ],
 )
 def test_wrong_words_are_said(config: str, words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

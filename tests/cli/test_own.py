@@ -174,13 +174,13 @@ def _streams(value: Any) -> Any:
         ),
         (
             lambda c: c.update(backbone={"class_path": "own_of_test.Net", "init_args": {"width": "x"}}),
-            "--backbone.width: x is not of type int",
+            "--backbone.width: expected int, got x",
         ),
         (
             lambda c: c.update(backbone={"class_path": "own_of_test.Net", "init_arg": {}}),
-            "own_of_test.Net, 'init_arg'; did you mean 'init_args'",
+            "own_of_test.Net: 'init_arg'; did you mean 'init_args'",
         ),
-        (lambda c: c.update(backbone=3), "--backbone: 3 is not of type str or class_path and init_args"),
+        (lambda c: c.update(backbone=3), "--backbone: expected str or class_path and init_args, got 3"),
         (_streams([{"class_path": "shard_strem"}]), "'shard_strem'; did you mean 'shard_stream'"),
         (
             _streams([{"class_path": "shard_stream", "init_args": {"shards": "s", "role": "odd"}}]),
@@ -188,7 +188,7 @@ def _streams(value: Any) -> Any:
         ),
         (
             lambda c: c["data"]["init_args"].update(transform="own_of_test.nope"),
-            "--data.transform: own_of_test.nope: module 'own_of_test' has no",
+            "--data.transform: cannot import own_of_test.nope: module 'own_of_test' has no",
         ),
     ],
 )

@@ -15,7 +15,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 def test_every_set_is_in_the_table_and_the_layouts(description):
     text = (DOCS / "datasets.md").read_text(encoding="utf-8")
     groups = len(description.classes) or description.n_groups or ""
-    count = "" if description.expected_count is None else description.expected_count
+    count = "" if description.expected_count is None else f"{description.expected_count:,}"
     cells = (f"`{description.name}`", description.title, description.role, groups, count, description.licence)
     row = f"| {' | '.join(map(str, cells))} |"
     assert row in text

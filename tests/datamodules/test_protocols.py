@@ -39,7 +39,7 @@ def test_bad_protocols():
     with pytest.raises(InvalidArgumentError, match="protocol 'mask'; one of 'unmasked', 'masked'"):
         subset_predictions(logits, (0,), protocol="mask")
     for labels in ((), (0, 0), (3,), (-1,)):
-        with pytest.raises(InvalidArgumentError, match=r"distinct indices 0\.\.2 are needed"):
+        with pytest.raises(InvalidArgumentError, match=r"distinct class indices 0\.\.2"):
             subset_predictions(logits, labels, protocol="masked")
 
 

@@ -1,4 +1,4 @@
-"""A new detector costs one file and one line: everything else finds it."""
+"""A new detector costs one file in the folder of its family, and one line: everything else finds it."""
 
 import os
 import shutil
@@ -15,8 +15,7 @@ from typing import ClassVar, final
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.detectors.contract.detector import TrainFreeDetector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Reference, TrainFreeDetector
 from oodlit.outputs import Outputs
 
 
@@ -37,7 +36,7 @@ class LogitGap(TrainFreeDetector):
         first, second = outputs.require("logits").topk(2, dim=1).values.T
         return self.factor * (first - second)
 '''
-LINE = "    from oodlit.detectors.logit_gap import LogitGap as LogitGap\n"
+LINE = "    from oodlit.detectors.logits.logit_gap import LogitGap as LogitGap\n"
 
 PROBE = """
 import oodlit.detectors as d
@@ -58,11 +57,11 @@ raise SystemExit(main(["list", "detectors"]))
 
 
 def test_one_file_and_one_line(tmp_path: Path) -> None:
-    """In a copy of the package, in a process of its own."""
+    """In a copy of the package, in a separate process."""
     source = Path(oodlit.__file__).parent
     package = tmp_path / "oodlit"
     shutil.copytree(source, package, ignore=shutil.ignore_patterns("__pycache__"))
-    (package / "detectors" / "logit_gap.py").write_text(FILE)
+    (package / "detectors" / "logits" / "logit_gap.py").write_text(FILE)
     exports = package / "detectors" / "__init__.py"
     last = "    from oodlit.detectors.logits.max_logit"
     assert exports.read_text().count(last) == 1

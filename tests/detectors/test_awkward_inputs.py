@@ -53,7 +53,7 @@ MAKES: dict[str, Callable[[], Detector]] = {
 
 
 def clusters(kind: str) -> tuple[Outputs, Head]:
-    """Training outputs of a head whose classes have features of their own, with one fault."""
+    """Training outputs of a head whose classes have separate features, with one fault."""
     n = 1 if kind == "one image" else 120
     labels = torch.arange(n) % 4
     x = (3 * torch.eye(4).repeat(1, 3)[labels] + 0.5 * normal(n, 12)).abs()
@@ -117,11 +117,11 @@ def test_higher_is_in_distribution_whatever_is_wrong_with_the_training_set(
 ) -> None:
     """The other half of a training set against features that mix all classes alike."""
     if (kind, repr(make())) in {("zero rows", "CoP(variance=0.9)")}:
-        pytest.skip("zeros among unit rows take an axis of their own, and most of the variance")
+        pytest.skip("zeros among unit rows take a separate axis, and most of the variance")
     if (kind, repr(make())) in {("ties", "WeiPer()")}:
         pytest.skip("the histogram of whole numbers has gaps, which the smoothed one of an image has not")
     if isinstance(make(), LTS):
-        pytest.skip("one of 12 features is no measure of how peaked they are")
+        pytest.skip("one of 12 features does not measure how peaked they are")
     train, head = clusters(kind)
     detector = make()
     fit([detector], [train.select(slice(0, 80))], head)

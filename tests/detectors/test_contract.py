@@ -1,4 +1,4 @@
-"""What the base, the registry, fitting and files promise, beyond the conformance kit."""
+"""The base class, registry, fitting and files, beyond the conformance suite."""
 
 import inspect
 import json
@@ -38,9 +38,8 @@ from oodlit.detectors import (
     presets,
     save,
 )
-from oodlit.detectors.contract.class_paths import from_config
+from oodlit.detectors.contract.class_paths import from_config, parameters_of
 from oodlit.detectors.contract.fitting import make_statistics, name_detectors
-from oodlit.detectors.contract.naming import parameters_of
 from oodlit.detectors.contract.placement import follow
 from oodlit.detectors.contract.saving import detector_to_config
 from oodlit.detectors.statistics import FeatureBank, FeatureMean, Statistics, TrainSample
@@ -102,7 +101,7 @@ def test_find(name: str) -> None:
 def test_unknown_names_give_the_nearest() -> None:
     with pytest.raises(UnknownNameError, match="unknown detector 'mahalonobis'; did you mean 'mahalanobis'"):
         find("mahalonobis")
-    with pytest.raises(InvalidArgumentError, match=re.escape("'torch.nn.Linear' is not a subclass of oodlit")):
+    with pytest.raises(InvalidArgumentError, match=re.escape("'torch.nn.Linear' to be a subclass of oodlit")):
         find("torch.nn.Linear")
     with pytest.raises(InvalidArgumentError, match=re.escape("'nowhere.Mine' cannot be imported")):
         find("nowhere.Mine")
@@ -151,9 +150,9 @@ def test_settings_are_frozen_after_the_fit() -> None:
 
 
 def test_missing_fields_are_named() -> None:
-    with pytest.raises(InvalidArgumentError, match="logits is needed here"):
+    with pytest.raises(InvalidArgumentError, match="missing logits"):
         MSP().score(Outputs(features=torch.ones(1, 2)))
-    with pytest.raises(InvalidArgumentError, match=re.escape("RankFeat() needs Outputs.hidden, but this backbone")):
+    with pytest.raises(InvalidArgumentError, match=re.escape("RankFeat() needs Outputs.hidden, which this backbone")):
         RankFeat().score(Outputs(torch.ones(1, 2)))
     outputs = Outputs(torch.ones(1, 2), hidden={"other": torch.ones(1, 2, 1, 1)})
     with pytest.raises(InvalidArgumentError, match=re.escape("RankFeat() needs Outputs.model")):
@@ -179,10 +178,10 @@ def test_what_cannot_follow_a_reshaping(then: Detector) -> None:
 
 @pytest.mark.parametrize("kind", [ReAct, ASH, RankFeat])
 @pytest.mark.parametrize(
-    ("then", "hint"), [("MSP", r"; write MSP\(\)"), (MSP, r"; write MSP\(\)"), ("Nothing", "needed"), (3, "needed")]
+    ("then", "hint"), [("MSP", r"; write MSP\(\)"), (MSP, r"; write MSP\(\)"), ("Nothing", ""), (3, "")]
 )
 def test_what_is_no_detector_cannot_follow(unchecked: None, kind: type[Detector], then: object, hint: str) -> None:
-    with pytest.raises(InvalidArgumentError, match=rf"{kind.__name__}: then={re.escape(repr(then))}.*{hint}$"):
+    with pytest.raises(InvalidArgumentError, match=rf"{kind.__name__}: .*{re.escape(repr(then))}.*{hint}"):
         kind(then=then)
 
 
@@ -194,7 +193,7 @@ def test_no_presets() -> None:
 @pytest.mark.parametrize("detector", [MSP(), Mahalanobis(), ASH()], ids=repr)
 def test_only_outputs_are_scored(unchecked: None, detector: Detector) -> None:
     for wrong in (torch.ones(1, 2), np.ones((1, 2)), [Outputs(torch.ones(1, 2))], None):
-        message = rf"score takes Outputs, not a {type(wrong).__name__}; wrap it: Outputs\(logits, features\)"
+        message = rf"expected Outputs to score, got {type(wrong).__name__}; write Outputs\(logits, features\)"
         with pytest.raises(InvalidArgumentError, match=message):
             detector.score(wrong)
 
@@ -202,25 +201,30 @@ def test_only_outputs_are_scored(unchecked: None, detector: Detector) -> None:
 @pytest.mark.parametrize("field", ["logits", "features", "labels", "groups", "images"])
 def test_arrays_are_no_outputs(unchecked: None, field: str) -> None:
     fields = {"logits": torch.ones(2, 2)}
-    with pytest.raises(InvalidArgumentError, match=rf"{field} is a numpy\.ndarray; .* torch\.from_numpy\({field}\)"):
+    with pytest.raises(
+        InvalidArgumentError,
+        match=rf"expected {field} to be a tensor, got numpy\.ndarray; .*torch\.from_numpy\({field}\)",
+    ):
         Outputs(**{**fields, field: np.ones((2, 2))})
-    with pytest.raises(InvalidArgumentError, match=rf"{field} is a list; .* torch\.as_tensor\({field}\)"):
+    with pytest.raises(
+        InvalidArgumentError, match=rf"expected {field} to be a tensor, got list; .*torch\.as_tensor\({field}\)"
+    ):
         Outputs(**{**fields, field: [1, 2]})
-    with pytest.raises(InvalidArgumentError, match=r"hidden\['a'\] is a numpy\.ndarray"):
+    with pytest.raises(InvalidArgumentError, match=r"expected hidden\['a'\] to be a tensor, got numpy\.ndarray"):
         Outputs(**fields, hidden={"a": np.ones((2, 2))})
 
 
 @pytest.mark.parametrize(
     ("detectors_", "batches", "message"),
     [
-        (KNN(k=1), [], r"detectors=KNN\(k=1\); give a list: fit\(\[KNN\(k=1\)\], batches, head\)"),
-        ({"a": KNN()}, [], r"detectors is a mapping; give a list: fit\(list\(detectors\.values\(\)\), batches\)"),
-        ("KNN", [], "detectors='KNN'; give a list of detectors"),
-        ([KNN], [], r"is not an oodlit.detectors.Detector; write KNN\(\)"),
-        ([KNN(k=1)], Outputs(torch.ones(1, 2)), r"batches is one Outputs; give a list: fit\(detectors, \[outputs\]"),
-        ([KNN(k=1)], torch.ones(1, 2), "batches is a Tensor; give a list"),
-        ([KNN(k=1)], None, "batches is a NoneType; give a list"),
-        ([KNN(k=1)], [torch.ones(1, 2)], "a batch is a Tensor; batches of Outputs are needed"),
+        (KNN(k=1), [], r"list of detectors, got KNN\(k=1\)"),
+        ({"a": KNN()}, [], r"list of detectors, got \{'a': KNN\(\)\}"),
+        ("KNN", [], "list of detectors, got 'KNN'"),
+        ([KNN], [], r"expected an oodlit.detectors.Detector, got .*KNN.*; write KNN\(\)"),
+        ([KNN(k=1)], Outputs(torch.ones(1, 2)), "list of Outputs, got Outputs"),
+        ([KNN(k=1)], torch.ones(1, 2), "list of Outputs, got Tensor"),
+        ([KNN(k=1)], None, "list of Outputs, got NoneType"),
+        ([KNN(k=1)], [torch.ones(1, 2)], "batches of Outputs, got Tensor"),
     ],
 )
 def test_fit_takes_lists(unchecked: None, detectors_: object, batches: object, message: str) -> None:
@@ -275,10 +279,10 @@ def test_names_in_tables() -> None:
     assert list(name_detectors([ASH(), ASH("b"), MSP()])) == ["ash", "ash[variant='b']", "msp"]
     assert list(name_detectors({"mine": MSP()})) == ["mine"]
     for bad, message in (
-        ([], "no detector is given"),
+        ([], "expected at least one detector"),
         ([MSP], re.escape("write MSP()")),
         ([MSP(), MSP()], "two detectors are named 'msp'"),
-        ({"x": 3}, "3 is not an oodlit.detectors.Detector"),
+        ({"x": 3}, "expected an oodlit.detectors.Detector, got 3"),
     ):
         with pytest.raises(InvalidArgumentError, match=message):
             name_detectors(bad)
@@ -294,9 +298,9 @@ def test_statistics_serve_all_detectors() -> None:
 @pytest.mark.parametrize(
     ("fields", "read", "message"),
     [
-        ({"feature"}, "features", r"sample_fields has \['feature'\]; known: logits, max_logits, logsumexp, features"),
+        ({"feature"}, "features", r"sample_fields \['feature'\]; known: logits, max_logits, logsumexp, features"),
         ({"features", "logsumexp"}, "features", "sample_fields reads logits, which is not in `needs`"),
-        ({"features"}, "max_logits", r"no max_logits were seen or kept; name them in `sample_fields` .*kept: features"),
+        ({"features"}, "max_logits", r"missing max_logits; name them in `sample_fields` .*kept: features"),
     ],
 )
 def test_sample_fields_that_are_wrong(fields: set[str], read: str, message: str) -> None:

@@ -64,8 +64,8 @@ def auroc(id_scores: Tensor, ood_scores: Tensor) -> float:
 
 
 @pytest.mark.parametrize("bias", [0.0, -1.0, -3.0, -5.335, -16.0, 16.0])
-def test_a8_a_constant_in_the_bias_leaves_vim_its_residual(bias: float) -> None:
-    """FAULTS2 A8: the softmax is the same, so the residual must go on counting."""
+def test_a_constant_in_the_bias_does_not_remove_the_residual_from_vim(bias: float) -> None:
+    """The softmax does not change, so the residual must keep its influence."""
     weight = torch.cat([3 * torch.eye(4), torch.zeros(4, 4)], dim=1)
     labels = torch.arange(200) % 4
     x = torch.cat([2 * torch.eye(4)[labels] + 0.2 * normal(200, 4, seed=1), 0.1 * normal(200, 4, seed=2)], dim=1)
@@ -79,7 +79,7 @@ def test_a8_a_constant_in_the_bias_leaves_vim_its_residual(bias: float) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("make", [ViM, Residual, lambda: ViM(dim=10), lambda: Residual(dim=2)])
-def test_a8_a_larger_residual_with_equal_logits_never_scores_higher(kind: str, make: type[Detector]) -> None:
+def test_a_larger_residual_with_equal_logits_never_scores_higher(kind: str, make: type[Detector]) -> None:
     """Logits kept: what is looked at is the residual alone."""
     detector, train, _ = fitted(make(), kind)
     assert isinstance(detector, ViM | Residual)
@@ -93,7 +93,7 @@ def test_a8_a_larger_residual_with_equal_logits_never_scores_higher(kind: str, m
 
 
 @pytest.mark.parametrize("kind", ["dead units", "no residual", "fewer images than dimensions", "one image"])
-def test_a8_what_training_never_used_makes_no_image_more_in_distribution(kind: str) -> None:
+def test_directions_unused_in_training_never_raise_a_score(kind: str) -> None:
     """Logits follow from the head, which may read the unused directions: far enough out every score falls."""
     detector, train, head = fitted(ViM, kind)
     x = train.require("features").double()
@@ -117,8 +117,8 @@ def residual_problem(seed: int) -> tuple[ViM, Tensor, Head]:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_s7_far_out_the_faster_of_alpha_and_the_logits_decides(seed: int) -> None:
-    """What holds along any direction, used or not, and what does not: scores may rise with the residual."""
+def test_far_out_the_faster_of_alpha_and_logits_decides(seed: int) -> None:
+    """Along any direction, used or not, scores may rise with the residual."""
     detector, x, head = residual_problem(seed)
     steepest = torch.nn.functional.normalize(head.weight.double() @ detector.residual) @ detector.residual.T
     for d in torch.cat([steepest, -steepest]):
@@ -128,8 +128,8 @@ def test_s7_far_out_the_faster_of_alpha_and_the_logits_decides(seed: int) -> Non
         np.testing.assert_allclose(rise, 1e6 * (slope - float(detector.alpha)), rtol=1e-3, atol=100)
 
 
-def test_s7_a_score_may_rise_along_directions_that_training_uses() -> None:
-    """As published; so says the docstring."""
+def test_a_score_may_rise_along_directions_used_in_training() -> None:
+    """As published, and as documented in the docstring."""
     rises = 0
     for seed in range(40):
         detector, _, head = residual_problem(seed)
@@ -138,7 +138,7 @@ def test_s7_a_score_may_rise_along_directions_that_training_uses() -> None:
 
 
 @pytest.mark.parametrize("kind", ["dead units", "no residual", "fewer images than dimensions", "one image"])
-def test_s7_along_unused_directions_a_score_is_below_its_start_after_four_thirds_of_the_residual(kind: str) -> None:
+def test_along_unused_directions_a_score_is_lower_after_four_thirds_of_the_residual(kind: str) -> None:
     detector, train, head = fitted(ViM, kind)
     x, weight = train.require("features").double(), head.weight.double()
     values, vectors = torch.linalg.eigh((x - detector.origin).T @ (x - detector.origin))
@@ -153,8 +153,8 @@ def test_s7_along_unused_directions_a_score_is_below_its_start_after_four_thirds
 
 
 @pytest.mark.parametrize("bias", [0.0, 2.0, 8.0, 16.0, 1e4])
-def test_s7_a_large_constant_in_the_bias_is_noted(bias: float) -> None:
-    """FAULTS2 A8 in the other direction: alpha grows with the constant. The published formula stays."""
+def test_a_large_constant_in_the_bias_is_noted(bias: float) -> None:
+    """Alpha grows with the constant, as in the published formula."""
     detectors, levels = [], []
     for constant in (0.0, bias):
         train, head = training_set("plain")
@@ -172,7 +172,7 @@ def test_s7_a_large_constant_in_the_bias_is_noted(bias: float) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a8_alpha_has_a_scale(kind: str) -> None:
+def test_alpha_has_a_scale(kind: str) -> None:
     detector, train, _ = fitted(ViM, kind)
     assert isinstance(detector, ViM)
     alpha = float(detector.alpha)
@@ -185,7 +185,7 @@ def test_a8_alpha_has_a_scale(kind: str) -> None:
         np.testing.assert_allclose(alpha, published, rtol=1e-6)
 
 
-def test_a8_features_in_another_unit_give_alpha_in_that_unit() -> None:
+def test_alpha_scales_with_the_unit_of_the_features() -> None:
     """The floors are relative: the same network with features in other units ranks the same, also where they act."""
     for kind in ("dead units", "no residual", "fewer images than dimensions", "identical images", "no level"):
         train, head = training_set(kind)

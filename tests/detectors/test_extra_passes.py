@@ -1,4 +1,4 @@
-"""ODIN and MC-dropout, which need further passes, against naive loops over the formulas of their papers."""
+"""ODIN and MC-dropout, which make extra forward passes, against naive loops over the formulas of their papers."""
 
 import numpy as np
 import pytest
@@ -28,7 +28,7 @@ def odin_outputs(std: float = 0.25, network: nn.Module | None = None) -> tuple[O
 
 @pytest.mark.parametrize("std", [0.25, 0.5])
 def test_odin(std: float) -> None:
-    """FAULTS: preprocessing constants in input perturbation - the step is scaled by the std of the model in use."""
+    """The step is scaled by the std of the model in use, not by constants of another preprocessing."""
     outputs, model = odin_outputs(std)
     expected = []
     for image in outputs.require("images"):
@@ -80,7 +80,7 @@ def test_cood_step_needs_three_channels() -> None:
     model = PlainModel(Conv(channels=1), torch.ones(1))
     with torch.no_grad():
         outputs = Outputs(model.network(images), images=images, model=model)
-    with pytest.raises(InvalidArgumentError, match="1 channels; its step is fixed for 3"):
+    with pytest.raises(InvalidArgumentError, match="requires images with 3 channels, got 1"):
         ODIN.preset("cood-program").score(outputs)
 
 

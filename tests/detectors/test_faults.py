@@ -117,7 +117,7 @@ def test_dimension_against_width(make: type[ViM]) -> None:
     train, head = small_problem(width=8)
     with pytest.raises(InvalidArgumentError, match="principal space has 8 dimensions but there are only 8 features"):
         fit([make(dim=8)], [train], head)
-    with pytest.raises(InvalidArgumentError, match="dim=0; at least 1"):
+    with pytest.raises(InvalidArgumentError, match="expected dim to be at least 1, got 0"):
         make(dim=0)
     assert fitted(make(), train, head).residual.shape == (8, 4)
 
@@ -174,7 +174,7 @@ def test_no_overflow_of_the_exponential(make: type[Detector]) -> None:
 @pytest.mark.parametrize("make", [ASH, SCALE])
 def test_signed_features_are_refused(make: type[Detector]) -> None:
     facts = BackboneFacts(name="vit_tiny", width=4, num_classes=3, signed_features=True)
-    assert make().why_not(facts) == "assumes non-negative features; those of vit_tiny are signed"
+    assert make().why_not(facts) == "assumes non-negative features, but those of vit_tiny are signed"
     assert "non-negative" in ReAct(then=make()).why_not(BackboneFacts(signed_features=True, num_train=9))
     detector = make(percentile=50.0)
     detector.fit(head=Head(torch.eye(4)))
@@ -232,7 +232,7 @@ def test_percentile_against_numpy(percent: float) -> None:
 @pytest.mark.parametrize("percent", [-0.1, 100.1, float("nan")])
 @pytest.mark.parametrize("make", [ReAct, ASH, SCALE])
 def test_percentile_out_of_range(make: type[ReAct], percent: float) -> None:
-    with pytest.raises(InvalidArgumentError, match=r"is no percentile; a number in \[0, 100\] is needed"):
+    with pytest.raises(InvalidArgumentError, match=r"percentile in \[0, 100\]"):
         make(percentile=percent)
 
 
@@ -352,7 +352,7 @@ def test_fit_of_another_backbone_is_refused(tmp_path: Path) -> None:
     save({"m": detector}, tmp_path, FitOrigin("weights-a", 8, 4, 200))
     _, origin = load(tmp_path)
     origin.check(FitOrigin("weights-a", 8, 4), source="fit")
-    with pytest.raises(FingerprintError, match="backbone with fingerprint weights-a, this one has weights-b"):
+    with pytest.raises(FingerprintError, match="backbone with fingerprint weights-a, got weights-b"):
         origin.check(FitOrigin("weights-b", 8, 4), source="fit")
-    with pytest.raises(FingerprintError, match="width 8, this one has 9"):
+    with pytest.raises(FingerprintError, match="width 8, got 9"):
         origin.check(FitOrigin("weights-a", 9, 4), source="fit")

@@ -126,9 +126,9 @@ def test_both_variants_share_what_they_ask_of_the_network() -> None:
 def test_training_outputs_without_images_or_model_are_refused() -> None:
     network = conv()
     head, whole = Head(network.head.weight, network.head.bias), outputs_of(network, images(4, 0), "t")
-    with pytest.raises(InvalidArgumentError, match="images is needed here"):
+    with pytest.raises(InvalidArgumentError, match="missing images"):
         fit([AdaSCALE()], [Outputs(whole.logits, whole.features)], head)
-    with pytest.raises(InvalidArgumentError, match=r"Outputs\.model is missing; give Outputs\(\.\.\., model=module\)"):
+    with pytest.raises(InvalidArgumentError, match=r"Outputs\.model is missing; pass Outputs\(\.\.\., model=module\)"):
         fit([AdaSCALE()], [Outputs(whole.logits, whole.features, images=whole.images)], head)
 
 
@@ -284,15 +284,15 @@ def test_scores_inside_inference_mode_are_the_same() -> None:
 @pytest.mark.parametrize(
     ("kind", "settings", "message"),
     [
-        (AdaSCALE, {"variant": "b"}, "variant='b'; 'a' or 'l' is needed"),
-        (AdaSCALE, {"low": 90.0}, "low=90.0 is above high=85.0"),
+        (AdaSCALE, {"variant": "b"}, "variant to be 'a' or 'l', got 'b'"),
+        (AdaSCALE, {"low": 90.0}, "low=90.0, high=85.0"),
         (AdaSCALE, {"step": 0.0}, "step=0.0; a positive, finite number"),
         (AdaSCALE, {"weight": -1.0}, "weight=-1.0; a finite number >= 0"),
         (AdaSCALE, {"low": 0.8}, "0.8 looks like a fraction"),
-        (AdaSCALE, {"active": 101.0}, "101.0 is no percentile"),
+        (AdaSCALE, {"active": 101.0}, "percentile in [0, 100], got 101.0"),
         (IODIN, {"temperature": 0.0}, "temperature=0.0; a positive, finite number"),
         (IODIN, {"epsilon": -1.0}, "epsilon=-1.0; a positive, finite number"),
-        (PRO, {"measure": "max"}, "measure='max'; 'gen', 'entropy' or 'msp' is needed"),
+        (PRO, {"measure": "max"}, "measure to be 'gen', 'entropy' or 'msp', got 'max'"),
         (PRO, {"steps": 0}, "steps=0; at least 1"),
         (PRO, {"epsilon": 0.0}, "epsilon=0.0; a positive, finite number"),
         (PRO, {"temperature": float("inf")}, "temperature=inf; a positive, finite number"),

@@ -164,7 +164,7 @@ def test_a_head_that_is_not_finite_is_refused(make: Callable[[], Detector], fiel
     train, head = small_problem(signed=False)
     tensors = {"weight": head.weight.clone(), "bias": head.offset.clone()}
     tensors[field][0] = value
-    with pytest.raises(InvalidArgumentError, match="the head holds NaN or infinite values"):
+    with pytest.raises(InvalidArgumentError, match="the head contains NaN or infinite values"):
         fit([make()], [train], Head(**tensors))
 
 
@@ -254,35 +254,33 @@ def test_labels_without_a_logit_are_refused(make: Callable[[], Detector]) -> Non
     assert train.labels is not None
     labels = train.labels.clone()
     labels[3] = 7
-    with pytest.raises(InvalidArgumentError, match="label 7, but there are 4 logits; labels from 0 to 3"):
+    with pytest.raises(InvalidArgumentError, match="labels from 0 to 3 for 4 logits, got label 7"):
         fit([make()], [Outputs(train.logits, train.features, labels)], head)
 
 
 # Types of constructors are checked by the tests' own hook; these functions are what a user meets.
 @pytest.mark.parametrize("value", [2.5, True, "3", None, 1.0])
 def test_settings_that_are_no_whole_numbers(value: object) -> None:
-    with pytest.raises(
-        InvalidArgumentError, match=re.escape(f"KNN: k={value!r}; a whole number, at least 1, is needed")
-    ):
+    with pytest.raises(InvalidArgumentError, match=re.escape(f"KNN: expected k to be an integer >= 1, got {value!r}")):
         check_int("KNN", "k", value)
 
 
 @pytest.mark.parametrize("value", ["90", True, None, float("nan"), -1, 101.0])
 def test_settings_that_are_no_percentiles(value: object) -> None:
-    with pytest.raises(InvalidArgumentError, match=re.escape(f"ASH: {value!r} is no percentile")):
+    with pytest.raises(InvalidArgumentError, match=re.escape(f"ASH: expected a percentile in [0, 100], got {value!r}")):
         check_percentile("ASH", value)
 
 
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: KNN(k=True), "KNN: k=True; a whole number"),
-        (lambda: Residual(dim=0), "Residual: dim=0; at least 1 is needed"),
-        (lambda: OpenMax(tail=1), "OpenMax: tail=1; at least 2 is needed"),
-        (lambda: GEN(top=0), "GEN: top=0; at least 1"),
-        (lambda: MCDropout(passes=0), "MCDropout: passes=0; at least 1"),
-        (lambda: NNGuide(bank_size=0), "NNGuide: bank_size=0; at least 1"),
-        (lambda: ReAct(threshold=float("nan")), "ReAct: threshold=nan; a number is needed"),
+        (lambda: KNN(k=True), "KNN: expected k to be an integer >= 1, got True"),
+        (lambda: Residual(dim=0), "Residual: expected dim to be at least 1, got 0"),
+        (lambda: OpenMax(tail=1), "OpenMax: expected tail to be at least 2, got 1"),
+        (lambda: GEN(top=0), "GEN: expected top to be at least 1, got 0"),
+        (lambda: MCDropout(passes=0), "MCDropout: expected passes to be at least 1, got 0"),
+        (lambda: NNGuide(bank_size=0), "NNGuide: expected bank_size to be at least 1, got 0"),
+        (lambda: ReAct(threshold=float("nan")), "ReAct: expected threshold to be a number"),
     ],
 )
 def test_settings_out_of_range(make: Callable[[], Detector], message: str) -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from oodlit.detectors import KNN, BackboneFacts, LaRD, fit, load, save
-from oodlit.detectors.formulas import neighbours
+from oodlit.detectors.formulas import neighbors as neighbours
 from oodlit.detectors.statistics.feature_bank import exact_scaling
 from oodlit.errors import InvalidArgumentError, NotFittedError
 from oodlit.outputs import Outputs
@@ -132,15 +132,15 @@ def test_zero_vectors_keep_the_zero_direction() -> None:
 
 
 def test_k_above_the_bank_names_both_numbers() -> None:
-    """FAULTS: KNN parameter against data size."""
+    """`k` is checked against the number of training images."""
     detector = KNN(k=5)
-    with pytest.raises(InvalidArgumentError, match=re.escape("k=5, but the bank holds 3 training images; use k <= 3")):
+    with pytest.raises(InvalidArgumentError, match=re.escape("k=5, but the bank contains 3 training images")):
         fit([detector], [Outputs(features=normal(3, 4))])
     with pytest.raises(NotFittedError, match="is not fitted"):
         detector.score(Outputs(features=normal(3, 4)))
     with pytest.raises(InvalidArgumentError, match="k=5 is above bank_size=3"):
         KNN(k=5, bank_size=3)
-    with pytest.raises(InvalidArgumentError, match="k=0; at least 1"):
+    with pytest.raises(InvalidArgumentError, match="expected k to be at least 1, got 0"):
         KNN(k=0)
 
 
@@ -159,26 +159,26 @@ def test_bank_size_takes_the_same_images_beside_a_larger_bank() -> None:
 
 
 @pytest.mark.parametrize(("images", "k"), [(1, 1), (20, 1), (150, 1), (300, 3), (5000, 10), (50_000, 50)])
-def test_c7_the_default_neighbour_goes_by_the_size_of_the_bank(images: int, k: int) -> None:
-    """FAULTS2 C7: small training sets need no setting, the paper's sizes have the paper's values."""
+def test_default_k_depends_on_the_size_of_the_bank(images: int, k: int) -> None:
+    """Small training sets require no setting, and the paper's sizes have the paper's values."""
     train = Outputs(features=torch.randn(images, 3, generator=torch.Generator().manual_seed(0)))
     default, named = KNN(), KNN(k=k)
     assert default.why_not(BackboneFacts(num_train=images)) == ""
     fit([default, named], [train])
     assert torch.equal(default.score(train.select(slice(100))), named.score(train.select(slice(100))))
-    assert f"k={k}, by the size of the bank, {images} training images" in default.notes[0]
+    assert f"k={k}, chosen for a bank of {images} training images" in default.notes[0]
     assert not named.notes
     assert default.settings == {"k": None, "bank_size": None}
 
 
-def test_c7_a_part_of_the_training_set_counts_as_the_bank() -> None:
+def test_default_k_of_a_partial_bank_depends_on_its_own_size() -> None:
     train = Outputs(features=torch.randn(2000, 3), keys=[f"a/{i}" for i in range(2000)])
     detector = KNN(bank_size=500)
     fit([detector], [train])
     assert int(detector.neighbour) == 5
 
 
-def test_c7_a_saved_fit_keeps_its_neighbour(tmp_path: Path) -> None:
+def test_a_saved_fit_keeps_its_k(tmp_path: Path) -> None:
     train = Outputs(features=torch.randn(300, 3, generator=torch.Generator().manual_seed(0)))
     detector = KNN()
     fit([detector], [train])
@@ -188,13 +188,13 @@ def test_c7_a_saved_fit_keeps_its_neighbour(tmp_path: Path) -> None:
     assert loaded.notes == detector.notes
 
 
-def test_c7_the_published_settings_are_presets() -> None:
+def test_published_settings_are_presets() -> None:
     assert repr(KNN.preset("full")) == "KNN(k=1000)"
     assert repr(KNN.preset("1-percent")) == "KNN(k=10, bank_size=12811)"
     assert "at least 1000 training images" in KNN.preset("full").why_not(BackboneFacts(num_train=150))
 
 
-def test_c7_pooled_maps_follow_the_size_as_well() -> None:
+def test_default_k_of_lard_depends_on_the_number_of_images() -> None:
     maps = torch.randn(300, 3, 2, 2, generator=torch.Generator().manual_seed(0))
     train = Outputs(features=maps.mean(dim=(2, 3)), hidden={"feature_map": maps})
     default, named = LaRD(density="knn"), LaRD(density="knn", k=3)

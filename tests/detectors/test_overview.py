@@ -38,9 +38,9 @@ every = pytest.mark.parametrize("kind", detectors().values(), ids=detectors())
         (LaRD(), ("hidden activations", True, "closed form", "")),
         (LaRD(density="knn"), ("hidden activations", True, "bank", "")),
         (RankFeat(), ("hidden activations", False, "part of a pass", "")),
-        (ODIN(), ("images", False, "2 further passes", "")),
+        (ODIN(), ("images", False, "2 extra forward passes", "")),
         (ODIN(epsilon=0.0), ("images", False, "closed form", "")),
-        (MCDropout(passes=1), ("images", False, "1 further pass", "")),
+        (MCDropout(passes=1), ("images", False, "1 extra forward pass", "")),
         (ReAct(then=MSP()), ("features and head", True, "closed form", "")),
         (CoP(), ("features", True, "closed form", "imagenet-resnet50")),
         (CoP(variance=0.5), ("features", True, "closed form", "")),
@@ -66,7 +66,7 @@ def test_every_detector_has_one(kind: type[Detector]) -> None:
 
 @every
 def test_tuned_presets_are_found_again(kind: type[Detector]) -> None:
-    """Whoever uses one is told so; one that is not tuned is not called so, unless it has the same settings."""
+    """Tuned settings are reported, and only those."""
     assert kind.tuned_presets <= kind.presets.keys()
     for name in kind.presets:
         found = overview(kind.preset(name)).tuned

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from oodlit.detectors import KNN, MSP, Detector, LaRD, NNGuide, fit, load, save
 from oodlit.detectors.contract import placement
 from oodlit.detectors.contract.placement import follow, place_large
-from oodlit.detectors.formulas import neighbours
+from oodlit.detectors.formulas import neighbors as neighbours
 from oodlit.outputs import Outputs
 
 META = torch.device("meta")
@@ -52,7 +52,7 @@ def test_as_much_is_placed_as_fits_the_small_ones_first(room):
 def test_who_shares_a_bank_shares_it_there():
     made = fitted()
     text = place_large(made, META, 10**9)
-    assert text == "on meta lie rows of all, part, guide, lard (0.1 MB)"
+    assert text == "on meta: rows of all, part, guide, lard (0.1 MB)"
     whole, part = made["all"].bank, made["part"].bank
     assert whole.untyped_storage()._cdata == part.untyped_storage()._cdata
     assert (len(whole), len(part)) == (ROWS, 50)
@@ -90,7 +90,7 @@ def test_a_device_that_is_full_after_all_leaves_the_bank_where_it_is(monkeypatch
 
     monkeypatch.setattr(torch.Tensor, "to", full)
     text = place_large(made, META, 10**9)
-    assert text.startswith("on the CPU stay rows of all, part, guide, lard (0.1 MB), moved in parts for every batch;")
+    assert text.startswith("on the CPU: rows of all, part, guide, lard (0.1 MB), moved in parts for every batch (")
     assert made["all"].bank.device.type == "cpu"
 
 
@@ -98,8 +98,8 @@ def test_the_room_is_what_is_free_less_a_share_of_the_memory(monkeypatch):
     made = fitted()
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (250_500, 1_000_000))
     text = place_large(made, torch.device("cuda", 0))
-    assert text.startswith("on the CPU stay rows of ")
-    assert text.endswith("on cuda:0, 0.0 MB are free for them")
+    assert text.startswith("on the CPU: rows of ")
+    assert text.endswith("(0.0 MB free on cuda:0)")
 
 
 def test_other_buffers_follow_and_numbers_stay_on_the_cpu():

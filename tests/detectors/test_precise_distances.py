@@ -95,8 +95,8 @@ def exact_distances(x: Tensor, labels: Tensor, probes: Tensor) -> tuple[np.ndarr
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a12_the_error_is_bounded_by_the_size_of_the_distance(kind: str) -> None:
-    """FAULTS2 A12."""
+def test_the_error_is_bounded_by_the_size_of_the_distance(kind: str) -> None:
+    """Classes that are far apart, in a feature that hardly varies within them, cost no digits."""
     x, labels, probes = problem(kind)
     of_classes, overall = exact_distances(x, labels, probes)
     nearest = of_classes.min(axis=1)
@@ -113,7 +113,7 @@ def test_a12_the_error_is_bounded_by_the_size_of_the_distance(kind: str) -> None
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a12_pooled_maps_have_the_same_distances(kind: str) -> None:
+def test_lard_has_the_same_distances(kind: str) -> None:
     """LaRD keeps the digits as well."""
     x, labels, probes = problem(kind)
     nearest = exact_distances(x, labels, probes)[0].min(axis=1)
@@ -125,8 +125,8 @@ def test_a12_pooled_maps_have_the_same_distances(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", [kind for kind in KINDS if kind != "one image per class but one"])
 @pytest.mark.parametrize("covariance", ["full", "diagonal"])
-def test_a12_densities_of_single_classes(kind: str, covariance: str) -> None:
-    """A Gaussian per class: log densities against 60 digits, with the covariance that the detector says it has."""
+def test_densities_of_single_classes(kind: str, covariance: str) -> None:
+    """A Gaussian per class: log densities against 60 digits, with the documented covariance."""
     x, labels, probes = problem(kind)
     detector = DDU(covariance)  # type: ignore[arg-type]  # one of its names
     fit([detector], [Outputs(features=x, labels=labels)])

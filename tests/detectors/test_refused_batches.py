@@ -28,7 +28,7 @@ def test_missing_labels_name_the_first_keys(kind: str) -> None:
 @pytest.mark.parametrize("kind", ["ClassMoments", "FeatureMean", "FeatureBank"])
 def test_changed_width_is_an_error(kind: str) -> None:
     statistic = made(kind, train(30), 30)
-    with pytest.raises(InvalidArgumentError, match="a batch has"):
+    with pytest.raises(InvalidArgumentError, match=r"features per image as in earlier batches|differs in shape"):
         statistic.update(train(30, width=7))
 
 
@@ -37,7 +37,7 @@ def test_changed_width_is_an_error(kind: str) -> None:
 def test_parts_of_another_width_are_not_merged(kind: str, width: int) -> None:
     """A width of 1 would be broadcast in silence."""
     statistic, before = made(kind, train(30), 30), facts_of(made(kind, train(30), 30))
-    with pytest.raises(InvalidArgumentError, match="what is merged differs in its shape"):
+    with pytest.raises(InvalidArgumentError, match="cannot merge shapes"):
         statistic.merge(made(kind, train(30, width=width), 30))
     assert_same(facts_of(statistic), before)
 
@@ -48,7 +48,7 @@ def test_banks_with_and_without_order_are_not_merged(ordered: bool) -> None:
     bank, other = FeatureBank(ordered=ordered), FeatureBank(ordered=not ordered)
     bank.update(train(9))
     other.update(train(9))
-    with pytest.raises(InvalidArgumentError, match=r"FeatureBank\(\): what is merged differs in its shape, .*hash"):
+    with pytest.raises(InvalidArgumentError, match=r"FeatureBank\(\): cannot merge shapes .*hash"):
         bank.merge(other)
     assert bank.num_samples == 9
 
@@ -71,7 +71,7 @@ def test_a_refused_batch_leaves_no_trace(fault: str, at: int) -> None:
         found.update(train(60).select(part))
         expected.update(train(60).select(part))
         with pytest.raises(
-            InvalidArgumentError, match=r"no label|has label 99|NaN in logits|infinite values in features"
+            InvalidArgumentError, match=r"no label|got label 99|NaN in logits|infinite values in features"
         ):
             found.update(bad)
     for kind, statistic in expected.items():
@@ -80,7 +80,7 @@ def test_a_refused_batch_leaves_no_trace(fault: str, at: int) -> None:
 
 def test_full_covariances_refuse_with_the_number() -> None:
     statistic = ClassCovariances(max_bytes=1000)
-    with pytest.raises(RequirementError, match=r"6 covariances of 5 features take 0\.0 GiB, above the limit"):
+    with pytest.raises(RequirementError, match=r"6 covariances of 5 features require 0\.0 GiB, above the limit"):
         statistic.update(train())
 
 
@@ -88,6 +88,6 @@ def test_full_covariances_refuse_with_the_number() -> None:
 def test_labels_that_are_no_indices(kind: str) -> None:
     """WordNet offsets as labels would take 26 GB for every 768 features."""
     statistic = KINDS[kind]()
-    with pytest.raises(InvalidArgumentError, match="label 1440764; labels are indices of classes"):
+    with pytest.raises(InvalidArgumentError, match="got 1440764"):
         statistic.update(Outputs(features=torch.ones(2, 3), labels=torch.tensor([0, 1_440_764])))
     assert statistic.num_samples == 0

@@ -48,12 +48,12 @@ def test_temperature_without_an_optimum_is_noted() -> None:
     detector = TemperatureScaledMSP()
     fit([detector], [Outputs(z, labels=torch.arange(3))])
     assert "no optimum within (0.01, 100.0): temperature 0.01 is a limit" in detector.notes[0]
-    assert "as all images are classified right; fit on outputs of held-out images" in detector.notes[0]
+    assert "since all images are classified correctly; fit on outputs of held-out images" in detector.notes[0]
     fit([detector], [Outputs(z, labels=torch.tensor([1, 2, 0]))])
     assert float(detector.temperature) == 100.0
-    assert "as all images are classified wrong; " in detector.notes[0]
+    assert "since all images are misclassified; " in detector.notes[0]
     fit([detector], [Outputs(z, labels=torch.tensor([0, 2, 1]))])  # one of three is what chance gives
-    assert "as 33.33 % of the images are classified right; " in detector.notes[0]
+    assert "since 33.33 % of the images are classified correctly; " in detector.notes[0]
     assert "held-out" in detector.reference.deviations
 
 
@@ -74,7 +74,7 @@ def test_openmax_with_absent_classes_and_single_images() -> None:
     fit([detector], [train])
     assert "1 classes have no correctly classified training image (first: [2])" in detector.notes[0]
     assert detector.score(Outputs(5 * normal(9, 3))).isfinite().all()
-    with pytest.raises(RequirementError, match="none of 2 training images is classified correctly"):
+    with pytest.raises(RequirementError, match="none of the 2 training images is classified correctly"):
         fit([OpenMax()], [Outputs(train.logits, labels=torch.tensor([2, 2]))])
 
 
@@ -93,7 +93,7 @@ def test_ddu_refuses_by_estimate() -> None:
     from oodlit.detectors import BackboneFacts
 
     facts = BackboneFacts(width=2048, num_classes=1000, num_train=10**6)
-    assert "1000 covariances of 2048 features take 31.2 GiB, above the limit of 4.0 GiB" in DDU("full").why_not(facts)
+    assert "1000 covariances of 2048 features require 31.2 GiB, above the limit" in DDU("full").why_not(facts)
     assert not DDU("tied").why_not(facts)
     assert not DDU("full", max_bytes=2**36).why_not(facts)
 
@@ -109,17 +109,17 @@ def test_lard_errors() -> None:
         fit([LaRD("block", density="knn", k=50)], [train])
     with pytest.raises(InvalidArgumentError, match="dim=6, but layer 'block' has 5 channels"):
         fit([LaRD("block", dim=6)], [train])
-    with pytest.raises(InvalidArgumentError, match="no hidden activation 'stem' was captured; captured: block"):
+    with pytest.raises(InvalidArgumentError, match="the hidden activation 'stem' was not captured; captured: block"):
         fit([LaRD("stem")], [train])
     detector = LaRD("block")
     fit([detector], [train])
-    with pytest.raises(InvalidArgumentError, match=r"needs Outputs\.hidden, but this backbone gives none"):
+    with pytest.raises(InvalidArgumentError, match=r"needs Outputs\.hidden, which this backbone does not provide"):
         detector.score(Outputs(torch.zeros(2, 3)))
 
 
 def test_rank_feat_of_a_zero_map_and_before_a_detector_of_features() -> None:
     assert without_first_component(torch.zeros(1, 2, 2, 2)).abs().max() == 0
-    with pytest.raises(InvalidArgumentError, match="a train-free detector of logits is needed"):
+    with pytest.raises(InvalidArgumentError, match="train-free detector of logits"):
         RankFeat(then=NNGuide())
 
 

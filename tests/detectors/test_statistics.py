@@ -63,7 +63,7 @@ def test_empty_batches_are_taken(kind: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_one_pass_moments_far_from_zero(dtype: torch.dtype) -> None:
-    """FAULTS: one-pass moments in float32 - 2000 x 4 normal, mean 1000, sd .01."""
+    """One-pass moments in float32 would lose all digits here: mean 1000, standard deviation 0.01."""
     outputs = Outputs(features=(1000 + 0.01 * normal(2000, 4).double()).to(dtype), labels=torch.arange(2000) % 5)
     x = outputs.require("features").double().numpy()
     moments = made("ClassMoments", outputs, 37)
@@ -91,7 +91,7 @@ def test_parts_far_from_zero_merge_without_loss() -> None:
 
 @pytest.mark.parametrize("size", [1, 37, 2000])
 def test_means_of_float32_far_from_zero(size: int) -> None:
-    """FAULTS, as above: NCI and FDBD divide by the distance to the mean, which is of the size of the spread."""
+    """NCI and FDBD divide by the distance to the mean, which has the size of the spread."""
     outputs = Outputs(features=1000 + 0.01 * normal(2000, 4))
     statistic = made("FeatureMean", outputs, size)
     assert isinstance(statistic, FeatureMean)
@@ -111,7 +111,7 @@ def test_means_near_the_end_of_float32(value: float) -> None:
 @pytest.mark.parametrize("cut_into", [1, 7, 150])
 @pytest.mark.parametrize("outlier", [0.0, 1e6])
 def test_classes_far_apart_cost_no_digits(cut_into: int, outlier: float) -> None:
-    """Between-class scatter must not be subtracted from what is smaller; a first image that is far off is no excuse."""
+    """Between-class scatter must not be subtracted from a smaller scatter, even if the first image is an outlier."""
     rng = np.random.default_rng(0)
     labels = np.repeat([0, 1, 2], [30, 50, 70])  # counts that are no squares
     x = 1e7 * np.array([0.0, 1.0, 3.0])[labels][:, None] + 0.01 * rng.normal(size=(150, 4))
@@ -131,7 +131,7 @@ def test_a_whole_set_in_one_batch_is_taken_in_parts() -> None:
 
 
 def test_pooled_covariance_weighs_by_sample() -> None:
-    """FAULTS: shared covariance weighted by class instead of by sample - .9806, not .505 or 2.90."""
+    """The shared covariance is weighted by image rather than by class: 0.9806, not 0.505 or 2.90."""
     a, b = [-1.0] * 50 + [1.0] * 50, [9.9, 10.1]
     outputs = Outputs(features=torch.tensor([a + b]).double().T, labels=torch.tensor([0] * 100 + [1] * 2))
     assert float(made("ClassMoments", outputs, 13).within_covariance) == pytest.approx(0.98058823, rel=1e-6)
@@ -201,7 +201,7 @@ def test_content_hashes_tell_rows_apart_and_spread_evenly():
 
 @pytest.mark.parametrize(("size", "seed"), [(1, 0), (7, 1), (64, 2), (4000, 3)])
 def test_a_bounded_sample_asks_only_for_what_it_may_keep(size: int, seed: int) -> None:
-    """Further passes are made for these images alone; the values are those of the smallest hashes all the same."""
+    """Extra forward passes are only made for these images; the values are still those of the smallest hashes."""
     asked: list[int] = []
 
     def counted(outputs: Outputs) -> torch.Tensor:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from functools import cache
-from itertools import pairwise
 from pathlib import Path
 from typing import final
 
@@ -118,8 +117,9 @@ test_images.__test__ = False  # type: ignore[attr-defined]  # a helper
 
 
 def written() -> dict[str, list[str]]:
-    """Cells of the table on the page by the name of the detector."""
-    lines = [line.strip("|").split("|") for line in SECTION.splitlines() if line.startswith("|")]
+    """Cells of the first table of the section by the name of the detector."""
+    table = SECTION[SECTION.index("| Detector |") :].split("\n\n")[0]
+    lines = [line.strip("|").split("|") for line in table.splitlines()]
     return {cells[0].strip(): [c.strip() for c in cells] for cells in lines[2:]}
 
 
@@ -153,7 +153,7 @@ def test_whoever_adds_a_detector_is_told_what_to_write() -> None:
     with pytest.raises(AssertionError) as told:
         test_every_detector_has_its_row(IODIN)
     assert "IODIN has no row, or a stale one, under 'Which detector when' in docs/detectors.md" in str(told.value)
-    line = "| IODIN | images | no | no | - | none | 2 further passes | - | 76.53 / 89.64 | - | - | - |"
+    line = "| IODIN | images | no | no | - | none | 2 extra forward passes | - | 76.53 / 89.64 | - | - | - |"
     assert line in str(told.value)
 
 
@@ -177,12 +177,13 @@ def cited() -> Iterator[str]:
 
     many = ("ninco", "fpr95", "mean of 44 models", 1)
     maha = [percent(MAHALANOBIS_PLUS_PLUS, name, *many) for name in ("Maha++", "Maha")]
-    yield f"a mean FPR95 of {maha[0]} % on NINCO over 44 networks, where Mahalanobis has {maha[1]} %"
+    yield f"a mean FPR95 of {maha[0]} % on NINCO over 44 networks; Mahalanobis has {maha[1]} %"
     yield f"as zero: {percent(ADASCALE, 'LTS', 'far', 'auroc', 'Swin-B', 1)} % far AUROC on a Swin-B"
     yield f"over the {len(NINCO.models())} classifiers"
 
 
 def test_sections_follow_each_other() -> None:
-    """Both tables of the page have every detector: what it is, and when it fits."""
+    """What helps to choose comes first, all formulas last."""
     titles = [line for line in PAGE.read_text().splitlines() if line.startswith("## ")]
-    assert ("## What there is", "## Which detector when") in pairwise(titles)
+    assert titles[:2] == ["## Fit and score", "## Which detector when"]
+    assert titles[-1] == "## All detectors"

@@ -10,8 +10,8 @@ from oodlit.testing.problems import separated_problem
 
 
 @pytest.mark.parametrize("kind", [Mahalanobis, ViM, ODIN, AdaSCALE, MCDropout, RankFeat])
-def test_b7_outputs_are_moved_once_and_scores_stay(kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    """FAULTS2 B7, with the CPU in the place of such a device: the way is the same."""
+def test_outputs_are_moved_to_the_cpu_once_and_scores_are_equal(kind, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The CPU stands in for a device without float64."""
     data = separated_problem()
     expected = kind()
     fit([expected], [data.train], data.head)

@@ -1,4 +1,4 @@
-"""The notebook runs, and gives what is kept in it: the words and the form, since numbers depend on the machine."""
+"""The notebook runs, and its stored output has the same words; numbers depend on the machine."""
 
 import json
 import re
@@ -13,7 +13,7 @@ NOTEBOOKS = sorted((DOCS / "notebooks").glob("*.ipynb"))
 
 
 def _words(notebook: dict[str, Any]) -> list[str]:
-    """What the cells gave, without numbers and spaces, and whether there is a picture."""
+    """The output of each cell without numbers and spaces, and whether it has a picture."""
     found = []
     for output in (o for cell in notebook["cells"] for o in cell.get("outputs", ())):
         text = output["text"] if output["output_type"] == "stream" else output["data"]["text/plain"]
@@ -23,7 +23,7 @@ def _words(notebook: dict[str, Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
-def test_it_gives_what_is_kept(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_is_current(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     kept = json.loads(file.read_text(encoding="utf-8"))
     assert _words(script("notebook_page").run(kept)) == _words(kept)
@@ -32,8 +32,8 @@ def test_it_gives_what_is_kept(file: Path, tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("file", NOTEBOOKS, ids=lambda file: file.stem)
-def test_it_is_whole_and_reads_as_a_page(file: Path) -> None:
-    """Version 4.5 of the format: every cell has a name, code has a count and outputs."""
+def test_format_and_page(file: Path) -> None:
+    """Version 4.5 of the format: every cell has an id, code cells have a count and outputs."""
     notebook = json.loads(file.read_text(encoding="utf-8"))
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
     names = [cell["id"] for cell in notebook["cells"]]
@@ -49,5 +49,5 @@ def test_it_is_whole_and_reads_as_a_page(file: Path) -> None:
         assert (file.parent / target).is_file(), target
 
 
-def test_there_is_one() -> None:
+def test_there_is_one_notebook() -> None:
     assert [file.name for file in NOTEBOOKS] == ["quickstart.ipynb"]

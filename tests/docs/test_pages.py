@@ -1,4 +1,4 @@
-"""What pages state of published figures, sizes and versions is what the package says."""
+"""Published numbers and workflows on pages match the package."""
 
 import re
 
@@ -26,7 +26,7 @@ def test_expected_figures_of_ninco_are_the_published_ones() -> None:
             assert f"{100 * value:.1f}" == figure, (name, model)
 
 
-def test_the_workflow_of_the_guard_is_one() -> None:
+def test_the_workflow_of_the_guard_is_valid() -> None:
     (block,) = (block for block in blocks(DOCS / "guard.md") if block.title.startswith(".github/"))
     workflow = yaml.load(block.body, Loader=yaml.BaseLoader)  # "on" is a word here
     assert set(workflow) == {"name", "on", "jobs"}

@@ -1,4 +1,4 @@
-"""Files that other programs read: workflows, the citation, the code of conduct."""
+"""Files that other programs read: workflows and the citation."""
 
 import re
 from pathlib import Path
@@ -27,8 +27,8 @@ def test_there_are_two_workflows() -> None:
 
 
 @pytest.mark.parametrize("file", WORKFLOWS, ids=lambda file: file.name)
-def test_a_workflow_is_whole(file: Path) -> None:
-    """Triggers, few rights, an end, and steps of which each does one thing."""
+def test_a_workflow_is_complete(file: Path) -> None:
+    """It has triggers, few permissions, a timeout, and steps that do one thing each."""
     workflow = _read(file)
     assert {"name", "on", "permissions", "jobs"} <= set(workflow)
     assert workflow["permissions"] == {"contents": "read"}
@@ -70,8 +70,8 @@ def test_a_release_is_built_checked_and_then_published_by_another_job() -> None:
     assert "password" not in str(workflow)
 
 
-def test_the_citation_is_one() -> None:
-    """What version 1.2.0 of the Citation File Format asks for, and nothing that it does not know."""
+def test_the_citation_is_valid() -> None:
+    """It has the required keys of the Citation File Format 1.2.0, and no unknown ones."""
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
     assert {"cff-version", "message", "title", "authors"} <= set(citation)
     known = {"abstract", "keywords", "license", "type", "version"}

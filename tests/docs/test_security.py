@@ -69,7 +69,7 @@ def test_no_pickle_is_read_from_a_file() -> None:
 def test_tags_of_yaml_make_no_objects(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "run.yaml").write_text("backbone: !!python/object/apply:os.system ['touch SEEN']\n")
     assert main(["evaluate", "--config", "run.yaml"]) == 2
-    assert "is no YAML" in capsys.readouterr().err
+    assert "is not valid YAML" in capsys.readouterr().err
     assert not (folder / "SEEN").exists()
 
 
@@ -86,7 +86,7 @@ def test_a_fit_imports_the_module_that_it_names_and_makes_detectors_alone(
     monkeypatch.setattr(saving, "public_path", lambda kind: "module_that_is_seen.Thing")
     save({"msp": MSP()}, folder / "fit", FitOrigin("weights=x"))
     assert "module_that_is_seen" in (folder / "fit" / "detectors.json").read_text()
-    with pytest.raises(InvalidArgumentError, match=r"is not a subclass of oodlit\.detectors"):
+    with pytest.raises(InvalidArgumentError, match=r"to be a subclass of oodlit\.detectors"):
         load(folder / "fit")
     assert (folder / "SEEN").exists()
     assert "its module is imported, and only a subclass of `Detector` is created" in TEXT

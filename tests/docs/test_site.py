@@ -1,4 +1,4 @@
-"""The site has a page for everything public; it is built, strictly and without torch, by `tox -e docs`."""
+"""The site has a page for every public name. `tox -e docs` builds it, strictly and without torch."""
 
 import importlib
 import re
@@ -15,14 +15,14 @@ sys.path.append(str(DOCS / "site"))
 public_names = importlib.import_module("public_names")
 sys.path.remove(str(DOCS / "site"))
 MADE = {"security.md", "changelog.md", "conduct.md", "notebooks/quickstart.md"}
-"""Pages that the site makes of files elsewhere."""
+"""Pages that the site generates from other files."""
 NAMES = 300
-"""Public names that the pages must at least have."""
+"""Smallest number of public names on the pages."""
 
 
 @pytest.mark.parametrize("module", public_names.MODULES)
-def test_every_public_name_has_its_place(module: str) -> None:
-    """What is read from the sources as text is what the imported package offers."""
+def test_every_public_name_is_on_a_page(module: str) -> None:
+    """Names read from the sources are those of the imported package."""
     page = public_names.api_page(module)
     for name in _exported(module):
         (path,) = re.findall(rf"^::: ({module}(?:\.\w+)?\.{name})$", page, re.MULTILINE)
@@ -43,7 +43,7 @@ def _nav(item: object) -> list[str]:
 
 
 def test_every_page_is_in_the_navigation_once() -> None:
-    """MkDocs refuses one that is missing; here it is said without MkDocs."""
+    """MkDocs checks this too; this test runs without MkDocs."""
     pages = _nav(yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))["nav"])
     assert len(pages) == len(set(pages))
     written = {page for page in pages if not page.endswith("/*")} - MADE
@@ -52,8 +52,8 @@ def test_every_page_is_in_the_navigation_once() -> None:
     assert folders == {"adr", "api", "detectors"}
 
 
-def test_the_site_loads_nothing_from_elsewhere() -> None:
-    """What the settings can say of it; every page that is built is looked at as well (docs/site/hooks.py)."""
+def test_the_site_loads_nothing_from_other_servers() -> None:
+    """As far as the settings show; docs/site/hooks.py checks every page that is built."""
     settings = yaml.safe_load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
     assert settings["theme"]["font"] is False
     assert settings["use_directory_urls"] is False

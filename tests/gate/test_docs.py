@@ -1,4 +1,4 @@
-"""The page on gates is real."""
+"""The code on the page about gates runs."""
 
 import os
 import re
@@ -17,7 +17,7 @@ def run_page(code: str, folder: Path) -> None:
 
 
 def test_code_of_the_page_runs(tmp_path: Path) -> None:
-    """In a process of its own: the types that the suite checks are not those of a trace."""
+    """In another process: the type checks of the test suite do not work while tracing."""
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     assert len(blocks) == 7
     done = run_function(run_page, "\n".join(blocks), tmp_path, folder=tmp_path / "logs", each=[{}], timeout=300)

@@ -207,7 +207,7 @@ def test_onnx_without_its_packages_is_said(
     gate: Gate, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     monkeypatch.setattr("oodlit.gate.export.find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"an .onnx file needs an optional .*pip install 'oodlit\[onnx\]'"):
+    with pytest.raises(MissingExtraError, match=r"an .onnx file requires an optional .*pip install 'oodlit\[onnx\]'"):
         gate.export(tmp_path / name)
     assert list(tmp_path.iterdir()) == []
 

@@ -1,4 +1,4 @@
-"""The page on metrics is real."""
+"""The code on the page about metrics runs."""
 
 import re
 from pathlib import Path
@@ -12,7 +12,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 def test_code_of_the_page_on_metrics_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """FAULTS2 C6: the recipe of two loaders in one's own `validation_step`."""
+    """The example with two data loaders in a custom `validation_step`."""
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     assert len(blocks) == 2

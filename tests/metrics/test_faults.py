@@ -140,7 +140,7 @@ def test_infinities_are_ordered():
 @pytest.mark.parametrize("make", [*RANKING, m.OSCR, m.AURC, m.AUGRC, m.IDAUROC, m.Accuracy], ids=lambda c: c.__name__)
 def test_no_sample_is_undefined(make):
     metric = make()
-    with pytest.warns(m.UndefinedMetricWarning, match="there is no|no labelled") as caught:
+    with pytest.warns(m.UndefinedMetricWarning, match="there is no|no labeled") as caught:
         value = metric.compute()
     assert math.isnan(value)
     assert len(caught) == 1
@@ -163,11 +163,11 @@ def test_an_undefined_result_is_not_a_number(make):
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
-        (partial(m.id_auroc, [1.0, 2.0], [True, True]), "all 2 predictions are right"),
+        (partial(m.id_auroc, [1.0, 2.0], [True, True]), "all 2 predictions are correct"),
         (partial(m.id_auroc, [1.0], [False]), "all 1 predictions are wrong"),
         (partial(m.aurc, [], []), "no image"),
         (partial(m.augrc, [], []), "no image"),
-        (partial(m.accuracy, [], []), "no labelled image"),
+        (partial(m.accuracy, [], []), "no labeled image"),
         (partial(m.acceptance_threshold, []), "no ID score"),
         (partial(m.detection_error_rate, [], [], threshold=0.0), "no image"),
         (partial(m.detection_error_rate, [1.0], [True], threshold=math.nan), "threshold is NaN"),
@@ -232,39 +232,39 @@ def test_detection_error_is_the_minimum_over_all_attainable_thresholds():
 @pytest.mark.parametrize("tpr", [0, -0.1, 1.0001, math.nan, math.inf, 95])
 def test_a_tpr_outside_its_range_is_refused(tpr):
     for call in (partial(m.fpr_at_tpr, [1.0], [1.0]), partial(m.acceptance_threshold, [1.0]), m.FPRAtTPR):
-        with pytest.raises(InvalidArgumentError, match=r"tpr=.*: a share in \(0, 1\]"):
+        with pytest.raises(InvalidArgumentError, match=r"expected tpr to be in \(0, 1\]"):
             call(tpr=tpr)
 
 
 def test_other_bad_arguments_are_refused():
-    with pytest.raises(InvalidArgumentError, match="rule='linear': 'attained' or 'interpolated'"):
+    with pytest.raises(InvalidArgumentError, match="rule to be 'attained' or 'interpolated', got 'linear'"):
         m.fpr_at_tpr([1.0], [1.0], rule="linear")
-    with pytest.raises(InvalidArgumentError, match=r"prior=1\.5"):
+    with pytest.raises(InvalidArgumentError, match=r"prior.*1\.5"):
         m.aupr_success([1.0], [1.0], prior=1.5)
-    with pytest.raises(InvalidArgumentError, match=r"id_scores: shape \(1, 2\)"):
+    with pytest.raises(InvalidArgumentError, match=r"id_scores: .*shape \(1, 2\)"):
         m.auroc(np.array([[1.0, 2.0]]), [1.0])
-    with pytest.raises(InvalidArgumentError, match="numbers are needed"):
+    with pytest.raises(InvalidArgumentError, match="expected numbers"):
         m.auroc(np.array(["a"]), [1.0])
-    with pytest.raises(InvalidArgumentError, match="is_correct: shape"):
+    with pytest.raises(InvalidArgumentError, match=r"is_correct: .*shape"):
         m.aurc([1.0, 2.0], [True])
-    with pytest.raises(InvalidArgumentError, match="is_correct: dtype"):
+    with pytest.raises(InvalidArgumentError, match="is_correct: expected booleans"):
         m.aurc([1.0], np.array([1]))
     with pytest.raises(InvalidArgumentError, match="1 of 2 images have no label"):
         m.accuracy([0, 1], [0, -1])
     with pytest.raises(InvalidArgumentError, match="differ in number"):
         m.accuracy([0, 1], [0])
-    with pytest.raises(InvalidArgumentError, match="limit="):
+    with pytest.raises(InvalidArgumentError, match="expected limit"):
         m.unit_test_failures([1.0], [[1.0]], limit=10)
     metric = m.AUROC()
-    with pytest.raises(InvalidArgumentError, match=r"is_ood: dtype torch\.int64"):
+    with pytest.raises(InvalidArgumentError, match=r"is_ood: .*torch\.int64"):
         metric.update(torch.ones(2), is_ood=torch.tensor([0, 1]))
-    with pytest.raises(InvalidArgumentError, match="scores: shape"):
+    with pytest.raises(InvalidArgumentError, match=r"scores: .*shape"):
         metric.update(torch.ones(2, 1), is_ood=torch.tensor([True, False]))
     grouped = m.UnitTestFailures(2)
-    with pytest.raises(InvalidArgumentError, match="groups: 0 to 2 for OOD images; 0 to 1 is needed"):
+    with pytest.raises(InvalidArgumentError, match="groups: expected 0 to 1, got 0 to 2"):
         grouped.update(torch.ones(2), is_ood=torch.tensor([True, True]), groups=torch.tensor([0, 2]))
     for make in (partial(m.UnitTestFailures, 0), partial(m.MeanOverClasses, m.AUROC(), 0)):
-        with pytest.raises(InvalidArgumentError, match="at least one"):
+        with pytest.raises(InvalidArgumentError, match=">= 1"):
             make()
 
 
@@ -293,9 +293,9 @@ def test_merged_states_equal_one_stream_also_after_compute():
     first.merge_state(m.AUROC())
     first.merge_state({"id_scores": [], "ood_scores": torch.empty(0)})
     assert first.compute() == whole.compute()
-    with pytest.raises(InvalidArgumentError, match="AUROC: cannot take the state of a FPRAtTPR"):
+    with pytest.raises(InvalidArgumentError, match="AUROC: cannot merge the state of a FPRAtTPR"):
         first.merge_state(m.FPRAtTPR())
-    with pytest.raises(InvalidArgumentError, match=r"AUROC: states \['ood_scores'\] are missing"):
+    with pytest.raises(InvalidArgumentError, match=r"AUROC: missing states \['ood_scores'\]"):
         first.merge_state({"id_scores": []})
     first.reset()
     first.update(torch.tensor([1.0, 0.0]), is_ood=torch.tensor([False, True]))

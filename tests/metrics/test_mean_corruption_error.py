@@ -42,12 +42,12 @@ def test_relative_to_clean_images() -> None:
 @pytest.mark.parametrize(
     ("change", "options", "message"),
     [
-        ({"fog/3": None}, {}, "errors has no 'fog/3'; every kind needs every severity"),
-        ({"fog/3": 1.5}, {}, r"errors\['fog/3'\] = 1\.5; a share of errors from 0 to 1"),
-        ({"fog/3": float("nan")}, {}, r"errors\['fog/3'\] = nan"),
-        ({}, {"clean": (0.1, 0.5)}, "the baseline's errors under 'gaussian_noise' sum to 0; a positive sum"),
-        ({}, {"kinds": ("fog", "fog")}, "distinct ones are needed"),
-        ({}, {"severities": ()}, "distinct ones are needed"),
+        ({"fog/3": None}, {}, "errors is missing 'fog/3'; every kind requires every severity"),
+        ({"fog/3": 1.5}, {}, r"errors\['fog/3'\] to be an error from 0 to 1, got 1\.5"),
+        ({"fog/3": float("nan")}, {}, r"errors\['fog/3'\] to be an error from 0 to 1, got nan"),
+        ({}, {"clean": (0.1, 0.5)}, "expected a positive sum of the baseline's errors under 'gaussian_noise', got 0"),
+        ({}, {"kinds": ("fog", "fog")}, "expected distinct kinds and severities"),
+        ({}, {"severities": ()}, "expected distinct kinds and severities"),
     ],
 )
 def test_undefined_values_are_errors(change: dict[str, float | None], options: dict[str, object], message: str) -> None:

@@ -97,11 +97,11 @@ def test_concepts_without_direction_are_refused(row: list[float], message: str) 
 @pytest.mark.parametrize(
     ("tower", "message"),
     [
-        (lambda prompts: text_tower(prompts)[:1], r"gave shape \(1, 5\) for 3 prompts; one row per prompt"),
-        (lambda prompts: text_tower(prompts).mean(dim=0), r"gave shape \(5,\) for 3 prompts"),
-        (lambda prompts: text_tower(prompts)[:, None], r"gave shape \(3, 1, 5\) for 3 prompts"),
-        (lambda prompts: SimpleNamespace(pooler_output=text_tower(prompts)), "gave a SimpleNamespace; a tensor"),
-        (lambda prompts: text_tower(prompts).numpy(), "gave a ndarray; a tensor"),
+        (lambda prompts: text_tower(prompts)[:1], r"text tower: .*\(3, features\), .*\(1, 5\)"),
+        (lambda prompts: text_tower(prompts).mean(dim=0), r"text tower: .*\(3, features\), .*\(5,\)"),
+        (lambda prompts: text_tower(prompts)[:, None], r"text tower: .*\(3, features\), .*\(3, 1, 5\)"),
+        (lambda prompts: SimpleNamespace(pooler_output=text_tower(prompts)), "text tower: .*SimpleNamespace"),
+        (lambda prompts: text_tower(prompts).numpy(), "text tower: .*ndarray"),
     ],
 )
 def test_what_a_text_tower_must_return(tower: Callable[[list[str]], Any], message: str) -> None:
@@ -119,9 +119,9 @@ class Wrapped(nn.Module):
 @pytest.mark.parametrize(
     ("tower", "message"),
     [
-        (nn.Flatten(), r"gave shape \(6, 192\) for 6 images, but the concepts have 5 features"),
-        (nn.Conv2d(3, 5, 3), r"gave shape \(6, 5, 6, 6\) for 6 images, but the concepts have 5 features"),
-        (Wrapped(), r"gave a SimpleNamespace; it must return a tensor \(6, 5\)"),
+        (nn.Flatten(), "image tower.*concepts.* 192"),
+        (nn.Conv2d(3, 5, 3), r"image tower: .*\(6, features\), .*\(6, 5, 6, 6\)"),
+        (Wrapped(), r"image tower: .*\(6, features\), .*SimpleNamespace"),
     ],
 )
 def test_towers_of_different_spaces_are_named_at_the_first_images(tower: nn.Module, message: str) -> None:

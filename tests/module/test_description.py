@@ -12,8 +12,8 @@ from torch import nn
 from torchvision.transforms import v2
 
 from oodlit import OODModule
-from oodlit.backbones.description import describe
-from oodlit.backbones.fingerprint import examine
+from oodlit.backbones.identity import examine
+from oodlit.backbones.transform_description import describe
 from oodlit.base.fingerprint import difference
 from oodlit.testing.backbones import TinyConvNet
 
@@ -34,7 +34,7 @@ class Holder:
 
 
 class Shown(Holder):
-    """Shows the set in a repr of its own."""
+    """Shows the set in its own repr."""
 
     def __repr__(self) -> str:
         return f"Shown({set(self.modes)})"
@@ -76,7 +76,7 @@ def is_letter(image):
     return small(image) * (1.0 if str(image) in {"a", "b", "c", "d"} else 2.0)
 
 
-def test_l6_sets_read_the_same_in_every_process():
+def test_sets_have_the_same_description_in_every_process():
     """The repr of a set of strings follows hash randomisation."""
     code = (
         "from tests.module.test_description import *\n"
@@ -90,12 +90,12 @@ def test_l6_sets_read_the_same_in_every_process():
     assert there.stdout.strip() == str(here)
 
 
-def test_l6_the_order_of_a_dictionary_does_not_matter():
+def test_the_order_of_a_dictionary_does_not_matter():
     assert describe({"a": 1, "b": object}) == describe({"b": object, "a": 1})
 
 
 @pytest.mark.parametrize("make", [Counter, Locked, counting, lambda: v2.Compose([Counter()])])
-def test_l6_what_a_transform_changes_of_itself_is_left_out(make):
+def test_state_that_a_transform_changes_is_left_out(make):
     transform = make()
     module = OODModule(TinyConvNet(6), transform=transform)
     before = module.fingerprint
@@ -103,13 +103,13 @@ def test_l6_what_a_transform_changes_of_itself_is_left_out(make):
     assert module.fingerprint == before == OODModule(TinyConvNet(6), transform=make()).fingerprint
 
 
-def test_l6_a_transform_is_tried_on_a_copy():
+def test_a_copy_of_the_transform_is_tried():
     transform = Counter()
     examine(transform, "net")
     assert transform.calls == 0
 
 
-def test_l6_settings_of_a_transform_that_counts_are_still_told():
+def test_settings_of_a_counting_transform_are_described():
     one, other = Counter(), Counter()
     other.size = 9
     assert examine(one, "net")[0] != examine(other, "net")[0]
@@ -145,10 +145,10 @@ def squashed(image) -> torch.Tensor:
     ],
     ids=["antialias", "large ones squashed", "large ones reduced"],
 )
-def test_s2_steps_that_change_large_pictures_alone_are_seen(one, other):
+def test_steps_that_only_affect_large_pictures_are_detected(one, other):
     """The fixed pictures were only ever made larger."""
     sketches = [f"pictures={examine(t, 'net')[1]}" for t in (one, other)]
-    assert difference(*sketches) == "what the transform makes of fixed pictures"
+    assert difference(*sketches) == "the result of the transform on fixed pictures"
 
 
 def gray(image, mean: float) -> torch.Tensor:
@@ -164,13 +164,13 @@ def gray(image, mean: float) -> torch.Tensor:
     ],
     ids=["tensors", "gray pictures"],
 )
-def test_s2_transforms_of_tensors_and_gray_pictures_are_tried(one, other):
+def test_transforms_of_tensors_and_gray_pictures_are_tried(one, other):
     sketches = [f"pictures={examine(t, 'net')[1]}" for t in (one, other)]
-    assert difference(*sketches) == "what the transform makes of fixed pictures"
+    assert difference(*sketches) == "the result of the transform on fixed pictures"
 
 
 class Twice(nn.Module):
-    """A module of one's own with a buffer."""
+    """A custom module with a buffer."""
 
     def __init__(self, factor: float) -> None:
         super().__init__()
@@ -197,7 +197,7 @@ def of_record(record, mean: float = 0.0, *, scale: float = 1.0):
     ],
     ids=["constant", "name", "default", "named default", "hidden attribute", "in a compose", "buffer"],
 )
-def test_s2_a_transform_that_cannot_be_tried_is_told_by_its_code(one, other):
-    with pytest.warns(UserWarning, match=r"^net: the transform .* takes no picture .* by its description alone"):
+def test_a_transform_that_cannot_be_tried_is_identified_by_its_code(one, other):
+    with pytest.warns(UserWarning, match=r"^net: the transform .* does not accept pictures .* by its description only"):
         hashes = [examine(t, "net")[0] for t in (one, other, one)]
     assert hashes[0] == hashes[2] != hashes[1]

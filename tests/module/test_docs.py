@@ -1,4 +1,4 @@
-"""The page on backbones says what is so."""
+"""The examples on the page about backbones work."""
 
 import re
 from pathlib import Path

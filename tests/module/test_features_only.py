@@ -33,8 +33,8 @@ def headless_resnet() -> nn.Module:
     ids=["identity", "no layer", "told", "1x1 map"],
 )
 @torch.no_grad()
-def test_b12_what_the_network_returns_are_features(network, settings):
-    """FAULTS2 B12: backbones without classifier were refused, so KNN could not run."""
+def test_outputs_without_a_classifier_are_features(network, settings):
+    """Backbones without a classifier are enough for detectors such as KNN."""
     network = network().eval()
     module = OODModule(network, **settings)
     facts = module.probe(IMAGES, num_train=5000)
@@ -43,7 +43,7 @@ def test_b12_what_the_network_returns_are_features(network, settings):
     assert made.logits is None
     assert torch.equal(made.features, network(IMAGES).flatten(1))
     assert (KNN().why_not(facts), Mahalanobis().why_not(facts)) == ("", "")
-    assert MSP().why_not(facts) == "needs logits, which " + module.name + " does not give"
+    assert MSP().why_not(facts) == "needs logits, which " + module.name + " does not provide"
     assert ViM().why_not(facts) == "needs the linear head; the network has no classifier"
     empty = module.predict_step({"image": IMAGES[:0]}, 0)
     assert (empty.logits, empty.features.shape) == (None, (0, 16))
@@ -63,7 +63,7 @@ def test_b12_what_the_network_returns_are_features(network, settings):
     ],
 )
 @torch.no_grad()
-def test_b12_networks_of_timm_without_classes(name, width):
+def test_timm_networks_without_classes(name, width):
     network = timm.create_model(name, num_classes=0).eval()
     module = OODModule(network)
     facts = module.probe(images_for(name, network))
@@ -73,21 +73,21 @@ def test_b12_networks_of_timm_without_classes(name, width):
 
 @pytest.mark.parametrize("name", ["vit_small_patch14_dinov2", "vit_base_patch16_siglip_224"])
 @torch.no_grad()
-def test_b12_names_of_timm_without_classes(name):
+def test_timm_names_without_classes(name):
     module = OODModule(name, weights=None)
     size = module.network.pretrained_cfg["input_size"][1]
     facts = module.probe(torch.randn(1, 3, size, size, generator=torch.Generator().manual_seed(0)))
     assert (facts.width, facts.num_classes) == (module.network.num_features, 0)
 
 
-def test_b12_maps_and_tokens_are_not_pooled_by_guess():
+def test_maps_and_tokens_are_not_pooled_implicitly():
     network = timm.create_model("resnet18", num_classes=0, global_pool="")
-    with pytest.raises(InvalidArgumentError, match=r"instead of features \(batch, features\); pool it"):
+    with pytest.raises(InvalidArgumentError, match=r"features.*; pool it"):
         OODModule(network).probe(images_for("resnet18", network))
 
 
 @torch.no_grad()
-def test_b12_part_of_the_output():
+def test_part_of_the_output():
     class Two(nn.Module):
         def forward(self, images):
             return {"pooled": images.mean(dim=(2, 3)), "map": images}
@@ -98,8 +98,8 @@ def test_b12_part_of_the_output():
         OODModule(Two(), features_only=True)(IMAGES)
 
 
-def test_b12_a_head_and_no_head_contradict():
-    with pytest.raises(InvalidArgumentError, match="features_only=True says that there is none"):
+def test_head_contradicts_features_only():
+    with pytest.raises(InvalidArgumentError, match="contradicts features_only=True"):
         OODModule(TinyConvNet(6), head="head", features_only=True)
 
 
@@ -114,6 +114,6 @@ class LastHasAnotherName(nn.Module):
         return self.output(self.head(images.flatten(1)))
 
 
-def test_b12_an_identity_beside_a_linear_layer_is_no_missing_classifier():
+def test_an_identity_beside_a_linear_layer_does_not_mean_features_only():
     facts = OODModule(LastHasAnotherName()).probe(IMAGES)
     assert (facts.num_classes, facts.width, facts.head_problem) == (4, 192, "")

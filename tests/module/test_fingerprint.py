@@ -32,7 +32,7 @@ def to_tensor(size: int = 8, resample=Image.Resampling.BILINEAR):
 
 
 class My:
-    """A step of one's own, without a repr."""
+    """A custom step without a repr."""
 
     def __init__(self, size: int = 8, resample=Image.Resampling.BILINEAR) -> None:
         self.inner = to_tensor(size, resample)
@@ -81,11 +81,11 @@ def origin_of(module: OODModule) -> FitOrigin:
 
 
 @pytest.mark.parametrize(("one", "other"), PAIRS.values(), ids=PAIRS)
-def test_a5_another_transform_is_refused(one, other):
-    """FAULTS2 A5: the fingerprint did not see own classes, partial, lambdas, steps of a Compose with an own step."""
+def test_another_transform_is_refused(one, other):
+    """Custom classes, partials, lambdas, and steps of a Compose with a custom step."""
     first, second = (OODModule(TinyConvNet(6), transform=t) for t in (one, other))
     origin_of(first).check(OODModule(TinyConvNet(6), transform=one))
-    with pytest.raises(FingerprintError, match=r"transform differs|transform makes of fixed pictures differs"):
+    with pytest.raises(FingerprintError, match=r"transform differs|transform on fixed pictures differs"):
         origin_of(first).check(second)
 
 
@@ -116,28 +116,28 @@ def with_transform(network: nn.Module, **settings) -> OODModule:
     ],
     ids=["pooling", "head", "named head", "features alone"],
 )
-def test_a5_another_layer_or_pooling_with_equal_weights_is_refused(other):
+def test_another_layer_or_pooling_with_equal_weights_is_refused(other):
     first = with_transform(TwoHeads())
     origin_of(first).check(with_transform(TwoHeads(), head="a"))
     with pytest.raises(
-        FingerprintError, match=r"the layer that the features come from|what the network makes of fixed"
+        FingerprintError, match=r"the layer that the features come from|the result of the network on fixed"
     ):
         origin_of(first).check(other())
 
 
-def test_a5_without_pictures_the_network_is_tried_with_images_of_the_run():
+def test_without_pictures_the_network_is_tried_with_images_of_the_run():
     modules = [OODModule(TwoHeads()), OODModule(TwoHeads(pool="max"))]
     for module in modules:
         module.probe(IMAGES)
-    assert difference(*(m.fingerprint for m in modules)) == "what the network makes of fixed pictures"
+    assert difference(*(m.fingerprint for m in modules)) == "the result of the network on fixed pictures"
 
 
-def test_a5_random_transforms_are_said_and_leave_no_sketch_and_no_trace():
+def test_random_transforms_are_warned_about_and_have_no_sketch():
     random = compose(My(), v2.RandomErasing(p=0.5))
     torch.manual_seed(3)
     np.random.seed(3)
     state = torch.random.get_rng_state()
-    with pytest.warns(UserWarning, match="TinyConvNet: the transform gives another result each time"):
+    with pytest.warns(UserWarning, match="TinyConvNet: the transform is random"):
         text = OODModule(TinyConvNet(6), transform=random).fingerprint
     assert "pictures=" not in text
     assert torch.equal(state, torch.random.get_rng_state())
@@ -151,7 +151,7 @@ def test_a5_random_transforms_are_said_and_leave_no_sketch_and_no_trace():
         lambda module: setattr(module, "transform", lambda i: SAME(i) * (1 + 1e-6)),
     ],
 )
-def test_a5_rounding_does_not_matter(change):
+def test_rounding_does_not_matter(change):
     def same(image):
         return SAME(image)
 
@@ -167,7 +167,7 @@ def test_a5_rounding_does_not_matter(change):
         torch.set_num_threads(threads)
 
 
-def test_a5_another_process_has_the_same_fingerprint():
+def test_another_process_has_the_same_fingerprint():
     code = (
         "from tests.module.test_fingerprint import *\n"
         "print(OODModule(TinyConvNet(6), transform=compose(My(), v2.Normalize([0.5], [0.2]))).fingerprint)"
@@ -189,8 +189,8 @@ def _batches(module: OODModule) -> list[Outputs]:
 
 
 @torch.no_grad()
-def test_a5_outputs_of_another_network_are_refused_by_default(tmp_path):
-    """FAULTS2 A5: load() + score checked nothing."""
+def test_outputs_of_another_network_are_refused(tmp_path):
+    """A loaded fit checks the outputs that it scores."""
     module = OODModule(TinyConvNet(6))
     detectors = {"mahalanobis": Mahalanobis(), "knn": KNN(k=3), "msp": MSP()}
     fit(list(detectors.values()), _batches(module), module.head)
@@ -203,9 +203,7 @@ def test_a5_outputs_of_another_network_are_refused_by_default(tmp_path):
         detector.score(module(IMAGES))
         detector.score(module(IMAGES).select(slice(3)).to(dtype=torch.float64))
         detector.score(OODModule(TinyConvNet(6), transform=to_tensor())(IMAGES))  # weights and head alone are known
-        message = (
-            r"^(Mahalanobis|KNN).* with fingerprint weights=\w+, this one has weights=\w+: the state of the weights"
-        )
+        message = r"^(Mahalanobis|KNN).* with fingerprint weights=\w+, got weights=\w+: the state of the weights"
         with pytest.raises(FingerprintError, match=message):
             detector.score(others)
         detector.score(Outputs(others.logits, others.features))  # made by hand: nothing is known
@@ -216,7 +214,7 @@ def test_a5_outputs_of_another_network_are_refused_by_default(tmp_path):
 
 
 @torch.no_grad()
-def test_a5_training_images_of_two_networks_are_refused():
+def test_training_outputs_of_two_networks_are_refused():
     first, second = TinyConvNet(6), TinyConvNet(6)
     second.conv.weight.mul_(1.01)
     batches = [*_batches(OODModule(first))[:2], *_batches(OODModule(second))[2:]]
@@ -225,7 +223,7 @@ def test_a5_training_images_of_two_networks_are_refused():
 
 
 @torch.no_grad()
-def test_a5_weights_that_change_are_noticed():
+def test_changed_weights_are_detected():
     module = OODModule(TinyConvNet(6))
     detector = KNN(k=3)
     fit([detector], _batches(module))
@@ -242,7 +240,7 @@ def turn_round(values: torch.Tensor) -> None:
 @pytest.mark.parametrize(
     "change", [lambda v: v.mul_(1.7), lambda v: v.add_(1.0), turn_round], ids=["scale", "shift", "swap"]
 )
-def test_l5_writes_to_data_are_noticed(change):
+def test_writes_to_data_are_detected(change):
     """An average of weights is swapped in by `.data`, which raises no version: the hash stayed that of before."""
     module, fresh = OODModule(TinyConvNet(6)), OODModule(TinyConvNet(6))
     detector = KNN(k=3)
@@ -257,7 +255,7 @@ def test_l5_writes_to_data_are_noticed(change):
 
 
 @torch.inference_mode()
-def test_l5_buffers_and_inference_tensors_too():
+def test_changed_buffers_and_inference_tensors_are_detected():
     network = nn.Sequential(nn.BatchNorm2d(3), TinyConvNet(6)).eval()
     module = OODModule(network)
     before = module(IMAGES).backbone

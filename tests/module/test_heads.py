@@ -33,7 +33,7 @@ class Adapter(nn.Module):
 
 
 class OneParameter(nn.Module):
-    """A linear layer of one's own."""
+    """A custom linear layer."""
 
     def __init__(self, base: nn.Linear) -> None:
         super().__init__()
@@ -44,7 +44,7 @@ class OneParameter(nn.Module):
 
 
 class LoraLinear(nn.Linear):
-    """A linear layer that adds to what its weight says."""
+    """A linear layer that adds to the product with its weight."""
 
     def forward(self, x):
         return super().forward(x) + x[:, :1] * arithmetic(self.out_features).float()
@@ -73,7 +73,7 @@ HEADS = {
     "adapter behind a normalisation": normed,
     "adapter of an adapter": lambda base: Adapter(Adapter(base)),
     "two layers scaled": lambda base: nn.Sequential(base, nn.Dropout(0.1)),
-    "a layer of one's own": OneParameter,
+    "a custom layer": OneParameter,
     "subclass": lora_linear,
     "hook": hooked,
     "weight norm": parametrizations.weight_norm,
@@ -92,8 +92,8 @@ def with_head(make) -> TinyConvNet:
 @pytest.mark.parametrize("make", HEADS.values(), ids=HEADS)
 @pytest.mark.parametrize("named", [True, False])
 @torch.no_grad()
-def test_a10_features_are_the_input_of_the_whole_head(make, named):
-    """FAULTS2 A10: Mahalanobis ran on the two numbers in the middle of an adapter."""
+def test_features_are_the_input_of_the_whole_head(make, named):
+    """Features are not the two numbers in the middle of an adapter."""
     network = with_head(make)
     module = OODModule(network, head="head" if named else None)
     facts = module.probe(IMAGES)
@@ -107,17 +107,17 @@ def test_a10_features_are_the_input_of_the_whole_head(make, named):
 
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore:.*the features are the")
-def test_a10_an_adapter_that_is_not_linear_has_features_but_no_head():
+def test_a_nonlinear_adapter_has_features_but_no_head():
     module = OODModule(with_head(lambda base: Adapter(base, between=nn.ReLU())))
     facts = module.probe(IMAGES)
     assert facts.width == WIDTH
-    assert "'head' gives the logits, but is not linear" in facts.head_problem
+    assert "'head' returns the logits, but is not linear" in facts.head_problem
     assert "not linear" in ViM().why_not(facts)
     assert Energy().why_not(facts) == ""
 
 
 @torch.no_grad()
-def test_a10_an_untrained_adapter_adds_nothing():
+def test_an_untrained_adapter_adds_nothing():
     network = with_head(Adapter)
     network.head.lora_B["default"].weight.zero_()
     module = OODModule(network)
@@ -127,7 +127,7 @@ def test_a10_an_untrained_adapter_adds_nothing():
 
 
 @torch.no_grad()
-def test_a10_the_head_follows_the_weights_of_this_moment():
+def test_the_head_uses_the_current_weights():
     network = with_head(Adapter)
     module = OODModule(network)
     module(IMAGES)
@@ -136,7 +136,7 @@ def test_a10_the_head_follows_the_weights_of_this_moment():
 
 
 class SumOfTwo(nn.Module):
-    """Two layers with inputs of their own make the logits."""
+    """Two layers with separate inputs add up to the logits."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -148,14 +148,14 @@ class SumOfTwo(nn.Module):
         return self.a(x) + self.b(x[:, :96])
 
 
-def test_a10_logits_of_two_layers_are_warned_of_with_width_and_layer():
+def test_logits_of_two_layers_are_warned_about_with_width_and_layer():
     with pytest.warns(UserWarning, match="the 192 inputs of layer 'a', .* other layers with as many outputs: b"):
         facts = OODModule(SumOfTwo()).probe(IMAGES)
     assert "not a linear function of the input of layer 'a'" in facts.head_problem
 
 
 class AdapterInTheNetwork(nn.Module):
-    """The adapter has no module of its own."""
+    """The adapter has no separate module."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -167,12 +167,12 @@ class AdapterInTheNetwork(nn.Module):
         return self.fc(x) + self.lora_b(self.lora_a(x))
 
 
-def test_a10_an_adapter_without_a_module_of_its_own_is_warned_of_and_its_middle_is_not_taken():
+def test_an_adapter_without_its_own_module_is_warned_about_and_its_middle_is_not_used():
     with pytest.warns(UserWarning, match="the 192 inputs of layer 'fc', .* other layers with as many outputs: lora_b"):
         assert OODModule(AdapterInTheNetwork()).probe(IMAGES).width == 192
 
 
-def test_a10_of_layers_of_one_width_the_last_gives_the_features():
+def test_features_come_from_the_last_of_several_equal_layers():
     with pytest.warns(
         UserWarning, match="the 16 inputs of layer 'head_dist', .* other layers with as many outputs: head"
     ):
@@ -180,7 +180,7 @@ def test_a10_of_layers_of_one_width_the_last_gives_the_features():
 
 
 @pytest.mark.filterwarnings("ignore:.*the features are the")
-def test_a10_a_hidden_layer_with_as_many_outputs_is_no_part_of_the_head():
+def test_a_hidden_layer_with_as_many_outputs_is_not_part_of_the_head():
     network = nn.Sequential(nn.Flatten(), nn.Linear(192, 6), nn.ReLU(), nn.Linear(6, 6), nn.Tanh())
     facts = OODModule(fill_arithmetic_(network)).probe(IMAGES)  # a warning would be an error
     assert facts.width == 6
@@ -209,8 +209,8 @@ def _fill(value):
 
 @pytest.mark.parametrize("value", [-float("inf"), -1e9, torch.finfo(torch.float32).min])
 @torch.no_grad()
-def test_b13_masked_classes_keep_the_head(value):
-    """FAULTS2 B13: a bias of minus infinity, or classes that are masked behind the head, and the head was refused."""
+def test_masked_classes_keep_the_head(value):
+    """A bias of minus infinity, or classes masked after the head."""
     in_bias = TinyConvNet(6)
     in_bias.head.bias[[1, 4]] = value
     for network in (in_bias, Masks(_fill(value)), Masks(lambda y: y + torch.tensor([0, value, 0, 0, value, 0]))):
@@ -224,7 +224,7 @@ def test_b13_masked_classes_keep_the_head(value):
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore:.*the features are the")
 @pytest.mark.filterwarnings("ignore:.*outputs look like")
-def test_b13_a_mask_hides_no_difference_of_the_other_classes():
+def test_a_mask_does_not_hide_differences_of_other_classes():
     def mask(y):
         return _fill(-1e9)(y.tanh())
 
@@ -233,7 +233,7 @@ def test_b13_a_mask_hides_no_difference_of_the_other_classes():
 
 @torch.no_grad()
 @pytest.mark.filterwarnings("ignore:.*the features are the")
-def test_b13_a_mask_that_differs_by_image_is_no_head():
+def test_a_mask_that_differs_by_image_is_not_a_head():
     def mask(y):
         y = y.clone()
         y[0, 2] = -float("inf")

@@ -37,8 +37,8 @@ def blocks(*, inplace: bool) -> nn.Module:
     return fill_arithmetic_(nn.Sequential(*layers))
 
 
-def test_a6_an_inplace_layer_does_not_rewrite_what_was_captured():
-    """FAULTS2 A6: hidden activations were kept by reference."""
+def test_inplace_layers_do_not_modify_captured_activations():
+    """Activations are copied: a later in-place layer overwrites its input."""
     one, other = (hidden(OODModule(blocks(inplace=inplace)), "0", "2").hidden for inplace in (False, True))
     for layer in ("0", "2"):
         assert torch.equal(one[layer], other[layer]), layer
@@ -74,7 +74,7 @@ class WritesBehind(nn.Module):
         return self.forward_head(self.forward_features(images))
 
 
-def test_a6_images_features_and_feature_map_are_kept_by_value():
+def test_images_features_and_feature_map_are_copied():
     first, second = (
         hidden(OODModule(WritesBehind(inplace=i)), FEATURE_MAP, images=IMAGES.clone(), extra=frozenset({"images"}))
         for i in (False, True)
@@ -109,8 +109,8 @@ def test_a6_images_features_and_feature_map_are_kept_by_value():
         ("resnet18", "global_pool", 512, ()),
     ],
 )
-def test_a9_channels_come_first(name, layer, channels, positions):
-    """FAULTS2 A9: LaRD averaged the wrong axes of maps with channels last: 7 values instead of 768."""
+def test_channels_come_first(name, layer, channels, positions):
+    """Channels-last maps have 768 channels, not 7."""
     module = random_module(name)
     images = images_for(name, module.network)
     facts = module.probe(images, layers=(layer,))
@@ -120,7 +120,7 @@ def test_a9_channels_come_first(name, layer, channels, positions):
     assert channel_means(outputs, layer).shape == (2, channels)
 
 
-def test_a9_the_mean_is_that_over_positions():
+def test_the_mean_is_over_positions():
     module = random_module("swin_tiny_patch4_window7_224")
     images = images_for("swin", module.network)
     outputs = hidden(module, FEATURE_MAP, images=images)
@@ -148,7 +148,7 @@ class Video(nn.Module):
 
 
 @pytest.mark.parametrize("last", [False, True])
-def test_a9_maps_of_clips(last):
+def test_maps_of_video_clips(last):
     clips = arithmetic(2, 3, 5, 8, 12).float()
     module = OODModule(Video(last=last))
     outputs = hidden(module, "block", images=clips)
@@ -179,7 +179,7 @@ class Inner(nn.Module):
         return self.conv(images).relu()
 
 
-def test_a9_ambiguity_is_asked_about():
+def test_ambiguous_channel_axes_are_refused():
     with pytest.raises(InvalidArgumentError, match=r"either axis .* OODModule\(\.\.\., channel_axis=\{'block': 1\}\)"):
         hidden(OODModule(Square()), "block")
     facts = OODModule(Square()).probe(IMAGES, layers=("block", "block.conv", "nowhere", FEATURE_MAP))
@@ -196,7 +196,7 @@ def test_a9_ambiguity_is_asked_about():
 
 def test_layers_that_give_no_tensor_or_are_not_there():
     module = OODModule(nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (4, 192)), nn.Linear(192, 4)))
-    with pytest.raises(InvalidArgumentError, match="layer '0' gives"):
+    with pytest.raises(InvalidArgumentError, match="layer '0': expected a tensor"):
         hidden(module, "0")
     with pytest.raises(InvalidArgumentError, match=r"no layer '7'"):
         hidden(module, "7")
@@ -216,11 +216,11 @@ class Concatenates(nn.Module):
         return torch.cat([first, self.more(first)], dim=1)
 
 
-def test_a9_blocks_that_concatenate():
+def test_blocks_that_concatenate():
     network = nn.Sequential(Concatenates(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(13, 4))
     assert OODModule(network).probe(IMAGES, layers=("0",)).channels == {"0": 13}
     wide = arithmetic(2, 3, 6, 5).float()  # its last axis is as large as the last layer has channels
-    with pytest.raises(InvalidArgumentError, match="either axis can hold its channels"):
+    with pytest.raises(InvalidArgumentError, match="either axis may contain its channels"):
         hidden(OODModule(network), "0", images=wide)
 
 
@@ -247,7 +247,7 @@ class OverPositions(nn.Sequential):
     ],
     ids=["activation", "positions", "block over positions"],
 )
-def test_s6_an_axis_that_sizes_speak_against_is_asked_about(network, axis, channels):
+def test_channel_axes_that_contradict_the_sizes_are_refused(network, axis, channels):
     images = torch.rand(2, 3, 8, 8)
     facts = OODModule(network).probe(images, layers=("1",))
     assert facts.channels == {}
@@ -263,7 +263,7 @@ def test_s6_an_axis_that_sizes_speak_against_is_asked_about(network, axis, chann
         ("resmlp_12_224", ["blocks.0.linear_tokens"]),
     ],
 )
-def test_s6_positions_are_never_taken_for_channels(name, layers):
+def test_positions_are_never_mistaken_for_channels(name, layers):
     module = random_module(name)
     facts = module.probe(images_for(name, module.network), layers=layers)
     assert facts.channels == {}

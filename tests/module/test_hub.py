@@ -1,4 +1,4 @@
-"""Published weights without a network: an answer at once, and no question where none is needed."""
+"""Published weights without a network connection: an immediate answer, and no unnecessary requests."""
 
 import sys
 from pathlib import Path
@@ -37,7 +37,7 @@ def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def network(monkeypatch: pytest.MonkeyPatch) -> Session:
-    """A network that is down until somebody says otherwise."""
+    """A network connection that is down until a test enables it."""
     session = Session(failures=99)
     monkeypatch.setattr(huggingface_hub.utils, "get_session", lambda: session)
     return session
@@ -69,7 +69,7 @@ def keep(cache: Path, repository: str, file: str) -> None:
 def test_without_a_network_the_answer_comes_before_timm_tries(network: Session, created: list[str]) -> None:
     message = (
         r"^backbone 'resnet10t': the weights 'timm/resnet10t\.c3_in1k' are not on this machine, and https://\S+ cannot"
-        r" be reached \(ConnectionError: Name or service not known\); connect to the network, or give weights=PATH"
+        r" be reached \(ConnectionError: Name or service not known\); connect to the network, or pass weights=PATH"
     )
     with pytest.raises(InvalidArgumentError, match=message) as caught:
         load_network("resnet10t")
@@ -123,7 +123,7 @@ def test_clip_without_a_network(network: Session, monkeypatch: pytest.MonkeyPatc
     fake = SimpleNamespace(get_pretrained_cfg=lambda *_: {"hf_hub": published}, create_model_and_transforms=create)
     monkeypatch.setitem(sys.modules, "open_clip", fake)
     if published:
-        with pytest.raises(InvalidArgumentError, match=r"^from_open_clip\('ViT-B-16', .* give pretrained=PATH"):
+        with pytest.raises(InvalidArgumentError, match=r"^from_open_clip\('ViT-B-16', .* pass pretrained=PATH"):
             from_open_clip("ViT-B-16", ["cat"], pretrained="openai")
     else:
         with pytest.raises(AskedError):
@@ -147,15 +147,15 @@ def test_clip_weights_that_are_there_need_no_network(
 
 @pytest.mark.parametrize("prefix", ["hf-hub:", "hf_hub:"])
 @pytest.mark.parametrize("weights", ["hub", None])
-def test_b12_names_of_the_hub_without_a_network(network: Session, prefix: str, weights: str | None) -> None:
-    """FAULTS2 B12: `hf-hub:` names were unknown backbones."""
+def test_hub_names_without_a_network_connection(network: Session, prefix: str, weights: str | None) -> None:
+    """`hf-hub:` names are known backbones."""
     with pytest.raises(
         InvalidArgumentError, match=rf"^backbone '{prefix}timm/resnet10t.c3_in1k': .* cannot be reached"
     ):
         load_network(f"{prefix}timm/resnet10t.c3_in1k", weights)
 
 
-def test_b12_names_of_the_hub_that_are_on_this_machine(
+def test_hub_names_that_are_on_this_machine(
     network: Session, created: list[str], empty_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep(empty_cache, "owner/net", "model.safetensors")

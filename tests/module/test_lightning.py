@@ -1,4 +1,4 @@
-"""FAULTS2 C1: `import lightning as L` works as `import pytorch_lightning as pl` does; a mixture is warned of."""
+"""`import lightning as L` works like `import pytorch_lightning as pl`; a mixture is warned about."""
 
 import subprocess
 import sys
@@ -51,7 +51,7 @@ def check_ran(lines: list[str], package: str) -> None:
     assert int(images) == 12 + 9 + 12
 
 
-def test_c1_lightning_works_and_processes_that_are_started_inherit_the_choice():
+def test_lightning_works_and_child_processes_inherit_the_choice():
     done = in_a_new_process(f"import lightning as LIGHTNING, sys\n{RUN}\n{CHILD}")
     assert done.returncode == 0, done.stderr[-1500:]
     *lines, chosen = done.stdout.split("\n")[:-2]
@@ -68,13 +68,13 @@ def with_pytorch_lightning() -> None:
         OODModule(torch.nn.Linear(2, 2))
 
 
-def test_c1_pytorch_lightning_works_and_alone_is_not_warned_of(tmp_path):
+def test_pytorch_lightning_works_without_a_warning(tmp_path):
     done = run_function(with_pytorch_lightning, folder=tmp_path, each=[{}], timeout=120)
     check_ended(done)
     check_ran(done[0].stdout.splitlines(), "pytorch_lightning")
 
 
-def test_c1_the_second_package_beside_the_first_is_warned_of():
+def test_both_lightning_packages_together_are_warned_about():
     done = in_a_new_process("""
 import warnings
 import torch

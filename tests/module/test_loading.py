@@ -40,15 +40,15 @@ def my_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.mark.parametrize(("what", "classes"), [("MyModel", 6), ("build", 4), ("ready", 3)])
 @torch.no_grad()
-def test_c3_dotted_paths(my_models, what, classes):
-    """FAULTS2 C3: `backbone: my_model.MyModel` was an unknown backbone."""
+def test_dotted_paths(my_models, what, classes):
+    """A backbone can be a dotted path such as `my_model.MyModel`."""
     module = OODModule(f"{my_models}.{what}")
     assert module.name == f"{my_models}.{what}"
     assert module(torch.rand(2, 3, 8, 8)).logits.shape == (2, classes)
     assert not module.network.training
 
 
-def test_c3_a_path_within_a_package_and_weights_from_a_file(tmp_path):
+def test_a_path_within_a_package_with_weights_from_a_file(tmp_path):
     trained = TinyConvNet(6)
     with torch.no_grad():
         trained.conv.weight.add_(1.0)
@@ -61,18 +61,18 @@ def test_c3_a_path_within_a_package_and_weights_from_a_file(tmp_path):
     ("what", "message"),
     [
         ("MyModl", "cannot be imported: .*MyModl"),
-        ("WithArgument", "missing a required argument: 'depth'; give class_path and init_args"),
-        ("gives_text", "gives a str; an nn.Module is needed"),
-        ("number", "is a int; a class or function is needed"),
+        ("WithArgument", "missing a required argument: 'depth'; use class_path and init_args"),
+        ("gives_text", "expected an nn.Module, got str"),
+        ("number", "expected a class or function, got int"),
     ],
 )
-def test_c3_paths_that_give_no_network(my_models, what, message):
+def test_paths_without_a_network_are_refused(my_models, what, message):
     with pytest.raises(InvalidArgumentError, match=message):
         OODModule(f"{my_models}.{what}")
 
 
 @pytest.mark.parametrize("name", ["resnet_50", "nowhere.Model", "no.where.Model", "resnet_50.a1_in1k", ".x", ""])
-def test_c3_names_that_nobody_knows(name):
+def test_unknown_names_are_refused(name):
     with pytest.raises(UnknownNameError, match="unknown backbone"):
         OODModule(name)
 
@@ -90,8 +90,8 @@ def lightning_checkpoint(prefix: str, **more) -> dict:
 
 
 @pytest.mark.parametrize("prefix", ["model.", "net.backbone.", "model._orig_mod.", "module.model.", ""])
-def test_c3_prefixes_of_a_lightning_checkpoint_are_taken_off(tmp_path, caplog, prefix):
-    """FAULTS2 C3: a checkpoint with the prefix "model." did not load into the bare network."""
+def test_prefixes_of_lightning_checkpoints_are_removed(tmp_path, caplog, prefix):
+    """A checkpoint with the prefix "model." loads into the bare network."""
     torch.save(
         lightning_checkpoint(prefix, **({"criterion.weight": torch.ones(6)} if prefix else {})), tmp_path / "a.ckpt"
     )
@@ -105,14 +105,14 @@ def test_c3_prefixes_of_a_lightning_checkpoint_are_taken_off(tmp_path, caplog, p
         assert "1 entries without it" in said[0]
 
 
-def test_c3_weights_that_are_there_twice(tmp_path):
+def test_duplicate_weights_are_refused(tmp_path):
     state = lightning_checkpoint("model.")["state_dict"] | lightning_checkpoint("ema.")["state_dict"]
     torch.save({"state_dict": state}, tmp_path / "a.ckpt")
     with pytest.raises(InvalidArgumentError, match=r"2 times, with the prefixes 'ema\.', 'model\.'"):
         OODModule(TinyConvNet(6), weights=tmp_path / "a.ckpt")
 
 
-def test_c3_a_file_of_another_network_is_refused(tmp_path):
+def test_weights_of_another_network_are_refused(tmp_path):
     state = lightning_checkpoint("model.")
     del state["state_dict"]["model.head.bias"]
     torch.save(state, tmp_path / "a.ckpt")
@@ -120,7 +120,7 @@ def test_c3_a_file_of_another_network_is_refused(tmp_path):
         load_network(TinyConvNet(6), tmp_path / "a.ckpt")
 
 
-def test_c3_a_name_of_timm_with_a_prefixed_checkpoint(tmp_path):
+def test_timm_name_with_a_prefixed_checkpoint(tmp_path):
     network = load_network("resnet10t", None)
     torch.save({"state_dict": {f"model.{k}": v for k, v in network.state_dict().items()}}, tmp_path / "a.ckpt")
     loaded = load_network("resnet10t", tmp_path / "a.ckpt")

@@ -19,8 +19,8 @@ def plain() -> nn.Module:
 
 
 @pytest.mark.parametrize("precision", PRECISIONS)
-def test_b6_a_run_and_a_second_run_with_converted_weights(precision):
-    """FAULTS2 B6: refused with a message about the transform; the second run of one module failed."""
+def test_two_runs_with_converted_weights(precision):
+    """Lightning converts the weights in place; the second run of a module sees converted weights."""
     module = OODModule(plain())
     first = module.probe(IMAGES, precision=precision)
     before = module.fingerprint
@@ -34,7 +34,7 @@ def test_b6_a_run_and_a_second_run_with_converted_weights(precision):
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_b6_a_network_that_comes_in_half_precision(dtype):
+def test_networks_in_half_precision(dtype):
     name = {torch.bfloat16: "bf16-true", torch.float16: "16-true"}[dtype]
     module = OODModule(plain().to(dtype))
     facts = module.probe(IMAGES, precision=HalfPrecision(name))
@@ -42,19 +42,19 @@ def test_b6_a_network_that_comes_in_half_precision(dtype):
     assert torch.get_default_dtype() == torch.float32
 
 
-def test_b6_mixed_precision_takes_half_weights():
+def test_mixed_precision_accepts_half_precision_weights():
     module = OODModule(plain().bfloat16())
     assert module.probe(IMAGES, precision=MixedPrecision("bf16-mixed", "cpu")).head_problem == ""
 
 
-def test_b6_half_weights_without_their_precision_are_refused_with_what_to_do():
+def test_half_precision_weights_without_matching_precision_are_refused():
     module = OODModule(plain().bfloat16())
     for precision in (None, Precision()):
         with pytest.raises(InvalidArgumentError, match=r"its weights are torch.bfloat16\).* give the Trainer"):
             module.probe(IMAGES, precision=precision)
 
 
-def test_b6_the_head_is_verified_in_half_precision():
+def test_the_head_is_verified_in_half_precision():
     module = OODModule(TinyConvNet(6).bfloat16())
     with torch.no_grad():
         made = module(IMAGES.bfloat16())

@@ -1,4 +1,4 @@
-"""A transform as plain values: made again, it is described and does as before, or there is no recipe."""
+"""Recipes of transforms: a rebuilt transform has the same description and results, or there is no recipe."""
 
 import json
 
@@ -9,9 +9,9 @@ from PIL import Image
 from torchvision import transforms
 from torchvision.transforms import v2
 
-from oodlit.backbones.description import describe
 from oodlit.backbones.loading import default_transform
 from oodlit.backbones.recipe import made_from, recipe_of
+from oodlit.backbones.transform_description import describe
 from oodlit.datamodules.benchmarks.digits import digits_transform
 from oodlit.errors import InvalidArgumentError
 
@@ -66,9 +66,9 @@ def test_what_cannot_be_written_down_has_no_recipe(transform: object) -> None:
 @pytest.mark.parametrize(
     ("recipe", "message"),
     [
-        ({"class": "subprocess.Popen", "with": {"args": "ls"}}, "is no class of torchvision.transforms. or timm"),
-        ({"enum": "os.system", "value": "ls"}, "is no class of torchvision.transforms. or timm"),
-        ({"class": "torchvision.transforms.functional.resize", "with": {}}, "is no class of"),
+        ({"class": "subprocess.Popen", "with": {"args": "ls"}}, "expected a class of torchvision.transforms. or timm"),
+        ({"enum": "os.system", "value": "ls"}, "expected a class of torchvision.transforms. or timm"),
+        ({"class": "torchvision.transforms.functional.resize", "with": {}}, "expected a class of"),
         ({"class": "torchvision.transforms.Resice", "with": {}}, "'torchvision.transforms.Resice' cannot be imported"),
     ],
 )

@@ -56,9 +56,9 @@ PLAIN = OODModule(Gives(lambda y, _: y))
     ids=["log-variances", "probabilities", "features", "list of three", "twice"],
 )
 @pytest.mark.parametrize("call", [OODModule.forward, OODModule.logits, OODModule.probe])
-def test_a1_several_outputs_are_refused_with_what_to_write(give, call):
-    """FAULTS2 A1: two matrices were averaged as logits, silently."""
-    with pytest.raises(InvalidArgumentError, match=r"gives a (tuple|list) of . .*OODModule\(\.\.\., output=0\)"):
+def test_several_outputs_are_refused_with_a_suggestion(give, call):
+    """Two matrices are not silently averaged as logits."""
+    with pytest.raises(InvalidArgumentError, match=r"got a (tuple|list) of . .*OODModule\(\.\.\., output=0\)"):
         call(OODModule(Gives(give)), IMAGES)
 
 
@@ -75,8 +75,8 @@ def test_a1_several_outputs_are_refused_with_what_to_write(give, call):
     ],
 )
 @torch.no_grad()
-def test_a1_the_part_that_is_asked_for(give, output):
-    """FAULTS2 A1, B13: (logits, features), dictionaries and model outputs work when told which part."""
+def test_the_requested_part_is_used(give, output):
+    """Tuples, dictionaries and model outputs work with `output=`."""
     module = OODModule(Gives(give), output=output)
     assert module.probe(IMAGES).head_problem == ""
     expected = PLAIN(IMAGES)
@@ -95,16 +95,16 @@ def test_a1_the_part_that_is_asked_for(give, output):
         (lambda _y, _f: None, "wrap it in a module"),
     ],
 )
-def test_a1_messages_name_the_parts_that_may_be_logits(give, hint):
+def test_messages_name_the_parts_that_may_be_logits(give, hint):
     with pytest.raises(InvalidArgumentError, match=hint):
         OODModule(Gives(give))(IMAGES)
 
 
 @pytest.mark.parametrize("output", [2, "scores"])
-def test_a1_a_part_that_is_not_there(output):
-    with pytest.raises(InvalidArgumentError, match=f"output={output!r}, but the network gives a tuple of 2"):
+def test_a_missing_part_is_refused(output):
+    with pytest.raises(InvalidArgumentError, match=f"output={output!r} in a tuple of 2"):
         OODModule(Gives(lambda y, f: (y, f)), output=output)(IMAGES)
-    with pytest.raises(InvalidArgumentError, match=f"output={output!r}, but the network gives a tensor of shape"):
+    with pytest.raises(InvalidArgumentError, match=f"output={output!r} in a tensor of shape"):
         OODModule(Gives(lambda y, _: y), output=output)(IMAGES)
 
 
@@ -124,8 +124,8 @@ class Distilled(TinyDistilledNet):
 
 
 @torch.no_grad()
-@pytest.mark.filterwarnings("ignore:.*gives 2 heads")
-def test_a1_outputs_of_the_heads_that_the_network_names_are_averaged():
+@pytest.mark.filterwarnings("ignore:.*returns 2 heads")
+def test_outputs_of_the_listed_heads_are_averaged():
     module, expected = OODModule(Distilled()), TinyDistilledNet()(IMAGES)
     torch.testing.assert_close(module.logits(IMAGES), expected)  # also before the first batch
     made = module(IMAGES)
@@ -138,31 +138,31 @@ def test_a1_outputs_of_the_heads_that_the_network_names_are_averaged():
 @pytest.mark.parametrize(
     "give", [lambda a, b: (a, a - b), lambda a, b: (a, b.exp()), lambda a, b: (a, b, a)], ids=["other", "exp", "three"]
 )
-def test_a1_outputs_that_are_not_those_of_the_named_heads_are_refused(give):
-    with pytest.raises(InvalidArgumentError, match="say which part are the logits"):
+def test_outputs_of_other_layers_than_the_listed_heads_are_refused(give):
+    with pytest.raises(InvalidArgumentError, match="specify the part with the logits"):
         OODModule(Distilled(give))(IMAGES)
 
 
 @pytest.mark.parametrize(
     ("end", "what"),
     [
-        (lambda y: y.softmax(1), r"gives probabilities \(rows sum to one\) .* softmax"),
-        (lambda y: (100 * y).softmax(1), "gives probabilities"),
-        (lambda y: y.log_softmax(1), r"gives log-probabilities .* log_softmax"),
-        (lambda y: (100 * y).log_softmax(1), "gives log-probabilities"),
-        (lambda y: y[:, :1].sigmoid() * torch.tensor([1.0, -1.0]) + torch.tensor([0.0, 1.0]), "gives probabilities"),
-        (lambda y: y.bfloat16().softmax(1), "gives probabilities"),
+        (lambda y: y.softmax(1), r"returns probabilities \(rows sum to one\) .* softmax"),
+        (lambda y: (100 * y).softmax(1), "returns probabilities"),
+        (lambda y: y.log_softmax(1), r"returns log-probabilities .* log_softmax"),
+        (lambda y: (100 * y).log_softmax(1), "returns log-probabilities"),
+        (lambda y: y[:, :1].sigmoid() * torch.tensor([1.0, -1.0]) + torch.tensor([0.0, 1.0]), "returns probabilities"),
+        (lambda y: y.bfloat16().softmax(1), "returns probabilities"),
     ],
     ids=["softmax", "sharp", "log-softmax", "sharp log-softmax", "two classes", "bfloat16"],
 )
 @pytest.mark.parametrize("call", [OODModule.forward, OODModule.probe])
-def test_a2_probabilities_are_refused_by_name(end, what, call):
-    """FAULTS2 A2: Energy of log-probabilities is rounding noise."""
+def test_probabilities_are_refused(end, what, call):
+    """The energy of log-probabilities is rounding noise."""
     with pytest.raises(InvalidArgumentError, match=f"Gives {what}"):
         call(OODModule(Gives(lambda y, _: end(y))), IMAGES)
 
 
-def test_a2_a_softmax_layer_and_a_network_that_shows_no_layers():
+def test_softmax_layers_and_scripted_networks_are_refused():
     network = nn.Sequential(nn.Flatten(), fill_arithmetic_(nn.Linear(192, 4)), nn.LogSoftmax(dim=1)).eval()
     for backbone in (network, torch.jit.trace(network, IMAGES)):
         with pytest.raises(InvalidArgumentError, match="log-probabilities"):
@@ -171,7 +171,7 @@ def test_a2_a_softmax_layer_and_a_network_that_shows_no_layers():
 
 
 @torch.no_grad()
-def test_a2_logits_of_a_linear_layer_that_happen_to_sum_to_one_pass():
+def test_linear_logits_that_sum_to_one_are_accepted():
     """A least-squares classifier gives rows that sum to one, and they are what its features say."""
     network = Gives(lambda y, _: y)
     network.fc.weight.mul_(0.01)
@@ -184,12 +184,12 @@ def test_a2_logits_of_a_linear_layer_that_happen_to_sum_to_one_pass():
 
 @pytest.mark.parametrize("network", [TinyHiddenHeadNet(2), TinyHiddenHeadNet(6), TinyConvNet(2)])
 @pytest.mark.filterwarnings("ignore:.*the features are the")
-def test_a2_no_false_alarm(network):
+def test_logits_raise_no_false_alarm(network):
     OODModule(network).probe(IMAGES)
 
 
 @pytest.mark.filterwarnings("ignore:.*the features are the")
-def test_a2_equal_outputs_for_all_classes_are_warned_of_as_before():
+def test_equal_outputs_for_all_classes_are_warned_about():
     constant = Gives(lambda y, _: torch.full_like(y, 0.25))
     with pytest.warns(UserWarning, match="same logits for all classes"):
         OODModule(constant).probe(IMAGES)

@@ -267,7 +267,7 @@ def test_a_folder_in_use_is_refused(data, tmp_path, monkeypatch) -> None:
 
     def score_meanwhile(self, outputs):
         if not told:  # another run begins while this one goes on
-            with pytest.raises(InvalidArgumentError, match="another run is writing there; wait for its end") as refused:
+            with pytest.raises(InvalidArgumentError, match="another run is writing there") as refused:
                 predict([Energy()], data, output_dir=out)
             told.append(refused)
         return score(self, outputs)
@@ -320,7 +320,7 @@ def test_boxes_are_paired_within_their_image_alone() -> None:
 def test_a_complete_run_is_not_repeated_and_another_one_is(folder, tmp_path) -> None:
     options = {"output_dir": tmp_path / "out", "resume": True}
     predict([MSP()], benchmark(folder, sets=["near_coco"]), **options)
-    with pytest.raises(RunIsCompleteError, match=r"load it by ObjectResults\.load"):
+    with pytest.raises(RunIsCompleteError, match=r"load it with ObjectResults\.load"):
         predict([MSP()], benchmark(folder, sets=["near_coco"]), **options)
     for change in ({"settings": SETTINGS.changed(t_star=0.3)}, {"t_star_rule": "f1"}, {"fit_on": "matched"}):
         predict([MSP()], benchmark(folder, sets=["near_coco"]), **options | change)

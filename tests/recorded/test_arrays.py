@@ -306,8 +306,8 @@ def test_a_file_of_files_that_does_not_fit_is_refused(module, sets, tmp_path, ca
     ("words", "message"),
     [
         (["--features", "run.yaml", "--backbone", "resnet18"], "takes the place of --backbone"),
-        (["--backbone", "resnet18"], "needed but not given: data"),
-        ([], "needed but not given: backbone, data"),
+        (["--backbone", "resnet18"], "missing required option: --data"),
+        ([], "missing required options: --backbone, --data"),
     ],
 )
 def test_features_take_the_place_of_backbone_and_data(capsys, words, message):

@@ -68,7 +68,7 @@ def test_what_somebody_else_put_there_is_left_alone(whole, tmp_path):
 def test_a_head_that_belongs_to_no_cache_is_not_written_over(tmp_path):
     """As beside the features of other tools."""
     (tmp_path / "head.safetensors").write_text("mine")
-    with pytest.raises(InvalidArgumentError, match=r"head\.safetensors lies there, and no cache that it is of"):
+    with pytest.raises(InvalidArgumentError, match=r"contains head\.safetensors but no cache"):
         record(tmp_path)
     assert (tmp_path / "head.safetensors").read_text() == "mine"
 
@@ -134,7 +134,7 @@ def test_what_is_cut_otherwise_is_recorded_anew_and_the_run_says_what_that_costs
     record(tmp_path, kill_at=20)
     with caplog.at_level("INFO"):
         record(tmp_path, batch_size=5)
-    assert "76 images of train are recorded anew (before: batch_size 4, now 5)" in caplog.text
+    assert "76 images of train are recorded again (before: batch_size 4, now 5)" in caplog.text
 
 
 def test_two_runs_do_not_write_into_one_cache(tmp_path, monkeypatch):
@@ -224,7 +224,7 @@ def test_beside_a_run_that_goes_on_in_the_middle_of_a_stream_it_is_refused(tmp_p
 def test_one_pass_records_into_one_cache(tmp_path):
     caches = FeatureCache(tmp_path / "a"), FeatureCache(tmp_path / "b", dtype="float16")
     data = OODDataModule(make_streams())
-    with pytest.raises(InvalidArgumentError, match="the Trainer has two"):
+    with pytest.raises(InvalidArgumentError, match="the Trainer has several"):
         make_trainer(*caches).predict(make_module(), data, return_predictions=False)
     detection = OODDetection([MSP()], train_thresholds=True)
     make_trainer(*caches, detection).predict(make_module(), data, return_predictions=False)

@@ -117,7 +117,7 @@ def test_a_stream_that_is_damaged_is_recorded_anew(whole, tmp_path):
         open_cache(folder)
     cache, data = FeatureCache(folder), OODDataModule(make_streams(), batch_size=4)
     make_trainer(cache).predict(make_module(), data, return_predictions=False)
-    assert "to record: far (30 images); recorded anew: " in cache.found
+    assert "to record: far (30 images); recorded again: " in cache.found
     assert part.name in cache.found
     assert rows_in(folder) == rows_in(whole)
     assert not part.exists()

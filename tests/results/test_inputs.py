@@ -150,8 +150,8 @@ def test_names_of_shares_have_all_digits():
     ("change", "message"),
     [
         ({"tpr": "0.95"}, "tpr='0.95'"),
-        ({"der": 0.95}, r"der=0\.95: a list of shares"),
-        ({"der": (0.95, 0.95)}, "a share occurs twice"),
+        ({"der": 0.95}, r"der to be a list of fractions, such as \(0\.95, 0\.99\), got 0\.95"),
+        ({"der": (0.95, 0.95)}, "contains a fraction twice"),
         ({"bootstrap": 2.5}, r"bootstrap=2\.5: a number of repetitions"),
         ({"bootstrap": True}, "bootstrap=True"),
         ({"seed": -1}, "seed=-1: an integer >= 0"),

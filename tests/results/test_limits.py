@@ -167,7 +167,7 @@ def test_an_undefined_value_is_an_error() -> None:
         results = Results.from_scores(scores, DATASETS, ["mine", "other"], bootstrap=0)
     assert math.isnan(results.value("id_auroc", dataset="val", detector="mine"))
     with pytest.raises(
-        InvalidArgumentError, match=r"of mine on val is undefined \(all predictions are right.* never passes"
+        InvalidArgumentError, match=r"of mine on val is undefined \(all predictions are correct.* never passes"
     ):
         crossings(results, ["mine: id_auroc < 0.9"])
 

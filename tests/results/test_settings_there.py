@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from oodlit.detectors import KNN, ViM, detectors
-from oodlit.detectors.contract.naming import parameters_of
+from oodlit.detectors.contract.class_paths import parameters_of
 from oodlit.detectors.contract.saving import detector_to_config
 from oodlit.results import Results
 from oodlit.results.published import NINCO, published_tables

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from oodlit.detectors import BackboneFacts, Detector, fit, statistics
-from oodlit.detectors.contract.naming import snake_case
+from oodlit.detectors.contract.class_paths import snake_case
 from oodlit.outputs import NEEDS, Outputs
 from oodlit.testing import checks
 from oodlit.testing.clauses import clause_of

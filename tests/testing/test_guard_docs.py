@@ -1,4 +1,4 @@
-"""The page on the guard is real."""
+"""The code on the page about the guard runs."""
 
 import re
 from importlib.metadata import entry_points

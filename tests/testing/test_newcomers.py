@@ -91,7 +91,7 @@ def test_argument_under_another_name_is_told_and_the_other_checks_run():
     report = whole_report(OtherName)
     assert report.detector == "OtherName(temp=?)"
     assert set(failed(report)) == {"check_declarations", "check_saved"}
-    message = "the argument 'temp' of the constructor is not stored under its own name; write self.temp = temp"
+    message = "the constructor argument 'temp' is not stored under its own name; write self.temp = temp"
     assert message in failed(report)["check_declarations"]
     assert failed(report)["check_saved"].endswith("the same error as in check_declarations")
     assert statuses(report)["check_settings_frozen"] == "not applicable"
@@ -100,7 +100,7 @@ def test_argument_under_another_name_is_told_and_the_other_checks_run():
 def test_settings_say_what_is_not_stored_and_repr_never_raises():
     detector = OtherName()
     assert repr(detector) == "OtherName(temp=?)"
-    with pytest.raises(InvalidArgumentError, match=r"OtherName\(temp=\?\): the argument 'temp'.*own name"):
+    with pytest.raises(InvalidArgumentError, match=r"OtherName\(temp=\?\): the constructor argument 'temp'.*own name"):
         detector.settings  # noqa: B018
     with pytest.raises(InvalidArgumentError, match=r"write self\.temp = temp"):
         detector_to_config(detector)

@@ -22,6 +22,7 @@ from oodlit.detectors.contract.fitting import name_detectors
 from oodlit.errors import InvalidArgumentError, LoggingError, RunIsCompleteError
 from oodlit.module import OODModule
 from oodlit.recorded.cache_data import how_recorded, open_cache
+from oodlit.recorded.module import RecordedModule
 from oodlit.results import Results, Settings
 from oodlit.results.files.storage import UNFINISHED, is_complete
 from oodlit.results.files.unfinished import extent
@@ -31,7 +32,7 @@ from oodlit.runs import RunLog, figures_of, log_to_all
 
 
 def predict_and_print(
-    module: OODModule,
+    module: OODModule | RecordedModule,
     data: OODDataModule,
     detectors: Sequence[Detector] | Mapping[str, Detector] | None,
     *,
@@ -238,8 +239,8 @@ def check_limits(
 
 def _module(
     backbone: str | nn.Module, *, head: str | None, weights: str | None, seed: int, faster: Mapping[str, Any]
-) -> OODModule:
-    if isinstance(backbone, OODModule):
+) -> OODModule | RecordedModule:
+    if isinstance(backbone, OODModule | RecordedModule):
         if head is not None:
             raise InvalidArgumentError(f"head={head!r}: give it to the OODModule that is the backbone")
         if weights != "hub":

@@ -19,11 +19,12 @@ from oodlit.detectors.contract.fitting import name_detectors
 from oodlit.errors import RequirementError
 from oodlit.module import OODModule
 from oodlit.recorded.cache_data import check_network, has_cache, split_by_cache
+from oodlit.recorded.module import RecordedModule
 from oodlit.recorded.store import read_manifest
 
 
 def record_missing(
-    module: OODModule,
+    module: OODModule | RecordedModule,
     data: OODDataModule,
     cache: Path,
     *,

@@ -1,4 +1,4 @@
-"""What makes a detector: the base class, registry, fitting, saving and the reference to its paper."""
+"""The detector contract: base class, registry, fitting, saving and paper references."""
 
 from oodlit.detectors.contract.detector import Detector, TrainFreeDetector
 from oodlit.detectors.contract.reference import Reference

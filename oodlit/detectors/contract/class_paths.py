@@ -1,6 +1,7 @@
-"""Classes and settings as plain values: the dotted path of a class, and the arguments of its constructor."""
+"""Convert classes and settings to plain values: dotted class paths and constructor arguments."""
 
 import inspect
+import re
 import sys
 from collections.abc import Mapping
 from typing import Any, TypeVar
@@ -12,7 +13,7 @@ T = TypeVar("T")
 
 
 def public_path(kind: type) -> str:
-    """The shortest dotted path that leads to a class: it stays valid when the file of the class moves in its package.
+    """Return the shortest dotted path to a class, which stays valid if its file moves within the package.
 
     Example:
         >>> from oodlit.detectors import KNN
@@ -28,38 +29,38 @@ def public_path(kind: type) -> str:
 
 
 def import_class(path: str, base: type[T]) -> type[T]:
-    """The class at a dotted path, which must be a subclass of `base`.
+    """Import the class at a dotted path, which must be a subclass of `base`.
 
     Raises:
-        InvalidArgumentError: It cannot be imported, or is of another kind.
+        InvalidArgumentError: The class cannot be imported or is not a subclass of `base`.
     """
     kind = import_object(path, f"class {path!r}")
     if not (isinstance(kind, type) and issubclass(kind, base)):
-        raise InvalidArgumentError(f"{path!r} is not a subclass of {public_path(base)}")
+        raise InvalidArgumentError(f"expected {path!r} to be a subclass of {public_path(base)}")
     return kind
 
 
 def signature(kind: type) -> inspect.Signature:
-    """Arguments of a constructor that have a name: without `*args` and `**kwargs`, as `nn.Module` takes them."""
+    """Return the signature of a constructor without `*args` and `**kwargs`, such as those of `nn.Module`."""
     found = inspect.signature(kind)
     named = [p for p in found.parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
     return found.replace(parameters=named)
 
 
 def from_config(config: Mapping[str, Any], base: type[T]) -> T:
-    """The object that `class_path` and `init_args` describe.
+    """Build the object described by `class_path` and `init_args`.
 
     Raises:
-        InvalidArgumentError: The class cannot be imported, is no subclass of `base`, or has other settings.
+        InvalidArgumentError: The class cannot be imported, is not a subclass of `base`, or has different settings.
     """
     return construct(import_class(config["class_path"], base), config["init_args"], base)
 
 
 def construct(kind: type[T], settings: Mapping[str, Any], base: type[Any]) -> T:
-    """An object of class `kind`; a setting that is a class path and its `init_args` becomes an object of `base`.
+    """Build an object of class `kind`; nested settings with a `class_path` become objects of `base`.
 
     Raises:
-        InvalidArgumentError: The constructor has no such argument, or needs one that is not among the settings.
+        InvalidArgumentError: An argument is unknown or missing.
 
     Example:
         >>> from oodlit.detectors import KNN, Detector
@@ -75,3 +76,19 @@ def construct(kind: type[T], settings: Mapping[str, Any], base: type[Any]) -> T:
         ) from None
     nested = {n: from_config(v, base) for n, v in settings.items() if isinstance(v, Mapping) and "class_path" in v}
     return kind(**{**settings, **nested})
+
+
+def snake_case(name: str) -> str:
+    """Convert a class name to a key.
+
+    Example:
+        >>> [snake_case(n) for n in ("MSP", "ViM", "KLMatching", "RelativeMahalanobis", "ReAct", "MCDropout")]
+        ['msp', 'vim', 'kl_matching', 'relative_mahalanobis', 'react', 'mc_dropout']
+    """
+    acronym = re.sub(r"([A-Z])([A-Z][a-z]{2,})", r"\1_\2", name)
+    return re.sub(r"([a-z]{2,})([A-Z])", r"\1_\2", acronym).lower()
+
+
+def parameters_of(kind: type) -> Mapping[str, Any]:
+    """Return the names and defaults of the constructor's parameters."""
+    return {name: parameter.default for name, parameter in signature(kind).parameters.items()}

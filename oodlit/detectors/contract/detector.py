@@ -1,4 +1,4 @@
-"""The contract of a detector: what it needs, how it is fitted, how it scores."""
+"""The detector contract: what a detector requires, how it is fitted, and how it scores."""
 
 import logging
 from abc import ABC, abstractmethod
@@ -21,8 +21,7 @@ from oodlit.base.checks import (
     where_float64_is,
 )
 from oodlit.base.fingerprint import check_same
-from oodlit.detectors.contract.class_paths import construct
-from oodlit.detectors.contract.naming import parameters_of, snake_case
+from oodlit.detectors.contract.class_paths import construct, parameters_of, snake_case
 from oodlit.detectors.contract.placement import follow
 from oodlit.detectors.contract.reference import Reference
 from oodlit.detectors.statistics import Statistic, Statistics
@@ -33,15 +32,15 @@ D = TypeVar("D", bound="Detector")
 _log = logging.getLogger("oodlit.detectors")
 
 Requirement: TypeAlias = "Callable[[Any, BackboneFacts], str]"
-"""A function of a detector and the facts that returns why the detector does not apply; empty if it does."""
+"""A function of a detector and the facts that returns why the detector is not applicable; empty if it is."""
 
 
 class Detector(nn.Module, ABC):
-    """A score for every image: higher = more in-distribution.
+    """Base class of detectors, which score every image: higher = more in-distribution.
 
-    A subclass is final. It declares `needs`, `statistics` and `reference`, stores the arguments of its constructor
-    under their own names, and fills in `_fit` and `_score`. Fitted state lives in buffers: whatever `_fit` stores with
-    `self.register_buffer(name, tensor)` is saved, loaded and moved between devices.
+    A subclass is final. It declares `needs`, `statistics` and `reference`, stores the constructor arguments under their
+    own names, and implements `_fit` and `_score`. Fitted state lives in buffers: tensors that `_fit` stores with
+    `self.keep(name=tensor)`, or with `register_buffer`, are saved, loaded and moved between devices.
 
     Example:
         A whole detector:
@@ -56,63 +55,64 @@ class Detector(nn.Module, ABC):
     """
 
     needs: frozenset[str]
-    """The names in `NEEDS` that the detector reads, and no others. Set by the constructor where settings decide."""
+    """Exactly the names in `NEEDS` that the detector reads. Set in the constructor if settings decide."""
     statistics: tuple[type[Statistic], ...] = ()
-    """What must be known of the training set; empty for a train-free detector."""
+    """Statistics of the training set that the fit requires; empty for a train-free detector."""
     sample_fields: ClassVar[frozenset[str] | None] = None
-    """What the fit reads of `TrainSample`, names of its `FIELDS`; None = what is in `needs`."""
+    """Fields of `TrainSample` that the fit reads, names from its `FIELDS`; None = those in `needs`."""
     reference: ClassVar[Reference]
     """The paper."""
     requirements: ClassVar[tuple[Requirement, ...]] = ()
     """Conditions beyond `needs`, for example non-negative features."""
     invariances: ClassVar[frozenset[str]] = frozenset()
-    """Names of invariances that hold and that the conformance kit tests; see `oodlit.testing`."""
+    """Names of invariances that the conformance suite tests; see `oodlit.testing`."""
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """Published settings by name, see `preset`; nested detectors as {"class_path": ..., "init_args": ...}."""
     tuned_presets: ClassVar[frozenset[str]] = frozenset()
-    """Names of the presets that were chosen by search on OOD data; `oodlit list detectors --verbose` says so."""
+    """Presets that were tuned on OOD data; shown by `oodlit list detectors --verbose`."""
     same_order_as: ClassVar[Mapping[str, str]] = {}
-    """Keys of detectors whose order of images can be the same, each with the reason; told where a run shows it."""
+    """Keys of detectors that can rank images identically, each with the reason; reported when a run shows it."""
     log_probability: bool = False
-    """Whether the score is the logarithm of a probability, so that `confidences` gives it back."""
+    """Whether the score is a log probability, so that `confidences` returns its exponential."""
     host_buffers: ClassVar[frozenset[str]] = frozenset()
-    """Buffers too large to follow the device of the outputs: a run moves them there once if they fit (`placement`), and
-    where they lie elsewhere `_score` moves their parts itself. Numbers among them are kept on the CPU."""
+    """Buffers too large to follow the device of the outputs. A run moves them to its device once if they fit (see
+    `placement`); otherwise `_score` moves them in parts. Scalars among them stay on the CPU."""
     layers: tuple[str, ...] = ()
-    """Names of the hidden activations that are read, where `needs` has "hidden"."""
+    """Names of the hidden activations to read, if `needs` contains "hidden"."""
     min_train: int = 0
-    """Fewest training images that a fit can do with; known from the settings, before a run."""
+    """Minimum number of training images for a fit, known from the settings before a run."""
     extra_passes: int = 0
-    """Forward passes per image beyond the one that every run makes."""
+    """Extra forward passes per image beyond the one that every run makes."""
     assumes_non_negative: ClassVar[bool] = False
-    """True if it is made for features after a ReLU; signed ones are refused, noted, or lose their meaning in part."""
+    """Whether the detector is designed for features after a ReLU; signed features are refused, noted, or partly lose
+    meaning."""
     compares_images: bool = False
-    """True if an image is compared with stored training images (a bank): its cost grows with their number."""
+    """Whether an image is compared with stored training images (a bank), so that the cost grows with their number."""
     notes: tuple[str, ...] = ()
-    """What a user should know of the last fit, for example classes without an image. Also logged as warnings."""
+    """What a user should know about the last fit, for example classes without images. Also logged as warnings."""
 
     fitted_on: str = ""
-    """Fingerprint of the backbone that the fit belongs to; empty after a fit on outputs that were made by hand."""
+    """Fingerprint of the backbone that the fit belongs to; empty after a fit on outputs built by hand."""
 
     _fitted: bool = False
     _shapes: Mapping[str, int] = MappingProxyType({})
-    """Number of logits and features that the fit belongs to, where they are known."""
+    """Numbers of logits and features in the fit, as far as they are known."""
 
     if TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Tensor:
-            """Whatever is not declared is a buffer."""
+            """Undeclared attributes are buffers."""
 
     @abstractmethod
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        """Derive the state from the statistics and the head; store tensors with `register_buffer`."""
+        """Derive the fitted state from the statistics and the head; store tensors with `keep`."""
 
     @abstractmethod
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
-        """Scores of a batch, higher = in-distribution; must not change `outputs`."""
+        """Return the scores of a batch, higher = in-distribution; must not change `outputs`."""
 
     def kept_bytes(self, facts: BackboneFacts) -> int:
-        """Memory that a fitted detector takes beyond the statistics, in bytes, as far as it is worth announcing."""
+        """Return the memory of a fitted detector beyond the statistics, in bytes, if it is worth announcing."""
         return 0
 
     @final
@@ -120,15 +120,14 @@ class Detector(nn.Module, ABC):
         """Fit on the training set, replacing any earlier fit.
 
         Args:
-            statistics: The facts that `statistics` names.
-            head: The linear head, if `needs` has "head".
+            statistics: The accumulated statistics named in `statistics`.
+            head: The linear head, if `needs` contains "head".
 
         Raises:
             RequirementError: The head or a statistic is missing, or the settings do not fit the data.
-            InvalidArgumentError: The detector, or an earlier one, writes to what others are fitted on as well.
+            InvalidArgumentError: This or an earlier detector wrote to tensors shared by all fits.
         """
-        if "head" in self.required_needs and head is None:
-            raise RequirementError(f"{self!r} needs the linear head of the classifier; pass head=Head(weight, bias)")
+        self.require_head(head)
         given = Statistics() if statistics is None else statistics
         missing = [s.__name__ for s in self.required_statistics if s not in given or given[s].num_samples == 0]
         if missing:
@@ -153,24 +152,34 @@ class Detector(nn.Module, ABC):
         self._fitted = True
 
     @final
+    def require_head(self, head: Head | None) -> None:
+        """Raise if the detector requires a linear head and there is none.
+
+        Raises:
+            RequirementError: The head is missing.
+        """
+        if "head" in self.required_needs and head is None:
+            raise RequirementError(f"{self!r} needs the linear head of the classifier; pass head=Head(weight, bias)")
+
+    @final
     def forget(self) -> None:
-        """Drop the fit: `score` raises `NotFittedError` until the next one."""
+        """Drop the fit; `score` then raises `NotFittedError` until the next fit."""
         self._fitted = False
 
     @final
     def score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
-        """Scores of a batch.
+        """Score a batch.
 
         Args:
-            outputs: A batch; every field in `needs` must be there.
+            outputs: A batch with every field in `needs`.
 
         Returns:
-            Shape (batch,), float32 or float64, higher = in-distribution; on the CPU where the device has no float64.
+            Shape (batch,), float32 or float64, higher = in-distribution; on the CPU if the device has no float64.
 
         Raises:
-            NotFittedError: The detector needs a fit and has none.
-            InvalidArgumentError: `outputs` is none of the kind, or a needed field is missing, holds NaN or infinities,
-                or is not as wide as in the fit, or the detector writes to what it shares with others.
+            NotFittedError: The detector requires a fit and has none.
+            InvalidArgumentError: `outputs` is not an `Outputs`; a required field is missing, contains NaN or
+                infinities, or differs in width from the fit; or the detector wrote to shared tensors.
         """
         check_outputs(self, outputs)
         if not self.is_fitted:
@@ -179,27 +188,28 @@ class Detector(nn.Module, ABC):
             )
         outputs = where_float64_is(outputs)
         follow(self, outputs.device)
-        # Out of inference mode: what is derived is then counted when it is written to, and its inputs cannot be.
+        # Outside inference mode, writes to derived tensors are counted and their inputs are protected.
         with plain_mode(), torch.autocast(outputs.device.type, enabled=False):
             self._check_inputs(outputs)
             scores = self._score_unshared(outputs)
         if scores.shape != (len(outputs),):
             raise InvalidArgumentError(
-                f"{self!r} gave scores of shape {tuple(scores.shape)} for {len(outputs)} images; (batch,) is needed"
+                f"{self!r}: expected scores of shape (batch,), got {tuple(scores.shape)} for {len(outputs)} images"
             )
         return scores.clone()  # never a view of what other detectors read
 
     @final
     def confidences(self, scores: Float[Tensor, " batch"]) -> Float[Tensor, " batch"]:
-        """Scores as the papers average them: the probability where a score is its logarithm, else the score itself.
+        """Convert scores to the quantity that papers average: the probability if a score is its logarithm.
 
-        Rankings do not need it. A mean over images does: it is not that of the logarithms. `SeverityLevels` takes it.
+        Rankings do not require this, but means over images do, since the mean of logarithms differs. `SeverityLevels`
+        accepts the result.
 
         Args:
-            scores: What `score` gave, shape (batch,).
+            scores: Return value of `score`, shape (batch,).
 
         Returns:
-            Shape (batch,), float64; on the CPU where the device has no float64. Higher = in-distribution.
+            Shape (batch,), float64; on the CPU if the device has no float64. Higher = in-distribution.
 
         Example:
             >>> from oodlit.detectors import MSP, Energy
@@ -212,14 +222,14 @@ class Detector(nn.Module, ABC):
 
     @property
     def is_fitted(self) -> bool:
-        """True if `score` can be called: after a fit, or if neither statistics nor the head are needed."""
+        """Whether `score` can be called: after a fit, or if the detector requires neither statistics nor the head."""
         return self._fitted or not (self.required_statistics or "head" in self.required_needs)
 
     @property
     def required_needs(self) -> frozenset[str]:
-        """`needs` of this detector and of those inside it."""
+        """`needs` of this detector and of its nested detectors."""
         children = self._children()
-        if not hasattr(self, "needs"):  # an AttributeError here would read as if there were no `required_needs`
+        if not hasattr(self, "needs"):  # nn.Module would report an AttributeError as a missing `required_needs`
             raise InvalidArgumentError(
                 f"{self!r} declares no `needs`; give a frozenset of names: {', '.join(sorted(NEEDS))}"
             )
@@ -227,42 +237,42 @@ class Detector(nn.Module, ABC):
 
     @property
     def required_statistics(self) -> tuple[type[Statistic], ...]:
-        """`statistics` of this detector and of those inside it."""
+        """`statistics` of this detector and of its nested detectors."""
         nested = (s for c in self._children() for s in c.required_statistics)
         return tuple(dict.fromkeys((*self.statistics, *nested)))
 
     @property
     def required_layers(self) -> tuple[str, ...]:
-        """`layers` of this detector and of those inside it."""
+        """`layers` of this detector and of its nested detectors."""
         return (*self.layers, *(layer for c in self._children() for layer in c.required_layers))
 
     @property
     def settings(self) -> dict[str, Any]:
-        """The arguments of the constructor, as stored.
+        """The constructor arguments, as stored.
 
         Raises:
-            InvalidArgumentError: The constructor does not store an argument under its own name.
+            InvalidArgumentError: The constructor did not store an argument under its own name.
         """
         stored = self._stored_settings()
         lost = [name for name in parameters_of(type(self)) if name not in stored]
         if lost:
             raise InvalidArgumentError(
-                f"{self!r}: the argument {lost[0]!r} of the constructor is not stored under its own name;"
-                f" write self.{lost[0]} = {lost[0]}"
+                f"{self!r}: the constructor argument {lost[0]!r} is not stored under its own name; write"
+                f" self.{lost[0]} = {lost[0]}"
             )
         return stored
 
     @classmethod
     def preset(cls: type[D], name: str, **changes: Any) -> D:
-        """The detector with published settings.
+        """Build the detector with published settings.
 
         Args:
             name: A key of `presets`.
-            changes: Settings that replace those of the preset.
+            changes: Settings that override those of the preset.
 
         Raises:
-            UnknownNameError: There is no such preset.
-            InvalidArgumentError: The constructor has no such setting.
+            UnknownNameError: The preset does not exist.
+            InvalidArgumentError: The constructor does not have such a setting.
 
         Example:
             >>> from oodlit.detectors import KNN
@@ -277,7 +287,7 @@ class Detector(nn.Module, ABC):
 
     @classmethod
     def key(cls) -> str:
-        """The name in tables and files: the class in snake_case.
+        """Return the name in tables and files: the class name in snake_case.
 
         Example:
             >>> TrainFreeDetector.key()
@@ -287,18 +297,20 @@ class Detector(nn.Module, ABC):
 
     @final
     def why_not(self, facts: BackboneFacts) -> str:
-        """Why this detector does not apply to a backbone; empty if it does."""
+        """Return why this detector is not applicable to a backbone; empty if it is."""
         needs = self.required_needs
         if "head" in needs and facts.head_problem:
             return f"needs the linear head; {facts.head_problem}"
         absent = sorted(needs - facts.available - {"head"})
         if absent:
             is_beyond = facts.hint and not {"images", "hidden", "model"}.isdisjoint(absent)
-            return f"needs {', '.join(absent)}" + (facts.hint if is_beyond else f", which {facts.name} does not give")
+            return f"needs {', '.join(absent)}" + (
+                facts.hint if is_beyond else f", which {facts.name} does not provide"
+            )
         if self.required_statistics and facts.num_train == 0 and not self.is_fitted:
-            return "needs a train stream to be fitted on; the data has none"
+            return "needs a train stream for the fit; the data has none"
         if self.min_train > facts.num_train and not self.is_fitted:
-            return f"needs at least {self.min_train} training images, the train stream has {facts.num_train}"
+            return f"needs at least {self.min_train} training images, but the train stream has {facts.num_train}"
         if unreadable := [layer for layer in self.layers if layer in facts.layer_problems]:
             return f"needs the layer {unreadable[0]!r}; {facts.layer_problems[unreadable[0]]}"
         reasons = (requirement(self, facts) for requirement in self.requirements)
@@ -306,23 +318,23 @@ class Detector(nn.Module, ABC):
         return next((reason for reason in (*reasons, *nested) if reason), "")
 
     def extra_repr(self) -> str:
-        """Settings that differ from their default; `name=?` where one was not stored, as messages show settings."""
+        """Return settings that differ from their default; `name=?` for a setting that was not stored."""
         stored = self._stored_settings()
         written = {n: repr(stored[n]) if n in stored else "?" for n in parameters_of(type(self))}
         return ", ".join(f"{n}={written[n]}" for n, v in parameters_of(type(self)).items() if written[n] != repr(v))
 
     def __repr__(self) -> str:
-        """The detector as one would write it in code."""
+        """Return the detector as written in code."""
         return f"{type(self).__name__}({self.extra_repr()})"
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Refuse to change a setting after the fit: the fitted state was derived from it."""
+        """Refuse to change a setting after the fit, since the fitted state depends on it."""
         if self._fitted and name in parameters_of(type(self)):
-            raise AttributeError(f"{self!r} is fitted and its setting {name!r} is frozen; make a new detector")
+            raise AttributeError(f"{self!r} is fitted and its setting {name!r} is frozen; create a new detector")
         super().__setattr__(name, value)
 
     def _fit_unshared(self, statistics: Statistics, head: Head | None) -> None:
-        """Fit, and refuse a detector that writes to what others are fitted on as well."""
+        """Fit, and refuse a detector that writes to tensors shared by all fits."""
         of_head = [] if head is None else [("head.weight", head.weight), ("head.bias", head.offset)]
         before = [version_of(tensor) for _, tensor in of_head]
         statistics.check_unchanged()
@@ -333,16 +345,16 @@ class Detector(nn.Module, ABC):
         changed += statistics.changed()
         if changed:
             raise InvalidArgumentError(
-                f"{self!r} wrote to what other detectors are fitted on as well: {', '.join(changed)};"
-                " use operations that are not in place, or copy first"
+                f"{self!r} wrote to tensors that other detectors are fitted on: {', '.join(changed)}; use out-of-place"
+                " operations or copy first"
             )
 
     def _score_unshared(self, outputs: Outputs) -> Tensor:
-        """Score, and refuse a detector that writes to what others read, or outputs that an earlier one wrote to."""
+        """Score, and refuse a detector that writes to shared tensors, or outputs that were already written to."""
         if earlier := outputs.changed_fields():
             raise InvalidArgumentError(
-                f"{self!r}: {', '.join(earlier)} of these outputs were written to after they were made, by a detector"
-                " that scored them before or by other code; make the outputs anew"
+                f"{self!r}: {', '.join(earlier)} of these outputs were modified after creation, by an earlier detector"
+                " or other code; create the outputs again"
             )
         cause: RuntimeError | None = None
         try:
@@ -350,23 +362,23 @@ class Detector(nn.Module, ABC):
         except RuntimeError as error:
             if "Inplace update to inference tensor" not in str(error):
                 raise
-            cause = error  # torch has written by then
+            cause = error  # torch has already written at this point
             outputs.mark_written()
         if changed := outputs.changed():
             raise InvalidArgumentError(
-                f"{self!r} wrote to tensors that it shares with other detectors: {', '.join(changed)};"
-                " use operations that are not in place, or copy first"
+                f"{self!r} wrote to tensors that it shares with other detectors: {', '.join(changed)}; use"
+                " out-of-place operations or copy first"
             ) from cause
         return scores
 
     def _check_inputs(self, outputs: Outputs) -> None:
-        """Refuse outputs in which a needed field is missing, not finite, or not as wide as in the fit."""
+        """Refuse outputs with a required field that is missing, not finite, or differs in width from the fit."""
         needs = self.required_needs
         for name in sorted(needs & {"logits", "features", "images"}):
             outputs.require(name)
         for name in ("hidden", "model"):
             if name in needs and getattr(outputs, name) is None:
-                raise InvalidArgumentError(f"{self!r} needs Outputs.{name}, but this backbone gives none")
+                raise InvalidArgumentError(f"{self!r} needs Outputs.{name}, which this backbone does not provide")
         for layer in self.layers:
             if layer not in (outputs.hidden or {}):
                 raise InvalidArgumentError(f"{self!r} needs the hidden activation {layer!r}, which was not captured")
@@ -375,8 +387,19 @@ class Detector(nn.Module, ABC):
         check_finite(self, outputs, needs)
         check_shapes(self, sizes_of(outputs, needs), self._shapes, "outputs have", "the fit was made on")
 
+    @final
+    def keep(self, **tensors: Tensor) -> None:
+        """Store fitted tensors as buffers, which are saved, loaded and moved between devices."""
+        for name, tensor in tensors.items():
+            self.register_buffer(name, tensor)
+
+    def note_classes(self, is_missing: Tensor, what: str) -> None:
+        """Note the classes that are missing something; `what` completes "3 classes ..."."""
+        if classes := is_missing.nonzero().flatten().tolist():
+            self.note(f"{len(classes)} classes {what} (first: {classes[:3]})")
+
     def note(self, message: str) -> None:
-        """Add a message to `notes`, and log it as a warning."""
+        """Add a message to `notes` and log it as a warning."""
         self.notes = (*self.notes, message)
         _log.warning("%r: %s", self, message)
 
@@ -392,8 +415,8 @@ class Detector(nn.Module, ABC):
 
 
 class TrainFreeDetector(Detector):
-    """A detector without anything to fit: subclasses fill in `_score` alone."""
+    """Base class of detectors without a fit; subclasses implement `_score` only."""
 
     @final
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        """There is nothing to fit."""
+        """Do nothing: there is no state."""

@@ -1,4 +1,4 @@
-"""One of every exported detector, for whoever has no choice to make."""
+"""Build one instance of every exported detector."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,18 +12,18 @@ from oodlit.errors import UnknownNameError
 def every_detector(
     settings: Mapping[str, Mapping[str, Any]] | None = None, *, train_free: bool = False
 ) -> tuple[dict[str, Detector], dict[str, str]]:
-    """One instance of every exported detector.
+    """Build one instance of every exported detector.
 
     Args:
         settings: Constructor arguments by key, where the defaults do not suit a small data set.
-        train_free: True leaves out the detectors that must be fitted on training images.
+        train_free: Whether to leave out detectors that require training images.
 
     Returns:
         Detectors by key, and the reasons why others are left out.
 
     Raises:
-        UnknownNameError: `settings` names a detector that is not there.
-        InvalidArgumentError: A detector has no such argument.
+        UnknownNameError: `settings` names an unknown detector.
+        InvalidArgumentError: A detector does not have such an argument.
     """
     known = detectors()
     for key in settings or {}:
@@ -35,11 +35,11 @@ def every_detector(
         given = dict((settings or {}).get(key, {}))
         needed = [p.name for p in signature(kind).parameters.values() if p.default is p.empty and p.name not in given]
         if needed:
-            left_out[key] = f"has no default for {', '.join(needed)}; none is given here"
+            left_out[key] = f"has no default for {', '.join(needed)}"
             continue
         detector = construct(kind, given, Detector)
         if train_free and detector.required_statistics:
-            left_out[key] = "must be fitted on training images; there are none"
+            left_out[key] = "must be fitted on training images, but there are none"
             continue
         chosen[key] = detector
     return chosen, left_out

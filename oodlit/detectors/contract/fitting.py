@@ -1,4 +1,4 @@
-"""Fitting any number of detectors in one pass over the training set."""
+"""Fit any number of detectors in one pass over the training set."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
@@ -8,20 +8,20 @@ from oodlit.base.fingerprint import check_same
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.registry import detector_hint
 from oodlit.detectors.statistics import Statistic, Statistics
-from oodlit.errors import InvalidArgumentError, RequirementError
+from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import BackboneFacts, Head, Outputs
 
 
 def fit(detectors: Sequence[Detector], batches: Iterable[Outputs], head: Head | None = None) -> None:
-    """Fit detectors on the training set, in one pass whatever their number.
+    """Fit detectors on the training set, in a single pass for any number of detectors.
 
     Args:
-        detectors: What to fit; train-free ones are only given the head.
-        batches: Outputs of the training images, with labels where a detector needs them. Cut and order do not matter.
-        head: The linear head of the classifier, where a detector needs it.
+        detectors: Detectors to fit; train-free ones only receive the head.
+        batches: Outputs of the training images, with labels if a detector requires them, in any order and batch size.
+        head: The linear head of the classifier, if a detector requires it.
 
     Raises:
-        RequirementError: A detector needs the head, or there are no training images.
+        RequirementError: The head or the training images are missing.
         InvalidArgumentError: Not a list of detectors, or not batches of outputs.
 
     Example:
@@ -35,15 +35,15 @@ def fit(detectors: Sequence[Detector], batches: Iterable[Outputs], head: Head | 
     """
     _check_lists(detectors, batches)
     for detector in detectors:
-        if "head" in detector.required_needs and head is None:
-            raise RequirementError(
-                f"{detector!r} needs the linear head of the classifier; pass head=Head(weight, bias)"
-            )
+        detector.require_head(head)
     statistics = make_statistics(detectors)
     backbone = ""
     if statistics:
         for outputs in batches:
-            _check_batch(outputs)
+            if not isinstance(outputs, Outputs):
+                raise InvalidArgumentError(
+                    f"fit: expected batches of Outputs, got {type(outputs).__name__}; write Outputs(logits, features)"
+                )
             check_same(backbone, outputs.backbone, source="the first part of the training images")
             backbone = outputs.backbone or backbone
             statistics.update(outputs)
@@ -53,7 +53,7 @@ def fit(detectors: Sequence[Detector], batches: Iterable[Outputs], head: Head | 
 
 
 def make_statistics(detectors: Sequence[Detector], extra: Sequence[type[Statistic]] = ()) -> Statistics:
-    """Empty statistics, one of each type: those that `detectors` need, and those in `extra` with all their fields."""
+    """Create empty statistics, one per type: those that `detectors` require, and `extra` ones with all their fields."""
     kinds = dict.fromkeys([*(k for d in detectors for k in d.required_statistics), *extra])
     owners = {
         k: []
@@ -65,7 +65,7 @@ def make_statistics(detectors: Sequence[Detector], extra: Sequence[type[Statisti
 
 
 def estimate_bytes(statistics: Statistics, facts: BackboneFacts, detectors: Iterable[Detector] = ()) -> int:
-    """Memory, in bytes, that the statistics of a training set will take, and what detectors keep beside them."""
+    """Estimate the memory of the statistics of a training set and of the fitted detectors, in bytes."""
     parts = (part for d in detectors for part in d.modules() if isinstance(part, Detector))
     return sum(
         s.estimate_bytes(width=facts.width, num_classes=facts.num_classes, num_train=facts.num_train)
@@ -74,10 +74,10 @@ def estimate_bytes(statistics: Statistics, facts: BackboneFacts, detectors: Iter
 
 
 def name_detectors(detectors: Sequence[object] | Mapping[str, object]) -> dict[str, Detector]:
-    """Name detectors for tables and files: by a mapping, else by key, with the changed settings where keys repeat.
+    """Name detectors for tables and files: by a mapping, or by key, with changed settings if keys repeat.
 
     Raises:
-        InvalidArgumentError: Two detectors would have the same name, an entry is no detector, or there is none.
+        InvalidArgumentError: Two names are equal, an entry is not a detector, or there are no entries.
 
     Example:
         >>> from oodlit.detectors import KNN, MSP
@@ -86,7 +86,7 @@ def name_detectors(detectors: Sequence[object] | Mapping[str, object]) -> dict[s
     """
     items = [_check(d) for d in (detectors.values() if isinstance(detectors, Mapping) else detectors)]
     if not items:
-        raise InvalidArgumentError("no detector is given; pass at least one, such as oodlit.detectors.MSP()")
+        raise InvalidArgumentError("expected at least one detector, such as oodlit.detectors.MSP()")
     if isinstance(detectors, Mapping):
         return dict(zip(detectors, items, strict=True))
     keys = [d.key() for d in items]
@@ -105,31 +105,18 @@ def name_detectors(detectors: Sequence[object] | Mapping[str, object]) -> dict[s
 def _check(item: object) -> Detector:
     if isinstance(item, Detector):
         return item
-    raise InvalidArgumentError(f"{item!r} is not an oodlit.detectors.Detector{detector_hint(item)}")
+    raise InvalidArgumentError(f"expected an oodlit.detectors.Detector, got {item!r}{detector_hint(item)}")
 
 
 def _check_lists(detectors: object, batches: object) -> None:
-    """Refuse detectors and batches that are not lists, also where there is only one."""
-    if isinstance(detectors, Detector):
-        raise InvalidArgumentError(f"fit: detectors={detectors!r}; give a list: fit([{detectors!r}], batches, head)")
-    if isinstance(detectors, Mapping):
-        raise InvalidArgumentError("fit: detectors is a mapping; give a list: fit(list(detectors.values()), batches)")
-    if isinstance(detectors, str | Iterator) or not isinstance(detectors, Iterable):  # they are gone through twice
-        raise InvalidArgumentError(f"fit: detectors={detectors!r}; give a list of detectors")
+    """Refuse detectors and batches that are not lists."""
+    if isinstance(detectors, Detector | Mapping | str | Iterator) or not isinstance(detectors, Iterable):
+        raise InvalidArgumentError(
+            f"fit: expected a list of detectors, got {detectors!r}; write fit([detector], batches, head)"
+        )
     for item in detectors:
         _check(item)
-    if isinstance(batches, Outputs):
-        raise InvalidArgumentError("fit: batches is one Outputs; give a list: fit(detectors, [outputs], head)")
-    if isinstance(batches, Tensor) or not isinstance(batches, Iterable):
+    if isinstance(batches, Outputs | Tensor) or not isinstance(batches, Iterable):
         raise InvalidArgumentError(
-            f"fit: batches is a {type(batches).__name__};"
-            " give a list: fit(detectors, [Outputs(logits, features)], head)"
-        )
-
-
-def _check_batch(outputs: object) -> None:
-    if not isinstance(outputs, Outputs):
-        raise InvalidArgumentError(
-            f"fit: a batch is a {type(outputs).__name__};"
-            " batches of Outputs are needed: Outputs(logits, features, labels)"
+            f"fit: expected a list of Outputs, got {type(batches).__name__}; write fit(detectors, [outputs], head)"
         )

@@ -1,23 +1,22 @@
-"""What a detector needs and costs, in words: the same in `oodlit list`, on the page and in the documentation."""
+"""Summarize what a detector requires and costs, for `oodlit list`, pages and documentation."""
 
 from typing import NamedTuple
 
 from oodlit.detectors.contract.detector import Detector
 
 READS = ("logits", "features", "features and head", "hidden activations", "images")
-"""What detectors may read, each with what stands before it; in the order of `oodlit list detectors`."""
+"""Inputs of detectors, each listed with those before it, in the order of `oodlit list detectors`."""
 
 
 class Overview(NamedTuple):
-    """A detector with its settings, in the words of tables; every field follows from its declarations.
+    """Requirements and costs of a detector with its settings, as text for tables.
 
     Args:
-        reads: The last of `READS` that it needs.
-        is_fitted: Whether training images are needed.
-        cost: "closed form" (no more than products with matrices that do not grow with the training set), "bank" (the
-            image is compared with stored training images), "part of a pass" or the number of further passes.
-        tuned: The preset chosen by search on OOD data whose settings these, or those of a detector inside, are; empty
-            if there is none.
+        reads: The last of `READS` that it requires.
+        is_fitted: Whether it requires training images.
+        cost: "closed form" (matrix products of constant size), "bank" (the image is compared with stored training
+            images), "part of a pass", or the number of extra forward passes.
+        tuned: The preset tuned on OOD data with the same settings as this or a nested detector; empty if there is none.
     """
 
     reads: str
@@ -27,7 +26,7 @@ class Overview(NamedTuple):
 
     @property
     def group(self) -> str:
-        """What it reads and whether it is fitted, as a heading.
+        """A heading: what it reads and whether it is fitted.
 
         Example:
             >>> from oodlit.detectors import ViM
@@ -38,12 +37,12 @@ class Overview(NamedTuple):
 
 
 def overview(detector: Detector) -> Overview:
-    """What a detector needs and costs.
+    """Summarize what a detector requires and costs.
 
     Example:
         >>> from oodlit.detectors import BATS, KNN, ODIN, ReAct, WeiPer
         >>> [overview(d).cost for d in (KNN(), ODIN(), ODIN(epsilon=0.0))]
-        ['bank', '2 further passes', 'closed form']
+        ['bank', '2 extra forward passes', 'closed form']
         >>> [overview(d).tuned for d in (WeiPer(), WeiPer(strength=1.0), ReAct(then=BATS()))]
         ['imagenet-resnet50', '', 'imagenet of BATS']
     """
@@ -55,10 +54,9 @@ def overview(detector: Detector) -> Overview:
 
 
 def tuned_as(detector: Detector) -> str:
-    """The first preset chosen by search on OOD data that has the settings of this detector, or of one inside it.
+    """Return the first preset tuned on OOD data that matches this or a nested detector; empty if there is none.
 
-    Empty if there is none.
-    Settings that the preset leaves out do not count, nor those that are None here and thus follow from the data.
+    Settings that the preset omits are ignored, as are those that are None here and follow from the data.
     """
     stored = detector.settings
     for name, settings in detector.presets.items():
@@ -73,7 +71,7 @@ def tuned_as(detector: Detector) -> str:
 
 def _cost(detector: Detector) -> str:
     if detector.extra_passes:
-        return f"{detector.extra_passes} further pass{'es' if detector.extra_passes > 1 else ''}"
+        return f"{detector.extra_passes} extra forward pass{'es' if detector.extra_passes > 1 else ''}"
     if {"hidden", "model"} <= detector.required_needs:
         return "part of a pass"
     everyone = [child for child in detector.modules() if isinstance(child, Detector)]

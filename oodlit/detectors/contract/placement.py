@@ -1,4 +1,4 @@
-"""Where the buffers of fitted detectors lie: on the device of what is scored, large ones as far as they fit."""
+"""Place the buffers of fitted detectors on the scoring device, large ones only if they fit."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,16 +10,16 @@ from torch import Tensor, nn
 from oodlit.base.checks import plain_mode
 
 SPARE = 0.25
-"""Share of a device's memory that large buffers leave free: for the network, its batches and what is formed of them."""
+"""Fraction of a device's memory that large buffers leave free for the network and its batches."""
 Place: TypeAlias = tuple[str, nn.Module, str]
-"""Name of a detector in the run, the detector (or one inside it) that has the buffer, and the buffer's name."""
+"""Name of a detector in the run, the (possibly nested) detector that owns the buffer, and the buffer's name."""
 
 
 def follow(detector: nn.Module, device: torch.device) -> None:
-    """Move buffers to the device of what is scored: the detector may have been fitted, or loaded, on another.
+    """Move buffers to the device of the outputs; the detector may have been fitted or loaded on another one.
 
-    Those in `host_buffers` lie there already or go to the CPU; numbers among them are kept on the CPU in any case,
-    where a look at them waits for no device.
+    Buffers in `host_buffers` stay where they are or go to the CPU. Scalars among them always stay on the CPU, where
+    reading them does not wait for a GPU.
     """
     large = _host_buffers(detector)
     for name, buffer in list(detector._buffers.items()):
@@ -32,18 +32,18 @@ def follow(detector: nn.Module, device: torch.device) -> None:
 
 
 def place_large(detectors: Mapping[str, nn.Module], device: torch.device, room: int | None = None) -> str:
-    """Move `host_buffers` of fitted detectors to a device once, the smaller ones first, as far as there is room.
+    """Move `host_buffers` of fitted detectors to a device once, smallest first, as long as they fit.
 
-    What several detectors share on the CPU they share on the device.
+    Buffers that detectors share on the CPU remain shared on the device.
 
     Args:
-        detectors: By the name that the run has for them.
-        device: Where the run scores.
-        room: Bytes that they may take. None (default) = what is free of a CUDA device, less `SPARE` of its memory; on
+        detectors: Detectors by their name in the run.
+        device: Device on which the run scores.
+        room: Bytes available for them. None (default) = the free memory of a CUDA device less `SPARE` of its total; on
             other devices nothing is moved.
 
     Returns:
-        What lies where, in words; empty if nothing is to be moved.
+        A description of what is placed where; empty if there is nothing to move.
 
     Example:
         >>> from oodlit.detectors import KNN, fit
@@ -51,9 +51,9 @@ def place_large(detectors: Mapping[str, nn.Module], device: torch.device, room: 
         >>> knn = KNN(k=2)
         >>> fit([knn], [Outputs(features=torch.rand(1000, 250))])  # 1 MB, and the norms
         >>> place_large({"knn": knn}, torch.device("meta"), room=500_000)
-        'on the CPU stay rows of knn (1.0 MB), moved in parts for every batch; on meta, 0.5 MB are free for them'
+        'on the CPU: rows of knn (1.0 MB), moved in parts for every batch (0.5 MB free on meta)'
         >>> place_large({"knn": knn}, torch.device("meta"), room=2_000_000)
-        'on meta lie rows of knn (1.0 MB)'
+        'on meta: rows of knn (1.0 MB)'
     """
     if room is None:
         if device.type != "cuda":
@@ -66,14 +66,13 @@ def place_large(detectors: Mapping[str, nn.Module], device: torch.device, room: 
         used = sum(other for other, _ in placed)
         (placed if used + size <= room and _move(places, device) else left).append((size, places))
     texts, order, waiting = [], list(detectors), {owner for _, places in left for owner, _, _ in places}
-    # Norms are small and have room where the rows do not: what matters is where the rows are.
+    # Norms are small and may fit where the rows do not: only the place of the rows matters.
     if whole := [(size, places) for size, places in placed if not waiting.issuperset(owner for owner, _, _ in places)]:
-        texts.append(f"on {device} lie {_rows_of(whole, order)}")
+        texts.append(f"on {device}: {_rows_of(whole, order)}")
     if left:
         free_mb = (room - sum(size for size, _ in placed)) / 1e6
         texts.append(
-            f"on the CPU stay {_rows_of(left, order)}, moved in parts for every batch; on {device},"
-            f" {free_mb:.1f} MB are free for them"
+            f"on the CPU: {_rows_of(left, order)}, moved in parts for every batch ({free_mb:.1f} MB free on {device})"
         )
     return "; ".join(texts)
 
@@ -90,7 +89,7 @@ def _host_buffers(detector: nn.Module) -> frozenset[str]:
 
 
 def _large(detectors: Mapping[str, nn.Module], device: torch.device) -> list[tuple[int, list[Place]]]:
-    """Bytes and places of each tensor that is elsewhere; one that is the first rows of another is the same tensor."""
+    """List size and places of each tensor on another device; the first rows of a tensor count as the same tensor."""
     same: dict[object, list[Place]] = defaultdict(list)
     for owner, detector in detectors.items():
         for part in detector.modules():
@@ -114,7 +113,7 @@ def _buffer(place: Place) -> Tensor:
 
 
 def _move(places: Sequence[Place], device: torch.device) -> bool:
-    """Copy what the places share, and let each have its first rows; False if the device has no room after all."""
+    """Copy a shared tensor and point its places to the copy; False if the device runs out of memory."""
     with plain_mode():
         try:
             whole = _longest(places).to(device, copy=True)

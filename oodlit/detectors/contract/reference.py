@@ -1,19 +1,19 @@
-"""Where a detector comes from, as data."""
+"""Paper references of detectors."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Reference:
-    """The source of a detector; docs, tables and reports print it from here.
+    """The source of a detector, printed in docs, tables and reports.
 
     Args:
         title: Title of the paper.
         authors: First author, or "A and B".
         venue: Conference or journal.
         year: Year of publication.
-        url: Where the paper can be read.
-        deviations: What differs from the authors' code or text; empty if nothing does.
+        url: Link to the paper.
+        deviations: Differences from the authors' code or text; empty if there are none.
     """
 
     title: str

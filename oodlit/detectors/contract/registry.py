@@ -1,4 +1,4 @@
-"""All detectors by name; the registry is the export list of `oodlit.detectors`."""
+"""Look up detectors by name; the registry is the export list of `oodlit.detectors`."""
 
 import inspect
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ from oodlit.errors import InvalidArgumentError, UnknownNameError
 
 
 def detectors() -> dict[str, type[Detector]]:
-    """Every detector of the package by its key.
+    """Return every detector of the package by its key.
 
     Example:
         >>> detectors()["relative_mahalanobis"].__name__
@@ -29,11 +29,11 @@ def detectors() -> dict[str, type[Detector]]:
 
 
 def find(name: str) -> type[Detector]:
-    """The detector class of a name: its key or class name in any case, or the dotted path of a class of your own.
+    """Find the detector class for a key or class name in any case, or for the dotted path of a custom class.
 
     Raises:
-        UnknownNameError: No detector has this name; gives the nearest ones.
-        InvalidArgumentError: The dotted path leads to no detector.
+        UnknownNameError: No detector has this name; the message lists the nearest ones.
+        InvalidArgumentError: The dotted path is not that of a detector.
 
     Example:
         >>> find("kl_matching") is find("KLMatching") is find("oodlit.detectors.KLMatching")
@@ -48,7 +48,7 @@ def find(name: str) -> type[Detector]:
 
 
 def presets() -> dict[str, Mapping[str, Mapping[str, Any]]]:
-    """Published settings of every detector that has some: key -> name of the preset -> settings.
+    """Return the published settings of detectors: key -> name of the preset -> settings.
 
     Example:
         >>> presets()["react"]["p90-val"]
@@ -58,7 +58,7 @@ def presets() -> dict[str, Mapping[str, Mapping[str, Any]]]:
 
 
 def detector_hint(item: object) -> str:
-    """A hint for messages: what to write where a detector's class or its name was given; empty if it was neither.
+    """Suggest what to write instead of a detector's class or name; empty for anything else.
 
     Example:
         >>> from oodlit.detectors import MSP

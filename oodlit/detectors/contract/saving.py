@@ -1,6 +1,6 @@
-"""Saving and loading fitted detectors: safetensors and JSON, no pickle.
+"""Save and load fitted detectors as safetensors and JSON, without pickle.
 
-A folder holds `detectors.json` (version, settings, what the fit belongs to) and `detectors.safetensors` (the buffers).
+A folder contains `detectors.json` (version, settings, origin of the fit) and `detectors.safetensors` (the buffers).
 """
 
 import hashlib
@@ -24,15 +24,15 @@ from oodlit.detectors.contract.detector import Detector
 from oodlit.errors import FingerprintError, InvalidArgumentError, NotFittedError, OodlitError
 
 FORMAT = 3
-"""Version of the file format; a new number means that older files can no longer be read."""
+"""Version of the file format; increased when older files can no longer be read."""
 
 
 @dataclass(frozen=True)
 class FitOrigin:
-    """What a fit belongs to.
+    """The backbone and data that a fit belongs to.
 
     Args:
-        fingerprint: Of the backbone's weights, head and transform; see `oodlit.base.fingerprint`.
+        fingerprint: Fingerprint of the backbone's weights, head and transform; see `oodlit.base.fingerprint`.
         width: Number of features.
         num_classes: Number of logits.
         num_train: Number of training images.
@@ -47,8 +47,8 @@ class FitOrigin:
         """Refuse a backbone that the fit does not belong to.
 
         Args:
-            other: What is known of the backbone, or the `OODModule` itself.
-            source: How the message calls the fit.
+            other: The origin of another fit, or an `OODModule`.
+            source: Name of the fit in the message.
 
         Raises:
             FingerprintError: Fingerprint, width or number of classes differ.
@@ -60,28 +60,28 @@ class FitOrigin:
             mine, theirs = getattr(self, name), getattr(other, name, 0)
             if mine and theirs and mine != theirs:
                 raise FingerprintError(
-                    f"{source} was fitted on a backbone with {name} {mine}, this one has {theirs};"
-                    " fit again, or load the backbone and transform that the fit was made with"
+                    f"{source} belongs to a backbone with {name} {mine}, got {theirs}; fit again, or load the backbone"
+                    " and transform of the fit"
                 )
         check_same(self.fingerprint, other.fingerprint, source=source)
 
 
 @runtime_checkable
 class Fingerprinted(Protocol):
-    """What a fit may belong to, such as an `OODModule`."""
+    """Anything with a fingerprint, such as an `OODModule`."""
 
     @property
     def fingerprint(self) -> str:
-        """Tells it from others."""
+        """Text that identifies the backbone."""
 
 
 def save(detectors: Mapping[str, Detector], directory: str | Path, origin: FitOrigin | None = None) -> None:
-    """Write fitted detectors to a folder; either everything or nothing is written.
+    """Write fitted detectors to a folder, either completely or not at all.
 
     Args:
-        detectors: By name.
-        directory: Made if missing; its two files are replaced.
-        origin: What the fit belongs to; checked when the detectors are used again.
+        detectors: Detectors by name.
+        directory: Created if missing; its two files are replaced.
+        origin: Origin of the fit, checked when the detectors are used again.
 
     Raises:
         NotFittedError: A detector is not fitted.
@@ -120,26 +120,26 @@ def save(detectors: Mapping[str, Detector], directory: str | Path, origin: FitOr
             for name, d in detectors.items()
         ],
     }
-    # The description goes into the tensor file as well: two files of different fits are noticed when loading.
+    # The description is also stored in the tensor file, so that mismatched files are detected on loading.
     text = json.dumps(description, indent=1, sort_keys=True)
     write_bytes(folder / "detectors.safetensors", to_bytes(tensors, metadata={"description": text}))
     write_bytes(folder / "detectors.json", text.encode())
 
 
 def load(directory: str | Path) -> tuple[dict[str, Detector], FitOrigin]:
-    """Read what `save` wrote.
+    """Read detectors written by `save`.
 
     Returns:
-        Detectors by name, and what the fit belongs to.
+        Detectors by name, and the origin of the fit.
 
     Raises:
-        InvalidArgumentError: A file is missing, damaged, of another format, or the two files do not belong together.
+        InvalidArgumentError: A file is missing, damaged, in another format, or the two files do not match.
     """
     folder = Path(directory)
     text_file, tensor_file = folder / "detectors.json", folder / "detectors.safetensors"
     for file in (text_file, tensor_file):
         if not file.is_file():
-            raise InvalidArgumentError(f"{folder} holds no saved detectors: {file.name} is missing")
+            raise InvalidArgumentError(f"{folder} contains no saved detectors: {file.name} is missing")
     text = text_file.read_text(encoding="utf-8")
     try:
         metadata = _metadata(tensor_file)
@@ -148,8 +148,8 @@ def load(directory: str | Path) -> tuple[dict[str, Detector], FitOrigin]:
         description = json.loads(text)
         if description["format"] != FORMAT:
             raise InvalidArgumentError(
-                f"{folder}: format {description['format']} was written by oodlit {description['oodlit']};"
-                f" this version reads format {FORMAT} - fit again"
+                f"{folder}: expected format {FORMAT}, got {description['format']} written by oodlit"
+                f" {description['oodlit']}; fit again"
             )
         origin = FitOrigin(**description["origin"])
         tensors = load_file(tensor_file)
@@ -170,7 +170,7 @@ def load(directory: str | Path) -> tuple[dict[str, Detector], FitOrigin]:
 
 
 def _checksum(tensors: Mapping[str, Tensor]) -> str:
-    """A digest of the names and bytes of all tensors: without it, a flipped bit in the file would go unnoticed."""
+    """Hash the names and bytes of all tensors, which reveals flipped bits in the file."""
     digest = hashlib.blake2b(digest_size=16)
     for name, value in sorted(tensors.items()):
         digest.update(name.encode())
@@ -180,7 +180,7 @@ def _checksum(tensors: Mapping[str, Tensor]) -> str:
 
 
 def _detectors(entries: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tensor]) -> dict[str, Detector]:
-    """Detectors by name, from their descriptions and from buffers named `number.path`."""
+    """Build detectors by name from their descriptions and from buffers named `number.path`."""
     detectors: dict[str, Detector] = {}
     for i, entry in enumerate(entries):
         detector = from_config(entry, Detector)
@@ -188,11 +188,11 @@ def _detectors(entries: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tenso
             number, _, path = key.partition(".")
             if int(number) == i:
                 owner, _, buffer = path.rpartition(".")
-                # Copied: in the file tensors lie on odd addresses, from which products may be rounded otherwise.
+                # Copied: tensors in the file are not aligned, which can change the rounding of products.
                 detector.get_submodule(owner).register_buffer(buffer, value.clone())
         missing = sorted(set(entry.get("buffers", ())) - {n for n, _ in detector.named_buffers()})
         if missing:
-            raise KeyError(f"{entry['name']}: no tensor {missing[0]}")
+            raise KeyError(f"{entry['name']}: missing tensor {missing[0]}")
         for part in detector.modules():
             if isinstance(part, Detector):
                 part._fitted = True
@@ -203,7 +203,7 @@ def _detectors(entries: Sequence[Mapping[str, Any]], tensors: Mapping[str, Tenso
 
 
 def detector_to_config(detector: Detector) -> dict[str, Any]:
-    """Class path and settings of a detector, as plain JSON values.
+    """Return class path and settings of a detector as plain JSON values.
 
     Example:
         >>> from oodlit.detectors import Energy
@@ -215,7 +215,7 @@ def detector_to_config(detector: Detector) -> dict[str, Any]:
 
 
 def _metadata(file: Path) -> dict[str, str]:
-    from safetensors import safe_open  # noqa: PLC0415  # only the file's header is read here
+    from safetensors import safe_open  # noqa: PLC0415  # reads the file header only
 
     with safe_open(file, framework="pt") as opened:
         return opened.metadata() or {}

@@ -31,8 +31,8 @@ def _covariances_fit(detector: "DDU", facts: BackboneFacts) -> str:
     if detector.covariance != "full" or needed <= detector.max_bytes:
         return ""
     return (
-        f"{facts.num_classes} covariances of {facts.width} features take {needed / 2**30:.1f} GiB, above the limit of"
-        f" {detector.max_bytes / 2**30:.1f} GiB; use covariance='tied' or 'diagonal', or raise max_bytes"
+        f"{facts.num_classes} covariances of {facts.width} features require {needed / 2**30:.1f} GiB, above the limit"
+        f" of {detector.max_bytes / 2**30:.1f} GiB; use covariance='tied' or 'diagonal', or raise max_bytes"
     )
 
 
@@ -40,17 +40,17 @@ def _covariances_fit(detector: "DDU", facts: BackboneFacts) -> str:
 class DDU(Detector):
     """S = log sum_c N(x; mu_c, Sigma_c), the log density of Gaussians with equal weights.
 
-    Covariances are divided by the number of images. Where one is not positive definite, a multiple of the identity is
-    added: 1e-12 of the mean total variance, ten times more until it is. Classes without an image are left out.
+    Covariances are divided by the number of images. If one is not positive definite, a multiple of the identity is
+    added: 1e-12 of the mean total variance, increased tenfold until it suffices. Classes without images are left out.
 
     Args:
         covariance: "full" (one matrix per class; C D^2 memory and work), "tied" (the pooled within-class matrix;
             default) or "diagonal" (variances per class, bounded at 1e-12 of the largest).
-        max_bytes: Limit of the memory of the "full" form, default 4 GiB. Above it the detector refuses before the run.
+        max_bytes: Memory limit of the "full" form, default 4 GiB. Beyond it the detector is refused before the run.
 
     Raises:
         InvalidArgumentError: `covariance` is unknown, or `max_bytes` is not positive.
-        RequirementError: While fitting, the full matrices would exceed `max_bytes`.
+        RequirementError: During the fit, the full matrices would exceed `max_bytes`.
 
     Example:
         >>> from oodlit.detectors import fit
@@ -66,8 +66,10 @@ class DDU(Detector):
     requirements = (_covariances_fit,)
     invariances = frozenset({"class_permutation"})
     same_order_as: ClassVar = {
-        "mahalanobis": "with the tied covariance the sum over classes is little"
-        " else than its largest term, that of the nearest class"
+        "mahalanobis": (
+            "with the tied covariance the sum over classes hardly differs from its largest term, that of the nearest"
+            " class"
+        )
     }
     presets: ClassVar = {"paper": {"covariance": "full"}}
     reference = Reference(
@@ -76,7 +78,8 @@ class DDU(Detector):
         "CVPR",
         2023,
         "https://arxiv.org/abs/2102.11582",
-        "equal class weights; covariances divided by n; 'tied' by default, as the full form does not fit ImageNet",
+        "equal class weights; covariances divided by n; 'tied' by default, since the full form does not fit in memory"
+        " for ImageNet",
     )
 
     def __init__(self, covariance: Literal["full", "tied", "diagonal"] = "tied", max_bytes: int = 4 * 2**30) -> None:
@@ -99,11 +102,10 @@ class DDU(Detector):
             means = moments.class_means
             state = {"origin": means.mean(dim=0), "means": means, "factors": factors}
         constant = moments.class_means.shape[1] / 2 * math.log(2 * math.pi)
-        for name, value in (state | {"log_norms": log_norms - constant}).items():
-            self.register_buffer(name, value)
+        self.keep(**state, log_norms=log_norms - constant)
 
     def _factors(self, moments: ClassCovariances | ClassVariances) -> tuple[Tensor, Tensor]:
-        """Roots of the inverse covariances, and the logarithms of their determinants."""
+        """Return roots of the inverse covariances, and the logarithms of their determinants."""
         if isinstance(moments, ClassVariances):
             variances = moments.variances
             largest = float(variances.amax())
@@ -125,11 +127,11 @@ class DDU(Detector):
         return torch.stack([((x - mean) @ factor).square().sum(dim=1) for mean, factor in classes], dim=1)
 
     def _diagonal(self, x: Tensor) -> Tensor:
-        precision, centred, means = self.factors.square(), x - self.origin, self.means - self.origin
+        precision, centered, means = self.factors.square(), x - self.origin, self.means - self.origin
         scaled = means * precision
-        squares = centred.square() @ precision.T + (scaled * means).sum(dim=1)
-        distances = (squares - 2 * centred @ scaled.T).clamp(min=0)
-        # Where a variance is at its bound, squares and products are larger than the distance by many orders.
+        squares = centered.square() @ precision.T + (scaled * means).sum(dim=1)
+        distances = (squares - 2 * centered @ scaled.T).clamp(min=0)
+        # For a variance at its bound, squares and products exceed the distance by orders of magnitude.
         rows = (DOUBLE_ERROR * squares > TOLERANCE * distances).any(dim=1).nonzero().flatten()
         for label, (mean, factor) in enumerate(zip(self.means, self.factors, strict=True) if len(rows) else ()):
             distances[rows, label] = ((x[rows] - mean) * factor).square().sum(dim=1)
@@ -137,7 +139,7 @@ class DDU(Detector):
 
 
 def _scale(moments: ClassCovariances) -> float:
-    """Mean total variance: within classes and between them."""
+    """Return the mean total variance, within and between classes."""
     share = moments.counts.double() / moments.counts.sum()
     within = (moments.covariances.diagonal(dim1=1, dim2=2).mean(dim=1) * share).sum()
     mean = share @ moments.class_means
@@ -149,13 +151,13 @@ def _scale(moments: ClassCovariances) -> float:
 def _inverse_factors(
     covariances: Float[Tensor, "classes features features"], scale: float
 ) -> Float[Tensor, "classes features features"]:
-    """L^-T of every covariance L L', with jitter where it is not positive definite."""
+    """Return L^-T of every covariance L L', with jitter if it is not positive definite."""
     identity = torch.eye(covariances.shape[1], dtype=covariances.dtype, device=covariances.device)
     factors = torch.empty_like(covariances)
     for i, covariance in enumerate(covariances):
         jitter = 0.0
         factor, info = torch.linalg.cholesky_ex(covariance)
-        # Rounding may let a singular matrix pass: its smallest pivot must stand out from zero as well.
+        # Rounding can let a singular matrix pass: also require that its smallest pivot stands out from zero.
         while int(info) or float(factor.diagonal().amin()) ** 2 < RELATIVE_FLOOR * float(covariance.diagonal().amax()):
             jitter = max(10 * jitter, RELATIVE_FLOOR * scale)
             factor, info = torch.linalg.cholesky_ex(covariance + jitter * identity)

@@ -9,7 +9,7 @@ from torch import Tensor
 from oodlit.base.checks import check_choice, check_int, check_seed
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.gaussian import class_distances, class_gaussians
-from oodlit.detectors.formulas.neighbours import default_k, kth_distances
+from oodlit.detectors.formulas.neighbors import default_k, kth_distances
 from oodlit.detectors.statistics import ClassMoments, HiddenSample, Statistics, channel_means, train_labels
 from oodlit.detectors.statistics.feature_bank import exact_scaling
 from oodlit.errors import InvalidArgumentError
@@ -20,29 +20,32 @@ def _settings_fit(detector: "LaRD", facts: BackboneFacts) -> str:
     channels = facts.channels.get(detector.layer)
     if channels is not None and detector.dim is not None and detector.dim > channels:
         return f"has dim={detector.dim}, but layer {detector.layer!r} has {channels} channels"
-    count = {"knn": ("k", detector.k or 1), "gmm": ("components", detector.components)}.get(detector.density, ("", 0))
-    if count[1] > facts.num_train and not detector.is_fitted:
-        return f"has {count[0]}={count[1]}, but there are {facts.num_train} training images"
-    return ""
+    return "" if detector.is_fitted else _too_few(detector, detector.k or 1, facts.num_train)
+
+
+def _too_few(detector: "LaRD", k: int, num_train: int) -> str:
+    """Return which setting requires more training images than there are; empty if none does."""
+    name, number = {"knn": ("k", k), "gmm": ("components", detector.components)}.get(detector.density, ("", 0))
+    return f"has {name}={number}, but there are {num_train} training images" if number > num_train else ""
 
 
 @final
 class LaRD(Detector):
-    """S = a density of h, the channel means of a hidden layer, reduced to its principal components if asked for.
+    """S = a density of h, the channel means of a hidden layer, optionally reduced to their principal components.
 
     Density "mahalanobis": -min_c (h - mu_c)' Sigma^-1 (h - mu_c) over the labels; "knn": minus the distance to the k-th
-    nearest direction; "gmm": the log density of a Gaussian mixture. Fitted on at most 50 000 training images.
+    nearest direction; "gmm": the log density of a Gaussian mixture. Fitted on at most 50,000 training images.
 
     Args:
         layer: Name of the layer in `Outputs.hidden`: a submodule of the network, or "feature_map" for the last block.
         density: "mahalanobis" (default), "knn" or "gmm".
         dim: Number of principal components, at least 1; None (default) = all channels as they are.
-        k: Neighbour of "knn"; None (default) goes by the number of training images as in `KNN`, and is noted.
-        components: Gaussians of "gmm", default 10.
-        seed: Of the initialisation of "gmm", 0 to 2^32 - 1, default 0.
+        k: Neighbor of "knn"; None (default) = chosen by the number of training images as in `KNN`, and noted.
+        components: Number of Gaussians of "gmm", default 10.
+        seed: Seed for initializing "gmm", 0 to 2^32 - 1, default 0.
 
     Raises:
-        InvalidArgumentError: An argument is out of its range or, at fit, above what the layer or the sample has.
+        InvalidArgumentError: An argument is out of range or, during the fit, exceeds the layer or the sample.
 
     Example:
         >>> from oodlit.detectors import fit
@@ -61,8 +64,10 @@ class LaRD(Detector):
     invariances = frozenset({"class_permutation"})
     host_buffers = frozenset({"bank", "norms", "neighbour"})
     same_order_as: ClassVar = {
-        "mahalanobis": "the channel means of the last block are the features of a network"
-        " that pools by the mean, and both take the nearest class in one covariance"
+        "mahalanobis": (
+            "the channel means of the last block are the features of a network with mean pooling, and both use the"
+            " nearest class under one covariance"
+        )
     }
     reference = Reference(
         "Latent Representation Entropy Density for Distribution Shift Detection",
@@ -103,13 +108,10 @@ class LaRD(Detector):
         sample = statistics[HiddenSample]
         values = sample.column(self.layer).double()
         k = default_k(len(values)) if self.k is None else self.k
-        needed = {"knn": ("k", k), "gmm": ("components", self.components)}.get(self.density, ("", 0))
-        if needed[1] > len(values):
-            raise InvalidArgumentError(
-                f"{self!r}: {needed[0]}={needed[1]}, but there are {len(values)} training images"
-            )
-        self.register_buffer("mean", values.mean(dim=0))
-        self.register_buffer("basis", self._principal(values - self.mean))
+        if problem := _too_few(self, k, len(values)):
+            raise InvalidArgumentError(f"{self!r} {problem}")
+        self.keep(mean=values.mean(dim=0))
+        self.keep(basis=self._principal(values - self.mean))
         reduced = self._reduce(values)
         if self.density == "mahalanobis":
             labels = train_labels(Outputs(features=reduced, labels=sample.column("labels")))
@@ -118,11 +120,10 @@ class LaRD(Detector):
             bank = exact_scaling(reduced)
             state = {"bank": bank, "norms": torch.linalg.vector_norm(bank, dim=1), "neighbour": torch.tensor(k)}
             if self.k is None:
-                self.note(f"k={k}, by the number of training images, {len(bank)}")
+                self.note(f"k={k}, chosen for {len(bank)} training images")
         else:
             state = _mixture(reduced, self.components, self.seed)
-        for name, value in state.items():
-            self.register_buffer(name, value)
+        self.keep(**state)
 
     def _score(self, outputs: Outputs) -> Scores:
         reduced = self._reduce(channel_means(outputs, self.layer))
@@ -135,17 +136,17 @@ class LaRD(Detector):
         white = torch.einsum("bf,jfg->bjg", reduced, self.factors) - self.shifts
         return (self.log_weights - white.square().sum(dim=2) / 2).logsumexp(dim=1)
 
-    def _principal(self, centred: Tensor) -> Tensor:
-        width = centred.shape[1]
+    def _principal(self, centered: Tensor) -> Tensor:
+        width = centered.shape[1]
         if self.dim is None:
-            return torch.eye(width, dtype=centred.dtype)
+            return torch.eye(width, dtype=centered.dtype)
         if self.dim > width:
             raise InvalidArgumentError(f"{self!r}: dim={self.dim}, but layer {self.layer!r} has {width} channels")
-        vectors: Tensor = torch.linalg.eigh(centred.T @ centred).eigenvectors
+        vectors: Tensor = torch.linalg.eigh(centered.T @ centered).eigenvectors
         return vectors.flip(1)[:, : self.dim].contiguous()
 
     def _reduce(self, values: Float[Tensor, "batch channels"]) -> Float[Tensor, "batch dim"]:
-        # Principal components need centred values; without them "knn" takes directions from zero, as KNN does.
+        # Principal components require centered values; without them "knn" uses directions from zero, as KNN does.
         return values.double() if self.dim is None else (values.double() - self.mean) @ self.basis
 
 

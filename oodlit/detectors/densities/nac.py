@@ -1,4 +1,4 @@
-"""NAC: how many training images have used each feature in the way of this image."""
+"""NAC: how many training images activated each feature like this image."""
 
 from typing import ClassVar, final
 
@@ -7,38 +7,36 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from oodlit.base.checks import check_int, check_positive
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.statistics import Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs
 
 BASE = 1000.0
-"""Of the logarithm that spaces the edges of the bins."""
+"""Base of the logarithm that spaces the bin edges."""
 ROWS = 256
-"""Training images whose states are formed at a time."""
+"""Training images processed at a time."""
 
 
 @final
 class NAC(Detector):
-    """S = mean_j min(n_j / O, 1): n_j the training images whose state t_j is in the same bin, t_j = sigmoid(a x_j g_j).
+    """S = mean_j min(n_j / O, 1): n_j training images have their state t_j in the same bin, t_j = sigmoid(a x_j g_j).
 
-    g is the gradient of LSE(z) - mean z with respect to the features, W'(softmax(z) - 1/C): a feature that speaks for
-    the prediction has a state below or above 1/2 by its size. The bins are the finer, the nearer to 1/2. Only the last
-    features are looked at, in closed form, from a sample of training images whose logits are those of the head. Classes
-    that the head masks are left out.
+    g is the gradient of LSE(z) - mean z with respect to the features, W'(softmax(z) - 1/C): the more a feature
+    contributes to the prediction, the farther its state is from 1/2. Bins get finer towards 1/2. Only the last features
+    are used, in closed form, for a sample of training images with the logits of the head. Classes masked by the head
+    are left out.
 
     Args:
-        bins: M, an even number from 4 on, default 50: the authors' number of edges; there are M - 2 bins.
-        enough: O, the training images that make a bin count fully, at least 1, default 10. The authors chose it, and
-            `bins`, on OOD data, the defaults for the pooled features of a ResNet-50 on ImageNet.
-        steepness: a > 0. None (default) = 1 over the root mean square of x_j g_j in training, a default of ours: the
-            authors' numbers, chosen on OOD data, belong to the scale of one network; in others all states may be 0 or
-            1.
-        images: Training images that are counted, default 1000.
+        bins: M, an even number, at least 4, default 50: the authors' number of edges; there are M - 2 bins.
+        enough: O, the number of training images at which a bin counts fully, at least 1, default 10. The authors tuned
+            it and `bins` on OOD data; the defaults are theirs for the pooled features of a ResNet-50 on ImageNet.
+        steepness: a > 0. None (default) = 1 over the root mean square of x_j g_j in training, our own default: the
+            authors' values, tuned on OOD data, suit the scale of one network; in others all states may be 0 or 1.
+        images: Number of training images to count, default 1000.
 
     Raises:
-        InvalidArgumentError: An argument is out of its range.
+        InvalidArgumentError: An argument is out of range.
 
     Example:
         >>> NAC.preset("imagenet-vit")
@@ -65,16 +63,11 @@ class NAC(Detector):
         "ICLR",
         2024,
         "https://arxiv.org/abs/2306.02879",
-        "the steepness follows from the training images by default, where the authors search for it; the last features"
-        " alone, where the authors' best results take the mean over four layers, with a backward pass"
-        " to each; training images are chosen by the hash of their keys, not one a class; all are counted, also those"
-        " that are classified wrongly, as in the authors' code",
+        "the steepness follows from the training images by default, whereas the authors tune it; only the last"
+        " features, whereas the authors' best results average four layers with a backward pass to each; training"
+        " images are chosen by the hash of their keys, not one per class; all are counted, including misclassified"
+        " ones, as in the authors' code",
     )
-    weight: Tensor
-    bias: Tensor
-    edges: Tensor
-    slope: Tensor
-    coverage: Tensor
 
     def __init__(self, bins: int = 50, enough: int = 10, steepness: float | None = None, images: int = 1000) -> None:
         super().__init__()
@@ -82,24 +75,23 @@ class NAC(Detector):
         check_int("NAC", "enough", enough)
         check_int("NAC", "images", images)
         if bins % 2:
-            raise InvalidArgumentError(f"NAC: bins={bins}; an even number is needed")
+            raise InvalidArgumentError(f"NAC: expected bins to be even, got {bins}")
         if steepness is not None:
             check_positive("NAC", "steepness", steepness)
         self.bins, self.enough, self.steepness, self.images = bins, enough, steepness, images
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`
-        unmasked = head.offset > -float("inf")
-        self.register_buffer("weight", head.weight[unmasked].double())
-        self.register_buffer("bias", head.offset[unmasked].double())
-        self.register_buffer("edges", inner_edges(self.bins).to(head.weight.device))
+        unmasked = head.unmasked.to(dtype=torch.float64)
+        edges = inner_edges(self.bins).to(head.weight.device)
+        self.keep(weight=unmasked.weight, bias=unmasked.offset, edges=edges)
         features = statistics[TrainSample].column("features")[: self.images]
         parts = [part.to(head.weight.device) for part in torch.split(features, ROWS)]
-        self.register_buffer("slope", self._steepness(parts))
+        self.keep(slope=self._steepness(parts))
         counts = torch.zeros(head.width * (self.bins - 2), dtype=torch.int64, device=head.weight.device)
         for part in parts:
             counts += torch.bincount(self._places(part).flatten(), minlength=len(counts))
-        self.register_buffer("coverage", (counts.double() / self.enough).clamp(max=1))
+        self.keep(coverage=(counts.double() / self.enough).clamp(max=1))
 
     def _steepness(self, parts: list[Tensor]) -> Tensor:
         if self.steepness is not None:
@@ -112,7 +104,7 @@ class NAC(Detector):
         return self.coverage[self._places(outputs.require("features"))].mean(dim=1)
 
     def _places(self, features: Float[Tensor, "batch features"]) -> Int[Tensor, "batch features"]:
-        """Number of the bin of each state among the bins of all features."""
+        """Return the index of each state's bin among the bins of all features."""
         states = (self.slope * self._influence(features)).sigmoid()
         first = torch.arange(states.shape[1], device=states.device) * (self.bins - 2)
         return first + torch.bucketize(states, self.edges, right=True)
@@ -125,7 +117,7 @@ class NAC(Detector):
 
 
 def inner_edges(bins: int) -> Float[Tensor, " edges"]:
-    """Edges between the M - 2 bins of [0, 1]: log_1000 of M / 2 equal steps from 1 to sqrt(1000), mirrored about 1/2.
+    """Return the edges between the M - 2 bins of [0, 1]: log_1000 of M / 2 steps from 1 to sqrt(1000), mirrored at 1/2.
 
     Example:
         >>> [round(edge, 3) for edge in inner_edges(6).tolist()]

@@ -15,43 +15,41 @@ from oodlit.detectors.statistics import Statistics, TrainSample
 from oodlit.outputs import BackboneFacts, Head, Outputs, Scores
 
 LEAST, LEAST_OF_LOGITS = 0.01, 0.025
-"""Added to every bin of the histograms of features and of logits."""
+"""Added to every bin of the histograms of features and logits."""
 ROWS = 256
-"""Training images whose perturbed logits are formed at a time."""
+"""Training images whose perturbed logits are computed at a time."""
 MOST_BYTES = 2**31
-"""The perturbed weights are kept where they take no more."""
+"""Maximum size for keeping the perturbed weights."""
 _ALL_NETWORKS = {"logits_weight": 2.5, "smooth": 40, "smooth_logits": 15}
 
 
 @final
 class WeiPer(Detector):
-    """S = -(K + l1 K~) + l2 * mean max softmax: K of the histogram of features, K~ of logits under perturbed weights.
+    """S = -(K + l1 K~) + l2 * mean max softmax: K of the feature histogram, K~ of logits under perturbed weights.
 
-    K = KL(p || q) + KL(q || p), q the histogram of the D features of the image between the smallest and the largest
-    training feature, p the mean histogram of the training images; q is smoothed by a moving average, p is not. K~
-    likewise for the logits of `copies` of the head, w + d |w| n / |n| with a normal n for every copy and class.
-    The mean is over the copies. Values outside of the bins count in the total alone. Classes that the head masks are
-    left out.
+    K = KL(p || q) + KL(q || p), with q the histogram of the image's D features between the smallest and the largest
+    training feature, and p the mean histogram of the training images; q is smoothed by a moving average, p is not. K~
+    is the same for the logits of `copies` of the head, w + d |w| n / |n| with a normal n per copy and class. The mean
+    is over the copies. Values outside the bins only count in the total. Classes masked by the head are left out.
 
-    The training images are looked at twice, so they are a sample. An image costs `copies` times the product with the
-    head, in float64. The draws follow from the seed; they are no part of the saved fit. Memory: the perturbed weights,
-    1.6 GB for 2048 features and 1000 classes; above 2 GiB they are drawn anew for every batch, which takes ten times
-    as long.
+    The training images are read twice, so a sample is used. Scoring an image costs `copies` products with the head, in
+    float64. The draws follow from the seed and are not part of the saved fit. Memory: the perturbed weights, 1.6 GB for
+    2048 features and 1000 classes; above 2 GiB they are drawn again for every batch, which takes ten times as long.
 
     Args:
         copies: r, at least 1, default 100.
-        strength: d >= 0, default 2.4. It and those down to `smooth_logits` were chosen by the authors on OOD data, the
-            defaults for a ResNet-50 on ImageNet.
+        strength: d >= 0, default 2.4. This and the settings down to `smooth_logits` were tuned by the authors on OOD
+            data; the defaults are theirs for a ResNet-50 on ImageNet.
         bins: n, at least 1, default 100.
         logits_weight: l1 >= 0, default 2.5.
         softmax_weight: l2 >= 0, default 0.25.
-        smooth: Bins over which q is averaged, at least 1, default 40; an even number reaches one bin farther down.
-        smooth_logits: The same for the logits, default 15.
-        images: Training images for the mean histograms, default 1000.
-        seed: Of n, 0 to 2^32 - 1, default 0.
+        smooth: Number of bins for averaging q, at least 1, default 40; an even number reaches one bin farther down.
+        smooth_logits: The same for logits, default 15.
+        images: Number of training images for the mean histograms, default 1000.
+        seed: Seed of n, 0 to 2^32 - 1, default 0.
 
     Raises:
-        InvalidArgumentError: An argument is out of its range.
+        InvalidArgumentError: An argument is out of range.
 
     Example:
         >>> WeiPer.preset("imagenet-vit")
@@ -72,8 +70,8 @@ class WeiPer(Detector):
         "NeurIPS",
         2024,
         "https://arxiv.org/abs/2405.17164",
-        "mean histograms of 1000 training images, where the authors take 300 000; one draw of the perturbations, where"
-        " they average over several; an even width of the moving average reaches one bin farther down",
+        "mean histograms of 1000 training images, whereas the authors use 300,000; one draw of the perturbations,"
+        " whereas they average several; a moving average of even width reaches one bin farther down",
     )
 
     def __init__(
@@ -102,27 +100,25 @@ class WeiPer(Detector):
         self._head: PerturbedHead | None = None
 
     def kept_bytes(self, facts: BackboneFacts) -> int:
-        """Memory of the perturbed weights, or of those of one copy."""
+        """Return the memory of the perturbed weights, or of one copy."""
         all_of_them = size_of(facts.width * facts.num_classes, self.copies)
         return all_of_them if all_of_them <= MOST_BYTES else size_of(facts.width * facts.num_classes, 1)
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`
-        unmasked = head.offset > -float("inf")
-        self.register_buffer("weight", head.weight[unmasked].double())
-        self.register_buffer("bias", head.offset[unmasked].double())
+        unmasked = head.unmasked.to(dtype=torch.float64)
+        self.keep(weight=unmasked.weight, bias=unmasked.offset)
         features = statistics[TrainSample].column("features")
         parts = torch.split(features[: self.images].to(head.weight.device).double(), ROWS)
-        self.register_buffer("range", torch.stack([features.amin(), features.amax()]).double().to(head.weight.device))
+        self.keep(range=torch.stack([features.amin(), features.amax()]).double().to(head.weight.device))
         low, high = self.weight.new_tensor([float("inf"), -float("inf")]).unbind()
         for z in (block for part in parts for block in self._logits(part)):
             low, high = torch.minimum(low, z.amin()), torch.maximum(high, z.amax())
-        # The largest logit of training, formed once more in another batch, may come out larger by its rounding.
+        # Rounding may make the largest training logit larger when it is computed again in another batch.
         margin = 1e-9 * (high - low)
-        self.register_buffer("range_of_logits", torch.stack([low - margin, high + margin]))
+        self.keep(range_of_logits=torch.stack([low - margin, high + margin]))
         own, of_logits = zip(*(self._histograms(part)[:2] for part in parts), strict=True)
-        self.register_buffer("typical", torch.cat(own).mean(dim=0))
-        self.register_buffer("typical_of_logits", torch.cat(of_logits).mean(dim=0))
+        self.keep(typical=torch.cat(own).mean(dim=0), typical_of_logits=torch.cat(of_logits).mean(dim=0))
 
     def _score(self, outputs: Outputs) -> Scores:
         own, of_logits, softmax = self._histograms(outputs.require("features").double())
@@ -133,7 +129,7 @@ class WeiPer(Detector):
     def _histograms(
         self, features: Float[Tensor, "batch features"]
     ) -> tuple[Float[Tensor, "batch bins"], Float[Tensor, "batch bins"], Float[Tensor, " batch"]]:
-        """Histogram of the features, of the perturbed logits, and the mean over the copies of the largest softmax."""
+        """Return the histograms of features and perturbed logits, and the mean over copies of the largest softmax."""
         own, of_logits = Bins(self.range, self.bins), Bins(self.range_of_logits, self.bins)
         counts = features.new_zeros(features.shape[0], self.bins)
         softmax = features.new_zeros(features.shape[0])
@@ -144,7 +140,7 @@ class WeiPer(Detector):
         return own.counts(features) / features.shape[1], counts / num_logits, softmax / self.copies
 
     def _logits(self, features: Float[Tensor, "batch features"]) -> Iterator[Float[Tensor, "batch copies classes"]]:
-        # After a fit, or on another device; what is traced was scored before.
+        # After a fit or on another device; traced code was scored before.
         if self._head is None or (not is_traced() and self._head.weight is not self.weight):
             self._head = PerturbedHead(
                 self.weight, copies=self.copies, strength=self.strength, seed=self.seed, most_bytes=MOST_BYTES

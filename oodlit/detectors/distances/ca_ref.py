@@ -1,4 +1,4 @@
-"""CARef: distance to the mean feature of what is predicted as the same class."""
+"""CARef: distance to the mean feature of the images with the same prediction."""
 
 from typing import final
 
@@ -10,10 +10,10 @@ from oodlit.outputs import Head, Outputs, Scores
 
 @final
 class CARef(PredictedMeanDetector):
-    """S = -|x - m|_1 / |x|_1: m the mean feature of the training images that are predicted as the same class.
+    """S = -|x - m|_1 / |x|_1: m the mean feature of the training images with the same prediction.
 
-    A class that is never predicted takes the mean of all training images; this is noted. |x|_1 counts as at least 1e-12
-    of the largest |m|_1, so that an image without any activation is the farthest, and not infinitely far.
+    A class that is never predicted uses the mean of all training images, which is noted. |x|_1 counts as at least 1e-12
+    of the largest |m|_1, so that the score of an image without activations is the lowest but finite.
 
     Example:
         >>> import torch
@@ -34,7 +34,7 @@ class CARef(PredictedMeanDetector):
         "CVPR",
         2025,
         "https://arxiv.org/abs/2503.00325",
-        "a class that is never predicted takes the mean of all training images",
+        "a class that is never predicted uses the mean of all training images",
     )
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:

@@ -1,5 +1,6 @@
-"""CADRef: distance to the mean of the predicted class, parted by what speaks for the class and what against it."""
+"""CADRef: distance to the mean of the predicted class, split into parts for and against the class."""
 
+from dataclasses import replace
 from typing import Literal, final
 
 import torch
@@ -7,33 +8,33 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.base.checks import check_choice
-from oodlit.detectors.contract import Reference
+from oodlit.detectors.distances.ca_ref import CARef
 from oodlit.detectors.formulas.predicted_means import PredictedMeanDetector
 from oodlit.detectors.statistics import PredictedMeans, Statistics, TrainSample
 from oodlit.outputs import Head, Outputs, Scores
 
 LEAST_LEVEL = 0.1
-"""Smallest mean of g in training that is taken as it is, relative to its excess over the median logit."""
+"""Smallest mean of g in training that is used as is, relative to its excess over the median logit."""
 LEAST_SHARE = 1e-3
 """Smallest g of an image, relative to the mean of g in training."""
 
 
 @final
 class CADRef(PredictedMeanDetector):
-    """S = -(P / g(z) + N / mean g): P, N the parts of `CARef`'s |x - m|_1 / |x|_1 that raise and lower the prediction.
+    """S = -(P / g(z) + N / mean g): P, N the parts of `CARef`'s |x - m|_1 / |x|_1 for and against the prediction.
 
-    An entry of x - m raises the logit of the predicted class where it has the sign of the weight, and lowers it where
-    it has the other. g is a confidence; its mean is over a sample of the training images (all up to 50 000).
+    An entry of x - m raises the logit of the predicted class if it has the sign of the weight, and lowers it otherwise.
+    g is a confidence; its mean is over a sample of the training images (all up to 50,000).
 
-    g must be positive, and a logit depends on a constant in the bias, which no softmax sees. Where the mean of g in
-    training is below 0.1 of its excess over the median logit, that excess takes the place of g, and this is noted.
-    Of an image, g counts as at least 1e-3 of the mean.
+    g must be positive, but logits depend on a constant in the bias that does not affect the softmax. If the mean of g
+    in training is below 0.1 of its excess over the median logit, the excess replaces g, which is noted. For an image, g
+    counts as at least 1e-3 of the mean.
 
     Args:
         confidence: g: "energy" (default, LSE(z)), "max_logit" or "msp" (the largest softmax probability).
 
     Raises:
-        InvalidArgumentError: `confidence` is none of them.
+        InvalidArgumentError: `confidence` has another value.
 
     Example:
         >>> from oodlit.detectors import fit
@@ -49,15 +50,13 @@ class CADRef(PredictedMeanDetector):
     statistics = (PredictedMeans, TrainSample)
     sample_fields = frozenset({"max_logits", "logsumexp"})
     invariances = frozenset({"class_permutation"})
-    host_buffers = frozenset({"above_median"})  # on the CPU a look at it waits for no device
-    reference = Reference(
-        "CADRef: Robust Out-of-Distribution Detection via Class-Aware Decoupled Relative Feature Leveraging",
-        "Z. Ling",
-        "CVPR",
-        2025,
-        "https://arxiv.org/abs/2503.00325",
-        "g is kept positive; without 1 / GEN as g; a class that is never predicted takes the mean of all training"
-        " images",
+    host_buffers = frozenset({"above_median"})  # on the CPU, where reading it does not wait for a GPU
+    reference = replace(
+        CARef.reference,
+        deviations=(
+            "g is kept positive; without 1 / GEN as g; a class that is never predicted uses the mean of all training"
+            " images"
+        ),
     )
 
     def __init__(self, confidence: Literal["energy", "max_logit", "msp"] = "energy") -> None:
@@ -69,25 +68,23 @@ class CADRef(PredictedMeanDetector):
         assert head is not None  # checked by `fit`
         self._keep_means(statistics)
         level, above_median = self._level(statistics, head)
-        self.register_buffer("signs", head.weight.sign())
-        self.register_buffer("level", self.means.new_tensor(level))
-        self.register_buffer("above_median", torch.tensor(above_median))
+        self.keep(signs=head.weight.sign(), level=self.means.new_tensor(level), above_median=torch.tensor(above_median))
 
     def _level(self, statistics: Statistics, head: Head) -> tuple[float, bool]:
-        """Mean of g in training, and whether g is counted from the median logit."""
+        """Return the mean of g in training, and whether g counts from the median logit."""
         sample = statistics[TrainSample]
         largest, energy = (sample.of_logits(name, ordered=False).double() for name in ("max_logits", "logsumexp"))
         if self.confidence == "msp":
             return float((largest - energy).exp().mean()), False
         level = float((energy if self.confidence == "energy" else largest).mean())
-        # Not their mean: one class that is as good as masked would be all that counts.
+        # Not their mean, which a single nearly masked class would dominate.
         mean = statistics[PredictedMeans].mean.to(head.weight.device)
         excess = level - float(_median(head.weight.double() @ mean + head.offset.double()))
         if level > 0 and level >= LEAST_LEVEL * excess:
             return level, False
         self.note(
-            f"the mean {self.confidence} in training is {level:.4g}, no scale for a distance: it depends on a constant"
-            f" that the softmax does not see; its excess over the median logit takes its place, {excess:.4g}"
+            f"the mean {self.confidence} in training is {level:.4g}, which depends on a constant that does not affect"
+            f" the softmax and cannot scale distances; using its excess over the median logit instead, {excess:.4g}"
         )
         return (excess if excess > 1e-6 * abs(level) else 1.0), True
 
@@ -106,5 +103,5 @@ class CADRef(PredictedMeanDetector):
 
 
 def _median(logits: Float[Tensor, "... classes"]) -> Float[Tensor, "..."]:
-    """The median of the logits that are not masked, the lower one of two."""
+    """Return the median of the unmasked logits, the lower of two."""
     return logits.where(logits > -float("inf"), torch.full_like(logits, float("nan"))).nanmedian(dim=-1).values

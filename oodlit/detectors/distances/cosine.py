@@ -1,4 +1,4 @@
-"""Cosine to the nearest class direction."""
+"""Cosine with the nearest class direction."""
 
 from typing import ClassVar, final
 
@@ -12,13 +12,13 @@ class Cosine(ConceptDetector):
     """S = max_c cos(x, mu_c): mu_c the mean training feature of class c, or row c of the head.
 
     With the head of a zero-shot CLIP classifier, whose rows are the text embeddings of the classes, `concepts="head"`
-    is zero-shot Cosine; no training images are needed then.
+    is zero-shot Cosine and requires no training images.
 
     Args:
         concepts: "means" (default) or "head".
 
     Raises:
-        InvalidArgumentError: `concepts` is neither.
+        InvalidArgumentError: `concepts` has another value.
 
     Example:
         >>> import torch

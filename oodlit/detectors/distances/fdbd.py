@@ -5,7 +5,7 @@ from typing import final
 import torch
 from torch import Tensor
 
-from oodlit.base.checks import holds, is_traced
+from oodlit.base.checks import check_usual, is_traced
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.softmax import gaps
 from oodlit.detectors.statistics import FeatureMean, Statistics
@@ -16,8 +16,8 @@ from oodlit.outputs import Head, Outputs, Scores
 class FDBD(Detector):
     """S = sum over c != y of |z_y - z_c| / |w_y - w_c| / |x - mean|: y the prediction, mean over the training images.
 
-    |w_i - w_j| comes from the Gram matrix of the head; memory C x C. Classes with equal weights have no boundary
-    between them and add nothing; they are noted. Nor does a masked class, with a logit of minus infinity.
+    |w_i - w_j| is computed from the Gram matrix of the head with memory C x C. Classes with equal weights have no
+    boundary and add nothing, which is noted. Masked classes, with a logit of minus infinity, add nothing either.
 
     Example:
         >>> import torch
@@ -38,15 +38,15 @@ class FDBD(Detector):
         "ICML",
         2024,
         "https://arxiv.org/abs/2312.11536",
-        "sum over the classes in place of the mean: a constant factor",
+        "sum over classes instead of the mean: a constant factor",
     )
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`
         weight = head.weight.double()
-        # Around their mean: the differences are the same, and their squares lose fewer digits.
-        centred = weight - weight.mean(dim=0)
-        gram = centred @ centred.T
+        # Centered on their mean: the differences are the same, and their squares lose fewer digits.
+        centered = weight - weight.mean(dim=0)
+        gram = centered @ centered.T
         squares = gram.diagonal()[:, None] + gram.diagonal() - 2 * gram
         largest = gram.diagonal().amax()
         separate = squares > 1e-12 * largest
@@ -54,14 +54,13 @@ class FDBD(Detector):
         if twins > 0:
             self.note(f"{twins} pairs of classes have equal weights and no boundary between them")
         inverse = squares.where(separate, torch.ones_like(squares)).rsqrt() * separate
-        self.register_buffer("inverse_distances", inverse.fill_diagonal_(0))
-        self.register_buffer("mean", statistics[FeatureMean].mean.clone())
+        self.keep(inverse_distances=inverse.fill_diagonal_(0), mean=statistics[FeatureMean].mean.clone())
 
     def _score(self, outputs: Outputs) -> Scores:
         below, lowest = gaps(outputs), torch.finfo(outputs.require("logits").dtype).min
         # A masked class has a logit of minus infinity.
-        if is_traced() or (len(outputs) and not holds(~(below.amin() <= lowest))):
+        if is_traced() or (len(outputs) and not check_usual(~(below.amin() <= lowest))):
             below = below.where(below > lowest, torch.zeros_like(below))
         distances = -(below * self.inverse_distances[outputs.predictions]).sum(dim=1)
         norms: Tensor = torch.linalg.vector_norm(outputs.require("features").double() - self.mean, dim=1)
-        return distances / norms.clamp(min=1e-200)  # an image at the mean: far inside, yet finite
+        return distances / norms.clamp(min=1e-200)  # an image at the mean: far inside, but finite

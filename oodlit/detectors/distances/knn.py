@@ -6,7 +6,7 @@ import torch
 
 from oodlit.base.checks import check_int
 from oodlit.detectors.contract import Detector, Reference
-from oodlit.detectors.formulas.neighbours import default_k, kth_distances
+from oodlit.detectors.formulas.neighbors import check_neighbors, default_k, kth_distances
 from oodlit.detectors.statistics import FeatureBank, Statistics
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs, Scores
@@ -16,17 +16,18 @@ from oodlit.outputs import Head, Outputs, Scores
 class KNN(Detector):
     """S = -|q - n_k|: q the unit feature, n_k the k-th nearest unit feature of the training images.
 
-    The distance is right to 1e-6 relative, at any bank size and scale of the features. A zero vector has the
-    zero vector as direction. Memory: the bank (rows x features); it lies on the device of a run if it fits, else its
-    parts are moved there for every batch.
+    The distance is exact to 1e-6 relative, for any bank size and scale of features. The direction of a zero vector is
+    the zero vector. Memory: the bank (rows x features), which is placed on the device of a run if it fits; otherwise
+    its parts are moved there for every batch.
 
     Args:
-        k: Which neighbour, 1 <= k <= images in the bank. None (default) goes by the size of the bank: 0.1 %, at most
-            1000, as in the paper; below 10 000 images 1 %, at most 10. Which one it was is noted.
-        bank_size: Training images kept, chosen by the hash of their keys; None (default) = all.
+        k: Which neighbor, 1 <= k <= images in the bank. None (default) = chosen by the size of the bank, and noted: 0.1
+            %, at most 1000, as in the paper; below 10,000 images 1 %, at most 10.
+        bank_size: Number of training images to keep, chosen by the hash of their keys; None (default) = all.
 
     Raises:
-        InvalidArgumentError: `k` is below 1 or above `bank_size`, or, at fit, above the number of images in the bank.
+        InvalidArgumentError: `k` is below 1 or above `bank_size`, or during the fit above the number of images in the
+            bank.
 
     Example:
         >>> import torch
@@ -66,15 +67,11 @@ class KNN(Detector):
         bank, norms = statistics[FeatureBank].bank(self.bank_size)
         k = default_k(len(bank)) if self.k is None else self.k
         if self.k is None:
-            self.note(f"k={k}, by the size of the bank, {len(bank)} training images; the presets are the paper's")
-        if k > len(bank):
-            raise InvalidArgumentError(
-                f"{self!r}: k={self.k}, but the bank holds {len(bank)} training images;"
-                f" use k <= {len(bank)} or fit on more images"
+            self.note(
+                f"k={k}, chosen for a bank of {len(bank)} training images; the presets have the values of the paper"
             )
-        self.register_buffer("bank", bank)
-        self.register_buffer("norms", norms)
-        self.register_buffer("neighbour", torch.tensor(k))
+        check_neighbors(self, k, len(bank))
+        self.keep(bank=bank, norms=norms, neighbour=torch.tensor(k))
 
     def _score(self, outputs: Outputs) -> Scores:
         return -kth_distances(outputs.require("features"), self.bank, self.norms, int(self.neighbour))

@@ -2,18 +2,18 @@
 
 from typing import final
 
-from oodlit.detectors.contract import Detector, Reference
-from oodlit.detectors.formulas.gaussian import class_distances, class_gaussians
-from oodlit.detectors.statistics import ClassMoments, Statistics
-from oodlit.outputs import Head, Outputs, Scores
+from oodlit.detectors.contract import Reference
+from oodlit.detectors.formulas.gaussian import GaussianDetector
+from oodlit.detectors.statistics import ClassMoments
+from oodlit.outputs import Outputs, Scores
 
 
 @final
-class Mahalanobis(Detector):
+class Mahalanobis(GaussianDetector):
     """S = -min_c (x - mu_c)' Sigma^-1 (x - mu_c), Sigma = (1/N) sum_i (x_i - mu_y)(x_i - mu_y)'.
 
-    True labels, all training images, float64. Classes without an image have no mean and are left out. Eigenvalues of
-    Sigma are bounded at 1e-12 of the largest, so that a direction that training never used costs more than a used one.
+    Uses true labels, all training images and float64. Classes without images have no mean and are left out. Eigenvalues
+    of Sigma are bounded at 1e-12 of the largest, so that a direction unused in training costs more than a used one.
 
     Example:
         >>> import torch
@@ -25,7 +25,6 @@ class Mahalanobis(Detector):
         [-4.0, -100.0]
     """
 
-    needs = frozenset({"features"})
     statistics = (ClassMoments,)
     invariances = frozenset({"feature_affine", "class_permutation", "mean_is_best"})
     reference = Reference(
@@ -37,9 +36,5 @@ class Mahalanobis(Detector):
         "penultimate features only, no input perturbation, as in the NINCO evaluation",
     )
 
-    def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        for name, value in class_gaussians(statistics).items():
-            self.register_buffer(name, value)
-
     def _score(self, outputs: Outputs) -> Scores:
-        return -class_distances(outputs, self.origin, self.whiten, self.whitened_means, self.class_means).amin(dim=1)
+        return -self._nearest(outputs)

@@ -2,18 +2,18 @@
 
 from typing import final
 
-from oodlit.detectors.contract import Detector, Reference
-from oodlit.detectors.formulas.gaussian import class_distances, class_gaussians
-from oodlit.detectors.statistics import Statistics, UnitMoments
-from oodlit.outputs import Head, Outputs, Scores
+from oodlit.detectors.contract import Reference
+from oodlit.detectors.formulas.gaussian import GaussianDetector
+from oodlit.detectors.statistics import UnitMoments
+from oodlit.outputs import Outputs, Scores
 
 
 @final
-class MahalanobisPlusPlus(Detector):
-    """S = -min_c d_c of the unit features x / |x|: means and covariance, too, are those of unit training features.
+class MahalanobisPlusPlus(GaussianDetector):
+    """S = -min_c d_c of the unit features x / |x|; means and covariance are those of unit training features.
 
-    d_c as in `Mahalanobis`. The norm of an image, which differs much between classes in many networks, counts no more.
-    A feature vector of zeros has no direction and stays zero, in training and in scoring.
+    d_c is as in `Mahalanobis`. This removes the norm of the features, which differs much between classes in many
+    networks. A zero feature vector has no direction and stays zero, in fit and scoring.
 
     Example:
         >>> import torch
@@ -26,8 +26,8 @@ class MahalanobisPlusPlus(Detector):
         (True, True)
     """
 
-    needs = frozenset({"features"})
     statistics = (UnitMoments,)
+    moments = UnitMoments
     invariances = frozenset({"feature_rotation", "feature_scale", "class_permutation"})
     reference = Reference(
         "Mahalanobis++: Improving OOD Detection via Feature Normalization",
@@ -37,10 +37,5 @@ class MahalanobisPlusPlus(Detector):
         "https://arxiv.org/abs/2505.18032",
     )
 
-    def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        for name, value in class_gaussians(statistics, UnitMoments).items():
-            self.register_buffer(name, value)
-
     def _score(self, outputs: Outputs) -> Scores:
-        parameters = (self.origin, self.whiten, self.whitened_means, self.class_means)
-        return -class_distances(outputs, *parameters, UnitMoments).amin(dim=1)
+        return -self._nearest(outputs)

@@ -19,7 +19,7 @@ class NCI(Detector):
         alpha: a, finite, >= 0, default 1e-4.
 
     Raises:
-        InvalidArgumentError: `alpha` is out of its range.
+        InvalidArgumentError: `alpha` is out of range.
 
     Example:
         >>> import torch
@@ -49,12 +49,11 @@ class NCI(Detector):
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`
-        self.register_buffer("weight", head.weight.clone())
-        self.register_buffer("mean", statistics[FeatureMean].mean.clone())
+        self.keep(weight=head.weight.clone(), mean=statistics[FeatureMean].mean.clone())
 
     def _score(self, outputs: Outputs) -> Scores:
         features = outputs.require("features")
-        centred = features.double() - self.mean
-        norms: Tensor = torch.linalg.vector_norm(centred, dim=1).clamp(min=torch.finfo(torch.float64).tiny)
-        closeness = (self.weight[outputs.predictions] * centred).sum(dim=1) / norms
+        centered = features.double() - self.mean
+        norms: Tensor = torch.linalg.vector_norm(centered, dim=1).clamp(min=torch.finfo(torch.float64).tiny)
+        closeness = (self.weight[outputs.predictions] * centered).sum(dim=1) / norms
         return closeness + self.alpha * features.abs().sum(dim=1, dtype=torch.float64)

@@ -7,29 +7,30 @@ from torch import Tensor
 
 from oodlit.base.checks import check_int
 from oodlit.detectors.contract import Detector, Reference
-from oodlit.detectors.formulas.neighbours import largest_products
+from oodlit.detectors.formulas.neighbors import check_neighbors, largest_products
 from oodlit.detectors.statistics import Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Head, Outputs, Scores, unit
 
 MOST_NEGATIVE = 0.25
-"""Largest share of training images whose energy may be zero or less, which depends on a constant in the bias."""
+"""Largest fraction of training images with an energy of zero or less, which depends on a constant in the bias."""
 
 
 @final
 class NNGuide(Detector):
-    """S = LSE(z) * mean of the k largest products of the unit feature with the bank, unit features times LSE(z).
+    """S = LSE(z) * mean of the k largest products of the unit feature with the bank of unit features times LSE(z).
 
-    Where more than a quarter of the energies in the bank are not positive, all energies are counted from a standard
-    deviation below the smallest one, which is noted: zero depends on a constant in the bias, which no softmax sees.
+    If more than a quarter of the energies in the bank are not positive, all energies count from one standard deviation
+    below the smallest, which is noted: zero depends on a constant in the bias that does not affect the softmax.
 
     Args:
-        k: Number of neighbours, 1 <= k <= images in the bank; default 10.
-        bank_size: Training images in the bank, chosen by the hash of their keys, at most 50 000; default 12 811, 1 % of
-            ImageNet-1k. Smaller training sets are taken whole.
+        k: Number of neighbors, 1 <= k <= images in the bank; default 10.
+        bank_size: Number of training images in the bank, chosen by the hash of their keys, at most 50,000; default
+            12,811, 1 % of ImageNet-1k. Smaller training sets are used completely.
 
     Raises:
-        InvalidArgumentError: An argument is out of its range or, at fit, `k` is above the number of images in the bank.
+        InvalidArgumentError: An argument is out of range or, during the fit, `k` is above the number of images in the
+            bank.
 
     Example:
         >>> import torch
@@ -63,7 +64,7 @@ class NNGuide(Detector):
         check_int("NNGuide", "bank_size", bank_size)
         if not k <= bank_size <= TrainSample.default_rows:
             raise InvalidArgumentError(
-                f"NNGuide: bank_size={bank_size}; k={k} <= bank_size <= {TrainSample.default_rows} is needed"
+                f"NNGuide: expected k={k} <= bank_size <= {TrainSample.default_rows}, got bank_size={bank_size}"
             )
         self.k = self.min_train = k
         self.bank_size = bank_size
@@ -71,26 +72,24 @@ class NNGuide(Detector):
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         sample = statistics[TrainSample]
         features = sample.column("features")[: self.bank_size]
-        if self.k > len(features):
-            raise InvalidArgumentError(
-                f"{self!r}: k={self.k}, but the bank holds {len(features)} training images;"
-                f" use k <= {len(features)} or fit on more images"
-            )
+        check_neighbors(self, self.k, len(features))
         energies = sample.of_logits("logsumexp")[: self.bank_size]
         offset = self._offset(energies)
-        self.register_buffer("offset", energies.new_tensor(offset, dtype=torch.float64))
-        self.register_buffer("bank", unit(features).mul_(energies[:, None] - offset))
+        self.keep(
+            offset=energies.new_tensor(offset, dtype=torch.float64),
+            bank=unit(features).mul_(energies[:, None] - offset),
+        )
 
     def _offset(self, energies: Tensor) -> float:
-        """Zero as published; below the training energies, where many of them are not positive."""
+        """Return zero, as published, or a value below the training energies if many of them are not positive."""
         if float((energies <= 0).double().mean()) <= MOST_NEGATIVE:
             return 0.0
         energies = energies.double()
         spread = float(energies.std(correction=0)) or 1.0
         offset = float(energies.amin()) - spread
         self.note(
-            "energies of training images are not positive: products of them would turn the order round; they count from"
-            f" {offset:.4g}, a standard deviation below the smallest, instead of zero"
+            "energies of training images are not positive, and products of them would reverse the order; they count"
+            f" from {offset:.4g}, one standard deviation below the smallest, instead of zero"
         )
         return offset
 

@@ -1,9 +1,10 @@
-"""Softmax over the cosines to the class directions."""
+"""Softmax over the cosines with the class directions."""
 
+from dataclasses import replace
 from typing import ClassVar, final
 
 from oodlit.base.checks import check_positive
-from oodlit.detectors.contract import Reference
+from oodlit.detectors.distances.cosine import Cosine
 from oodlit.detectors.formulas.concepts import ConceptDetector, Concepts
 from oodlit.detectors.formulas.softmax import log_max_probability
 from oodlit.outputs import Outputs, Scores
@@ -13,15 +14,15 @@ from oodlit.outputs import Outputs, Scores
 class RelativeCosine(ConceptDetector):
     """S = log max_c softmax_c(cos(x, mu_c) / T): mu_c the mean training feature of class c, or row c of the head.
 
-    With the head of a zero-shot CLIP classifier and `concepts="head"` this is MCM; no training images are needed then.
-    `exp` of the score is the probability itself.
+    With the head of a zero-shot CLIP classifier, `concepts="head"` is MCM and requires no training images. `exp` of the
+    score is the probability.
 
     Args:
         concepts: "means" (default) or "head".
         temperature: T > 0, default 1.
 
     Raises:
-        InvalidArgumentError: An argument is out of its range.
+        InvalidArgumentError: An argument is out of range.
 
     Example:
         >>> import torch
@@ -35,13 +36,9 @@ class RelativeCosine(ConceptDetector):
 
     log_probability = True
     presets: ClassVar = {"class-means": {"concepts": "means"}, "mcm": {"concepts": "head", "temperature": 1.0}}
-    reference = Reference(
-        "In or Out? Fixing ImageNet Out-of-Distribution Detection Evaluation",
-        "J. Bitterwolf",
-        "ICML",
-        2023,
-        "https://arxiv.org/abs/2306.00826",
-        "log of the probability; on text embeddings it is MCM (Y. Ming, NeurIPS 2022, arXiv 2211.13445)",
+    reference = replace(
+        Cosine.reference,
+        deviations="log of the probability; with text embeddings it is MCM (Y. Ming, NeurIPS 2022, arXiv 2211.13445)",
     )
 
     def __init__(self, concepts: Concepts = "means", temperature: float = 1.0) -> None:

@@ -2,14 +2,14 @@
 
 from typing import final
 
-from oodlit.detectors.contract import Detector, Reference
-from oodlit.detectors.formulas.gaussian import class_distances, class_gaussians, squared_norms, total_whitening
-from oodlit.detectors.statistics import ClassMoments, Statistics
-from oodlit.outputs import Head, Outputs, Scores
+from oodlit.detectors.contract import Reference
+from oodlit.detectors.formulas.gaussian import GaussianDetector
+from oodlit.detectors.statistics import ClassMoments
+from oodlit.outputs import Outputs, Scores
 
 
 @final
-class RelativeMahalanobis(Detector):
+class RelativeMahalanobis(GaussianDetector):
     """S = -(min_c d_c - d_0): d_c as in `Mahalanobis`, d_0 with the global mean and the total covariance.
 
     Example:
@@ -23,8 +23,8 @@ class RelativeMahalanobis(Detector):
         True
     """
 
-    needs = frozenset({"features"})
     statistics = (ClassMoments,)
+    is_relative = True
     invariances = frozenset({"feature_affine", "class_permutation"})
     reference = Reference(
         "A Simple Fix to Mahalanobis Distance for Improving Near-OOD Detection",
@@ -34,11 +34,5 @@ class RelativeMahalanobis(Detector):
         "https://arxiv.org/abs/2106.09022",
     )
 
-    def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        for name, value in class_gaussians(statistics).items():
-            self.register_buffer(name, value)
-        self.register_buffer("whiten_total", total_whitening(statistics))
-
     def _score(self, outputs: Outputs) -> Scores:
-        nearest = class_distances(outputs, self.origin, self.whiten, self.whitened_means, self.class_means).amin(dim=1)
-        return squared_norms(outputs, self.origin, self.whiten_total) - nearest
+        return self._from_mean(outputs) - self._nearest(outputs)

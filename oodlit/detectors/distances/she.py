@@ -11,8 +11,8 @@ from oodlit.outputs import Head, Outputs, Scores
 class SHE(Detector):
     """S = x . P_y, y the prediction; P_c the mean feature of the correctly classified training images of class c.
 
-    A class without a correctly classified image takes the mean of all its images, one without any image the mean of the
-    training set; both are noted.
+    A class without correctly classified images uses the mean of all its images, and a class without images the mean of
+    the training set; both are noted.
 
     Example:
         >>> import torch
@@ -39,11 +39,9 @@ class SHE(Detector):
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         facts = statistics[CorrectMeans]
         right, present = facts.right_counts > 0, facts.class_counts > 0
-        absent = (~right).nonzero().flatten().tolist()
-        if absent:
-            self.note(f"{len(absent)} classes have no correctly classified training image (first: {absent[:3]})")
+        self.note_classes(~right, "have no correctly classified training image")
         fallback = facts.class_means.where(present[:, None], facts.mean)
-        self.register_buffer("patterns", facts.means.where(right[:, None], fallback))
+        self.keep(patterns=facts.means.where(right[:, None], fallback))
 
     def _score(self, outputs: Outputs) -> Scores:
         return (outputs.require("features").double() * self.patterns[outputs.predictions]).sum(dim=1)

@@ -1,1 +1,1 @@
-"""Mathematics that several detectors share."""
+"""Mathematics shared by several detectors."""

@@ -1,4 +1,4 @@
-"""One direction per class, and the cosines with it; shared by Cosine and RelativeCosine."""
+"""Cosines with one direction per class, shared by Cosine and RelativeCosine."""
 
 from typing import Literal, final
 
@@ -8,14 +8,14 @@ from oodlit.detectors.statistics import ClassMoments, Statistic, Statistics
 from oodlit.outputs import Head, Logits, Outputs, unit
 
 Concepts = Literal["means", "head"]
-"""Where the directions come from: mean features of the training classes, or the rows of the head."""
+"""Source of the directions: mean features of the training classes, or the rows of the head."""
 
 
 class ConceptDetector(Detector):
-    """A detector that compares an image with one direction per class.
+    """Base class of detectors that compare an image with one direction per class.
 
     Args:
-        concepts: Where the directions come from.
+        concepts: Source of the directions.
 
     Raises:
         InvalidArgumentError: `concepts` is neither "means" nor "head".
@@ -34,15 +34,15 @@ class ConceptDetector(Detector):
 
     @final
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        if self.concepts == "means":  # of every class with an image
+        if self.concepts == "means":  # one row per class with images
             directions = statistics.memo("class_directions", lambda: unit(statistics[ClassMoments].class_means))
         else:
             assert head is not None  # checked by `fit`
             directions = unit(head.weight.double())
-        self.register_buffer("directions", directions)
+        self.keep(directions=directions)
 
     @final
     def _cosines(self, outputs: Outputs) -> Logits:
-        """Cosines with the directions in float64, computed once per batch for equal ones."""
+        """Cosines with the directions in float64, computed once per batch for equal directions."""
         key = ("class_cosines", memo_key(self.directions))
         return outputs.memo(key, lambda: unit(outputs.require("features").double()) @ self.directions.T)

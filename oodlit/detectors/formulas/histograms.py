@@ -1,4 +1,4 @@
-"""Histograms of the values of every single image, and how far they are from a typical one."""
+"""Histograms of the values of each image, and their distance from a typical one."""
 
 import torch
 from jaxtyping import Float
@@ -6,10 +6,10 @@ from torch import Tensor
 
 
 class Bins:
-    """Equal bins between two ends; the upper end belongs to the last one.
+    """Equal bins between two ends; the last bin includes the upper end.
 
     Args:
-        ends: The lower and the upper end, (2,). Where they are equal, the first bin holds that value.
+        ends: Lower and upper end, shape (2,). If they are equal, the first bin contains that value.
         size: Number of bins.
 
     Example:
@@ -22,7 +22,7 @@ class Bins:
         self.size = size
 
     def counts(self, values: Float[Tensor, "batch values"]) -> Float[Tensor, "batch bins"]:
-        """How many values of each image lie in each bin, float64; those outside in none."""
+        """Count the values of each image in each bin, float64; values outside the ends are ignored."""
         width = self.high - self.low
         position = (values - self.low) / width.where(width > 0, torch.ones_like(width)) * self.size
         inside = (values >= self.low) & (values <= self.high)
@@ -32,7 +32,7 @@ class Bins:
 
 
 def smoothed(histograms: Float[Tensor, "batch bins"], width: int) -> Float[Tensor, "batch bins"]:
-    """Moving average over `width` bins, the first and the last repeated; of an even width one more below than above.
+    """Average over `width` neighboring bins, repeating the ends; an even width reaches one bin farther down.
 
     Example:
         >>> smoothed(torch.tensor([[0.0, 4.0, 0.0, 0.0]]), 2).tolist()
@@ -45,7 +45,7 @@ def smoothed(histograms: Float[Tensor, "batch bins"], width: int) -> Float[Tenso
 def divergence(
     typical: Float[Tensor, " bins"], histograms: Float[Tensor, "batch bins"], least: float
 ) -> Float[Tensor, " batch"]:
-    """KL(p || q) + KL(q || p), after `least` is added to all bins and both are divided by their sums."""
+    """Return KL(p || q) + KL(q || p), after adding `least` to all bins and normalizing both."""
     p = (typical + least) / (typical + least).sum()
     q = (histograms + least) / (histograms + least).sum(dim=1, keepdim=True)
     return ((p - q) * (p.log() - q.log())).sum(dim=1)

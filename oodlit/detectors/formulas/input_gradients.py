@@ -1,4 +1,4 @@
-"""Gradients of what a network says with respect to its input, and which entries of them are small or large."""
+"""Gradients of network outputs with respect to the input, and the ranking of their entries."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from torch import Tensor
 from oodlit.outputs import Model
 
 LEVELS = 2.0**20
-"""Steps between 0 and the largest gradient of an image. Gradients that are equal but for rounding are on one step."""
+"""Steps between 0 and the largest gradient of an image. Gradients that differ only by rounding are on the same step."""
 
 
 def input_gradient(
@@ -17,16 +17,16 @@ def input_gradient(
     images: Float[Tensor, "batch channels height width"],
     slope: Callable[[Float[Tensor, "batch classes"]], Float[Tensor, "batch classes"]],
 ) -> tuple[Float[Tensor, "batch classes"], Float[Tensor, "batch channels height width"]]:
-    """Logits, and the gradient of a function of the logits of every image; a pass forward and one backward.
+    """Return the logits, and the input gradient of a function of them, in one forward and one backward pass.
 
-    The gradient of an image is multiplied by a positive number, so that nothing underflows.
+    The gradient of each image is multiplied by a positive number to avoid underflow.
 
     Args:
         model: The network.
         images: Transformed images.
-        slope: The gradient of the function with respect to the logits, which are given in float64.
+        slope: Gradient of the function with respect to the logits, which it receives in float64.
     """
-    # Tensors made in inference mode cannot carry gradients: leave the mode, and copy.
+    # Tensors created in inference mode cannot carry gradients: leave the mode and copy.
     with torch.inference_mode(mode=False), torch.enable_grad():
         x = images.clone().requires_grad_()
         logits = model.logits(x)
@@ -39,7 +39,7 @@ def input_gradient(
 
 
 def towards_prediction(logits: Float[Tensor, "batch classes"]) -> Float[Tensor, "batch classes"]:
-    """Slope of the largest logit.
+    """Return the gradient of the largest logit.
 
     Example:
         >>> towards_prediction(torch.tensor([[1.0, 3.0]]))
@@ -49,9 +49,9 @@ def towards_prediction(logits: Float[Tensor, "batch classes"]) -> Float[Tensor, 
 
 
 def gradient_levels(gradient: Float[Tensor, "..."]) -> Float[Tensor, "batch entries"]:
-    """Sizes of the entries in steps of 2^-20 of the largest one, whole numbers; all zero where the gradient is.
+    """Return the sizes of the entries in steps of 2^-20 of the largest, as whole numbers; zero for a zero gradient.
 
-    Which of two entries is larger then does not depend on the batch where they differ by rounding alone.
+    This makes the order of entries that differ only by rounding independent of the batch.
 
     Example:
         >>> gradient_levels(torch.tensor([[-4.0, 1.0, 1.0 + 1e-7, 0.0]]) * 2**-20).tolist()

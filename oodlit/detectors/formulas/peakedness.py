@@ -1,4 +1,4 @@
-"""How peaked the features of an image are, and logits that are multiplied by it; what LTS and AdaSCALE share."""
+"""How peaked the features of an image are, shared by LTS and AdaSCALE."""
 
 import torch
 from jaxtyping import Float, Int
@@ -8,7 +8,7 @@ from oodlit.outputs import Head
 
 
 def sum_ratio(features: Float[Tensor, "batch features"], kept: int | Int[Tensor, " batch"]) -> Float[Tensor, " batch"]:
-    """Sum of max(x, 0) over the sum of its `kept` largest entries, float64; 1 where no feature is positive.
+    """Return the sum of max(x, 0) over the sum of its `kept` largest entries, float64; 1 without positive features.
 
     Example:
         >>> sum_ratio(torch.tensor([[3.0, 1.0, -2.0], [0.0, -1.0, 0.0]]), 1).tolist()
@@ -27,7 +27,7 @@ def sum_ratio(features: Float[Tensor, "batch features"], kept: int | Int[Tensor,
 
 
 def mean_bias(head: Head) -> Float[Tensor, ""]:
-    """The mean of the bias over the classes that are not masked, float64: a constant that no softmax sees."""
+    """Return the mean bias over unmasked classes, float64: a constant that does not affect the softmax."""
     bias = head.offset.double()
     unmasked = bias[bias > -float("inf")]
     return unmasked.mean() if len(unmasked) else bias.new_zeros(())
@@ -36,5 +36,5 @@ def mean_bias(head: Head) -> Float[Tensor, ""]:
 def scaled_energy(
     logits: Float[Tensor, "batch classes"], ratio: Float[Tensor, " batch"], constant: Float[Tensor, ""]
 ) -> Float[Tensor, " batch"]:
-    """Log-sum-exp of z with the differences to c multiplied, c + LSE(r^2 (z - c)); float64."""
+    """Return the log-sum-exp with scaled differences to c, c + LSE(r^2 (z - c)), float64."""
     return constant + (ratio.square()[:, None] * (logits.double() - constant)).logsumexp(dim=1)

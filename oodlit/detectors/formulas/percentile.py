@@ -1,20 +1,23 @@
-"""Percentiles of any number of values."""
+"""Exact percentiles of any number of values."""
+
+from functools import partial
 
 import numpy as np
 from torch import Tensor
 
 from oodlit.base.fractions import exact_number
+from oodlit.detectors.statistics import Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError
 
 SAMPLE = 2**16
-"""Where there are many values: how many are sorted first, and how many are looked at at a time."""
+"""For many values: number of values to sort first, and number to process at a time."""
 
 
 def percentile(values: Tensor, percent: float) -> float:
-    """The value below which `percent` of 100 values lie, linear between neighbours (rule of `numpy.percentile`).
+    """Return the value below which `percent` % of the values are, linear between neighbors as in `numpy.percentile`.
 
-    Exact for any number of values: the position is kept in float64, and selection among the values near the wanted one
-    replaces sorting. Memory: a small part of the values.
+    Exact for any number of values: the position is computed in float64, and only values near it are selected. Uses
+    little extra memory.
 
     Args:
         values: Any shape, without NaN, at least one value.
@@ -29,22 +32,28 @@ def percentile(values: Tensor, percent: float) -> float:
     assert exact is not None  # checked
     flat = values.detach().cpu().numpy().reshape(-1)
     if flat.size == 0:
-        raise InvalidArgumentError("percentile: there are no values")
+        raise InvalidArgumentError("percentile: expected at least one value")
     position = exact / 100 * (flat.size - 1)
     below = int(position)
     skipped, near = _near(flat, below)
     parted = np.partition(near, below - skipped)
-    # The next larger value is the smallest of what lies above: cheaper than to select twice.
+    # The next larger value is the minimum of those above, which is cheaper than a second selection.
     low = float(parted[below - skipped])
     high = float(parted[below - skipped + 1 :].min(initial=np.inf)) if position > below else low
     return low + (high - low) * float(position - below)
 
 
+def feature_percentile(statistics: Statistics, percent: float) -> float:
+    """Return a percentile of all features of the sampled training images, computed once per fit."""
+    features = statistics[TrainSample].column("features", ordered=False)
+    return statistics.memo(("feature_percentile", percent), partial(percentile, features, percent))
+
+
 def _near(flat: np.ndarray, rank: int) -> tuple[int, np.ndarray]:
-    """The values around the one of a rank, its successor among them, and how many smaller ones are left out."""
+    """Return the values around a rank with its successor, and the number of smaller values left out."""
     if flat.size < 16 * SAMPLE:
         return 0, flat
-    # The wanted value lies within a few standard errors of its rank among evenly spaced values.
+    # The value is within a few standard errors of its rank among evenly spaced values.
     sample = np.sort(flat[:: flat.size // SAMPLE])
     middle, margin = rank / flat.size * sample.size, 5 * sample.size**0.5
     low = sample[int(middle - margin)] if middle > margin else -np.inf
@@ -55,24 +64,26 @@ def _near(flat: np.ndarray, rank: int) -> tuple[int, np.ndarray]:
         skipped += int(np.count_nonzero(part < low))
         parts.append(part[(part >= low) & (part <= high)])
     near = np.concatenate(parts)
-    # Where values follow a pattern, evenly spaced ones may mislead: then all of them are taken.
+    # Values with a pattern can mislead evenly spaced samples: use all of them.
     return (skipped, near) if skipped <= rank < skipped + near.size - 1 else (0, flat)
 
 
 def check_percentile(owner: str, percent: object, *, small: bool = False) -> float:
-    """The percentile that was meant, 7 for 100 * 0.07; an error if it is not in [0, 100], or looks like a fraction.
+    """Return the percentile that was meant (7 for 100 * 0.07); refuse values outside [0, 100] and fractions.
 
     Args:
         owner: Named in the error.
         percent: In percent.
-        small: Whether values between 0 and 1 are meant as they are; elsewhere 0.9 is nearly always meant as 90.
+        small: Whether to accept values between 0 and 1; otherwise 0.9 is refused, since 90 was probably meant.
 
     Raises:
-        InvalidArgumentError: It is out of range.
+        InvalidArgumentError: The value is out of range.
     """
     exact = None if isinstance(percent, bool | str) else exact_number(percent)
     if exact is None or not 0 <= exact <= 100:
-        raise InvalidArgumentError(f"{owner}: {percent!r} is no percentile; a number in [0, 100] is needed")
+        raise InvalidArgumentError(f"{owner}: expected a percentile in [0, 100], got {percent!r}")
     if 0 < exact < 1 and not small:
-        raise InvalidArgumentError(f"{owner}: {percent} looks like a fraction; percentiles are in percent: 90, not 0.9")
+        raise InvalidArgumentError(
+            f"{owner}: {percent} looks like a fraction; percentiles are in percent, such as 90 instead of 0.9"
+        )
     return percent if isinstance(percent, int) else float(exact)

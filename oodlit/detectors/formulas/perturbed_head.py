@@ -1,4 +1,4 @@
-"""Logits of copies of the head whose weights are perturbed, block by block."""
+"""Logits of copies of the head with perturbed weights, in blocks."""
 
 from collections.abc import Iterator
 
@@ -10,24 +10,24 @@ from oodlit.base.checks import is_traced
 from oodlit.errors import RequirementError
 
 AT_A_TIME = 2**24
-"""Weights and logits formed at a time (128 MiB in float64)."""
+"""Weights and logits computed at a time (128 MiB in float64)."""
 IN_CACHE = 2**18
-"""The same on a CPU: 2 MiB stay in its cache while they are counted, which takes half the time."""
+"""The same on a CPU: 2 MiB fit in its cache, which halves the time."""
 TRACED_IMAGES = 64
-"""Images that an exported program is made for; more of them take more memory."""
+"""Number of images that an exported program is optimized for; more images take more memory."""
 
 
 class PerturbedHead:
     """Copies of a head with weights w + strength |w| n / |n|, n normal for every copy and class, and the same bias.
 
-    n of copy i is drawn from a generator of its own on the CPU: the same for every size of batch and on every device.
+    Copy i is drawn from its own generator on the CPU, so it is the same for every batch size and device.
 
     Args:
-        weight: Of the head, (classes, features), float64.
-        copies: How many.
-        strength: Length of a perturbation, relative to that of the weights of its class.
-        seed: Of the perturbations.
-        most_bytes: The weights of all copies are kept where they take no more; else they are drawn for every batch.
+        weight: Weight of the head, (classes, features), float64.
+        copies: Number of copies.
+        strength: Length of a perturbation relative to the weights of its class.
+        seed: Seed of the perturbations.
+        most_bytes: Maximum size for keeping the weights of all copies; above it they are drawn for every batch.
     """
 
     def __init__(
@@ -39,16 +39,16 @@ class PerturbedHead:
     def logits(
         self, features: Float[Tensor, "batch features"], bias: Float[Tensor, " classes"]
     ) -> Iterator[Float[Tensor, "batch copies classes"]]:
-        """Logits of all copies, some copies at a time.
+        """Return the logits of all copies, some copies at a time.
 
         Raises:
-            RequirementError: The weights are drawn for every batch, and this is traced.
+            RequirementError: The weights are drawn for every batch, which cannot be traced.
         """
         classes, width = self.weight.shape
         number = features.shape[0]
         if is_traced():
             if self._kept is None:
-                raise RequirementError("the perturbed weights are too large to be kept; use fewer copies")
+                raise RequirementError("the perturbed weights are too large to keep; use fewer copies")
             at_a_time = AT_A_TIME // (classes * TRACED_IMAGES)
         elif self._kept is None:
             at_a_time = AT_A_TIME // (classes * max(width, number))
@@ -64,7 +64,9 @@ class PerturbedHead:
     def _drawn(self, start: int, stop: int) -> Float[Tensor, "copies classes features"]:
         weights = self.weight.new_empty(stop - start, *self.weight.shape)
         scales = self.strength * torch.linalg.vector_norm(self.weight, dim=1, keepdim=True)
-        noise = torch.empty(self.weight.shape, dtype=torch.float64)  # written over: many in turn may stay in memory
+        noise = torch.empty(
+            self.weight.shape, dtype=torch.float64
+        )  # reused, since allocating it for every copy can exhaust memory
         for place, copy in enumerate(range(start, stop)):
             generator = torch.Generator().manual_seed(self.seed * 1_000_003 + copy)
             drawn = torch.randn(noise.shape, generator=generator, dtype=torch.float64, out=noise).to(weights.device)
@@ -74,5 +76,5 @@ class PerturbedHead:
 
 
 def size_of(num_weights: int, copies: int) -> int:
-    """Bytes of the weights of all copies in float64."""
+    """Return the size of the weights of all copies in float64, in bytes."""
     return 8 * num_weights * copies

@@ -1,4 +1,4 @@
-"""Features as seen from the mean of their predicted class; shared by CARef and CADRef."""
+"""Features relative to the mean of their predicted class, shared by CARef and CADRef."""
 
 from typing import final
 
@@ -9,30 +9,28 @@ from oodlit.detectors.statistics import PredictedMeans, Statistics
 from oodlit.outputs import Features, Outputs
 
 LEAST_NORM = 1e-12
-"""Smallest L1 norm of a feature, relative to the largest of the means."""
+"""Smallest L1 norm of a feature vector, relative to the largest mean."""
 
 
 class PredictedMeanDetector(Detector):
-    """A detector that keeps the mean feature m of what is predicted as each class."""
+    """Base class of detectors that keep the mean feature m of the images predicted as each class."""
 
     @final
     def _keep_means(self, statistics: Statistics) -> None:
-        """Keep the means, and what |x|_1 is bounded by from below: 1 where all means are zero.
+        """Keep the means, and the lower bound of |x|_1, which is 1 if all means are zero.
 
-        A class that is never predicted has none, and takes the mean of all training images.
+        A class that is never predicted uses the mean of all training images.
         """
         facts = statistics[PredictedMeans]
         predicted = facts.counts > 0
-        if absent := (~predicted).nonzero().flatten().tolist():
-            self.note(f"{len(absent)} classes are never predicted in training (first: {absent[:3]})")
+        self.note_classes(~predicted, "are never predicted in training")
         means = statistics.memo("means_by_prediction", lambda: facts.means.where(predicted[:, None], facts.mean))
         largest = LEAST_NORM * means.abs().sum(dim=1).amax()
-        self.register_buffer("means", means)
-        self.register_buffer("least", largest.where(largest > 0, torch.ones_like(largest)))
+        self.keep(means=means, least=largest.where(largest > 0, torch.ones_like(largest)))
 
     @final
     def _relative_errors(self, outputs: Outputs) -> Features:
-        """(x - m) / |x|_1 in float64, m that of the predicted class."""
+        """(x - m) / |x|_1 in float64, with m of the predicted class."""
         features = outputs.require("features").double()
         norms = features.abs().sum(dim=1, keepdim=True)
         return (features - self.means[outputs.predictions]) / norms.clamp(min=self.least)

@@ -1,35 +1,41 @@
-"""Principal axes of moments, cut by a share of the variance; shared by CoP, CoRP and NECO."""
+"""Principal axes up to a fraction of the variance, shared by CoP, CoRP and NECO."""
+
+from abc import abstractmethod
+from typing import final
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from oodlit.detectors.contract import Detector
+from oodlit.detectors.statistics import Moments
 from oodlit.errors import InvalidArgumentError
+from oodlit.outputs import Outputs, Scores
 
 REACHED = 1e-12
-"""By how much less than the share of the variance may be reached: the rounding of a sum of eigenvalues."""
+"""Tolerance for reaching the fraction of the variance: rounding of a sum of eigenvalues."""
 EQUAL = 1e-9
-"""Relative difference of eigenvalues up to which their order is left to rounding."""
+"""Relative difference up to which eigenvalues count as equal."""
 
 
 def check_share(owner: str, name: str, share: object) -> float:
-    """The share of the variance, if it lies between 0 and 1.
+    """Return the fraction of the variance, checked to be between 0 and 1.
 
     Raises:
-        InvalidArgumentError: It does not.
+        InvalidArgumentError: It is not.
     """
     if isinstance(share, bool) or not isinstance(share, int | float) or not 0 < share < 1:
-        raise InvalidArgumentError(f"{owner}: {name}={share!r}; a share of the variance between 0 and 1 is needed")
+        raise InvalidArgumentError(f"{owner}: expected {name} to be in (0, 1), got {share!r}")
     return float(share)
 
 
 def axes_by_share(
     covariance: Float[Tensor, "width width"], share: float
 ) -> tuple[Float[Tensor, "width axes"], Float[Tensor, "width rest"]]:
-    """The fewest principal axes that reach a share of the variance, and all the others.
+    """Return the fewest principal axes that reach a fraction of the variance, and the remaining axes.
 
-    Axes whose variance equals that of the last one belong to them as well: which of them came first would be left to
-    rounding. One axis is always left over. Without any variance all are.
+    Axes with the same variance as the last one are included, since rounding decides their order. At least one axis
+    always remains. Without any variance all remain.
 
     Example:
         >>> first, rest = axes_by_share(torch.diag(torch.tensor([6.0, 3.0, 1.0]).double()), 0.8)
@@ -46,12 +52,33 @@ def axes_by_share(
     return vectors[:, :size].contiguous(), vectors[:, size:].contiguous()
 
 
+class KernelPCA(Detector):
+    """Base class of CoP and CoRP, which return minus the distance from the principal axes of training."""
+
+    @final
+    def _keep_rest(self, moments: Moments, share: float) -> None:
+        """Keep the mean of the rows, and the axes beyond those that reach a fraction of their variance."""
+        used, rest = axes_by_share(moments.total_covariance, share)
+        if not used.shape[1]:
+            self.note("the training features have a single direction; scores are distances to it")
+        self.keep(mean=moments.mean, rest=rest)
+
+    @final
+    def _score(self, outputs: Outputs) -> Scores:
+        norms: Tensor = torch.linalg.vector_norm((self._rows(outputs) - self.mean) @ self.rest, dim=1)
+        return -norms
+
+    @abstractmethod
+    def _rows(self, outputs: Outputs) -> Tensor:
+        """Rows of a batch, as in the moments of the fit."""
+
+
 def first_axes(covariance: Float[Tensor, "width width"], size: int) -> Float[Tensor, "width axes"]:
-    """The `size` principal axes of largest variance."""
+    """Return the `size` principal axes with the largest variance."""
     return _axes(covariance)[1][:, :size].contiguous()
 
 
 def _axes(covariance: Tensor) -> tuple[Tensor, Tensor]:
-    """Eigenvalues, not negative, and eigenvectors, from the largest down."""
+    """Return eigenvalues, clamped at zero, and eigenvectors in descending order."""
     values, vectors = torch.linalg.eigh(covariance)
     return values.flip(0).clamp(min=0), vectors.flip(1)

@@ -1,4 +1,4 @@
-"""The space that the training features hardly use; shared by ViM and Residual."""
+"""The subspace that training features hardly use, shared by ViM and Residual."""
 
 from typing import Any, NamedTuple, final
 
@@ -15,11 +15,11 @@ from oodlit.outputs import BackboneFacts, Head, Outputs, Scores
 UNUSED = 1e-12
 """Largest mean square along a direction that counts as unused, relative to the variance of the features."""
 ROUNDING = 1e-14
-"""The same, relative to the largest eigenvalue: as exact are the others."""
+"""The same, relative to the largest eigenvalue, which bounds the precision of the others."""
 
 
 def default_dim(width: int) -> int:
-    """Dimension of the principal space for features of a given width.
+    """Return the default dimension of the principal space for features of a given width.
 
     Example:
         >>> [default_dim(w) for w in (2048, 768, 48)]
@@ -31,15 +31,15 @@ def default_dim(width: int) -> int:
 
 
 class ResidualSpace(NamedTuple):
-    """The space, and what it is measured by; everything in float64.
+    """The residual space and its scales; everything in float64.
 
     Args:
         origin: u = -W^+ b.
         basis: R, columns of unit length.
-        spread: Root of the mean squared distance of the training features to their mean, or to u where all are equal.
-        slope: Largest norm of W_c over the directions that no training image uses: so much can a logit grow with a
-            residual that training knows nothing of. Along directions that training uses it can grow faster.
-        note: What a user should know; empty if there is nothing.
+        spread: Root mean squared distance of the training features to their mean, or to u if all are equal.
+        slope: Largest norm of W_c over directions that no training image uses: the rate at which a logit can grow with
+            a residual unknown to training. Along used directions it can grow faster.
+        note: Note for the user; empty if there is none.
     """
 
     origin: Float[Tensor, " features"]
@@ -49,26 +49,28 @@ class ResidualSpace(NamedTuple):
     note: str
 
 
-def _below_width(detector: Any, facts: BackboneFacts) -> str:
-    """Requirement of detectors with a principal space: it leaves something over."""
+def below_width(detector: Any, facts: BackboneFacts) -> str:
+    """Requirement: the principal space is smaller than the feature space."""
     size = default_dim(facts.width) if detector.dim is None else detector.dim
     if size < facts.width or not facts.width:
         return ""
     way_out = f"dim <= {facts.width - 1}" if facts.width > 1 else "a wider layer"
-    return f"needs more than the {size} features of its principal space, {facts.name} has {facts.width}; use {way_out}"
+    return (
+        f"needs more than the {size} features of its principal space, but {facts.name} has {facts.width}; use {way_out}"
+    )
 
 
 class ResidualDetector(Detector):
-    """A detector that keeps the residual space R around the origin u.
+    """Base class of detectors with the residual space R around the origin u.
 
     Args:
-        dim: Dimension of the principal space; None = that of `default_dim`.
+        dim: Dimension of the principal space; None = `default_dim`.
 
     Raises:
         InvalidArgumentError: `dim` is below 1.
     """
 
-    requirements = (_below_width,)
+    requirements = (below_width,)
 
     def __init__(self, dim: int | None = None) -> None:
         super().__init__()
@@ -77,10 +79,10 @@ class ResidualDetector(Detector):
 
     @final
     def _keep_space(self, statistics: Statistics, head: Head | None) -> ResidualSpace:
-        """Keep what the first `dim` eigenvectors of (1/N) sum (x-u)(x-u)' leave over.
+        """Keep the complement of the first `dim` eigenvectors of (1/N) sum (x-u)(x-u)'.
 
-        Directions that no training image uses, up to rounding, never belong to the principal space: where training
-        spans fewer than `dim` dimensions, which of them came first would be left to rounding.
+        Directions that no training image uses, up to rounding, are never part of the principal space: if training spans
+        fewer than `dim` dimensions, rounding would decide which of them come first.
 
         Raises:
             InvalidArgumentError: `dim` is not below the number of features.
@@ -92,14 +94,13 @@ class ResidualDetector(Detector):
         if size >= width:
             raise InvalidArgumentError(
                 f"{self!r}: the principal space has {size} dimensions but there are only {width} features;"
-                + (f" use dim <= {width - 1}" if width > 1 else " at least 2 are needed")
+                + (f" use dim <= {width - 1}" if width > 1 else " at least 2 are required")
             )
-        # One tensor for all detectors with this dimension: `_residual_norms` recognises it.
+        # One tensor for all detectors with this dimension, so that `_residual_norms` recognizes it.
         space = statistics.memo(("residual_space", size), lambda: _space(statistics, head, size))
         if space.note:
             self.note(space.note)
-        self.register_buffer("origin", space.origin)
-        self.register_buffer("residual", space.basis)
+        self.keep(origin=space.origin, residual=space.basis)
         return space
 
     @final
@@ -107,8 +108,8 @@ class ResidualDetector(Detector):
         """|R'(x - u)| in float64, computed once per batch for equal parameters."""
 
         def compute() -> Tensor:
-            centred = outputs.require("features").double() - self.origin
-            norms: Tensor = torch.linalg.vector_norm(centred @ self.residual, dim=1)
+            centered = outputs.require("features").double() - self.origin
+            norms: Tensor = torch.linalg.vector_norm(centered @ self.residual, dim=1)
             return norms
 
         return outputs.memo(("residual_norms", memo_key(self.origin, self.residual)), compute)
@@ -122,22 +123,20 @@ def _space(statistics: Statistics, head: Head, size: int) -> ResidualSpace:
     unused = head.weight.double().to(vectors.device) @ vectors[:, used:]
     slope = float(unused.square().sum(dim=1).amax().sqrt())
     note = (
-        f"the training features span {used} dimensions: so many has the principal space, not {size};"
-        " fit on more images, or on features without units that are always zero"
+        f"the training features span only {used} dimensions, so the principal space has {used} instead of {size}; fit"
+        " on more images, or on features without units that are always zero"
     )
     away = float((moments.mean - origin).square().sum())
-    spread = variance if variance > 1e-24 * away else away  # squares of rounding errors are no variance
+    spread = variance if variance > 1e-24 * away else away  # squared rounding errors do not count as variance
     return ResidualSpace(origin, basis, spread**0.5, slope, note if used < size else "")
 
 
 def _axes(moments: ClassMoments, head: Head) -> tuple[Tensor, Tensor, Tensor, float]:
-    """Origin, eigenvalues and eigenvectors of the second moment around it, from the largest down, and the variance."""
-    # The shortest of the nearest solutions of W u = -b, as the pseudo-inverse gives it. The CPU allows any rank.
-    weight, bias = head.weight.double().cpu(), head.offset.double().cpu()
-    unmasked = bias > -float("inf")  # a masked class, with a bias of minus infinity, has no equation
-    weight, bias = weight[unmasked], bias[unmasked]
-    # By singular values: the default of some versions of torch reads unwritten memory where rank is missing.
-    solution = torch.linalg.lstsq(weight, -bias[:, None], driver="gelsd").solution
+    """Return origin, eigenvalues and eigenvectors of the second moment around it (descending), and the variance."""
+    # The shortest of the nearest solutions of W u = -b, like the pseudo-inverse. The CPU allows any rank.
+    unmasked = head.unmasked.to("cpu", torch.float64)  # a masked class has no equation
+    # By singular values: the default of some torch versions reads uninitialized memory for rank-deficient matrices.
+    solution = torch.linalg.lstsq(unmasked.weight, -unmasked.offset[:, None], driver="gelsd").solution
     origin = solution[:, 0].to(moments.mean.device)
     shift = moments.mean - origin
     covariance = moments.total_covariance

@@ -1,4 +1,4 @@
-"""Reshaping features before the head: what ReAct, ASH, SCALE, VRA and DICE share."""
+"""Reshaping of features before the head, shared by ReAct, ASH, SCALE, VRA and DICE."""
 
 from abc import abstractmethod
 from collections.abc import Set as AbstractSet
@@ -8,63 +8,67 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from oodlit.base.checks import all_finite, holds, is_traced
+from oodlit.base.checks import all_finite, check_usual, is_traced
 from oodlit.base.fractions import exact_number
 from oodlit.detectors.contract.detector import Detector
 from oodlit.detectors.contract.placement import follow
 from oodlit.detectors.contract.registry import detector_hint
 from oodlit.detectors.formulas.softmax import logsumexp_
-from oodlit.detectors.statistics import Statistics
+from oodlit.detectors.statistics import Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError, RequirementError
 from oodlit.outputs import BackboneFacts, Features, Head, Logits, Outputs, Scores
 
 LARGEST_EXPONENT = 500.0
-"""Bound on the exponent of a factor of the features: logits stay finite in float64."""
+"""Bound on the exponent of a feature scale, which keeps logits finite in float64."""
 
 
 Shaped: TypeAlias = tuple[Features, Scores | None]
-"""New features, and the logarithm of a factor of each row (None = 1)."""
+"""New features, and the logarithm of a scale per row (None = 1)."""
 
 
 class Shaping(Detector):
-    """A change of the features, or of the head, before another detector scores the new logits.
+    """Base class of detectors that change features or head before another detector scores the new logits.
 
-    Subclasses fill in `_shape`, and `_prepare` where there is a state.
+    Subclasses implement `_shape`, and `_prepare` if they have state.
 
     Args:
-        then: What scores the new logits, None = `Energy()`.
+        then: Detector that scores the new logits, None = `Energy()`.
     """
 
     needs = frozenset({"features", "head"})
     invariances = frozenset({"class_permutation"})
     then: Detector | None
-    """What scores the new logits; None = `Energy()`."""
+    """Detector that scores the new logits; None = `Energy()`."""
 
     def __init__(self, then: Detector | None = None) -> None:
         super().__init__()
         self.then = self._check_then(then)
 
-    def _prepare(self, statistics: Statistics, head: Head) -> None:  # most have a state, two have none
-        """Derive the state; the buffers `weight` and `bias` hold the head already and may be replaced."""
+    def _prepare(self, statistics: Statistics, head: Head) -> None:  # most subclasses have state, two have none
+        """Derive the state; the buffers `weight` and `bias` already contain the head and may be replaced."""
+
+    @final
+    def _note_negative(self, statistics: Statistics) -> None:
+        if float(statistics[TrainSample].column("features", ordered=False).amin()) < 0:
+            self.note(f"features have negative values; {type(self).__name__} was proposed for non-negative ones")
 
     @abstractmethod
     def _shape(self, features: Features) -> Shaped:
-        """New features, and the logarithm of a factor of each row (None = 1)."""
+        """Return new features, and the logarithm of a scale per row (None = 1)."""
 
     @final
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`
-        self.register_buffer("weight", head.weight.clone())
-        self.register_buffer("bias", head.offset.clone())
+        self.keep(weight=head.weight.clone(), bias=head.offset.clone())
         self._prepare(statistics, head)
 
     @final
     def _score(self, outputs: Outputs) -> Scores:
         features, exponents = self._shape(outputs.require("features"))
-        # exp of a ratio of sums soon leaves float32: multiply the logits, not the features, and in float64.
+        # exp of a ratio of sums soon exceeds float32: scale the logits instead of the features, in float64.
         factors = None if exponents is None else exponents.double().clamp(max=LARGEST_EXPONENT).exp()[:, None]
         shaped = features if factors is None else features * factors
-        if isinstance(self.then, Shaping):  # it forms its own logits
+        if isinstance(self.then, Shaping):  # it computes its own logits
             follow(self.then, features.device)
             return self.then._score(Outputs(features=shaped))
         logits = self._affine(features, self.bias) if factors is None else self._affine(features) * factors + self.bias
@@ -77,49 +81,49 @@ class Shaping(Detector):
         logits = torch.addmm(offset.to(dtype), features.to(dtype), self.weight.T.to(dtype))
         if is_traced() or all_finite(logits):
             return logits
-        # Features near the end of float32 overflow in a sum that float64 holds.
+        # Features near the limit of float32 overflow in a sum that fits in float64.
         return torch.addmm(offset.double(), features.double(), self.weight.T.double())
 
     @final
     def _check_then(self, then: object) -> Detector | None:
-        """`then` itself, if it scores logits and features that it need not have been fitted on.
+        """Return `then`, checked to score logits and features without a fit.
 
         Raises:
-            InvalidArgumentError: It does not.
+            InvalidArgumentError: It cannot.
         """
         if then is None or isinstance(then, Shaping) or scores_alone(then, {"logits", "features"}):
             self.log_probability = then is not None and then.log_probability
             return then
         raise InvalidArgumentError(
-            f"{type(self).__name__}: then={then!r} cannot score reshaped features;"
-            f" a train-free detector of logits, or another reshaping, is needed{detector_hint(then)}"
+            f"{type(self).__name__}: then={then!r} cannot score reshaped features; use a train-free detector of logits"
+            f" or another reshaping{detector_hint(then)}"
         )
 
 
 def scores_alone(then: object, given: AbstractSet[str]) -> TypeGuard[Detector]:
-    """Whether `then` is a detector that scores what is `given`, without any fit."""
+    """Return whether `then` is a detector that scores the `given` fields without a fit."""
     return isinstance(then, Detector) and not then.required_statistics and then.required_needs <= given
 
 
 def non_negative_features(detector: object, facts: BackboneFacts) -> str:
     """Requirement: features without negative values, as after a ReLU."""
-    return f"assumes non-negative features; those of {facts.name} are signed" if facts.signed_features else ""
+    return f"assumes non-negative features, but those of {facts.name} are signed" if facts.signed_features else ""
 
 
 def check_non_negative(owner: object, features: Features) -> None:
     """Raise if a feature is negative.
 
     Raises:
-        RequirementError: One is.
+        RequirementError: A feature is negative.
     """
-    if not is_traced() and features.numel() and not holds(~(features.amin() < 0)):
+    if not is_traced() and features.numel() and not check_usual(~(features.amin() < 0)):
         raise RequirementError(
             f"{owner!r} assumes non-negative features, as after a ReLU; got {float(features.min()):.3g}"
         )
 
 
 def num_kept(width: int, percentile: float) -> int:
-    """How many of `width` features stay when `percentile` of 100 go: width - round(width p / 100), at least one.
+    """Return how many of `width` features remain without `percentile` %: width - round(width p / 100), at least one.
 
     Example:
         >>> num_kept(2048, 90.0), num_kept(3, 90.0)
@@ -131,21 +135,21 @@ def num_kept(width: int, percentile: float) -> int:
 
 
 def largest_mask(values: Features, k: int) -> Bool[Tensor, "batch features"]:
-    """True at exactly the k largest entries of each row; among equal entries the first ones.
+    """Return True at exactly the k largest entries of each row; among equal entries the first ones.
 
     Example:
         >>> import torch
         >>> largest_mask(torch.tensor([[1.0, 3.0, 1.0, 1.0]]), 2)
         tensor([[ True,  True, False, False]])
     """
-    # Not sorted: only its smallest value is wanted.
+    # Unsorted: only the smallest value is used.
     threshold = values.topk(k, dim=1, sorted=False).values.amin(dim=1, keepdim=True)
     mask = values >= threshold
     tied = mask.sum(dim=1) > k
     if is_traced():
         above, equal = values > threshold, values == threshold
         return above | (equal & (equal.cumsum(dim=1) <= k - above.sum(dim=1, keepdim=True)))
-    if not holds(~tied.any()):
+    if not check_usual(~tied.any()):
         rows, limits = values[tied], threshold[tied]
         above, equal = rows > limits, rows == limits
         room = k - above.sum(dim=1, keepdim=True)

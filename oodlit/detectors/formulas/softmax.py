@@ -1,8 +1,8 @@
-"""Softmax quantities that keep their digits where one class takes almost everything.
+"""Softmax quantities that keep their precision when one class dominates.
 
 With d = z - z_max and r = the sum of exp(d) = p / p_max over all classes but the largest, log p = d - log(1 + r).
-Nothing cancels: a probability that rounds to 1 has a logarithm of -r, and r reaches down to the smallest floating-point
-numbers. All exponentials are those of one softmax, which is faster than `exp` of the differences.
+Nothing cancels: a probability that rounds to 1 has a logarithm of -r, and r extends to the smallest floating-point
+numbers. All exponentials come from one softmax, which is faster than `exp` of the differences.
 """
 
 import torch
@@ -12,12 +12,12 @@ from oodlit.base.checks import is_traced
 from oodlit.outputs import Logits, Outputs, Scores
 
 ROWS = 128
-"""Images whose ratios are formed at a time on a CPU. Beside the probabilities, memory for those of a whole batch would
-be taken from the system anew for every batch, which costs many times what is done in it."""
+"""Images whose ratios are computed at a time on a CPU. Allocating memory for a whole batch each time costs many times
+the computation."""
 
 
 def log_max_probability(logits: Logits) -> Scores:
-    """Log max_c softmax(z)_c.
+    """Return log max_c softmax(z)_c.
 
     Example:
         >>> log_max_probability(torch.tensor([[40.0, 0.0]]))
@@ -27,7 +27,7 @@ def log_max_probability(logits: Logits) -> Scores:
 
 
 def logsumexp_(logits: Logits) -> Scores:
-    """Log-sum-exp as `Outputs.logsumexp` forms it, for logits that nobody else reads: their memory is written over.
+    """Return the log-sum-exp as in `Outputs.logsumexp`, overwriting the logits.
 
     Example:
         >>> logsumexp_(torch.tensor([[90.0, 0.0]]))
@@ -38,12 +38,12 @@ def logsumexp_(logits: Logits) -> Scores:
 
 
 def log_softmax(outputs: Outputs) -> Logits:
-    """Log p of every class; once per batch."""
+    """Return log p of every class, once per batch."""
     return outputs.memo("log_softmax", lambda: gaps(outputs) - odds_against(outputs).log1p()[:, None])
 
 
 def log_complements(outputs: Outputs) -> Logits:
-    """log(1 - p) of every class; once per batch."""
+    """Return log(1 - p) of every class, once per batch."""
 
     def compute() -> Tensor:
         best, odds = outputs.predictions[:, None], odds_against(outputs)[:, None]
@@ -54,7 +54,7 @@ def log_complements(outputs: Outputs) -> Logits:
 
 
 def negative_entropy(outputs: Outputs) -> Scores:
-    """Sum of p log p; 0 log 0 = 0; once per batch."""
+    """Return the sum of p log p with 0 log 0 = 0, once per batch."""
 
     def compute() -> Tensor:
         return (outputs.probabilities * gaps(outputs)).sum(dim=1) - odds_against(outputs).log1p()
@@ -63,7 +63,7 @@ def negative_entropy(outputs: Outputs) -> Scores:
 
 
 def gaps(outputs: Outputs) -> Logits:
-    """Z - z_max, finite; once per batch."""
+    """Return z - z_max, clamped to finite values, once per batch."""
 
     def compute() -> Tensor:
         logits = outputs.require("logits")
@@ -73,7 +73,7 @@ def gaps(outputs: Outputs) -> Logits:
 
 
 def odds_against(outputs: Outputs) -> Scores:
-    """(1 - p_max) / p_max; once per batch."""
+    """Return (1 - p_max) / p_max, once per batch."""
 
     def compute() -> Tensor:
         probabilities, largest = outputs.probabilities, outputs.max_probabilities[:, None]
@@ -87,6 +87,6 @@ def odds_against(outputs: Outputs) -> Scores:
 
 def _odds_against(probabilities: Tensor, largest: Tensor) -> Tensor:
     ratios = probabilities / largest  # exactly 1 for the largest
-    # The fractional part of 1 is 0: it leaves out the largest class and its equals, which are counted below.
+    # The fractional part of 1 is 0: this leaves out the largest class and its equals, which are counted below.
     total, others = ratios.sum(dim=1), ratios.frac_().sum(dim=1)
     return others + ((total - others).round() - 1)

@@ -1,4 +1,4 @@
-"""Generalised entropy."""
+"""Generalized entropy."""
 
 from typing import ClassVar, final
 
@@ -13,14 +13,14 @@ from oodlit.outputs import Outputs, Scores
 class GEN(TrainFreeDetector):
     """S = -sum over the `top` largest p of p^gamma (1 - p)^gamma.
 
-    Formed from logarithms, without a bound on p: confident images do not tie.
+    Computed from logarithms without a bound on p, so that confident images do not tie.
 
     Args:
         gamma: 0 < gamma <= 1, default 0.1.
-        top: How many of the largest probabilities count, default 100; all of them where there are fewer classes.
+        top: Number of largest probabilities to use, default 100; all of them if there are fewer classes.
 
     Raises:
-        InvalidArgumentError: An argument is out of its range.
+        InvalidArgumentError: An argument is out of range.
 
     Example:
         >>> import torch
@@ -45,7 +45,7 @@ class GEN(TrainFreeDetector):
         super().__init__()
         check_positive("GEN", "gamma", gamma)
         if gamma > 1:
-            raise InvalidArgumentError(f"GEN: gamma={gamma}; a number in (0, 1] is needed")
+            raise InvalidArgumentError(f"GEN: expected gamma to be in (0, 1], got {gamma}")
         check_int("GEN", "top", top)
         self.gamma = gamma
         self.top = top

@@ -1,11 +1,13 @@
 """Kullback-Leibler divergence to the nearest class posterior."""
 
+from dataclasses import replace
 from typing import final
 
 import torch
 
-from oodlit.detectors.contract import Detector, Reference
+from oodlit.detectors.contract import Detector
 from oodlit.detectors.formulas.softmax import negative_entropy
+from oodlit.detectors.logits.max_logit import MaxLogit
 from oodlit.detectors.statistics import ClassProbabilities, Statistics
 from oodlit.outputs import Head, Outputs, Scores
 
@@ -14,8 +16,8 @@ from oodlit.outputs import Head, Outputs, Scores
 class KLMatching(Detector):
     """S = -min_k sum_c p_c (log p_c - log d_kc): d_k the mean softmax of the training images predicted as k.
 
-    Means in float64; log d is bounded at the smallest normal number (about -708). A class that no training image was
-    predicted as has no d_k: it is left out and noted.
+    Means are in float64; log d is bounded at the smallest normal number (about -708). A class that is never predicted
+    in training has no d_k: it is left out, which is noted.
 
     Example:
         >>> import torch
@@ -30,31 +32,24 @@ class KLMatching(Detector):
     needs = frozenset({"logits"})
     statistics = (ClassProbabilities,)
     invariances = frozenset({"logit_shift", "class_permutation"})
-    reference = Reference(
-        "Scaling Out-of-Distribution Detection for Real-World Settings",
-        "D. Hendrycks",
-        "ICML",
-        2022,
-        "https://arxiv.org/abs/1911.11132",
-        "class posteriors from the training images, as in the NINCO evaluation",
+    reference = replace(
+        MaxLogit.reference, deviations="class posteriors from the training images, as in the NINCO evaluation"
     )
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         probabilities = statistics[ClassProbabilities]
         predicted = probabilities.counts > 0
-        absent = (~predicted).nonzero().flatten().tolist()
-        if absent:
-            self.note(f"{len(absent)} classes are never predicted in training and left out (first: {absent[:3]})")
+        self.note_classes(~predicted, "are never predicted in training and left out")
         means, classes = probabilities.means[predicted], predicted.nonzero()
         log_means = means.clamp(min=torch.finfo(means.dtype).tiny).log()
-        # d_kk is close to 1: its logarithm comes from what is left for the other classes.
+        # d_kk is close to 1: compute its logarithm from the remainder for the other classes.
         others = means.scatter(1, classes, 0).sum(dim=1, keepdim=True).clamp(max=0.5)
         own = torch.log1p(-others).where(others < 0.5, log_means.gather(1, classes))
-        self.register_buffer("log_means", log_means.scatter(1, classes, own))
+        self.keep(log_means=log_means.scatter(1, classes, own))
 
     def _score(self, outputs: Outputs) -> Scores:
         p = outputs.probabilities
-        # float32 products are as exact as float32 logits, but some devices form them in lower precision.
+        # float32 products are as exact as float32 logits, but some devices compute them in lower precision.
         dtype = p.dtype if p.device.type == "cpu" else torch.float64
         matched = (p.to(dtype) @ self.log_means.to(dtype).T).amax(dim=1)
         return matched.double() - negative_entropy(outputs).double()

@@ -11,8 +11,8 @@ from oodlit.outputs import Outputs, Scores
 class MSP(TrainFreeDetector):
     """S = log max_c softmax(z)_c, the logarithm of the maximum softmax probability.
 
-    The logarithm keeps the order and does not saturate: in float32 the softmax of confident images ties at 1.0.
-    `exp` of the score is the probability itself.
+    The logarithm preserves the order and does not saturate, whereas the softmax of confident images ties at 1.0 in
+    float32. `exp` of the score is the probability.
 
     Example:
         >>> import torch
@@ -29,7 +29,7 @@ class MSP(TrainFreeDetector):
         "ICLR",
         2017,
         "https://arxiv.org/abs/1610.02136",
-        "kept in the log domain, so that confident images do not tie",
+        "in the log domain, so that confident images do not tie",
     )
 
     def _score(self, outputs: Outputs) -> Scores:

@@ -13,27 +13,27 @@ from oodlit.errors import RequirementError
 from oodlit.outputs import Head, Outputs, Scores
 
 LEAST_LEVEL = 0.1
-"""Smallest mean of the largest logits that is no matter of a constant, relative to its excess over the mean logit."""
+"""Smallest mean of the largest logits that is used as is, relative to its excess over the mean logit."""
 
 
 @final
 class OpenMax(Detector):
     """S = LSE(v) - v_0, the log odds of "known": P(unknown) = 1 / (1 + exp(S)).
 
-    Per class the mean logit vector of the correctly classified training images, and a Weibull distribution of the
+    Each class has the mean logit vector of its correctly classified training images, and a Weibull distribution of the
     `tail` largest distances to it. The `alpha` largest logits are revised, v_c = z_c (1 - w_c (alpha - rank_c) / alpha)
-    with rank 0 for the largest and w_c the Weibull probability of the distance to class c; v_0 sums what they lose.
-    Where the largest logits are not positive on average, all logits are counted from the smallest of training, which is
-    noted. A class without a correctly classified image is never revised, and noted. A masked class, with a logit of
-    minus infinity, adds to no distance and loses nothing.
+    with rank 0 for the largest and w_c the Weibull probability of the distance to class c; v_0 is the sum of what they
+    lose. If the largest logits are not positive on average, all logits count from the smallest of training, which is
+    noted. A class without correctly classified images is never revised, which is noted. A masked class, with a logit of
+    minus infinity, contributes to no distance and loses nothing.
 
     Args:
-        tail: Number of largest distances per class, at least 2, default 20; all of them where there are fewer.
-        alpha: Number of largest logits that are revised, at least 1, default 10; at most the number of classes.
+        tail: Number of largest distances per class, at least 2, default 20; all of them if there are fewer.
+        alpha: Number of largest logits to revise, at least 1, default 10; at most the number of classes.
 
     Raises:
-        InvalidArgumentError: An argument is out of its range.
-        RequirementError: At fit, no training image is classified correctly.
+        InvalidArgumentError: An argument is out of range.
+        RequirementError: During the fit, no training image is classified correctly.
 
     Example:
         >>> import torch
@@ -56,7 +56,7 @@ class OpenMax(Detector):
         "CVPR",
         2016,
         "https://arxiv.org/abs/1511.06233",
-        "Euclidean distances; from a sample of at most 50 000 training images; the log odds in place of -P(unknown)",
+        "Euclidean distances; a sample of at most 50,000 training images; the log odds instead of -P(unknown)",
     )
 
     def __init__(self, tail: int = 20, alpha: int = 10) -> None:
@@ -71,9 +71,9 @@ class OpenMax(Detector):
         labels = train_labels(sample, sample.require("logits").shape[1])
         right = sample.predictions == labels
         if not right.any():
-            raise RequirementError(f"{self!r}: none of {len(labels)} training images is classified correctly")
+            raise RequirementError(f"{self!r}: none of the {len(labels)} training images is classified correctly")
         offset = self._offset(sample.require("logits")[right].double())
-        self.register_buffer("offset", torch.tensor(offset, dtype=torch.float64))
+        self.keep(offset=torch.tensor(offset, dtype=torch.float64))
         logits, labels = _unmasked(sample.require("logits")[right].double() - offset), labels[right]
         num_classes = logits.shape[1]
         counts = torch.bincount(labels, minlength=num_classes)
@@ -81,25 +81,22 @@ class OpenMax(Detector):
         means /= counts.clamp(min=1)[:, None]
         distances = torch.linalg.vector_norm(logits - means[labels], dim=1)
         tails, valid = _largest_per_class(distances, labels, counts, self.tail)
-        absent = (counts == 0).nonzero().flatten().tolist()
-        if absent:
-            self.note(f"{len(absent)} classes have no correctly classified training image (first: {absent[:3]})")
-        # As in the authors' library the tail is moved to start at 1.
+        self.note_classes(counts == 0, "have no correctly classified training image")
+        # As in the authors' library, the tail is shifted to start at 1.
         starts = tails.where(valid, torch.full_like(tails, float("inf"))).amin(dim=1)
         shapes, scales = weibull_fit((tails - starts[:, None] + 1).where(valid, torch.ones_like(tails)), valid)
-        for name, value in {"means": means, "shapes": shapes, "scales": scales, "starts": starts}.items():
-            self.register_buffer(name, value)
+        self.keep(means=means, shapes=shapes, scales=scales, starts=starts)
 
     def _offset(self, logits: Float[Tensor, "batch classes"]) -> float:
-        """Zero as published; the smallest logit, where the largest ones are not positive on average."""
+        """Return zero, as published, or the smallest logit if the largest ones are not positive on average."""
         unmasked = logits[logits > -float("inf")]
         level = float(logits.amax(dim=1).mean())
         if level > 0 and level >= LEAST_LEVEL * (level - float(unmasked.mean())):
             return 0.0
         offset = float(unmasked.amin())
         self.note(
-            f"the mean of the largest logits is {level:.4g}: to take away a share of them would raise them;"
-            f" logits are counted from the smallest one, {offset:.4g}, instead of zero"
+            f"the mean of the largest logits is {level:.4g}, so taking away a fraction would raise them; logits count"
+            f" from the smallest one, {offset:.4g}, instead of zero"
         )
         return offset
 
@@ -123,13 +120,14 @@ class OpenMax(Detector):
 def weibull_fit(
     values: Float[Tensor, "classes tail"], valid: Bool[Tensor, "classes tail"]
 ) -> tuple[Float[Tensor, " classes"], Float[Tensor, " classes"]]:
-    """Shape and scale of a Weibull distribution by maximum likelihood, for all classes at once.
+    """Fit shape and scale of Weibull distributions by maximum likelihood, for all classes in one call.
 
-    The shape k solves sum x^k log x / sum x^k - 1/k = mean log x; the left side rises with k: bisection in [1e-2, 1e4].
+    The shape k solves sum x^k log x / sum x^k - 1/k = mean log x; the left side increases with k: bisection in [1e-2,
+    1e4].
 
     Args:
         values: Positive.
-        valid: Entries that count; a class without any gets shape and scale 1.
+        valid: Entries to use; a class without any gets shape and scale 1.
     """
     logs, counts = values.log(), valid.sum(dim=1).clamp(min=1)
     mean = (logs * valid).sum(dim=1) / counts
@@ -151,16 +149,16 @@ def weibull_fit(
 
 
 def _unmasked(logits: Float[Tensor, "..."]) -> Float[Tensor, "..."]:
-    """Zero in place of minus infinity: a masked class adds to no distance, and loses nothing."""
+    """Replace minus infinity by zero: a masked class contributes to no distance and loses nothing."""
     return logits.where(logits > -float("inf"), torch.zeros_like(logits))
 
 
 def _largest_per_class(
     values: Float[Tensor, " batch"], labels: Int[Tensor, " batch"], counts: Int[Tensor, " classes"], size: int
 ) -> tuple[Float[Tensor, "classes tail"], Bool[Tensor, "classes tail"]]:
-    """The `size` largest values of every class, and which entries are real."""
+    """Return the `size` largest values of every class, and which entries are real."""
     order = values.argsort(descending=True, stable=True)
-    order = order[labels[order].argsort(stable=True)]  # by class, then from the largest down
+    order = order[labels[order].argsort(stable=True)]  # by class, then in descending order
     starts = counts.cumsum(0) - counts
     rank = torch.arange(len(values)) - starts[labels[order]]
     kept = order[rank < size]

@@ -12,16 +12,16 @@ from oodlit.detectors.statistics import Statistics, TrainSample, train_labels
 from oodlit.outputs import Head, Outputs, Scores
 
 LIMITS = (1e-2, 1e2)
-"""Smallest and largest temperature: images that are all classified right, or all wrong, have no finite optimum."""
+"""Smallest and largest temperature; if all or no images are classified correctly, there is no finite optimum."""
 
 
 @final
 class TemperatureScaledMSP(Detector):
-    """S = log max_c softmax(z / T)_c, T by maximum likelihood of the labels the detector is fitted on.
+    """S = log max_c softmax(z / T)_c, T by maximum likelihood of the labels of the fit.
 
-    The paper calibrates on held-out images; on the classifier's own training images T comes out too small. For held-out
-    ones call `oodlit.detectors.fit` with outputs of such images. T is found to 1e-9 within [0.01, 100], over a
-    sample of at most 50 000 images.
+    The paper calibrates on held-out images; on the classifier's own training images T is too small. To follow the
+    paper, call `oodlit.detectors.fit` with outputs of held-out images. T is computed to 1e-9 within [0.01, 100], from a
+    sample of at most 50,000 images.
 
     Example:
         >>> import torch
@@ -43,8 +43,8 @@ class TemperatureScaledMSP(Detector):
         "ICML",
         2017,
         "https://arxiv.org/abs/1706.04599",
-        "a run fits T on the training images, where the paper takes held-out ones and T comes out larger: fit on"
-        " outputs of held-out images to follow it; the likelihood is convex in 1/T and maximised by bisection of its"
+        "a run fits T on the training images, whereas the paper uses held-out ones, for which T is larger: fit on"
+        " outputs of held-out images to follow it; the likelihood, convex in 1/T, is maximized by bisection of its"
         " derivative instead of L-BFGS",
     )
 
@@ -55,30 +55,31 @@ class TemperatureScaledMSP(Detector):
         temperature = calibrated_temperature(logits, labels)
         if temperature in LIMITS:
             right = float((logits.argmax(dim=1) == labels).double().mean())
-            cause = {1.0: "all images are classified right", 0.0: "all images are classified wrong"}.get(
-                right, f"{100 * right:.4g} % of the images are classified right"
+            cause = {1.0: "all images are classified correctly", 0.0: "all images are misclassified"}.get(
+                right, f"{100 * right:.4g} % of the images are classified correctly"
             )
             self.note(
-                f"the likelihood has no optimum within {LIMITS}: temperature {temperature} is a limit, as {cause};"
+                f"the likelihood has no optimum within {LIMITS}: temperature {temperature} is a limit, since {cause};"
                 " fit on outputs of held-out images, as the paper does"
             )
-        self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float64))
+        self.keep(temperature=torch.tensor(temperature, dtype=torch.float64))
 
     def _score(self, outputs: Outputs) -> Scores:
         return log_max_probability(outputs.require("logits").double() / self.temperature)
 
 
 def calibrated_temperature(logits: Float[Tensor, "batch classes"], labels: Int[Tensor, " batch"]) -> float:
-    """Temperature that minimises the mean cross entropy, within `LIMITS`.
+    """Return the temperature within `LIMITS` that minimizes the mean cross entropy.
 
-    With b = 1/T the derivative of the mean of LSE(b z) - b z_y is the mean of E_softmax(bz)[z] - z_y; it never falls.
+    With b = 1/T the derivative of the mean of LSE(b z) - b z_y is the mean of E_softmax(bz)[z] - z_y, which never
+    decreases.
     """
     target = logits.double().gather(1, labels[:, None]).mean()
 
     def derivative(inverse: float) -> float:
         total = logits.new_zeros((), dtype=torch.float64)
         for part in torch.split(logits, 4096):
-            z = part.double().clamp(min=torch.finfo(torch.float64).min)  # a masked class: 0 times a finite number
+            z = part.double().clamp(min=torch.finfo(torch.float64).min)  # for a masked class, 0 times a finite number
             total += ((inverse * z).softmax(dim=1) * z).sum()
         return float(total / len(logits) - target)
 

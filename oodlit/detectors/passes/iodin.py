@@ -1,4 +1,4 @@
-"""i-ODIN: ODIN with a step of the one pixel value that matters most."""
+"""i-ODIN: ODIN with a step of the single most relevant pixel value."""
 
 from typing import ClassVar, final
 
@@ -7,8 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.base.checks import check_positive
-from oodlit.detectors.contract.detector import TrainFreeDetector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Reference, TrainFreeDetector
 from oodlit.detectors.formulas.input_gradients import gradient_levels, input_gradient, towards_prediction
 from oodlit.detectors.formulas.softmax import log_max_probability
 from oodlit.outputs import Model, Outputs
@@ -18,16 +17,16 @@ from oodlit.outputs import Model, Outputs
 class IODIN(TrainFreeDetector):
     """S = log max_c softmax(z(x') / T)_c: x' as in `ODIN`, but only the value with the largest gradient is moved.
 
-    The value is one channel of one pixel; of equal gradients it is the first. The step is eps in pixel space, eps / std
-    in the normalised image. Two more forward passes and a backward pass per image; float64 after the network.
+    The value is one channel of one pixel, the first of equal gradients. The step is eps in pixel space, eps / std in
+    the normalized image. Requires two extra forward passes and one backward pass per image; computed in float64 after
+    the network.
 
     Args:
         temperature: T > 0, default 1000.
-        epsilon: Size of the step in units of pixels in [0, 1], > 0, default 0.0014. Both were chosen by the authors on
-            OOD data.
+        epsilon: Step size for pixels in [0, 1], > 0, default 0.0014. The authors tuned both on OOD data.
 
     Raises:
-        InvalidArgumentError: An argument is out of its range.
+        InvalidArgumentError: An argument is out of range.
 
     Example:
         >>> IODIN(temperature=10.0).extra_passes
@@ -44,7 +43,7 @@ class IODIN(TrainFreeDetector):
         "arXiv",
         2024,
         "https://arxiv.org/abs/2411.10794",
-        "log of the probability; gradients are compared in steps of 2^-20 of the largest; no step where all are zero",
+        "log of the probability; gradients are compared in steps of 2^-20 of the largest; no step if all are zero",
     )
     extra_passes = 2
 

@@ -25,16 +25,16 @@ def _has_dropout(detector: object, facts: BackboneFacts) -> str:
 class MCDropout(TrainFreeDetector):
     """S = sum p log p of the mean softmax p of several passes with dropout on, or max p.
 
-    Only `nn.Dropout*` act: batch-norm and stochastic depth stay in eval mode. The masks follow from the image's key
-    (its pixels where there is none), the pass and the seed: an image has the same score in any batch and process.
+    Only `nn.Dropout*` layers are active; batch norm and stochastic depth stay in eval mode. The masks follow from the
+    image's key (or its pixels), the pass and the seed: an image has the same score in any batch and process.
 
     Args:
         passes: Forward passes per image, at least 1, default 30.
         measure: "entropy" (default; the negative entropy) or "max".
-        seed: Of the masks, 0 to 2^32 - 1, default 0.
+        seed: Seed of the masks, 0 to 2^32 - 1, default 0.
 
     Raises:
-        InvalidArgumentError: An argument is out of its range.
+        InvalidArgumentError: An argument is out of range.
 
     Example:
         >>> MCDropout(passes=10, measure="max").extra_passes
@@ -86,7 +86,7 @@ def _dropouts(network: nn.Module) -> Iterator[nn.Module]:
 
 @contextmanager
 def _dropout_on(network: nn.Module, seeds: Int[Tensor, " batch"]) -> Iterator[None]:
-    """Let the dropout layers act within the block, with masks that follow from one seed per image."""
+    """Activate dropout layers within the block, with masks that follow from one seed per image."""
     calls = 0
 
     def drop(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> Tensor:
@@ -95,8 +95,8 @@ def _dropout_on(network: nn.Module, seeds: Int[Tensor, " batch"]) -> Iterator[No
         (x,) = inputs
         p = float(layer.p)  # type: ignore[arg-type]  # of a dropout layer
         if len(x) % len(seeds):
-            raise RequirementError(f"MCDropout: a dropout layer gets {len(x)} rows for {len(seeds)} images")
-        # Rows of one image stand together where a network cuts it into windows.
+            raise RequirementError(f"MCDropout: a dropout layer has {len(x)} rows of inputs for {len(seeds)} images")
+        # Networks that cut images into windows keep the rows of an image together.
         rows = x.reshape(len(seeds), len(x) // len(seeds), *x.shape[1:])
         whole = not isinstance(layer, nn.Dropout)  # Dropout1d, 2d and 3d drop whole channels
         shape = rows.shape[1:3] if whole else rows.shape[1:]
@@ -111,7 +111,7 @@ def _dropout_on(network: nn.Module, seeds: Int[Tensor, " batch"]) -> Iterator[No
 
 
 def _uniform(seeds: Int[Tensor, " batch"], size: int) -> Float[Tensor, "batch size"]:
-    """Numbers in [0, 1), each a hash of seed and position (the finaliser of splitmix64): the same on every device."""
+    """Return numbers in [0, 1), hashes of seed and position (the finalizer of splitmix64), equal on every device."""
     x = seeds[:, None] + torch.arange(1, size + 1, device=seeds.device) * -7046029254386353131
     x = (x ^ _shift(x, 30)) * -4658895280553007687
     x = (x ^ _shift(x, 27)) * -7723592293110705685
@@ -119,6 +119,6 @@ def _uniform(seeds: Int[Tensor, " batch"], size: int) -> Float[Tensor, "batch si
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:
-    """Logical shift to the right of 64-bit numbers."""
+    """Shift 64-bit numbers logically to the right."""
     shifted: Tensor = (x >> bits) & (2 ** (64 - bits) - 1)
     return shifted

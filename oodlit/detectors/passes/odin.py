@@ -1,4 +1,4 @@
-"""ODIN: temperature and a step towards the predicted class."""
+"""ODIN: temperature scaling and a step towards the predicted class."""
 
 from collections.abc import Callable
 from typing import ClassVar, Literal, final
@@ -20,19 +20,19 @@ COOD_STD = (0.229, 0.224, 0.225)
 class ODIN(TrainFreeDetector):
     """S = log max_c softmax(z(x') / T)_c, x' = x - eps sign(grad_x CE(z(x) / T, prediction)).
 
-    The step is taken in pixel space: in the normalised image it is eps / std, std of the model's own transform. Two
-    more forward passes and a backward pass per image (none for eps = 0); works inside inference mode. float64 after the
-    network, since a large temperature brings all scores close together.
+    The step is taken in pixel space: in the normalized image it is eps / std, with std of the model's own transform.
+    Requires two extra forward passes and one backward pass per image (none for eps = 0) and works in inference mode.
+    Computed in float64 after the network, since a large temperature brings scores close together.
 
     Args:
         temperature: T > 0, default 1000.
-        epsilon: Size of the step in units of pixels in [0, 1], >= 0, default 0.0014.
-        step: "paper" (default) as above. "cood" as the program behind the published COOD results: the cross-entropy
-            takes softmax(z) for logits, T has no part in it, std is (.229, .224, .225) whatever the transform, and
-            where the gradient is zero its sign counts as +1.
+        epsilon: Step size for pixels in [0, 1], >= 0, default 0.0014.
+        step: "paper" (default) as above. "cood" as in the program behind the published COOD results: the cross-entropy
+            uses softmax(z) as logits and ignores T, std is (.229, .224, .225) for any transform, and the sign of a zero
+            gradient is +1.
 
     Raises:
-        InvalidArgumentError: An argument is out of its range, or `step="cood"` meets images without three channels.
+        InvalidArgumentError: An argument is out of range, or images do not have three channels with `step="cood"`.
 
     Example:
         >>> ODIN.preset("cood-program")
@@ -88,8 +88,7 @@ class ODIN(TrainFreeDetector):
 def _cood_step(images: Tensor, model: Model) -> Tensor:
     if images.shape[1] != len(COOD_STD):
         raise InvalidArgumentError(
-            f"ODIN(step='cood'): images have {images.shape[1]} channels; its step is fixed for {len(COOD_STD)},"
-            " take step='paper'"
+            f"ODIN: step='cood' requires images with {len(COOD_STD)} channels, got {images.shape[1]}; use step='paper'"
         )
 
     def loss(logits: Tensor) -> Tensor:
@@ -101,7 +100,7 @@ def _cood_step(images: Tensor, model: Model) -> Tensor:
 
 
 def _gradient(images: Tensor, model: Model, loss: Callable[[Tensor], Tensor]) -> Tensor:
-    # Tensors made in inference mode cannot carry gradients: leave the mode, and copy.
+    # Tensors created in inference mode cannot carry gradients: leave the mode and copy.
     with torch.inference_mode(mode=False), torch.enable_grad():
         x = images.clone().requires_grad_()
         (gradient,) = torch.autograd.grad(loss(model.logits(x)), x)

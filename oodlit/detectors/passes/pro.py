@@ -1,4 +1,4 @@
-"""PRO: the smallest confidence on a short way downhill."""
+"""PRO: the smallest confidence along a few steps downhill."""
 
 from collections.abc import Callable
 from typing import ClassVar, Literal, final
@@ -8,8 +8,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from oodlit.base.checks import check_choice, check_int, check_positive
-from oodlit.detectors.contract.detector import TrainFreeDetector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Reference, TrainFreeDetector
 from oodlit.detectors.formulas.input_gradients import input_gradient, towards_prediction
 from oodlit.detectors.formulas.shaping import largest_mask
 from oodlit.detectors.formulas.softmax import (
@@ -26,18 +25,18 @@ from oodlit.outputs import Outputs
 class PRO(TrainFreeDetector):
     """S = min over t = 0..K of s(x_t), x_(t+1) = x_t - eps sign(grad s); s is `GEN`, `Entropy` or `MSP` of z / T.
 
-    Steps are taken in the normalised image. K + 1 more forward passes and K backward passes per image; float64 after
-    the network. No score is higher than that of s on the image as it is.
+    Steps are taken in the normalized image. Requires K + 1 extra forward passes and K backward passes per image;
+    computed in float64 after the network. The score is never higher than that of s on the original image.
 
     Args:
         measure: s: "gen" (default; gamma 0.1, the 100 largest classes), "entropy" or "msp".
-        epsilon: Size of a step, > 0, default 0.0001. It and `steps` were chosen by the authors on OOD data of CIFAR-10
-            and CIFAR-100; there are no published ones for ImageNet. "entropy" and "msp" have others, see the presets.
+        epsilon: Step size, > 0, default 0.0001. The authors tuned it and `steps` on OOD data for CIFAR-10 and
+            CIFAR-100; there are no published values for ImageNet. For "entropy" and "msp" see the presets.
         steps: K, at least 1, default 3.
         temperature: T > 0, default 1.
 
     Raises:
-        InvalidArgumentError: An argument is out of its range.
+        InvalidArgumentError: An argument is out of range.
 
     Example:
         >>> PRO.preset("entropy")
@@ -58,7 +57,7 @@ class PRO(TrainFreeDetector):
         "CVPR",
         2025,
         "https://arxiv.org/abs/2503.18784",
-        "log of the probability for the measure msp; no bound on p within logarithms",
+        "log of the probability for measure msp; no bound on p in logarithms",
     )
 
     def __init__(
@@ -94,10 +93,10 @@ class PRO(TrainFreeDetector):
 
 
 def gen_slope(logits: Float[Tensor, "batch classes"]) -> Float[Tensor, "batch classes"]:
-    """Gradient of `GEN` with respect to the logits; 0 where the largest probability rounds to 1.
+    """Return the gradient of `GEN` with respect to the logits; 0 if the largest probability rounds to 1.
 
-    With h = p^gamma (1 - p)^gamma and a = p dh/dp = gamma h (1 - 2 p) / (1 - p) of the classes that count, it is
-    p_j sum_c a_c - a_j. The sum of all others is formed apart for the largest class, whose a may exceed theirs by far.
+    With h = p^gamma (1 - p)^gamma and a = p dh/dp = gamma h (1 - 2 p) / (1 - p) of the classes that count, it is p_j
+    sum_c a_c - a_j. For the largest class, whose a may exceed all others, the sum of the others is computed separately.
     """
     outputs, gen = Outputs(logits), GEN()
     log_p, log_rest = log_softmax(outputs), log_complements(outputs)
@@ -112,13 +111,13 @@ def gen_slope(logits: Float[Tensor, "batch classes"]) -> Float[Tensor, "batch cl
 
 
 def entropy_slope(logits: Float[Tensor, "batch classes"]) -> Float[Tensor, "batch classes"]:
-    """Gradient of sum p log p with respect to the logits: p_j (log p_j - sum p log p)."""
+    """Return the gradient of sum p log p with respect to the logits: p_j (log p_j - sum p log p)."""
     outputs = Outputs(logits)
     return log_softmax(outputs).exp() * (log_softmax(outputs) - negative_entropy(outputs)[:, None])
 
 
 def msp_slope(logits: Float[Tensor, "batch classes"]) -> Float[Tensor, "batch classes"]:
-    """Gradient of log max p with respect to the logits."""
+    """Return the gradient of log max p with respect to the logits."""
     return towards_prediction(logits) - logits.softmax(dim=1)
 
 
@@ -127,4 +126,4 @@ _MEASURES: dict[str, tuple[Callable[[Tensor], Tensor], Callable[[Tensor], Tensor
     "entropy": (lambda logits: negative_entropy(Outputs(logits)), entropy_slope),
     "msp": (log_max_probability, msp_slope),
 }
-"""By name: s as a function of the logits, and its gradient with respect to them."""
+"""s as a function of the logits and its gradient, by name."""

@@ -1,4 +1,4 @@
-"""AdaSCALE: scaling by how peaked features are, counted by how far a step of the image moves them."""
+"""AdaSCALE: scaling by how peaked features are, adapted to how far a step of the image moves them."""
 
 from dataclasses import dataclass
 from functools import partial
@@ -10,8 +10,7 @@ from torch import Tensor
 
 from oodlit.base.checks import check_choice, check_positive
 from oodlit.base.fractions import exact_number
-from oodlit.detectors.contract.detector import Detector
-from oodlit.detectors.contract.reference import Reference
+from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.input_gradients import gradient_levels, input_gradient, towards_prediction
 from oodlit.detectors.formulas.peakedness import mean_bias, scaled_energy, sum_ratio
 from oodlit.detectors.formulas.percentile import check_percentile
@@ -26,11 +25,11 @@ class Shift:
     """q = Co + weight * Q: how active the largest features of an image are after a step, and how far they move.
 
     Args:
-        pixels: Percent of the image's entries that are moved, those with the smallest gradient of the largest logit.
-        step: How far, in the normalised image, along the sign of the gradient.
-        shifted: Percent of the features, the largest ones, whose absolute changes make Q.
-        active: Percent of the features, the largest ones, whose positive parts after the step make Co.
-        weight: Of Q.
+        pixels: Percentage of image entries to move, those with the smallest gradient of the largest logit.
+        step: Step size in the normalized image, along the sign of the gradient.
+        shifted: Percentage of the features, the largest ones, whose absolute changes are summed in Q.
+        active: Percentage of the features, the largest ones, whose positive parts after the step are summed in Co.
+        weight: Factor of Q.
     """
 
     pixels: float
@@ -40,15 +39,15 @@ class Shift:
     weight: float
 
     def __call__(self, outputs: Outputs) -> Float[Tensor, " batch"]:
-        """Values of q, float64; two forward passes and one backward.
+        """Return values of q, float64, in two forward passes and one backward pass.
 
         Raises:
-            InvalidArgumentError: Features, images or the model are missing, as in training outputs made by hand.
+            InvalidArgumentError: Features, images or the model are missing, as in training outputs built by hand.
         """
         features, images, model = outputs.require("features"), outputs.require("images"), outputs.model
         if model is None:
             raise InvalidArgumentError(
-                "AdaSCALE asks the network again, but Outputs.model is missing; give Outputs(..., model=module)"
+                "AdaSCALE requires access to the network, but Outputs.model is missing; pass Outputs(..., model=module)"
             )
         moved = model.features(images + self._step(images, model)).to(features.dtype)
         shift = (features - moved).abs() * _largest(features, self.shifted)
@@ -59,12 +58,12 @@ class Shift:
     def _step(self, images: Tensor, model: Model) -> Tensor:
         _, gradient = input_gradient(model, images, towards_prediction)
         levels = gradient_levels(gradient)
-        smallest = _largest(-levels, self.pixels) & (levels > 0)  # without a gradient there is no direction
+        smallest = _largest(-levels, self.pixels) & (levels > 0)  # zero gradients have no direction
         return self.step * (smallest.view_as(images) * gradient.sign()).to(images.dtype)
 
 
 def _largest(values: Float[Tensor, "batch entries"], percent: float) -> Tensor:
-    """Which entries are the largest `percent` of 100 of each row, rounded down, at least one."""
+    """Return which entries are the largest `percent` % of each row, rounded down, at least one."""
     share = exact_number(percent)
     assert share is not None  # checked by the constructor
     return largest_mask(values, max(1, int(values.shape[1] * share / 100)))
@@ -74,28 +73,28 @@ def _largest(values: Float[Tensor, "batch entries"], percent: float) -> Tensor:
 class AdaSCALE(Detector):
     """S = LSE(W (x exp(r)) + b), r = s1 / s2: s1 the sum of max(x, 0), s2 that of its k largest entries; k by image.
 
-    k = D - round(D p / 100), p = low + (1 - F(q)) (high - low). q is large where the features move far under a step
-    of 0.5 along the gradient of the predicted logit, in the 5 % of the pixel values where it is smallest:
-    q = Co + 10 Q, Q the sum of the changes of the largest 1 % of the features, Co that of the largest 5 % after the
-    step, positive parts. F is the share of the training images whose q is not larger. Variant "l" multiplies the
-    logits: S = c + LSE(r^2 (z - c)), c the mean bias, as in `LTS`.
+    k = D - round(D p / 100), p = low + (1 - F(q)) (high - low). q is large if the features move far under a step of 0.5
+    along the gradient of the predicted logit, in the 5 % of the pixel values where it is smallest: q = Co + 10 Q, with
+    Q the sum of the changes of the largest 1 % of the features, and Co that of the positive parts of the largest 5 %
+    after the step. F is the fraction of training images whose q is not larger. Variant "l" scales the logits: S = c +
+    LSE(r^2 (z - c)), c the mean bias, as in `LTS`.
 
-    Two further forward passes and one backward; in training for a sample of 5000 images, chosen by the hash of their
-    keys. Equal gradients count in the order of the pixels.
+    Requires two extra forward passes and one backward pass, also in training for a sample of 5000 images, chosen by the
+    hash of their keys. Equal gradients are ordered by pixel.
 
     Args:
         variant: "a" (default) scales features, "l" logits.
-        low: Percentile p of the most unusual q, default 80.
-        high: p of the least, low <= high <= 100, default 85. Both were chosen by the authors on OOD data, the defaults
-            for a ResNet-50 on ImageNet.
-        pixels: Percent of the pixel values that are moved, above 0, default 5.
-        step: How far, in the normalised image, > 0, default 0.5.
-        shifted: Percent of the features in Q, above 0, default 1.
-        active: Percent of the features in Co, above 0, default 5.
+        low: Percentile p for the most unusual q, default 80.
+        high: p for the least unusual q, low <= high <= 100, default 85. The authors tuned both on OOD data; the
+            defaults are theirs for a ResNet-50 on ImageNet.
+        pixels: Percentage of pixel values to move, above 0, default 5.
+        step: Step size in the normalized image, > 0, default 0.5.
+        shifted: Percentage of the features in Q, above 0, default 1.
+        active: Percentage of the features in Co, above 0, default 5.
         weight: Factor of Q, >= 0, default 10.
 
     Raises:
-        InvalidArgumentError: An argument is out of its range.
+        InvalidArgumentError: An argument is out of range.
 
     Example:
         >>> AdaSCALE.preset("l-imagenet-regnet")
@@ -119,16 +118,12 @@ class AdaSCALE(Detector):
         "arXiv",
         2025,
         "https://arxiv.org/abs/2503.08023",
-        "F is of training images, where the authors take ID validation images: a part of the training set that is held"
-        " out by its keys was trained on as well, and would only be smaller; pass outputs of held-out images to `fit`"
-        " to follow them. The mean of the bias is not multiplied in variant l; r = 1 where no feature is positive;"
+        "F is over training images, whereas the authors use ID validation images: a part of the training set held out"
+        " by its keys would only be smaller, since it was trained on as well; pass outputs of held-out images to"
+        " `fit` to follow them. The mean of the bias is not scaled in variant l; r = 1 if no feature is positive;"
         " gradients are compared in steps of 2^-20 of the largest",
     )
     extra_passes = 2
-    weight_of_head: Tensor
-    bias: Tensor
-    constant: Tensor
-    sample: Tensor
 
     def __init__(
         self,
@@ -148,7 +143,7 @@ class AdaSCALE(Detector):
         self.variant, self.step, self.weight = variant, step, weight
         self.low, self.high = (check_percentile("AdaSCALE", percent) for percent in (low, high))
         if self.low > self.high:
-            raise InvalidArgumentError(f"AdaSCALE: low={low} is above high={high}")
+            raise InvalidArgumentError(f"AdaSCALE: expected low <= high, got low={low}, high={high}")
         self.pixels, self.shifted, self.active = (
             check_percentile("AdaSCALE", percent, small=True) for percent in (pixels, shifted, active)
         )
@@ -158,10 +153,8 @@ class AdaSCALE(Detector):
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`
-        self.register_buffer("weight_of_head", head.weight.double().clone())
-        self.register_buffer("bias", head.offset.double().clone())
-        self.register_buffer("constant", mean_bias(head))
-        self.register_buffer("sample", statistics[ScalarSample].values(self.scalar))
+        self.keep(weight_of_head=head.weight.double().clone(), bias=head.offset.double().clone())
+        self.keep(constant=mean_bias(head), sample=statistics[ScalarSample].values(self.scalar))
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
         features = outputs.require("features")

@@ -1,4 +1,4 @@
-"""ASH: all but the largest activations are removed."""
+"""ASH: remove all but the largest activations."""
 
 from typing import ClassVar, Literal, final
 
@@ -22,17 +22,17 @@ from oodlit.outputs import Features
 class ASH(Shaping):
     """S = `then` on the logits of pruned features: the k = D - round(D p / 100) largest entries of x stay, k >= 1.
 
-    With s1 the sum before and s2 after pruning, variant "p" leaves what stays as it is, "b" sets it to s1 / k and "s"
-    multiplies it by exp(s1 / s2). Of equal entries the first stay. Features must not be negative.
+    With s1 and s2 the sums before and after pruning, variant "p" leaves the remaining entries unchanged, "b" sets them
+    to s1 / k and "s" multiplies them by exp(s1 / s2). The first of equal entries stay. Features must not be negative.
 
     Args:
         variant: "s" (default), "p" or "b".
         percentile: p in percent, 0 or from 1 to 100, default 90.
-        then: What scores the new logits, None (default) = `Energy()`.
+        then: Detector that scores the new logits, None (default) = `Energy()`.
 
     Raises:
-        InvalidArgumentError: An argument is out of its range.
-        RequirementError: When scoring, a feature is negative.
+        InvalidArgumentError: An argument is out of range.
+        RequirementError: During scoring, a feature is negative.
 
     Example:
         >>> from oodlit.detectors import MaxLogit, fit
@@ -57,7 +57,7 @@ class ASH(Shaping):
         "ICLR",
         2023,
         "https://arxiv.org/abs/2209.09858",
-        "applied to the penultimate features; among equal entries the first are kept",
+        "applied to the penultimate features; the first of equal entries are kept",
     )
 
     def __init__(

@@ -1,4 +1,4 @@
-"""BATS: activations brought into their typical range."""
+"""BATS: clip activations to their typical range."""
 
 from typing import ClassVar, final
 
@@ -13,16 +13,16 @@ from oodlit.outputs import Features, Head
 class BATS(Shaping):
     """S = `then` on the logits of x': every feature clipped to its mean +- l times its standard deviation.
 
-    Mean and standard deviation of each feature over the training images. A feature that is constant there becomes that
-    constant.
+    Mean and standard deviation of each feature are over the training images. A feature that is constant in training is
+    replaced by that constant.
 
     Args:
-        spread: l > 0. Default 1.05, the authors' for ImageNet; they give 3.25 for CIFAR-10, and do not say on which
-            data they chose either.
-        then: What scores the new logits, None (default) = `Energy()`.
+        spread: l > 0. Default 1.05, the authors' value for ImageNet; they use 3.25 for CIFAR-10, and do not state on
+            which data they chose either.
+        then: Detector that scores the new logits, None (default) = `Energy()`.
 
     Raises:
-        InvalidArgumentError: An argument is out of its range.
+        InvalidArgumentError: An argument is out of range.
 
     Example:
         >>> BATS.preset("cifar10")
@@ -38,8 +38,8 @@ class BATS(Shaping):
         "NeurIPS",
         2022,
         "https://arxiv.org/abs/2210.04200",
-        "clips the input of the head at the mean and deviation of the training images, as in the authors' code; the"
-        " paper takes those that the batch normalisation stores; how the authors chose l is not known, its values count"
+        "clips the input of the head using mean and deviation of the training images, as in the authors' code; the"
+        " paper uses those stored in batch normalization; it is unknown how the authors chose l, so its values count"
         " as tuned on OOD data",
     )
 
@@ -51,8 +51,7 @@ class BATS(Shaping):
     def _prepare(self, statistics: Statistics, head: Head) -> None:
         moments = statistics[ClassMoments]
         mean, reach = moments.mean, self.spread * moments.variances.sqrt()
-        self.register_buffer("floor", mean - reach)
-        self.register_buffer("cap", mean + reach)
+        self.keep(floor=mean - reach, cap=mean + reach)
 
     def _shape(self, features: Features) -> Shaped:
         return features.clamp(self.floor.to(features.dtype), self.cap.to(features.dtype)), None

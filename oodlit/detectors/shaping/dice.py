@@ -1,4 +1,4 @@
-"""DICE: a head with only its most contributing weights."""
+"""DICE: keep only the weights of the head that contribute most."""
 
 from typing import ClassVar, final
 
@@ -13,16 +13,17 @@ from oodlit.outputs import Features, Head
 class DICE(Shaping):
     """S = `then` on the logits (M * W) x + b; M keeps the weights whose contribution V = W * mean(x) is large.
 
-    V is taken entry by entry with the mean training feature; M is 1 where V exceeds its percentile p over all entries.
+    V is the elementwise product with the mean training feature; M is 1 where V exceeds its percentile p over all
+    entries.
 
     Args:
         percentile: p in percent, 0 or from 1 to 100, default 70 (ImageNet).
-        then: What scores the new logits, None (default) = `Energy()`.
+        then: Detector that scores the new logits, None (default) = `Energy()`.
 
     DICE on clipped activations is `ReAct(threshold=1.0, then=DICE(percentile=10.0))`, `ReAct.preset("dice")`.
 
     Raises:
-        InvalidArgumentError: An argument is out of its range.
+        InvalidArgumentError: An argument is out of range.
 
     Example:
         >>> import torch
@@ -52,7 +53,7 @@ class DICE(Shaping):
     def _prepare(self, statistics: Statistics, head: Head) -> None:
         contribution = head.weight.double() * statistics[FeatureMean].mean.to(head.weight.device)
         kept = contribution > percentile(contribution, self.percentile)
-        self.register_buffer("weight", head.weight * kept)
+        self.keep(weight=head.weight * kept)
 
     def _shape(self, features: Features) -> Shaped:
         return features, None

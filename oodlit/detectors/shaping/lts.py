@@ -1,4 +1,4 @@
-"""LTS: logits multiplied by how peaked the features are."""
+"""LTS: scale logits by how peaked the features are."""
 
 from typing import ClassVar, final
 
@@ -17,18 +17,18 @@ from oodlit.outputs import Head, Outputs
 class LTS(Detector):
     """S = c + LSE(r^2 (z - c)), r = s1 / s2: s1 the sum of max(x, 0), s2 that of its largest entries; c the mean bias.
 
-    s2 has D - round(D p / 100) entries, at least one. c is a constant that no softmax sees, about 0 in networks that
-    were trained with weight decay. The authors multiply it like the rest; where it is not 0 it would decide the order,
-    and could turn it round.
+    s2 has D - round(D p / 100) entries, at least one. c is a constant that does not affect the softmax, about 0 in
+    networks trained with weight decay. The authors scale it too; if it is not 0 it would decide the order and could
+    even reverse it.
 
-    Unlike `SCALE` it multiplies the differences within the bias as well. Without a positive feature r = 1. Negative
-    features count as zero: with features of both signs it is far worse than others (44.8 % AUROC on a Swin-B).
+    Unlike `SCALE`, it also scales differences within the bias. Without a positive feature r = 1. Negative features
+    count as zero: on features of both signs it is far worse than other detectors (44.8 % AUROC on a Swin-B).
 
     Args:
         percentile: p in percent, 0 or from 1 to 100, default 95.
 
     Raises:
-        InvalidArgumentError: The percentile is out of its range.
+        InvalidArgumentError: The percentile is out of range.
 
     Example:
         >>> import torch
@@ -50,7 +50,7 @@ class LTS(Detector):
         "Machine Vision and Applications",
         2025,
         "https://arxiv.org/abs/2409.01175",
-        "the mean of the bias is not multiplied; r = 1 where no feature is positive",
+        "the mean of the bias is not scaled; r = 1 if no feature is positive",
     )
 
     def __init__(self, percentile: float = 95.0) -> None:
@@ -59,7 +59,7 @@ class LTS(Detector):
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`
-        self.register_buffer("constant", mean_bias(head))
+        self.keep(constant=mean_bias(head))
 
     def _score(self, outputs: Outputs) -> Float[Tensor, " batch"]:
         features = outputs.require("features")

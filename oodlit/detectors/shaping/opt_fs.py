@@ -1,6 +1,5 @@
-"""OptFS: features weighed by what features of their size contribute in training."""
+"""OptFS: weight features by what features of their size contribute in training."""
 
-from functools import partial
 from typing import ClassVar, Literal, final
 
 import torch
@@ -9,35 +8,35 @@ from torch import Tensor
 
 from oodlit.base.checks import check_choice, check_int
 from oodlit.detectors.contract import Detector, Reference
-from oodlit.detectors.formulas.percentile import percentile
+from oodlit.detectors.formulas.percentile import feature_percentile
 from oodlit.detectors.statistics import Statistics, TrainSample
 from oodlit.outputs import Head, Outputs, Scores
 
 LOW, HIGH = 0.1, 99.9
-"""Percentiles of all features between which the bins lie."""
+"""Percentiles of all features that delimit the bins."""
 ENERGY_NORM = 1000.0
 """Norm of theta for "energy", as in the authors' code."""
 ROWS = 1024
-"""Images whose contributions are formed at a time."""
+"""Images whose contributions are computed at a time."""
 
 
 @final
 class OptFS(Detector):
-    """S = sum_j theta_b w_yj x_j: y the prediction, b the bin of x_j, theta_b what bin b contributes in training.
+    """S = sum_j theta_b w_yj x_j: y the prediction, b the bin of x_j, theta_b the contribution of bin b in training.
 
-    The bins are equal parts of the range from the 0.1 % to the 99.9 % quantile of all training features pooled; they
-    hold their lower edge. theta_b is the mean over the training images of the sum of w_yj x_j over the entries in bin
-    b, and theta has norm 1. An entry outside of all bins counts 0. Quantiles and means are over a sample of the
-    training images (all up to 50 000), whose predictions are those of the head.
+    The bins are equal parts of the range from the 0.1 % to the 99.9 % quantile of all training features pooled, and
+    include their lower edge. theta_b is the mean over training images of the sum of w_yj x_j over the entries in bin b,
+    and theta has norm 1. Entries outside all bins count as 0. Quantiles and means are over a sample of the training
+    images (all up to 50,000), with the predictions of the head.
 
-    Where the features have no range, or no bin contributes, theta is the same for all entries; this is noted.
+    If the features have no range, or no bin contributes, theta is the same for all entries, which is noted.
 
     Args:
-        bins: At least 1, default 100.
+        bins: Number of bins, at least 1, default 100.
         form: "projection" (default; the sum above) or "energy" (LSE(W (theta * x) + b) with a theta of norm 1000).
 
     Raises:
-        InvalidArgumentError: An argument is out of its range.
+        InvalidArgumentError: An argument is out of range.
 
     Example:
         >>> from oodlit.detectors import fit
@@ -61,8 +60,8 @@ class OptFS(Detector):
         "ICLR",
         2024,
         "https://arxiv.org/abs/2402.00865",
-        "from at most 50 000 training images; the norm of theta, 1000 for the energy, is that of the authors' code,"
-        " where a comment has 10",
+        "at most 50,000 training images; the norm of theta for the energy is 1000 as in the authors' code, where a"
+        " comment has 10",
     )
 
     def __init__(self, bins: int = 100, form: Literal["projection", "energy"] = "projection") -> None:
@@ -74,28 +73,22 @@ class OptFS(Detector):
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         assert head is not None  # checked by `fit`
         features = statistics[TrainSample].column("features", ordered=False)
-        low, high = (
-            statistics.memo(("feature_percentile", percent), partial(percentile, features, percent))
-            for percent in (LOW, HIGH)
-        )
-        device = head.weight.device
-        self.register_buffer("weight", head.weight.double().clone())
-        self.register_buffer("bias", head.offset.double().clone())
-        self.register_buffer("low", torch.tensor(low, dtype=torch.float64, device=device))
-        self.register_buffer("width", torch.tensor((high - low) / self.bins, dtype=torch.float64, device=device))
-        sums = self.weight.new_zeros(self.bins + 1)  # the last one: outside of all bins
+        low, high = (feature_percentile(statistics, percent) for percent in (LOW, HIGH))
+        self.keep(weight=head.weight.double().clone(), bias=head.offset.double().clone())
+        self.keep(low=self.weight.new_tensor(low), width=self.weight.new_tensor((high - low) / self.bins))
+        sums = self.weight.new_zeros(self.bins + 1)  # the last one: outside all bins
         for part in torch.split(features, ROWS):
-            x = part.to(device)
+            x = part.to(head.weight.device)
             sums.index_add_(0, self._bins(x).flatten(), (self.weight[head(x).argmax(dim=1)] * x).flatten())
         sums[-1] = 0
         norm = float(torch.linalg.vector_norm(sums))
         if norm == 0 or high <= low:
-            self.note("the training features have no range, or no bin contributes: all entries weigh the same")
+            self.note("the training features have no range, or no bin contributes: all entries have the same weight")
             sums, norm = torch.ones_like(sums), (self.bins + 1) ** 0.5
-        self.register_buffer("theta", sums / norm * (ENERGY_NORM if self.form == "energy" else 1.0))
+        self.keep(theta=sums / norm * (ENERGY_NORM if self.form == "energy" else 1.0))
 
     def _bins(self, features: Float[Tensor, "batch features"]) -> Int[Tensor, "batch features"]:
-        """Index of each entry's bin; `bins` for those outside."""
+        """Return the index of each entry's bin; `bins` for entries outside."""
         position = ((features.double() - self.low) / self.width.where(self.width > 0, 1.0)).floor()
         inside = (position >= 0) & (position < self.bins)
         return position.where(inside, torch.full_like(position, self.bins)).long()

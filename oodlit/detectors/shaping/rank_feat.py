@@ -20,15 +20,15 @@ def _has_map(detector: object, facts: BackboneFacts) -> str:
 
 @final
 class RankFeat(TrainFreeDetector):
-    """S = `then` on the logits of M - s1 u1 v1', M the last block's map as matrix of channels x positions.
+    """S = `then` on the logits of M - s1 u1 v1', M the last block's map as a matrix of channels x positions.
 
-    Costs the layers after the map once more. Convolutional networks only.
+    Repeats the layers after the map. Convolutional networks only.
 
     Args:
-        then: What scores the new logits, None (default) = `Energy()`; a train-free detector of logits.
+        then: Detector that scores the new logits, None (default) = `Energy()`; must be train-free and use logits only.
 
     Raises:
-        InvalidArgumentError: `then` needs more than logits.
+        InvalidArgumentError: `then` requires more than logits.
 
     Example:
         >>> RankFeat()
@@ -45,14 +45,14 @@ class RankFeat(TrainFreeDetector):
         "NeurIPS",
         2022,
         "https://arxiv.org/abs/2209.08590",
-        "last block alone, without the fusion with the block before",
+        "last block only, without the fusion with the preceding block",
     )
 
     def __init__(self, then: Detector | None = None) -> None:
         super().__init__()
         if then is not None and not scores_alone(then, {"logits"}):
             raise InvalidArgumentError(
-                f"RankFeat: then={then!r}; a train-free detector of logits is needed{detector_hint(then)}"
+                f"RankFeat: expected then to be a train-free detector of logits, got {then!r}{detector_hint(then)}"
             )
         self.then = then
         self.log_probability = then is not None and then.log_probability
@@ -63,10 +63,10 @@ class RankFeat(TrainFreeDetector):
         feature_map = outputs.hidden["feature_map"]
         if feature_map.ndim != 4:
             raise InvalidArgumentError(
-                f"RankFeat: the feature map has shape {tuple(feature_map.shape)};"
-                " (batch, channels, height, width) is needed"
+                "RankFeat: expected a feature map of shape (batch, channels, height, width), got"
+                f" {tuple(feature_map.shape)}"
             )
-        # Under mixed precision the map is in half precision and the layers after it are not.
+        # Under mixed precision the map is in half precision but the layers after it are not.
         dtype = next((p.dtype for p in outputs.model.network.parameters()), feature_map.dtype)
         logits = outputs.model.logits_from_map(without_first_component(feature_map.double()).to(dtype))
         then = Energy() if self.then is None else self.then
@@ -76,7 +76,7 @@ class RankFeat(TrainFreeDetector):
 def without_first_component(
     feature_map: Float[Tensor, "batch channels height width"],
 ) -> Float[Tensor, "batch channels height width"]:
-    """The map less its largest singular component, M - s1 u1 v1'; a zero map stays zero.
+    """Remove the largest singular component of a map, M - s1 u1 v1'; a zero map stays zero.
 
     v1 is the first eigenvector of the smaller Gram matrix, in float64.
     """

@@ -1,4 +1,4 @@
-"""ReAct: clipped activations."""
+"""ReAct: clip activations."""
 
 import math
 from typing import ClassVar, final
@@ -7,7 +7,7 @@ import torch
 
 from oodlit.base.checks import number_of
 from oodlit.detectors.contract import Detector, Reference
-from oodlit.detectors.formulas.percentile import check_percentile, percentile
+from oodlit.detectors.formulas.percentile import check_percentile, feature_percentile
 from oodlit.detectors.formulas.shaping import Shaped, Shaping
 from oodlit.detectors.statistics import Statistic, Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError
@@ -18,18 +18,19 @@ from oodlit.outputs import Features, Head
 class ReAct(Shaping):
     """S = `then` on the logits W min(x, c) + b; c a percentile of all activations of the training images pooled.
 
-    The percentile is exact over a sample of at most 50 000 training images, all of them where there are fewer.
+    The percentile is exact over a sample of at most 50,000 training images, or all if there are fewer.
 
     Args:
         percentile: In percent, 0 or from 1 to 100, default 99.
-        threshold: c itself; None (default) takes the percentile. With it no training images are needed.
-        then: What scores the new logits, None (default) = `Energy()`. May be another reshaping, such as `DICE()`.
+        threshold: c itself, which requires no training images; None (default) = the percentile.
+        then: Detector that scores the new logits, None (default) = `Energy()`. May be another reshaping, such as
+            `DICE()`.
 
-    The preset "p90-val" is the percentile of the paper, which takes it over held-out ID images: call
-    `oodlit.detectors.fit` with outputs of such images to follow it; in a run it is taken over the training images.
+    The preset "p90-val" is the percentile of the paper, which is over held-out ID images: to follow it, call
+        `oodlit.detectors.fit` with outputs of such images; a run uses the training images.
 
     Raises:
-        InvalidArgumentError: An argument is out of its range.
+        InvalidArgumentError: An argument is out of range.
 
     Example:
         >>> from oodlit.detectors import MSP, fit
@@ -64,7 +65,7 @@ class ReAct(Shaping):
         super().__init__(then)
         if threshold is not None and math.isnan(number_of(threshold)):
             raise InvalidArgumentError(
-                f"ReAct: threshold={threshold!r}; a number is needed, or None for the percentile"
+                f"ReAct: expected threshold to be a number, or None for the percentile; got {threshold!r}"
             )
         self.percentile = check_percentile("ReAct", percentile)
         self.threshold = threshold
@@ -73,13 +74,9 @@ class ReAct(Shaping):
     def _prepare(self, statistics: Statistics, head: Head) -> None:
         clip = self.threshold
         if clip is None:
-            features = statistics[TrainSample].column("features", ordered=False)
-            if float(features.amin()) < 0:
-                self.note("features have negative values; ReAct was proposed for non-negative ones")
-            clip = statistics.memo(
-                ("feature_percentile", self.percentile), lambda: percentile(features, self.percentile)
-            )
-        self.register_buffer("clip", torch.tensor(clip, dtype=torch.float64, device=head.weight.device))
+            self._note_negative(statistics)
+            clip = feature_percentile(statistics, self.percentile)
+        self.keep(clip=torch.tensor(clip, dtype=torch.float64, device=head.weight.device))
 
     def _shape(self, features: Features) -> Shaped:
         return features.clamp(max=self.clip.to(features.dtype)), None

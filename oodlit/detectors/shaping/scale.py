@@ -1,4 +1,4 @@
-"""SCALE: features multiplied by how peaked they are."""
+"""SCALE: scale features by how peaked they are."""
 
 from typing import ClassVar, final
 
@@ -18,11 +18,11 @@ class SCALE(Shaping):
 
     Args:
         percentile: p in percent, 0 or from 1 to 100, default 85.
-        then: What scores the new logits, None (default) = `Energy()`.
+        then: Detector that scores the new logits, None (default) = `Energy()`.
 
     Raises:
-        InvalidArgumentError: An argument is out of its range.
-        RequirementError: When scoring, a feature is negative.
+        InvalidArgumentError: An argument is out of range.
+        RequirementError: During scoring, a feature is negative.
 
     Example:
         >>> from oodlit.detectors import MaxLogit, fit
@@ -43,7 +43,7 @@ class SCALE(Shaping):
         "ICLR",
         2024,
         "https://arxiv.org/abs/2310.00227",
-        "the post-hoc score alone",
+        "only the post-hoc score",
     )
 
     def __init__(self, percentile: float = 85.0, then: Detector | None = None) -> None:

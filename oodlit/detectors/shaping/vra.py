@@ -1,12 +1,11 @@
-"""VRA: activations cut at both ends."""
+"""VRA: cut activations at both ends."""
 
-from functools import partial
 from typing import ClassVar, final
 
 import torch
 
 from oodlit.detectors.contract import Detector, Reference
-from oodlit.detectors.formulas.percentile import check_percentile, percentile
+from oodlit.detectors.formulas.percentile import check_percentile, feature_percentile
 from oodlit.detectors.formulas.shaping import Shaped, Shaping
 from oodlit.detectors.statistics import Statistics, TrainSample
 from oodlit.errors import InvalidArgumentError
@@ -15,17 +14,17 @@ from oodlit.outputs import Features, Head
 
 @final
 class VRA(Shaping):
-    """S = `then` on the logits of x': x' = 0 where x < a, b where x > b, x elsewhere; a and b percentiles.
+    """S = `then` on the logits of x': x' = 0 if x < a, b if x > b, x otherwise; a and b percentiles.
 
-    Percentiles of all activations of the training images pooled, exact over a sample of at most 50 000 training images.
+    Percentiles are over all activations of the training images pooled, exact over a sample of at most 50,000 images.
 
     Args:
         low: Percentile below which activations become zero, default 1.
         high: Percentile at which they are capped, low < high <= 100, default 99.
-        then: What scores the new logits, None (default) = `Energy()`.
+        then: Detector that scores the new logits, None (default) = `Energy()`.
 
     Raises:
-        InvalidArgumentError: An argument is out of its range.
+        InvalidArgumentError: An argument is out of range.
 
     Example:
         >>> VRA(low=60.0, high=95.0)
@@ -34,7 +33,7 @@ class VRA(Shaping):
 
     assumes_non_negative = True
     same_order_as: ClassVar = {
-        "react": "features after a ReLU have nothing to cut below, so the cap alone is left, at the same percentile"
+        "react": "features after a ReLU have nothing to cut below, so only the cap remains, at the same percentile"
     }
     statistics = (TrainSample,)
     presets: ClassVar = {"p1-p99": {"low": 1.0, "high": 99.0}, "p60-p95": {"low": 60.0, "high": 95.0}}
@@ -44,7 +43,7 @@ class VRA(Shaping):
         "NeurIPS",
         2023,
         "https://arxiv.org/abs/2302.11716",
-        "1st and 99th percentile by default; those of the paper are the preset p60-p95",
+        "1st and 99th percentile by default; the preset p60-p95 has those of the paper",
     )
 
     def __init__(self, low: float = 1.0, high: float = 99.0, then: Detector | None = None) -> None:
@@ -52,18 +51,16 @@ class VRA(Shaping):
         self.low = check_percentile("VRA", low, small=True)
         self.high = check_percentile("VRA", high)
         if self.low >= self.high:
-            raise InvalidArgumentError(f"VRA: low={low} is not below high={high}")
+            raise InvalidArgumentError(f"VRA: expected low < high, got low={low}, high={high}")
 
     def _prepare(self, statistics: Statistics, head: Head) -> None:
-        features = statistics[TrainSample].column("features", ordered=False)
-        if float(features.amin()) < 0:
-            self.note("features have negative values; VRA was proposed for non-negative ones")
-        for name, percent in (("floor", self.low), ("cap", self.high)):
-            value = statistics.memo(("feature_percentile", percent), partial(percentile, features, percent))
-            self.register_buffer(name, torch.tensor(value, dtype=torch.float64, device=head.weight.device))
+        self._note_negative(statistics)
+        ends = [feature_percentile(statistics, percent) for percent in (self.low, self.high)]
+        floor, cap = torch.tensor(ends, dtype=torch.float64, device=head.weight.device)
+        self.keep(floor=floor, cap=cap)
 
     def _shape(self, features: Features) -> Shaped:
         floor, cap = self.floor.to(features.dtype), self.cap.to(features.dtype)
-        # A mask of ones and zeros as factor: selecting by a mask of truth values takes ten times as long on a CPU.
+        # Multiply by ones and zeros: selecting with a boolean mask takes ten times as long on a CPU.
         kept = torch.ge(features, floor, out=torch.empty_like(features))
         return kept.mul_(features).clamp_(max=cap), None

@@ -1,12 +1,10 @@
-"""What detectors know of the training set: facts that are accumulated once and shared.
+"""Statistics of the training set, accumulated once and shared by detectors.
 
-A statistic is a `torchmetrics.Metric`, so it can be updated with any cut of the training set into batches, merged,
-moved and reset. `synchronize` makes the statistics of all processes equal to those of a single one.
+A statistic is a `torchmetrics.Metric`: it can be updated with batches of any size, merged, moved and reset.
+`synchronize` makes the statistics of all processes equal to those of a single one.
 """
 
-from oodlit.detectors.statistics.base import Statistic as Statistic
-from oodlit.detectors.statistics.base import Statistics as Statistics
-from oodlit.detectors.statistics.base import synchronize as synchronize
+from oodlit.detectors.statistics.class_labels import train_labels as train_labels
 from oodlit.detectors.statistics.class_moments import ClassMoments as ClassMoments
 from oodlit.detectors.statistics.class_moments import Moments as Moments
 from oodlit.detectors.statistics.class_moments import UnitMoments as UnitMoments
@@ -19,7 +17,6 @@ from oodlit.detectors.statistics.fourier_moments import fourier_map as fourier_m
 from oodlit.detectors.statistics.fourier_moments import fourier_moments as fourier_moments
 from oodlit.detectors.statistics.hashes import hash_rows as hash_rows
 from oodlit.detectors.statistics.hashes import hash_strings as hash_strings
-from oodlit.detectors.statistics.labels import train_labels as train_labels
 from oodlit.detectors.statistics.means import CorrectMeans as CorrectMeans
 from oodlit.detectors.statistics.means import FeatureMean as FeatureMean
 from oodlit.detectors.statistics.means import PredictedMeans as PredictedMeans
@@ -28,5 +25,8 @@ from oodlit.detectors.statistics.samples import ScalarSample as ScalarSample
 from oodlit.detectors.statistics.samples import TrainSample as TrainSample
 from oodlit.detectors.statistics.samples import channel_means as channel_means
 from oodlit.detectors.statistics.samples import shares_below as shares_below
+from oodlit.detectors.statistics.statistic import Statistic as Statistic
+from oodlit.detectors.statistics.statistic import Statistics as Statistics
+from oodlit.detectors.statistics.statistic import synchronize as synchronize
 
 __all__ = [name for name, value in sorted(vars().items()) if getattr(value, "__module__", "").startswith(__name__)]

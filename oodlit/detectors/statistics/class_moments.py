@@ -1,4 +1,4 @@
-"""Counts, means and covariances of the features, or of a map of them, per class and pooled."""
+"""Counts, means and covariances of features, or of functions of them, per class and pooled."""
 
 from abc import abstractmethod
 from typing import final
@@ -8,23 +8,23 @@ from torch import Tensor
 
 from oodlit.base.checks import check_same_shape
 from oodlit.base.distributed import Group, all_sum, gather_objects
-from oodlit.detectors.statistics.base import Statistic
-from oodlit.detectors.statistics.labels import train_labels
+from oodlit.detectors.statistics.class_labels import train_labels
+from oodlit.detectors.statistics.statistic import Statistic
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs, unit
 
 ROWS = 512
-"""Images whose products are formed at a time: their float64 copy stays in the cache."""
+"""Images whose products are computed at a time, so that their float64 copy fits in the cache."""
 PANELS = 8
-"""Strips in which products are formed."""
+"""Strips in which products are computed."""
 
 
 class Moments(Statistic):
-    """Counts, means and scatter of the rows that a subclass makes of the outputs, per class and in total, in float64.
+    """Counts, means and scatter of rows that a subclass derives from outputs, per class and in total, in float64.
 
-    Every row counts as its difference to a reference of its class, the first image of the class that was seen. The
-    products of these differences are of the size of the scatter within classes: neither a mean far from zero nor
-    classes far apart cost digits. Memory: D x D + 2 x C x D doubles, whatever the number of images.
+    Every row counts as its difference to a reference of its class, the first image of the class. The products of these
+    differences have the size of the within-class scatter: neither a mean far from zero nor distant classes cost digits.
+    Memory: D x D + 2 x C x D doubles for any number of images.
 
     Raises:
         InvalidArgumentError: A training image has no label, or the number of features changes.
@@ -37,41 +37,40 @@ class Moments(Statistic):
     scatter: Tensor
 
     def __init__(self) -> None:
-        super().__init__(sync_on_compute=False)
-        self.add_state("class_counts", torch.zeros(0, dtype=torch.int64), dist_reduce_fx=None)
-        for name in ("references", "differences", "scatter"):
-            self.add_state(name, torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx=None)
+        empty = torch.zeros(0, 0, dtype=torch.float64)
+        counts = torch.zeros(0, dtype=torch.int64)
+        super().__init__(class_counts=counts, references=empty, differences=empty, scatter=empty)
 
     @staticmethod
     @abstractmethod
     def rows_of(outputs: Outputs) -> Tensor:
-        """What the moments are of, (batch, dimensions); detectors score the same rows."""
+        """Return the rows to accumulate, (batch, dimensions); detectors score the same rows."""
 
     @staticmethod
-    @abstractmethod
     def dimensions(width: int) -> int:
-        """Length of a row, for features of a given width."""
+        """Return the length of a row for features of a given width."""
+        return width
 
     def accumulate(self, outputs: Outputs) -> None:
-        """Take in one batch."""
+        """Add one batch."""
         features, labels = self.rows_of(outputs), train_labels(outputs)
         self._allocate(features.shape[1], int(labels.max()) + 1, features.device)
         if features.shape[1] != self.references.shape[1]:
             raise InvalidArgumentError(
-                f"{type(self).__name__}: a batch has {features.shape[1]} features after batches with"
-                f" {self.references.shape[1]}"
+                f"{type(self).__name__}: expected {self.references.shape[1]} features per image as in earlier batches,"
+                f" got {features.shape[1]}"
             )
         self._set_references(features, labels)
         self.class_counts += torch.bincount(labels, minlength=len(self.class_counts))
         for rows, of_class in zip(torch.split(features, ROWS), torch.split(labels, ROWS), strict=True):
-            # One temporary: memory of several MB that comes and goes is taken from the system anew every time.
-            centred = self.references.index_select(0, of_class)
-            torch.sub(rows, centred, out=centred)
-            self.differences.index_add_(0, of_class, centred)
-            _add_products(self.scatter, centred)
+            # Reuse one temporary: allocating several MB for every batch is slow.
+            centered = self.references.index_select(0, of_class)
+            torch.sub(rows, centered, out=centered)
+            self.differences.index_add_(0, of_class, centered)
+            _add_products(self.scatter, centered)
 
     def merge(self, other: "Moments") -> None:
-        """Take in what `other` has seen."""
+        """Add the data of `other`."""
         if other.num_samples == 0:
             return
         self._allocate(other.references.shape[1], len(other.class_counts), other.references.device)
@@ -79,7 +78,7 @@ class Moments(Statistic):
         present, counts = other.class_ids, other.class_counts[other.class_ids, None]
         new = present[self.class_counts[present] == 0]
         self.references[new] = other.references[new]
-        # Not the difference of the class means: far from zero, their rounding would cost digits.
+        # Not the difference of class means: far from zero, their rounding would cost digits.
         away = other.references[present] - self.references[present] + other.differences[present] / counts
         self.scatter += other._upper_within()
         _add_products(self.scatter, away * counts.double().sqrt())
@@ -101,14 +100,9 @@ class Moments(Statistic):
         self.differences = torch.zeros_like(self.references)
 
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
-        """Memory of the state, and of the matrices that are formed when it is decomposed."""
+        """Estimate the memory of the state, and of the matrices for decomposing it."""
         size = self.dimensions(width)
         return 8 * size * (7 * size + 2 * num_classes)
-
-    @property
-    def num_samples(self) -> int:
-        """Number of training images seen."""
-        return int(self.class_counts.sum())
 
     @property
     def counts(self) -> Tensor:
@@ -117,7 +111,7 @@ class Moments(Statistic):
 
     @property
     def class_ids(self) -> Tensor:
-        """Ids of the classes that have at least one image, ascending."""
+        """Ids of the classes with at least one image, ascending."""
         return self.class_counts.nonzero().flatten()
 
     @property
@@ -138,7 +132,7 @@ class Moments(Statistic):
 
     @property
     def within_covariance(self) -> Tensor:
-        """(1/N) sum (x - mu_y)(x - mu_y)': pooled over classes, every image with the same weight."""
+        """(1/N) sum (x - mu_y)(x - mu_y)', pooled over classes with equal weight per image."""
         return _symmetric(self._upper_within() / self.num_samples)
 
     @property
@@ -152,11 +146,11 @@ class Moments(Statistic):
         return float(self.variances.max())
 
     def _means(self) -> Tensor:
-        """Class means; zeros for classes without an image."""
+        """Class means; zeros for classes without images."""
         return self.references + self.differences / self.class_counts.clamp(min=1)[:, None]
 
     def _between(self) -> Tensor:
-        """Class means around the mean, times the root of the number of images."""
+        """Class means relative to the overall mean, times the root of the number of images."""
         return (self._means() - self.mean) * self.class_counts.double().sqrt()[:, None]
 
     def _upper_within(self) -> Tensor:
@@ -189,17 +183,12 @@ class Moments(Statistic):
 
 @final
 class ClassMoments(Moments):
-    """Moments of the features as they are."""
+    """Moments of the features."""
 
     @staticmethod
     def rows_of(outputs: Outputs) -> Tensor:
         """The features."""
         return outputs.require("features")
-
-    @staticmethod
-    def dimensions(width: int) -> int:
-        """That of the features."""
-        return width
 
 
 @final
@@ -211,16 +200,11 @@ class UnitMoments(Moments):
         """Unit features in float64, once per batch."""
         return outputs.memo("unit_rows", lambda: unit(outputs.require("features").double()))
 
-    @staticmethod
-    def dimensions(width: int) -> int:
-        """That of the features."""
-        return width
-
 
 def _add_products(upper: Tensor, rows: Tensor, *, sign: int = 1) -> Tensor:
     """Add the products of `rows` to the upper triangle of a matrix, in place.
 
-    The matrix is symmetric: strips from the diagonal to the right are enough, and cost little more than half.
+    Since the matrix is symmetric, strips from the diagonal to the right suffice, at little more than half the cost.
     """
     width = len(upper)
     for panel in range(PANELS):

@@ -8,8 +8,7 @@ from oodlit.detectors.statistics.sums import PredictedSums
 class ClassProbabilities(PredictedSums):
     """Mean softmax of the training images predicted as class k, in float64.
 
-    The softmax itself is taken in float64: means of 1e-60 and less occur and matter (KL matching).
-    Memory: C x C doubles.
+    The softmax is computed in float64: means of 1e-60 and less occur and matter (KL matching). Memory: C x C doubles.
     """
 
     needs = frozenset({"logits"})
@@ -21,5 +20,5 @@ class ClassProbabilities(PredictedSums):
         return values.double().softmax(dim=1)
 
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
-        """Memory of the state, and of the matrices that KL matching forms of it."""
+        """Estimate the memory of the state, and of the matrices that KL matching derives from it."""
         return 6 * 8 * num_classes * num_classes

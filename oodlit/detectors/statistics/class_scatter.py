@@ -1,4 +1,4 @@
-"""Scatter of the features within every single class: whole matrices, or their diagonals."""
+"""Scatter of the features within each class, as matrices or their diagonals."""
 
 from abc import abstractmethod
 from collections.abc import Iterable
@@ -9,8 +9,8 @@ from torch import Tensor
 
 from oodlit.base.checks import check_same_shape
 from oodlit.base.distributed import Group, all_sum, gather_objects
-from oodlit.detectors.statistics.base import Statistic
-from oodlit.detectors.statistics.labels import train_labels
+from oodlit.detectors.statistics.class_labels import train_labels
+from oodlit.detectors.statistics.statistic import Statistic
 from oodlit.errors import RequirementError
 from oodlit.outputs import Outputs
 
@@ -24,21 +24,19 @@ class _ClassScatter(Statistic):
     scatter: Tensor
 
     def __init__(self) -> None:
-        super().__init__(sync_on_compute=False)
-        self.add_state("class_counts", torch.zeros(0, dtype=torch.int64), dist_reduce_fx=None)
-        self.add_state("running_means", torch.zeros(0, 0, dtype=torch.float64), dist_reduce_fx=None)
-        self.add_state("scatter", torch.zeros(0, dtype=torch.float64), dist_reduce_fx=None)
+        means, scatter = torch.zeros(0, 0, dtype=torch.float64), torch.zeros(0, dtype=torch.float64)
+        super().__init__(class_counts=torch.zeros(0, dtype=torch.int64), running_means=means, scatter=scatter)
 
     @abstractmethod
     def _shape(self, num_classes: int, width: int) -> tuple[int, ...]:
-        """Shape of the scatter."""
+        """Return the shape of the scatter."""
 
     @abstractmethod
     def _add(self, classes: Tensor, rows: Tensor, of_class: Tensor, weights: Tensor) -> None:
         """Add weights_i * x_i x_i' of the `rows` to the scatter of class classes[of_class_i]."""
 
     def accumulate(self, outputs: Outputs) -> None:
-        """Take in one batch."""
+        """Add one batch."""
         features, labels = outputs.require("features").double(), train_labels(outputs)
         self._allocate(int(labels.max()) + 1, features.shape[1], features.device)
         classes, of_class, counts = torch.unique(labels, return_inverse=True, return_counts=True)
@@ -47,7 +45,7 @@ class _ClassScatter(Statistic):
         self._move(classes, means, counts)
 
     def _move(self, classes: Tensor, means: Tensor, counts: Tensor) -> None:
-        """Move the running means of some classes to those that include `counts` images with other means."""
+        """Move the running means of some classes to include `counts` images with other means."""
         before = self.class_counts[classes]
         delta = means - self.running_means[classes]
         total = (before + counts).double()
@@ -56,7 +54,7 @@ class _ClassScatter(Statistic):
         self.class_counts[classes] += counts
 
     def merge(self, other: "_ClassScatter") -> None:
-        """Take in what `other` has seen."""
+        """Add the data of `other`."""
         if other.num_samples == 0:
             return
         if self.num_samples:
@@ -82,13 +80,8 @@ class _ClassScatter(Statistic):
         self.scatter = all_sum(group, self.scatter)
 
     @property
-    def num_samples(self) -> int:
-        """Number of training images seen."""
-        return int(self.class_counts.sum())
-
-    @property
     def class_ids(self) -> Tensor:
-        """Ids of the classes that have at least one image, ascending."""
+        """Ids of the classes with at least one image, ascending."""
         return self.class_counts.nonzero().flatten()
 
     @property
@@ -114,10 +107,10 @@ class _ClassScatter(Statistic):
 
 
 class ClassCovariances(_ClassScatter):
-    """A whole covariance matrix per class. Memory: C x D x D doubles.
+    """A covariance matrix per class. Memory: C x D x D doubles.
 
     Args:
-        max_bytes: Limit of the memory; a training set that would exceed it is refused. None = no limit.
+        max_bytes: Memory limit; a larger training set is refused. None = no limit.
     """
 
     def __init__(self, max_bytes: int | None = None) -> None:
@@ -126,7 +119,7 @@ class ClassCovariances(_ClassScatter):
 
     @classmethod
     def for_detectors(cls, detectors: Iterable[Any]) -> "ClassCovariances":
-        """With the largest limit of a detector's setting `max_bytes`."""
+        """Create the statistic with the largest setting `max_bytes` of the detectors."""
         limits = [limit for d in detectors if (limit := getattr(d, "max_bytes", None)) is not None]
         return cls(max(limits, default=None))
 
@@ -134,8 +127,9 @@ class ClassCovariances(_ClassScatter):
         needed = 8 * num_classes * width**2
         if self.max_bytes is not None and needed > self.max_bytes:
             raise RequirementError(
-                f"ClassCovariances: {num_classes} covariances of {width} features take {needed / 2**30:.1f} GiB, above"
-                f" the limit of {self.max_bytes / 2**30:.1f} GiB; use tied or diagonal covariances, or raise max_bytes"
+                f"ClassCovariances: {num_classes} covariances of {width} features require {needed / 2**30:.1f} GiB,"
+                f" above the limit of {self.max_bytes / 2**30:.1f} GiB; use tied or diagonal covariances, or raise"
+                " max_bytes"
             )
         return (num_classes, width, width)
 
@@ -145,7 +139,7 @@ class ClassCovariances(_ClassScatter):
             self.scatter[label].addmm_((rows[mine] * weights[mine, None]).T, rows[mine])
 
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
-        """Memory of the state."""
+        """Estimate the memory of the state."""
         return 8 * num_classes * width * width
 
     @property
@@ -164,7 +158,7 @@ class ClassVariances(_ClassScatter):
         self.scatter.index_add_(0, classes[of_class], rows.square() * weights[:, None])
 
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
-        """Memory of the state."""
+        """Estimate the memory of the state."""
         return 16 * num_classes * width
 
     @property

@@ -1,4 +1,4 @@
-"""Features of all training images, or of a part of them, for nearest neighbours."""
+"""Features of all or some training images, for nearest neighbors."""
 
 from collections.abc import Iterable
 from typing import Any, Literal, TypeAlias
@@ -7,98 +7,104 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from oodlit.base.checks import holds
+from oodlit.base.checks import check_usual
 from oodlit.detectors.statistics.row_store import PAGE_BYTES
 from oodlit.detectors.statistics.smallest_hashes import SmallestHashes
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 
 Copies: TypeAlias = Literal["auto", "process", "machine"]
-"""What holds a copy of the bank: each process, each machine, or whichever suits its size."""
+"""Where to keep copies of the bank: one per process, one per machine, or by size."""
 REPLICATED_SHARE = 0.05
-"""Largest share of a machine's memory that the copies of all its processes may take; beyond, there is one copy."""
+"""Largest fraction of a machine's memory for copies in all its processes; a larger bank has one copy."""
 
 
 class FeatureBank(SmallestHashes):
-    """Features of the training images, for nearest neighbours.
+    """Features of the training images, for nearest neighbors.
 
     Args:
-        rows: How many images to keep; None = the whole training set (1.28 million x 2048 features are 10 GB).
-        ordered: Whether rows are in the order of their hashes; False is possible where all are kept, and cheaper.
+        rows: Number of images to keep; None = the whole training set (1.28 million x 2048 features are 10 GB).
+        ordered: Whether to order rows by their hashes; False requires keeping all rows, and is cheaper.
     """
 
     needs = frozenset({"features"})
 
     @classmethod
     def for_detectors(cls, detectors: Iterable[Any]) -> "FeatureBank":
-        """The largest bank that a detector asks for through its setting `bank_size`."""
+        """Create the largest bank that a detector requests with its setting `bank_size`."""
         sizes: list[int | None] = [getattr(d, "bank_size", None) for d in detectors]
         known = [size for size in sizes if size is not None]
         rows = max(known) if known and len(known) == len(sizes) else None
         return cls(rows, ordered=bool(known))
 
     def rows_of(self, outputs: Outputs) -> dict[str, Tensor]:
-        """Features times a power of two each, and the norms of these, float64."""
+        """Return features scaled by a power of two each, and the norms of these, float64."""
         scaled = exact_scaling(outputs.require("features"))
         return {"features": scaled, "norms": torch.linalg.vector_norm(scaled, dim=1, dtype=torch.float64)}
 
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
-        """Memory of the state at its peak, in each process; the detectors share it."""
+        """Estimate the peak memory of the state in each process; the detectors share it."""
         if not self.is_shared:
             return self._bytes_at_peak(num_train, 4 * width + 16)
-        own, copy = num_train / self._processes, num_train / self._sharing  # rows of one's own, and a part of the copy
+        own, copy = (
+            num_train / self._processes,
+            num_train / self._sharing,
+        )  # own rows, and a part of the copy
         return round((own + copy) * (4 * width + 16)) + PAGE_BYTES
 
     def place(
         self, copies: Copies, *, width: int, num_train: int, processes: int, sharing: int, memory: int | None
     ) -> str:
-        """Choose what holds a copy of the bank, before anything is taken in; the same choice in all processes.
+        """Decide where to keep copies of the bank, before the first batch; all processes decide alike.
 
         Args:
-            copies: What is asked for.
+            copies: The user's choice.
             width: Number of features.
             num_train: Number of training images.
             processes: Number of processes.
-            sharing: Number of those on this machine.
-            memory: Bytes of memory of this machine; None = unknown, each process then holds a copy.
+            sharing: Number of processes on this machine.
+            memory: Memory of this machine in bytes; None = unknown, which means one copy per process.
 
         Returns:
-            The choice in words; empty for a single process.
+            A description of the decision; empty for a single process.
 
         Example:
             >>> kwargs = {"width": 2048, "num_train": 1_281_167, "processes": 8, "sharing": 4}
             >>> FeatureBank(ordered=False).place("auto", **kwargs, memory=512 * 10**9)
-            'the bank of 1281167 training images (10.5 GB) is held once a machine, by its 4 processes together'
+            'the bank of 1281167 training images (10.5 GB) is kept once per machine, shared by its 4 processes'
             >>> FeatureBank(1000).place("auto", **kwargs, memory=512 * 10**9)
-            'the bank of 1000 training images (0.0 GB) is held by each of 8 processes'
+            'the bank of 1000 training images (0.0 GB) is kept once per process, in each of 8 processes'
         """
         if processes == 1:
             return ""
         rows = num_train if self.rows is None else min(self.rows, num_train)
         size = rows * (4 * width + 8)
         is_large = memory is not None and size * sharing > REPLICATED_SHARE * memory
-        # Sorting makes a copy, and only banks of which a part is asked for are sorted.
+        # Sorting makes a copy, and only partial banks are sorted.
         can_be = sharing > 1 and not self.ordered
         self.is_shared = can_be and (copies == "machine" or (copies == "auto" and is_large))
         self._processes, self._sharing = processes, sharing
-        each, together = f"by each of {processes} processes", f"once a machine, by its {sharing} processes together"
+        each, together = (
+            (f"once per process, in each of {processes} processes"),
+            f"once per machine, shared by its {sharing} processes",
+        )
         where = together if self.is_shared else each
-        return f"the bank of {rows} training images ({size / 1e9:.1f} GB) is held {where}"
+        return f"the bank of {rows} training images ({size / 1e9:.1f} GB) is kept {where}"
 
     def bank(self, rows: int | None = None) -> tuple[Tensor, Tensor]:
-        """Features of `rows` images (None = all) as `exact_scaling` gives them, and the norms of these, on the CPU.
+        """Return features of `rows` images (None = all) scaled by `exact_scaling`, and the norms of these, on the CPU.
 
         Raises:
-            InvalidArgumentError: No row was seen, or a part is asked for where the order is not kept.
+            InvalidArgumentError: There are no rows, or a part is requested but the order was not kept.
         """
         features, norms = self.column("features"), self.column("norms")
         if rows is not None and rows < len(features) and not self.ordered:
-            raise InvalidArgumentError(f"FeatureBank: {rows} of {len(features)} images need ordered=True")
+            raise InvalidArgumentError(f"FeatureBank: reading {rows} of {len(features)} images requires ordered=True")
         return features[:rows], norms[:rows]
 
 
 def exact_scaling(vectors: Float[Tensor, "rows features"]) -> Float[Tensor, "rows features"]:
-    """Rows times a power of two that brings the largest entry into [0.5, 1): no rounding, no overflow later on.
+    """Scale rows exactly, by a power of two that brings the largest entry into [0.5, 1), to avoid overflow later.
 
     Example:
         >>> exact_scaling(torch.tensor([[3e30, 4e30], [0.0, 0.0]])).amax(dim=1)
@@ -107,7 +113,7 @@ def exact_scaling(vectors: Float[Tensor, "rows features"]) -> Float[Tensor, "row
     largest = torch.maximum(vectors.amax(dim=1, keepdim=True), -vectors.amin(dim=1, keepdim=True))
     exponents = torch.frexp(largest).exponent
     one = torch.ones_like(exponents, dtype=vectors.dtype)
-    # Two steps where a row is tiny: 2^149, which the smallest numbers need, is not a float32.
+    # Two steps for tiny rows: 2^149, required for the smallest numbers, exceeds float32.
     half = exponents.clamp(min=-100)
     scaled = vectors * torch.ldexp(one, -half)
-    return scaled if holds((half == exponents).all()) else scaled * torch.ldexp(one, half - exponents)
+    return scaled if check_usual((half == exponents).all()) else scaled * torch.ldexp(one, half - exponents)

@@ -1,4 +1,4 @@
-"""Moments of random Fourier features: their products approximate a Gaussian kernel of unit features."""
+"""Moments of random Fourier features, whose products approximate a Gaussian kernel of unit features."""
 
 import copyreg
 from abc import ABCMeta
@@ -13,23 +13,23 @@ from oodlit.detectors.statistics.class_moments import Moments, UnitMoments
 from oodlit.outputs import Outputs
 
 MOST = 4096
-"""Largest number of Fourier features where none is named; their scatter then takes 134 MB."""
+"""Largest default number of Fourier features, with a scatter of 134 MB."""
 
 
 class _OfSettings(ABCMeta):
-    """Classes that are pickled as the call that makes them: they have no name of their own in a module."""
+    """Metaclass of generated classes, which are pickled as the call that creates them."""
 
     settings: tuple[Any, ...]
 
 
 @cache
 def fourier_moments(size: int | None, gamma: float, seed: int) -> type[Moments]:
-    """The statistic for one kernel: the same class for the same settings, so that detectors share what it sums.
+    """Return the statistic for one kernel: the same class for equal settings, so that detectors share its sums.
 
     Args:
         size: M, the number of Fourier features; None = twice the number of features, at most 4096.
-        gamma: Of the kernel exp(-gamma |a - b|^2).
-        seed: Of the random directions.
+        gamma: Gamma of the kernel exp(-gamma |a - b|^2).
+        seed: Seed of the random directions.
 
     Example:
         >>> fourier_moments(None, 3.0, 0) is fourier_moments(None, 3.0, 0), fourier_moments(None, 3.0, 0).dimensions(64)
@@ -61,7 +61,7 @@ def fourier_moments(size: int | None, gamma: float, seed: int) -> type[Moments]:
 def fourier_map(
     width: int, size: int, gamma: float, seed: int, device: torch.device
 ) -> tuple[Float[Tensor, "size width"], Float[Tensor, " size"]]:
-    """A, normal with variance 2 gamma, and u, uniform in [0, 2 pi): drawn in this order, in float64, from the seed."""
+    """Return A, normal with variance 2 gamma, and u, uniform in [0, 2 pi), drawn in float64 from the seed, A first."""
     generator = torch.Generator().manual_seed(seed)
     directions = torch.randn(size, width, generator=generator, dtype=torch.float64) * (2 * gamma) ** 0.5
     phases = torch.rand(size, generator=generator, dtype=torch.float64) * (2 * torch.pi)
@@ -71,12 +71,12 @@ def fourier_map(
 def fourier_features(
     rows: Float[Tensor, "batch width"], directions: Float[Tensor, "size width"], phases: Float[Tensor, " size"]
 ) -> Float[Tensor, "batch size"]:
-    """sqrt(2 / M) cos(A x + u)."""
+    """Return sqrt(2 / M) cos(A x + u)."""
     return torch.addmm(phases, rows, directions.T).cos_().mul_((2 / len(phases)) ** 0.5)
 
 
-def _made_again(kind: _OfSettings) -> tuple[Any, ...]:
+def _reduce(kind: _OfSettings) -> tuple[Any, ...]:
     return fourier_moments, kind.settings
 
 
-copyreg.pickle(_OfSettings, _made_again)
+copyreg.pickle(_OfSettings, _reduce)

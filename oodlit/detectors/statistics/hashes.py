@@ -1,4 +1,4 @@
-"""Hashes of images: the same on every machine, in every process and version."""
+"""Hashes of images, equal on every machine, in every process and version."""
 
 import hashlib
 from collections.abc import Sequence
@@ -11,7 +11,7 @@ from oodlit.outputs import Outputs
 
 
 def hash_rows(outputs: Outputs) -> Tensor:
-    """A 63-bit hash per image, int64: of its key, or of its features or logits where there are no keys."""
+    """Return a 63-bit hash per image, int64: of its key, or of its features or logits without keys."""
     if outputs.keys is not None:
         return hash_strings(outputs.keys)
     basis = outputs.features if outputs.features is not None else outputs.require("logits")
@@ -19,9 +19,9 @@ def hash_rows(outputs: Outputs) -> Tensor:
 
 
 def hash_contents(rows: Float[Tensor, "batch columns"]) -> Tensor:
-    """63-bit hashes of the bits of every row, int64; the same on every device and in every process.
+    """Return 63-bit hashes of the bits of every row, int64; equal on every device and in every process.
 
-    Sum over columns of bits times an odd 64-bit number of the column, all modulo 2^64, then mixed: one pass over the
+    Sum over columns of the bits times an odd 64-bit number of the column, modulo 2^64, then mixed: one pass over the
     rows instead of a call per row.
 
     Example:
@@ -44,8 +44,8 @@ def _mixed(values: Tensor) -> Tensor:
 
 
 def hash_strings(contents: Sequence[str | bytes]) -> Tensor:
-    """63-bit hashes, int64; the same in every process and version."""
-    # Names of files that are no valid text carry lone surrogates.
+    """Return 63-bit hashes, int64; equal in every process and version."""
+    # File names that are not valid text contain lone surrogates.
     plain = (content.encode(errors="surrogatepass") if isinstance(content, str) else content for content in contents)
     digests = (hashlib.blake2b(content, digest_size=8).digest() for content in plain)
     return torch.tensor([int.from_bytes(d, "big") >> 1 for d in digests], dtype=torch.int64)

@@ -1,31 +1,33 @@
-"""Means of the features: over all images, and per class over those of it and those that are predicted as it."""
+"""Means of features: over all images, and per class over its images or those predicted as the class."""
 
 import torch
 from torch import Tensor
 
 from oodlit.base.checks import all_finite
-from oodlit.detectors.statistics.labels import train_labels
+from oodlit.detectors.statistics.class_labels import train_labels
 from oodlit.detectors.statistics.sums import PredictedSums, Sums
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 
 ROWS = 2048
-"""Images added at a time: they stay in the cache."""
+"""Images to add at a time, so that they fit in the cache."""
 PROBE = 32
-"""Images of a batch from which it is seen how far from zero the features are."""
+"""Images of a batch used to estimate how far from zero the features are."""
 NEAR = 8.0
-"""Largest mean of a feature, in units of the spread, at which features are added as they are."""
+"""Largest mean of a feature, relative to the spread, for which features are added as is."""
 
 
 class FeatureMean(Sums):
-    """Mean feature of all training images; needs no labels. Memory: D doubles.
+    """Mean feature of all training images; requires no labels. Memory: D doubles.
 
-    Features, or their differences to a centre where the mean is far from zero, are added in their own dtype, at least
-    float32, where torch adds in cascades: the error is below 1e-6 of their spread. Everything else is float64.
+    Features are added in their own dtype, at least float32, where torch adds in cascades: the error is below 1e-6 of
+    their spread. If the mean is far from zero, their differences to a center are added instead. Everything else is
+    float64.
     """
 
     needs = frozenset({"features"})
     rows_at_a_time = None
+    counted_by = "count"
     count: Tensor
     sum: Tensor
 
@@ -33,28 +35,24 @@ class FeatureMean(Sums):
         super().__init__(count=torch.zeros((), dtype=torch.int64), sum=torch.zeros(0, dtype=torch.float64))
 
     def accumulate(self, outputs: Outputs) -> None:
-        """Take in one batch."""
+        """Add one batch."""
         features = outputs.require("features")
         self.allocate({"count": (), "sum": (features.shape[1],)}, features.device)
         if features.shape[1] != len(self.sum):
             raise InvalidArgumentError(
-                f"FeatureMean: a batch has {features.shape[1]} features after batches with {len(self.sum)}"
+                f"FeatureMean: expected {len(self.sum)} features per image as in earlier batches, got"
+                f" {features.shape[1]}"
             )
         self.sum.add_(_sums(outputs))
         self.count.add_(len(features))
 
     def finite_proxy(self, outputs: Outputs) -> dict[str, Tensor]:
-        """The sums of the features, which are not finite where a feature is not."""
+        """Return the sums of the features, which are not finite if a feature is not."""
         return {"features": _sums(outputs)}
 
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
-        """Memory of the state."""
+        """Estimate the memory of the state."""
         return 8 * width
-
-    @property
-    def num_samples(self) -> int:
-        """Number of training images seen."""
-        return int(self.count)
 
     @property
     def mean(self) -> Tensor:
@@ -63,12 +61,13 @@ class FeatureMean(Sums):
 
 
 class CorrectMeans(Sums):
-    """Mean feature per class, over its images that the classifier gets right and over all of them, in float64.
+    """Mean feature per class, over its correctly classified images and over all of them, in float64.
 
     Memory: 2 x C x D doubles.
     """
 
     needs = frozenset({"features", "logits", "labels"})
+    counted_by = "seen"
     seen: Tensor
     right_counts: Tensor
     right_sums: Tensor
@@ -86,7 +85,7 @@ class CorrectMeans(Sums):
         )
 
     def accumulate(self, outputs: Outputs) -> None:
-        """Take in one batch."""
+        """Add one batch."""
         num_classes = outputs.require("logits").shape[1]
         features, labels = outputs.require("features").double(), train_labels(outputs, num_classes)
         of_counts, of_sums = (num_classes,), (num_classes, features.shape[1])
@@ -100,13 +99,8 @@ class CorrectMeans(Sums):
         self.class_sums.index_add_(0, labels, features)
 
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
-        """Memory of the state."""
+        """Estimate the memory of the state."""
         return 16 * num_classes * width
-
-    @property
-    def num_samples(self) -> int:
-        """Number of training images seen."""
-        return int(self.seen)
 
     @property
     def means(self) -> Tensor:
@@ -125,7 +119,7 @@ class CorrectMeans(Sums):
 
 
 class PredictedMeans(PredictedSums):
-    """Mean feature of the images that are predicted as each class, in float64; needs no labels.
+    """Mean feature of the images predicted as each class, in float64; requires no labels.
 
     Memory: C x D doubles.
     """
@@ -139,7 +133,7 @@ class PredictedMeans(PredictedSums):
         return values.double()
 
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
-        """Memory of the state."""
+        """Estimate the memory of the state."""
         return 8 * num_classes * width
 
     @property
@@ -149,23 +143,23 @@ class PredictedMeans(PredictedSums):
 
 
 def _sums(outputs: Outputs) -> Tensor:
-    """Sum of the features over the images, float64, (features,); once per batch."""
+    """Return the sum of the features over the images, float64, (features,), once per batch."""
 
     def compute() -> Tensor:
         features = outputs.require("features")
         first = features[:PROBE]
-        centre = first.mean(dim=0)
-        spread = (first - centre).square().mean().sqrt()
-        total = torch.zeros(len(centre), dtype=torch.float64, device=features.device)
-        # To convert every feature to float64 first would take twice as long.
-        if bool(centre.abs().amax() < NEAR * spread):
+        center = first.mean(dim=0)
+        spread = (first - center).square().mean().sqrt()
+        total = torch.zeros(len(center), dtype=torch.float64, device=features.device)
+        # Converting every feature to float64 first would take twice as long.
+        if bool(center.abs().amax() < NEAR * spread):
             for rows in torch.split(features, ROWS):
                 total += rows.sum(dim=0)
         else:
-            total += centre.double() * len(features)
+            total += center.double() * len(features)
             for rows in torch.split(features, ROWS):
-                total += (rows - centre).sum(dim=0)
-        # Features near the end of float32 overflow in a sum that float64 holds.
+                total += (rows - center).sum(dim=0)
+        # Features near the limit of float32 overflow in a sum that fits in float64.
         return total if all_finite(total) else features.sum(dim=0, dtype=torch.float64)
 
     return outputs.memo("feature_sums", compute)

@@ -1,4 +1,4 @@
-"""Rows of several columns, collected batch by batch on the CPU."""
+"""Rows of several columns, collected in batches on the CPU."""
 
 from collections.abc import Mapping
 
@@ -6,13 +6,13 @@ import torch
 from torch import Tensor
 
 PAGE_BYTES = 2**26
-"""Size of a page. Memory of this size goes back to the system when it is freed; smaller pieces may not."""
+"""Size of a page. Memory of this size is returned to the system when freed; smaller pieces may not be."""
 
 Columns = Mapping[str, Tensor]
 
 
 class RowStore:
-    """Columns of equal length, kept in pages until they are merged.
+    """Columns of equal length, stored in pages until they are merged.
 
     Example:
         >>> store = RowStore()
@@ -24,7 +24,7 @@ class RowStore:
     """
 
     def __init__(self, columns: Columns | None = None) -> None:
-        """Start without rows, or with `columns`, which are not copied: nobody else may write to them."""
+        """Start without rows, or with `columns`, which are not copied and must not be modified elsewhere."""
         self._pages: list[dict[str, Tensor]] = [dict(columns)] if columns else []
         self._free = 0
         self._merged_by: str | None = None
@@ -40,7 +40,7 @@ class RowStore:
 
     @property
     def blocks(self) -> list[dict[str, Tensor]]:
-        """The rows in parts; a single part once they are merged."""
+        """The rows in parts; a single part after merging."""
         full = self._pages[:-1] if self._free else self._pages
         last = [{name: c[: len(c) - self._free] for name, c in self._pages[-1].items()}] if self._free else []
         return [*full, *last]
@@ -50,7 +50,7 @@ class RowStore:
 
         Args:
             columns: One row per image each; the same names, dtypes and row shapes at every call.
-            more: How many rows are known to follow; memory for them is taken as well.
+            more: Number of rows known to follow, for which memory is allocated too.
         """
         start, rows = 0, _length(columns)
         while start < rows:
@@ -68,7 +68,7 @@ class RowStore:
 
         Args:
             by: Sort by this column; None = leave the order.
-            limit: Keep so many of the first rows, None = all.
+            limit: Number of leading rows to keep, None = all.
         """
         kept = len(self) if limit is None else min(limit, len(self))
         if len(self.blocks) == 1 and self._free == 0 and kept == len(self) and by in (None, self._merged_by):
@@ -76,18 +76,18 @@ class RowStore:
         pages, places = self.blocks, self._places(by)
         self._pages, self._free, self._merged_by = [], 0, by
         merged = {name: c.new_empty((kept, *c.shape[1:])) for name, c in pages[0].items()} if pages else {}
-        while pages:  # each page is freed once it is copied
+        while pages:  # each page is freed after copying
             page, place = pages.pop(0), places.pop(0)
             stays = place < kept
             for name, column in page.items():
-                if by is None:  # a run of rows is copied several times faster than rows one by one
+                if by is None:  # copying a range is several times faster than copying single rows
                     merged[name][int(place[0]) : int(place[-1]) + 1] = column[: max(0, kept - int(place[0]))]
                 else:
                     merged[name][place[stays]] = column if bool(stays.all()) else column[stays]
         self._pages = [merged] if merged else []
 
     def _places(self, by: str | None) -> list[Tensor]:
-        """For every block, the places of its rows in the merged block."""
+        """Return the positions of each block's rows in the merged block."""
         place = torch.arange(len(self))
         if by is not None and len(self):
             order = torch.cat([block[by] for block in self.blocks]).sort(stable=True).indices

@@ -1,4 +1,4 @@
-"""Samples of the training images: their outputs, means of their hidden activations, or numbers that detectors form."""
+"""Samples of training images: outputs, means of hidden activations, or numbers that detectors compute."""
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -14,19 +14,19 @@ from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs
 
 FIELDS = ("logits", "max_logits", "logsumexp", "features")
-"""Of `Outputs`; what `TrainSample` can keep besides labels."""
+"""Fields of `Outputs` that `TrainSample` can keep in addition to labels."""
 Scalar: TypeAlias = "Callable[[Outputs], Tensor]"
-"""Gives a number for every image of a batch, shape (batch,); equal ones have the same hash."""
+"""Returns a number per image of a batch, shape (batch,); equal ones have the same hash."""
 OF_LOGITS = frozenset({"max_logits", "logsumexp"})
-"""Fields that need no column where the logits are kept."""
+"""Fields that require no column if the logits are kept."""
 
 
 class TrainSample(SmallestHashes):
-    """Outputs of a sample of the training images: percentiles, alpha of ViM, NNGuide's bank, DER thresholds.
+    """Outputs of a sample of training images, for percentiles, ViM's alpha, NNGuide's bank and DER thresholds.
 
     Args:
-        rows: How many images to keep; all of them if there are fewer.
-        fields: Which of `FIELDS` to keep, where a batch has them; labels are always kept.
+        rows: Number of images to keep; all of them if there are fewer.
+        fields: Fields of `FIELDS` to keep if a batch has them; labels are always kept.
     """
 
     needs = frozenset({"logits", "features"})
@@ -38,13 +38,13 @@ class TrainSample(SmallestHashes):
 
     @classmethod
     def for_detectors(cls, detectors: Iterable[Any]) -> "TrainSample":
-        """A sample with the fields that the detectors read; with all of `needs` where there are no detectors."""
+        """Create a sample with the fields that the detectors read; with all of `needs` if there are no detectors."""
         read = frozenset().union(*(d.required_needs if d.sample_fields is None else _fields(d) for d in detectors))
         kept = (read or cls.needs) - (OF_LOGITS if "logits" in read else frozenset())
         return cls(cls.default_rows, [field for field in FIELDS if field in kept])
 
     def rows_of(self, outputs: Outputs) -> dict[str, Tensor]:
-        """Those of the fields, labels and predictions that the batch has."""
+        """Return fields, labels and predictions, as far as the batch has them."""
         columns = {n: value for n in ("logits", "features", "labels") if (value := getattr(outputs, n)) is not None}
         if "logits" in columns:
             columns["predictions"] = outputs.predictions
@@ -53,12 +53,12 @@ class TrainSample(SmallestHashes):
         return {n: value for n, value in columns.items() if n in wanted}
 
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
-        """Memory of the state at its peak."""
+        """Estimate the peak memory of the state."""
         sizes = {"logits": num_classes, "features": width}
         return self._bytes_at_peak(num_train, 4 * sum(sizes.get(f, 1) for f in self.fields) + 24)
 
     def of_logits(self, name: Literal["max_logits", "logsumexp"], *, ordered: bool = True) -> Tensor:
-        """Largest logits or log-sum-exp of the kept rows, in the order of `column`, on the CPU."""
+        """Return the largest logits or log-sum-exp of the kept rows, in the order of `column`, on the CPU."""
         if "logits" not in self.fields:
             return self.column(name, ordered=ordered)
         value: Tensor = getattr(self.outputs, name)
@@ -67,17 +67,17 @@ class TrainSample(SmallestHashes):
     @property
     def outputs(self) -> Outputs:
         """The kept rows as outputs, on the CPU."""
-        self.column("hash")  # sorts the rows, and refuses an empty sample
+        self.column("hash")  # sorts the rows and refuses an empty sample
         block = self._store.blocks[0]
         return Outputs(block.get("logits"), block.get("features"), block.get("labels"))
 
 
 class HiddenSample(SmallestHashes):
-    """Channel means of hidden activations of a sample of the training images, with labels where there are any.
+    """Channel means of hidden activations of a sample of training images, with labels if available.
 
     Args:
         layers: Names in `Outputs.hidden`.
-        rows: How many images to keep; all of them if there are fewer.
+        rows: Number of images to keep; all of them if there are fewer.
     """
 
     needs = frozenset({"hidden"})
@@ -89,28 +89,28 @@ class HiddenSample(SmallestHashes):
 
     @classmethod
     def for_detectors(cls, detectors: Iterable[Any]) -> "HiddenSample":
-        """All layers that a detector names in `layers`."""
+        """Create a sample of all layers that a detector lists in `layers`."""
         return cls(tuple(dict.fromkeys(layer for d in detectors for layer in d.layers)))
 
     def rows_of(self, outputs: Outputs) -> dict[str, Tensor]:
-        """Channel means by layer, and labels."""
+        """Return channel means by layer, and labels."""
         means = {layer: channel_means(outputs, layer) for layer in self.layers}
         return means if outputs.labels is None else means | {"labels": outputs.labels}
 
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
-        """Memory of the state at its peak, if a layer has as many channels as there are features."""
+        """Estimate the peak memory of the state, for layers with as many channels as there are features."""
         return self._bytes_at_peak(num_train, 4 * width * len(self.layers) + 16)
 
 
 class ScalarSample(SmallestHashes):
-    """Numbers that detectors form of an image, of a sample of the training images: how usual a number is.
+    """Numbers that detectors compute for a sample of training images, to measure how usual a number is.
 
-    A detector that reads it has the function that forms the number as its attribute `scalar`. What is equal is formed
-    once for all detectors, also where it takes further passes of the network.
+    A detector provides the function that computes the number as its attribute `scalar`. Equal functions are evaluated
+    once for all detectors, including extra forward passes.
 
     Args:
-        scalars: The functions, by any name.
-        rows: How many images to keep; all of them if there are fewer.
+        scalars: The functions.
+        rows: Number of images to keep; all of them if there are fewer.
     """
 
     needs = frozenset({"logits", "features", "images", "model"})
@@ -122,25 +122,25 @@ class ScalarSample(SmallestHashes):
 
     @classmethod
     def for_detectors(cls, detectors: Iterable[Any]) -> "ScalarSample":
-        """The numbers that the detectors ask for."""
+        """Create a sample of the numbers that the detectors request."""
         return cls(d.scalar for d in detectors)
 
     def rows_of(self, outputs: Outputs) -> dict[str, Tensor]:
-        """A column for every function, float64."""
+        """Return a column for every function, float64."""
         numbers = (outputs.memo(scalar, partial(scalar, outputs)).double() for scalar in self.scalars)
         return {f"scalar {place}": column for place, column in enumerate(numbers)}
 
     def estimate_bytes(self, *, width: int, num_classes: int, num_train: int) -> int:
-        """Memory of the state at its peak."""
+        """Estimate the peak memory of the state."""
         return self._bytes_at_peak(num_train, 8 * len(self.scalars) + 8)
 
     def values(self, scalar: Scalar) -> Tensor:
-        """The numbers of the kept images, ascending, float64, on the CPU."""
+        """Return the numbers of the kept images, ascending, float64, on the CPU."""
         return self.column(f"scalar {self.scalars.index(scalar)}").sort().values
 
 
 def shares_below(sample: Float[Tensor, " images"], values: Float[Tensor, " batch"]) -> Float[Tensor, " batch"]:
-    """The share of an ascending sample that is not above each value, float64: its empirical distribution function.
+    """Return the fraction of an ascending sample that is not above each value, float64 (the empirical CDF).
 
     Example:
         >>> shares_below(torch.tensor([1.0, 2.0, 2.0, 5.0]), torch.tensor([0.0, 2.0, 9.0])).tolist()
@@ -151,15 +151,15 @@ def shares_below(sample: Float[Tensor, " images"], values: Float[Tensor, " batch
 
 
 def _fields(detector: Any) -> frozenset[str]:
-    """`sample_fields` of a detector.
+    """Return `sample_fields` of a detector.
 
     Raises:
-        InvalidArgumentError: `TrainSample` does not know one, or it follows from logits that are not in `needs`.
+        InvalidArgumentError: `TrainSample` does not know a field, or it requires logits that are not in `needs`.
     """
     fields: frozenset[str] = detector.sample_fields
     unknown = sorted(fields - {*FIELDS, "labels"})
     if unknown:
-        raise InvalidArgumentError(f"{detector!r}: sample_fields has {unknown}; known: {', '.join(FIELDS)}")
+        raise InvalidArgumentError(f"{detector!r}: unknown sample_fields {unknown}; known: {', '.join(FIELDS)}")
     needed = {"logits" if f in OF_LOGITS else f for f in fields} - {"labels"} - detector.required_needs
     if needed:
         raise InvalidArgumentError(
@@ -169,27 +169,27 @@ def _fields(detector: Any) -> frozenset[str]:
 
 
 def channel_means(outputs: Outputs, layer: str) -> Tensor:
-    """Means of a hidden activation (batch, channels, ...) over its positions, float32 at least, (batch, channels).
+    """Average a hidden activation (batch, channels, ...) over its positions to (batch, channels), float32 at least.
 
-    `OODModule` puts the channels first, also those of tokens and of maps with channels last; vectors stay as they are.
+    `OODModule` puts the channels first, including those of tokens and channels-last maps; vectors stay unchanged.
 
     Raises:
-        InvalidArgumentError: The layer was not captured, or its activation has another form.
+        InvalidArgumentError: The layer was not captured, or its activation has another shape.
     """
     hidden = outputs.hidden or {}
     if layer not in hidden:
         known = ", ".join(hidden) or "none"
-        raise InvalidArgumentError(f"Outputs: no hidden activation {layer!r} was captured; captured: {known}")
+        raise InvalidArgumentError(f"Outputs: the hidden activation {layer!r} was not captured; captured: {known}")
     value = hidden[layer]
     if value.ndim < 2:
         raise InvalidArgumentError(
-            f"hidden activation {layer!r} has shape {tuple(value.shape)}; (batch, channels, height, width),"
-            " (batch, channels, tokens) or (batch, channels) is needed"
+            f"expected the hidden activation {layer!r} of shape (batch, channels, height, width), (batch, channels,"
+            f" tokens) or (batch, channels), got {tuple(value.shape)}"
         )
     value = value.to(torch.promote_types(value.dtype, torch.float32))
     positions = tuple(range(2, value.ndim))
     if not positions:
         return value
     means = value.mean(dim=positions)
-    # Values near the end of float32 overflow in a sum that float64 holds.
+    # Values near the limit of float32 overflow in a sum that fits in float64.
     return means if all_finite(means) else value.mean(dim=positions, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""Rows of the training images, chosen by the hash of their keys; what the samples and the bank share."""
+"""Rows of training images chosen by the hash of their keys, shared by samples and bank."""
 
 import weakref
 from abc import abstractmethod
@@ -10,45 +10,49 @@ from torch import Tensor
 
 from oodlit.base.checks import check_same_shape
 from oodlit.base.distributed import Group, all_sum, gather_objects, gather_rows, is_distributed
-from oodlit.detectors.statistics.base import Statistic
 from oodlit.detectors.statistics.hashes import hash_rows
 from oodlit.detectors.statistics.row_store import PAGE_BYTES, Columns, RowStore
 from oodlit.detectors.statistics.smallest_rows import SmallestRows
+from oodlit.detectors.statistics.statistic import Statistic
 from oodlit.errors import InvalidArgumentError
 from oodlit.outputs import Outputs, version_of
 
 ROWS = 512
-"""Images taken at a time: few enough that what is computed of them is still in the cache when it is stored."""
+"""Images to process at a time: few enough that results are still in the cache when stored."""
 
 
 class SmallestHashes(Statistic):
     """The `rows` images with the smallest hash of their key (all if `rows` is None), kept on the CPU.
 
-    The hash decides, not the position: any batch size, order, number of workers and of processes keeps the same rows,
-    and the rows come out in the same order. Where all are kept and none asks for the order, they stay as they came.
-    Once there are enough, `rows_of` is asked only for images that may still be kept: 5000 of 1.28 million ask for about
-    33 000.
+    The hash decides rather than the position: the rows and their order are the same for any batch size, order, and
+    number of workers and processes. If all rows are kept and no order is requested, they stay in order of arrival. Once
+    there are enough rows, `rows_of` is only called for images that may still be kept: about 33,000 calls for 5000 of
+    1.28 million.
     """
 
     rows_at_a_time = None
+    counted_by = "seen"
+    seen: Tensor
     is_shared = False
-    """Whether the processes of a machine hold the rows of all processes in the same memory."""
+    """Whether the processes of a machine keep the rows of all processes in shared memory."""
 
     def __init__(self, rows: int | None = None, *, ordered: bool = True) -> None:
-        super().__init__(sync_on_compute=False)
+        super().__init__(seen=torch.zeros((), dtype=torch.int64))
         if rows is not None and rows < 1:
-            raise InvalidArgumentError(f"{type(self).__name__}: rows={rows}; at least 1 is needed, or None for all")
+            raise InvalidArgumentError(
+                f"{type(self).__name__}: expected rows to be at least 1, or None for all; got {rows}"
+            )
         if rows is not None and not ordered:
-            raise InvalidArgumentError(f"{type(self).__name__}: rows={rows} are chosen by order; use ordered=True")
+            raise InvalidArgumentError(
+                f"{type(self).__name__}: rows={rows} requires ordered=True, since rows are chosen by order"
+            )
         self.rows = rows
         self.ordered = ordered
-        self.seen: Tensor
-        self.add_state("seen", torch.zeros((), dtype=torch.int64), dist_reduce_fx=None)
         self._store = self._store_of()
         self._handed_out: dict[str, tuple[weakref.ref[Tensor], int]] = {}
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Discard all data."""
         super().reset()
         self._store = self._store_of()
 
@@ -69,10 +73,10 @@ class SmallestHashes(Statistic):
 
     @abstractmethod
     def rows_of(self, outputs: Outputs) -> dict[str, Tensor]:
-        """The columns to keep, each with one row per image."""
+        """Return the columns to keep, each with one row per image."""
 
     def accumulate(self, outputs: Outputs) -> None:
-        """Take in one batch."""
+        """Add one batch."""
         left = len(outputs)
         for start in range(0, len(outputs), ROWS):
             part = outputs if left <= ROWS and start == 0 else outputs.select(slice(start, start + ROWS))
@@ -80,8 +84,8 @@ class SmallestHashes(Statistic):
             self.seen += len(part)
             hashes = hash_rows(part) if self.ordered else None
             if isinstance(self._store, SmallestRows) and self._store.bound is not None:
-                assert hashes is not None  # part of the rows is kept in order alone
-                small = hashes <= self._store.bound  # what cannot be kept is not computed
+                assert hashes is not None  # partial rows are always kept in order
+                small = hashes <= self._store.bound  # skip the computation for rows that cannot be kept
                 part, hashes = (part, hashes) if bool(small.all()) else (part.select(small), hashes[small])
             if not len(part):
                 continue
@@ -90,7 +94,7 @@ class SmallestHashes(Statistic):
             shapes = {name: tuple(value.shape[1:]) for name, value in columns.items()}
             if shapes != (self._store.shapes or shapes):
                 raise InvalidArgumentError(
-                    f"{type(self).__name__}: a batch has other shapes than those before: {shapes}"
+                    f"{type(self).__name__}: a batch differs in shape from earlier batches: {shapes}"
                 )
             if isinstance(self._store, SmallestRows):
                 self._store.append(columns)
@@ -98,7 +102,7 @@ class SmallestHashes(Statistic):
                 self._store.append(columns, more=left)
 
     def merge(self, other: "SmallestHashes") -> None:
-        """Take in the rows of `other`."""
+        """Add the rows of `other`."""
         other._compact()
         if other._store.shapes:
             check_same_shape(self, self._store.shapes or other._store.shapes, other._store.shapes)
@@ -111,18 +115,18 @@ class SmallestHashes(Statistic):
         self._store.merge(by="hash" if self.ordered else None)
 
     def _bytes_at_peak(self, num_train: int, bytes_per_row: int) -> int:
-        """Memory of the rows and their room, or of two copies: rows that were not cut are sorted into another one."""
+        """Estimate the memory of rows with spare room, or of two copies, since uncut rows are sorted by copying."""
         if self.rows is not None:
             cut = SmallestRows(self.rows, by="hash").capacity
-            # All processes leave as many rows as one keeps; each receives them beside its own.
+            # All processes together leave as many rows as one keeps; each receives them beside its own.
             rows = cut if num_train > self.rows and not is_distributed() else min(2 * num_train, cut + self.rows)
             return rows * bytes_per_row
-        # Unordered, each page is freed once it is copied; but a process also receives the rows of the others.
+        # Unordered pages are freed once copied; but a process also receives the rows of the others.
         rows = num_train if not self.ordered and not is_distributed() else 2 * num_train
         return rows * bytes_per_row + min(PAGE_BYTES, rows * bytes_per_row)
 
     def synchronize(self, group: Group) -> None:
-        """Union of the rows of all processes, cut to `rows` again."""
+        """Merge the rows of all processes, cut to `rows` again."""
         self._compact()
         local = dict(self._store.blocks[0]) if len(self._store) else {}
         layouts = gather_objects(group, {n: (v.dtype, tuple(v.shape)) for n, v in local.items()})
@@ -144,18 +148,13 @@ class SmallestHashes(Statistic):
         self._compact()
 
     def _cut_to_common(self, group: Group, local: dict[str, Tensor], sizes: Sequence[int]) -> list[int]:
-        """Leave only rows that are kept of all processes' rows, and say how many each has of them."""
+        """Keep only rows that remain of all processes' rows, and return how many each process has of them."""
         nothing = torch.empty(0, dtype=torch.int64)
         hashes = gather_rows(group, local.get("hash", nothing), sizes)
         bound = hashes.kthvalue(min(self.rows or 0, len(hashes))).values
         own = int((local.get("hash", nothing) <= bound).sum())
-        local |= {name: column[:own] for name, column in local.items()}  # sorted: those that stay come first
+        local |= {name: column[:own] for name, column in local.items()}  # sorted: the remaining ones come first
         return [int((part <= bound).sum()) for part in torch.split(hashes, list(sizes))]
-
-    @property
-    def num_samples(self) -> int:
-        """Number of training images seen (not kept)."""
-        return int(self.seen)
 
     @property
     def num_kept(self) -> int:
@@ -163,14 +162,14 @@ class SmallestHashes(Statistic):
         return len(self._store) if self.rows is None else min(self.rows, len(self._store))
 
     def column(self, name: str, *, ordered: bool = True) -> Tensor:
-        """One column of the kept rows, on the CPU.
+        """Return one column of the kept rows, on the CPU.
 
         Args:
-            name: A name that `rows_of` gives.
-            ordered: Whether the rows are in the order of their hashes; False takes them as they lie, which is cheaper.
+            name: A name that `rows_of` returns.
+            ordered: Whether to order rows by their hashes; False uses the current order, which is cheaper.
 
         Raises:
-            InvalidArgumentError: No row was seen, or there is no such column.
+            InvalidArgumentError: There are no rows, or no such column.
         """
         if ordered or self.num_samples > self.num_kept:
             self._compact()
@@ -181,15 +180,15 @@ class SmallestHashes(Statistic):
             remedy = (
                 f"name them in `sample_fields` or `needs` (kept: {kept})" if kept else "fit on a non-empty training set"
             )
-            raise InvalidArgumentError(f"{type(self).__name__}: no {name} were seen or kept; {remedy}")
+            raise InvalidArgumentError(f"{type(self).__name__}: missing {name}; {remedy}")
         column = self._store.blocks[0][name]
-        for each, value in self._store.blocks[0].items():  # `outputs` of a sample hands out several
+        for each, value in self._store.blocks[0].items():  # `outputs` of a sample returns several
             if each not in self._handed_out or self._handed_out[each][0]() is not value:
                 self._handed_out[each] = (weakref.ref(value), version_of(value))
         return column
 
     def changed_columns(self) -> list[str]:
-        """Which of the columns that were handed out were written to since."""
+        """Return the names of returned columns that were written to since."""
         alive = {
             name: (tensor, version)
             for name, (ref, version) in self._handed_out.items()
@@ -199,5 +198,5 @@ class SmallestHashes(Statistic):
 
 
 def _tight(column: Tensor) -> Tensor:
-    """The column without unused memory behind it, which would be saved as well."""
+    """Return the column without unused memory behind it, which would be saved as well."""
     return column if 2 * column.nbytes >= column.untyped_storage().nbytes() else column.clone()

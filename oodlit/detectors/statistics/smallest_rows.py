@@ -1,4 +1,4 @@
-"""Rows with the smallest values of one column, collected batch by batch on the CPU, in memory for hardly more."""
+"""Rows with the smallest values of one column, collected in batches on the CPU with little extra memory."""
 
 import torch
 from torch import Tensor
@@ -6,21 +6,21 @@ from torch import Tensor
 from oodlit.detectors.statistics.row_store import Columns
 
 LEAST_ROOM = 1024
-"""Fewest rows that come in before the largest are dropped, where as many are kept."""
+"""Minimum room for new rows before the largest are dropped, if as many rows are kept."""
 STRIP_BYTES = 2**23
-"""How much of a column is copied at a time where rows are put in order."""
+"""Part of a column to copy at a time during sorting."""
 
 
 class SmallestRows:
-    """Columns of equal length, of which the `limit` rows with the smallest value in the column `by` are kept.
+    """Columns of equal length, keeping the `limit` rows with the smallest values in the column `by`.
 
-    Rows come in behind those that are kept, into room for an eighth more. When it is full, the largest are dropped, and
-    rows from the end take their places: no second copy of the rows is ever made, also not where they are sorted.
+    New rows are appended to the kept ones, with room for an eighth more. When it is full, the largest are dropped and
+    rows from the end take their places: rows are never copied as a whole, not even for sorting.
 
     Args:
-        limit: How many rows are kept.
+        limit: Number of rows to keep.
         by: Name of a column of integers.
-        columns: Rows to start with; they are not copied, and nobody else may write to them.
+        columns: Initial rows, which are not copied and must not be modified elsewhere.
 
     Example:
         >>> rows = SmallestRows(2, by="rank")
@@ -34,18 +34,18 @@ class SmallestRows:
     def __init__(self, limit: int, *, by: str, columns: Columns | None = None) -> None:
         self.limit, self.by = limit, by
         self.bound: int | None = None
-        """The largest value that may still be kept; None before rows were dropped."""
+        """The largest value that may still be kept; None until rows were dropped."""
         self._columns: dict[str, Tensor] = dict(columns or {})
         self._length = len(self._columns[by]) if self._columns else 0
         self._is_sorted = self._is_shared = False
 
     def __len__(self) -> int:
-        """Number of rows; up to `capacity` before they are merged."""
+        """Number of rows; up to `capacity` before merging."""
         return self._length
 
     @property
     def capacity(self) -> int:
-        """Largest number of rows that are held."""
+        """Largest number of rows in memory."""
         return self.limit + max(self.limit // 8, min(self.limit, LEAST_ROOM))
 
     @property
@@ -57,7 +57,7 @@ class SmallestRows:
     def blocks(self) -> list[dict[str, Tensor]]:
         """The rows, as one part; no part before the first row."""
         if self._is_shared:
-            return [self._columns]  # the same tensors at every call: whoever hands them out sees whether they change
+            return [self._columns]  # the same tensors at every call, so that users of them can detect changes
         return [{name: column[: self._length] for name, column in self._columns.items()}] if self._columns else []
 
     def append(self, columns: Columns) -> None:
@@ -74,25 +74,25 @@ class SmallestRows:
             start, self._length, self._is_sorted = start + count, self._length + count, False
 
     def merge(self, *, by: str | None = None) -> None:
-        """Drop all but the smallest rows. What `blocks` gives from here on is never written to.
+        """Drop all but the smallest rows. The contents of `blocks` are never written to afterwards.
 
         Args:
-            by: The column of that name, to sort by it; None leaves the order.
+            by: Column to sort by; None keeps the order.
         """
         if self._length > self.limit:
             self._drop()
         if by is not None and not self._is_sorted:
             self._sort()
         if not self._is_shared and self._columns:
-            # Few rows do not hold on to much room: it would be copied and saved with them.
+            # A few rows would keep a lot of spare room alive, which would be copied and saved with them.
             is_small = 2 * self._length < len(self._columns[self.by])
             self._columns = {name: rows.clone() if is_small else rows for name, rows in self.blocks[0].items()}
             self._is_shared = True
 
     def _make_room(self, like: Columns) -> None:
-        """Let rows be written behind those that are there; to a copy where others read them."""
+        """Make room for appending rows; on a copy if the current ones are shared."""
         for name, column in like.items():
-            # All of it at once: the system gives no memory before it is written to, and nothing has to grow.
+            # Allocate all of it in one step: the system provides memory only when it is written to.
             room = torch.empty((self.capacity, *column.shape[1:]), dtype=column.dtype)
             if self._length:
                 room[: self._length] = self._columns[name][: self._length]
@@ -100,7 +100,7 @@ class SmallestRows:
         self._is_shared = False
 
     def _drop(self) -> None:
-        """Drop the largest rows; those from the end take the places of others."""
+        """Drop the largest rows; rows from the end take their places."""
         values, order = self._columns[self.by][: self._length].sort(stable=True)
         kept, dropped = order[: self.limit], order[self.limit :]
         free, moved = dropped[dropped < self.limit], kept[kept >= self.limit]
@@ -109,7 +109,7 @@ class SmallestRows:
         self.bound, self._length, self._is_sorted = int(values[self.limit - 1]), self.limit, False
 
     def _sort(self) -> None:
-        """Put the rows in order: in place, unless others read them."""
+        """Sort the rows, in place unless they are shared."""
         order = self._columns[self.by][: self._length].argsort(stable=True) if self._columns else None
         for name, column in list(self._columns.items()):
             rows = column[: self._length]

@@ -1,4 +1,4 @@
-"""What statistics share whose state is sums over the training images."""
+"""Base classes of statistics whose state is a sum over training images."""
 
 from abc import abstractmethod
 from collections.abc import Mapping
@@ -9,30 +9,24 @@ from torch import Tensor
 
 from oodlit.base.checks import check_same_shape
 from oodlit.base.distributed import Group, all_sum, gather_objects
-from oodlit.detectors.statistics.base import Statistic
+from oodlit.detectors.statistics.statistic import Statistic
 from oodlit.outputs import Outputs
 
 S = TypeVar("S", bound="Sums")
 ROWS = 128
-"""Images whose float64 rows are formed at a time: 1 MB for 1000 classes, which stays in the cache. Memory of many MB
-that comes and goes is taken from the system anew for every batch, which costs more than what is done in it."""
+"""Images whose float64 rows are computed at a time: 1 MB for 1000 classes, which fits in the cache. Allocating many MB
+for every batch would cost more than the computation."""
 
 
 class Sums(Statistic):
-    """A statistic whose states are sums over images, so that those of several parts of a training set add up.
+    """A statistic whose states are sums over images, so that parts of a training set add up.
 
-    Args:
-        states: The states by name: empty tensors, whose shapes `allocate` sets with the first batch, or scalars.
+    States are scalars, or empty tensors whose shapes `allocate` sets with the first batch.
     """
-
-    def __init__(self, **states: Tensor) -> None:
-        super().__init__(sync_on_compute=False)
-        for name, state in states.items():
-            self.add_state(name, state, dist_reduce_fx=None)
 
     @final
     def merge(self: S, other: S) -> None:
-        """Add what `other` has summed."""
+        """Add the sums of `other`."""
         if other.num_samples == 0:
             return
         shapes = other._state_shapes()
@@ -47,14 +41,14 @@ class Sums(Statistic):
         shapes = gather_objects(group, self._state_shapes())
         if len(shapes) == 1:
             return
-        # A process without a batch has empty states, whose shapes come first.
+        # A process without batches has empty states, whose shapes come first.
         self.allocate(max(shapes, key=lambda shape: tuple(shape.values())), next(iter(self._states())).device)
         for name in self._defaults:
             setattr(self, name, all_sum(group, getattr(self, name)))
 
     @final
     def allocate(self, shapes: Mapping[str, tuple[int, ...]], device: torch.device) -> None:
-        """Give the states their shapes and their device, unless an earlier batch has done it."""
+        """Set shapes and device of the states, unless an earlier batch did."""
         if any(state.ndim and state.numel() for state in self._states()):
             return
         for name, shape in shapes.items():
@@ -69,7 +63,7 @@ class Sums(Statistic):
 
 
 class PredictedSums(Sums):
-    """Sums of a row of numbers of every image, over the images that are predicted as each class, in float64."""
+    """Sums of a row per image over the images predicted as each class, in float64."""
 
     class_counts: Tensor
     class_sums: Tensor
@@ -80,27 +74,22 @@ class PredictedSums(Sums):
         )
 
     source: ClassVar[str]
-    """The field of `Outputs` that the rows are made of."""
+    """The field of `Outputs` from which rows are computed."""
 
     @staticmethod
     @abstractmethod
     def rows_of(values: Tensor) -> Tensor:
-        """The rows of some images, float64, (images, columns), from their values in `source`."""
+        """Compute rows (images, columns), float64, from the values in `source`."""
 
     @final
     def accumulate(self, outputs: Outputs) -> None:
-        """Take in one batch."""
+        """Add one batch."""
         values, classes = outputs.require(self.source), outputs.predictions
         num_classes = outputs.require("logits").shape[1]
         self.allocate({"class_counts": (num_classes,), "class_sums": (num_classes, values.shape[1])}, values.device)
         self.class_counts += torch.bincount(classes, minlength=num_classes)
         for part, of_class in zip(torch.split(values, ROWS), torch.split(classes, ROWS), strict=True):
             self.class_sums.index_add_(0, of_class, self.rows_of(part))
-
-    @property
-    def num_samples(self) -> int:
-        """Number of training images seen."""
-        return int(self.class_counts.sum())
 
     @property
     def counts(self) -> Tensor:

@@ -1,1 +1,1 @@
-"""Detectors that measure what lies outside a principal subspace."""
+"""Detectors that measure what is outside a principal subspace."""

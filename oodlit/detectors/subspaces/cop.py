@@ -2,29 +2,29 @@
 
 from typing import ClassVar, final
 
-import torch
 from torch import Tensor
 
-from oodlit.detectors.contract import Detector, Reference
-from oodlit.detectors.formulas.principal_axes import axes_by_share, check_share
+from oodlit.detectors.contract import Reference
+from oodlit.detectors.formulas.principal_axes import KernelPCA, check_share
 from oodlit.detectors.statistics import Statistics, UnitMoments
-from oodlit.outputs import Head, Outputs, Scores
+from oodlit.outputs import Head, Outputs
 
 
 @final
-class CoP(Detector):
-    """S = -|(I - UU')(f - mean)|, f = x / |x|; U the fewest principal axes of f that reach a share of its variance.
+class CoP(KernelPCA):
+    """S = -|(I - UU')(f - mean)|, f = x / |x|; U the fewest principal axes of f that reach a fraction of its variance.
 
-    Mean and covariance over the training images; a feature vector of zeros stays zero.
+    Mean and covariance are over the training images; a zero feature vector stays zero.
 
     Args:
-        variance: The share, between 0 and 1. Default 0.99, the authors' for a ResNet-50 on ImageNet; they give another
-            one for every network, and do not say on which data they chose it.
+        variance: The fraction, between 0 and 1. Default 0.99, the authors' value for a ResNet-50 on ImageNet; they use
+            others for other networks, and do not state on which data they chose them.
 
     Raises:
-        InvalidArgumentError: `variance` is out of its range.
+        InvalidArgumentError: `variance` is out of range.
 
     Example:
+        >>> import torch
         >>> from oodlit.detectors import fit
         >>> train = torch.tensor([[1.0, 0.0, 0.0], [3.0, 3.0, 0.0], [0.0, 2.0, 0.0]])
         >>> detector = CoP(variance=0.9)
@@ -49,9 +49,9 @@ class CoP(Detector):
         "NeurIPS",
         2024,
         "https://arxiv.org/abs/2402.02949",
-        "the reconstruction error alone, not multiplied with another score; axes of equal variance are not parted,"
-        " and one axis is always left over;"
-        " how the authors chose the shares is not known, they count as tuned on OOD data",
+        "only the reconstruction error, not multiplied by another score; axes of equal variance are not separated,"
+        " and at least one axis remains; it is unknown how the authors chose the fractions, which count as tuned on"
+        " OOD data",
     )
 
     def __init__(self, variance: float = 0.99) -> None:
@@ -59,13 +59,7 @@ class CoP(Detector):
         self.variance = check_share("CoP", "variance", variance)
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
-        moments = statistics[UnitMoments]
-        used, rest = axes_by_share(moments.total_covariance, self.variance)
-        if not used.shape[1]:
-            self.note("the training features have one direction: scores are distances to it")
-        self.register_buffer("mean", moments.mean)
-        self.register_buffer("rest", rest)
+        self._keep_rest(statistics[UnitMoments], self.variance)
 
-    def _score(self, outputs: Outputs) -> Scores:
-        norms: Tensor = torch.linalg.vector_norm((UnitMoments.rows_of(outputs) - self.mean) @ self.rest, dim=1)
-        return -norms
+    def _rows(self, outputs: Outputs) -> Tensor:
+        return UnitMoments.rows_of(outputs)

@@ -1,13 +1,12 @@
 """Kernel PCA with a Gaussian kernel of unit features."""
 
+from dataclasses import replace
 from typing import ClassVar, final
 
-import torch
 from torch import Tensor
 
 from oodlit.base.checks import check_int, check_positive, check_seed
-from oodlit.detectors.contract import Detector, Reference
-from oodlit.detectors.formulas.principal_axes import axes_by_share, check_share
+from oodlit.detectors.formulas.principal_axes import KernelPCA, check_share
 from oodlit.detectors.statistics import (
     FeatureMean,
     Statistics,
@@ -16,25 +15,27 @@ from oodlit.detectors.statistics import (
     fourier_map,
     fourier_moments,
 )
-from oodlit.outputs import BackboneFacts, Head, Outputs, Scores
+from oodlit.detectors.subspaces.cop import CoP
+from oodlit.outputs import BackboneFacts, Head, Outputs
 
 
 @final
-class CoRP(Detector):
-    """S = -|(I - UU')(f - mean)|, f = sqrt(2 / M) cos(A x / |x| + u): as `CoP` in M random Fourier features.
+class CoRP(KernelPCA):
+    """S = -|(I - UU')(f - mean)|, f = sqrt(2 / M) cos(A x / |x| + u): `CoP` with M random Fourier features.
 
     A is normal with variance 2 gamma, u uniform in [0, 2 pi); products of f approximate exp(-gamma |a - b|^2) of unit
     features. A and u follow from the seed and are part of the fit. Memory: 7 M x M doubles during the fit.
 
     Args:
-        variance: The share of the variance that U reaches, between 0 and 1, default 0.5.
-        gamma: > 0, default 3. Both are the authors' for a ResNet-50 on ImageNet; they give others for every network,
-            and do not say on which data they chose them.
-        size: M, at least 1. None (default) = twice the number of features, at most 4096, as the authors' 4096 for 2048.
-        seed: Of A and u, 0 to 2^32 - 1, default 0.
+        variance: Fraction of the variance that U reaches, between 0 and 1, default 0.5.
+        gamma: > 0, default 3. Both are the authors' values for a ResNet-50 on ImageNet; they use others for other
+            networks, and do not state on which data they chose them.
+        size: M, at least 1. None (default) = twice the number of features, at most 4096, like the authors' 4096 for
+            2048.
+        seed: Seed of A and u, 0 to 2^32 - 1, default 0.
 
     Raises:
-        InvalidArgumentError: An argument is out of its range.
+        InvalidArgumentError: An argument is out of range.
 
     Example:
         >>> CoRP.preset("imagenet-resnet50-supcon")
@@ -50,16 +51,13 @@ class CoRP(Detector):
         "cifar10-resnet18": {"variance": 0.8, "gamma": 2.0, "size": 2048},
     }
     tuned_presets: ClassVar = frozenset(presets)
-    reference = Reference(
-        "Kernel PCA for Out-of-Distribution Detection",
-        "K. Fang",
-        "NeurIPS",
-        2024,
-        "https://arxiv.org/abs/2402.02949",
-        "the reconstruction error alone, not multiplied with another score; axes of equal variance are not parted,"
-        " and one axis is always left over;"
-        " M follows from the width by default; how the authors chose their settings is not known, they count as tuned"
-        " on OOD data",
+    reference = replace(
+        CoP.reference,
+        deviations=(
+            "only the reconstruction error, not multiplied by another score; axes of equal variance are not"
+            " separated, and at least one axis remains; M follows from the width by default; it is unknown how the"
+            " authors chose their settings, which count as tuned on OOD data"
+        ),
     )
 
     def __init__(self, variance: float = 0.5, gamma: float = 3.0, size: int | None = None, seed: int = 0) -> None:
@@ -72,24 +70,17 @@ class CoRP(Detector):
         self.statistics = (fourier_moments(size, gamma, seed), FeatureMean)
 
     def kept_bytes(self, facts: BackboneFacts) -> int:
-        """Memory of the axes that are left over, and of A."""
+        """Return the memory of the remaining axes and of A."""
         size = fourier_moments(self.size, self.gamma, self.seed).dimensions(facts.width)
         return 8 * size * (size + facts.width)
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
         moments = statistics[fourier_moments(self.size, self.gamma, self.seed)]
-        used, rest = axes_by_share(moments.total_covariance, self.variance)
-        if not used.shape[1]:
-            self.note("the training features have one direction: scores are distances to it")
+        self._keep_rest(moments, self.variance)
         width = len(statistics[FeatureMean].mean)
         size = moments.dimensions(width)
-        directions, phases = fourier_map(width, size, self.gamma, self.seed, rest.device)
-        self.register_buffer("mean", moments.mean)
-        self.register_buffer("rest", rest)
-        self.register_buffer("directions", directions.clone())
-        self.register_buffer("phases", phases.clone())
+        directions, phases = fourier_map(width, size, self.gamma, self.seed, self.rest.device)
+        self.keep(directions=directions.clone(), phases=phases.clone())
 
-    def _score(self, outputs: Outputs) -> Scores:
-        rows = fourier_features(UnitMoments.rows_of(outputs), self.directions, self.phases)
-        norms: Tensor = torch.linalg.vector_norm((rows - self.mean) @ self.rest, dim=1)
-        return -norms
+    def _rows(self, outputs: Outputs) -> Tensor:
+        return fourier_features(UnitMoments.rows_of(outputs), self.directions, self.phases)

@@ -1,6 +1,6 @@
-"""NECO: the share of a feature that lies in the principal space of the training features."""
+"""NECO: the fraction of a feature vector inside the principal space of the training features."""
 
-from typing import Any, ClassVar, final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -8,36 +8,30 @@ from torch import Tensor
 from oodlit.base.checks import check_choice, check_int
 from oodlit.detectors.contract import Detector, Reference
 from oodlit.detectors.formulas.principal_axes import axes_by_share, check_share, first_axes
+from oodlit.detectors.formulas.residual_space import below_width
 from oodlit.detectors.statistics import ClassMoments, Statistics
 from oodlit.errors import InvalidArgumentError
-from oodlit.outputs import BackboneFacts, Head, Outputs, Scores
+from oodlit.outputs import Head, Outputs, Scores
 
 CONSTANT = 1e-24
-"""Largest variance of a feature that may be rounding, relative to the square of its mean."""
-
-
-def _below_width(detector: Any, facts: BackboneFacts) -> str:
-    """Requirement: the principal space leaves something over."""
-    if detector.dim is None or not facts.width or detector.dim < facts.width:
-        return ""
-    return f"needs more than the {detector.dim} features of its principal space, {facts.name} has {facts.width}"
+"""Largest variance of a feature that may be rounding error, relative to the square of its mean."""
 
 
 @final
 class NECO(Detector):
     """S = max z * |P h| / |h|, h = (x - mean) / std per feature; P the projection on the first principal axes of h.
 
-    A feature that is constant in training has std 1. An image with h = 0 has the share 1. Where max z is negative, a
-    larger share would lower the score: S = max z * (2 - |P h| / |h|) there, which agrees at max z = 0.
+    A feature that is constant in training has std 1. With h = 0 the fraction is 1. If max z is negative, a
+    larger fraction would lower the score: then S = max z * (2 - |P h| / |h|), which agrees at max z = 0.
 
     Args:
-        variance: Share of the variance that the axes reach, between 0 and 1, default 0.7. It takes the place of a
-            dimension that the authors set by hand for every network.
-        dim: The number of axes instead, below the number of features; None (default) = by `variance`.
-        max_logit: Whether the largest logit is a factor, default True; the authors leave it out for ResNets.
+        variance: Fraction of the variance that the axes reach, between 0 and 1, default 0.7. It replaces a dimension
+            that the authors set by hand for every network.
+        dim: Number of axes, below the number of features; None (default) = by `variance`.
+        max_logit: Whether to multiply by the largest logit, default True; the authors omit it for ResNets.
 
     Raises:
-        InvalidArgumentError: An argument is out of its range, or `dim`, at fit, not below the number of features.
+        InvalidArgumentError: An argument is out of range, or during the fit `dim` is not below the number of features.
 
     Example:
         >>> from oodlit.detectors import fit
@@ -50,7 +44,7 @@ class NECO(Detector):
 
     needs = frozenset({"logits", "features"})
     statistics = (ClassMoments,)
-    requirements = (_below_width,)
+    requirements = (below_width,)
     invariances = frozenset({"class_permutation"})
     presets: ClassVar = {"resnet": {"max_logit": False}}
     reference = Reference(
@@ -59,9 +53,9 @@ class NECO(Detector):
         "ICLR",
         2024,
         "https://arxiv.org/abs/2310.06823",
-        "the number of axes follows from a share of the variance, where the authors set it by hand for every network;"
-        " |h| below in all networks, where their code has |x| for DeiT and Swin; a negative largest logit keeps the"
-        " direction of the score",
+        "the number of axes follows from a fraction of the variance, whereas the authors set it by hand for every"
+        " network; |h| in the denominator for all networks, whereas their code has |x| for DeiT and Swin; a negative"
+        " largest logit preserves the direction of the score",
     )
 
     def __init__(self, variance: float = 0.7, dim: int | None = None, *, max_logit: bool = True) -> None:
@@ -77,7 +71,9 @@ class NECO(Detector):
         moments = statistics[ClassMoments]
         mean, variances = moments.mean, moments.variances
         if self.dim is not None and self.dim >= len(mean):
-            raise InvalidArgumentError(f"{self!r}: dim={self.dim}, but there are only {len(mean)} features; use fewer")
+            raise InvalidArgumentError(
+                f"{self!r}: dim={self.dim}, but there are only {len(mean)} features; use a smaller dim"
+            )
         constant = variances <= CONSTANT * mean.square()
         scale = variances.sqrt().where(~constant, torch.ones_like(variances))
         correlations = moments.total_covariance / scale / scale[:, None]
@@ -86,10 +82,8 @@ class NECO(Detector):
         else:
             axes = first_axes(correlations, self.dim)
         if not axes.shape[1]:
-            self.note("the training features are all alike: no image has a share in their principal space")
-        self.register_buffer("mean", mean)
-        self.register_buffer("scale", scale)
-        self.register_buffer("axes", axes)
+            self.note("the training features are all alike: no image has a component in their principal space")
+        self.keep(mean=mean, scale=scale, axes=axes)
 
     def _score(self, outputs: Outputs) -> Scores:
         h = (outputs.require("features").double() - self.mean) / self.scale

@@ -1,4 +1,4 @@
-"""Norm of what lies outside the principal space of the training features."""
+"""Norm of the component outside the principal space of the training features."""
 
 from typing import final
 
@@ -13,11 +13,11 @@ class Residual(ResidualDetector):
     """S = -|R'(x - u)|, u = -W^+ b; R the eigenvectors of (1/N) sum (x-u)(x-u)' after the first `dim`.
 
     Args:
-        dim: Dimension of the principal space, 1 <= dim < features. None (default) goes by the width D: 1000 if
-            D >= 2048, 512 if D >= 768, else D/2.
+        dim: Dimension of the principal space, 1 <= dim < features. None (default) = chosen by the width D: 1000 if D >=
+            2048, 512 if D >= 768, else D/2.
 
     Raises:
-        InvalidArgumentError: `dim` is below 1 or, at fit, not below the number of features.
+        InvalidArgumentError: `dim` is below 1 or, during the fit, not below the number of features.
 
     Example:
         >>> import torch

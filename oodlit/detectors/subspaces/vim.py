@@ -1,51 +1,52 @@
 """Virtual-logit matching."""
 
+from dataclasses import replace
 from typing import final
 
 import torch
 
-from oodlit.detectors.contract import Reference
 from oodlit.detectors.formulas.residual_space import ResidualDetector, ResidualSpace
 from oodlit.detectors.statistics import ClassMoments, Statistics, TrainSample
+from oodlit.detectors.subspaces.residual import Residual
 from oodlit.outputs import Head, Outputs, Scores
 
 LEAST_LEVEL = 0.1
-"""Smallest mean of the largest logits from which alpha is formed, relative to their excess over the mean logit."""
+"""Smallest mean of the largest logits that is used for alpha, relative to their excess over the mean logit."""
 LARGEST_LEVEL = 2.0
 """Largest such mean that is not noted, relative to the same excess: above it, most of alpha is a constant."""
 LEAST_RESIDUAL = 1e-5
-"""Smallest mean residual from which alpha is formed, relative to the spread of the features."""
+"""Smallest mean residual that is used for alpha, relative to the spread of the features."""
 
 
 @final
 class ViM(ResidualDetector):
-    """S = LSE(z) - alpha * |R'(x - u)|, u = -W^+ b: energy minus a virtual logit made of the residual.
+    """S = LSE(z) - alpha * |R'(x - u)|, u = -W^+ b: energy minus a virtual logit proportional to the residual.
 
-    R spans what the first `dim` eigenvectors of (1/N) sum (x-u)(x-u)' leave over; alpha = mean(max_c z) /
-    mean(|R'(x-u)|) over a sample of the training images (all of them up to 50 000).
+    R spans the complement of the first `dim` eigenvectors of (1/N) sum (x-u)(x-u)'; alpha = mean(max_c z) /
+    mean(|R'(x-u)|) over a sample of the training images (all of them up to 50,000).
 
     With equal logits, a larger residual lowers the score. Features that move along a unit vector d of the residual
-    space move their logits as well: far out the score falls if alpha is above max_c W_c d, and rises if it is below.
-    Along directions that training images use, alpha is as published, and may be below.
+    space also move their logits: far out the score falls if alpha is above max_c W_c d, and rises if it is below. Along
+    directions that training images use, alpha is as published, and may be below.
 
-    Where this alpha says nothing it is replaced, and noted:
+    If this alpha is meaningless it is replaced, which is noted:
 
-    - The mean of the largest logits depends on a constant in the bias, which no softmax sees. Below 0.1 of their excess
-      over the mean of all logits, that excess takes its place. Where most of it is such a constant (above twice the
-      excess), alpha grows with the constant; it is left as published, and noted.
-    - Training images without a residual, below 1e-5 of their root mean squared distance to their mean: that distance
-      takes its place.
+    - The mean of the largest logits depends on a constant in the bias that does not affect the softmax. Below 0.1 of
+      their excess over the mean of all logits, the excess replaces it. If it is mostly such a constant (above twice the
+      excess), alpha grows with the constant; it stays as published, which is noted.
+    - If training images have no residual (below 1e-5 of their root mean squared distance to their mean), that distance
+      replaces it.
     - Along directions that no training image uses (dead units, fewer images than dimensions) the head may let a logit
-      grow with the residual: alpha is at least twice that slope. A training image without residual scores lower
-      wherever it is moved along them, another one from 4/3 of its residual on. Such directions never are part of the
-      principal space.
+      grow with the residual: alpha is at least twice that slope. A training image without a residual then scores lower
+      when moved along them, others from 4/3 of their residual on. Such directions are never part of the principal
+      space.
 
     Args:
-        dim: Dimension of the principal space, 1 <= dim < features. None (default) goes by the width D: 1000 if
-            D >= 2048, 512 if D >= 768, else D/2.
+        dim: Dimension of the principal space, 1 <= dim < features. None (default) = chosen by the width D: 1000 if D >=
+            2048, 512 if D >= 768, else D/2.
 
     Raises:
-        InvalidArgumentError: `dim` is below 1 or, at fit, not below the number of features.
+        InvalidArgumentError: `dim` is below 1 or, during the fit, not below the number of features.
 
     Example:
         >>> import torch
@@ -65,13 +66,8 @@ class ViM(ResidualDetector):
     statistics = (ClassMoments, TrainSample)
     sample_fields = frozenset({"features", "max_logits"})
     invariances = frozenset({"class_permutation", "larger_residual_is_worse"})
-    reference = Reference(
-        "ViM: Out-Of-Distribution with Virtual-logit Matching",
-        "H. Wang",
-        "CVPR",
-        2022,
-        "https://arxiv.org/abs/2203.10807",
-        "the logarithm of the authors' softmax form: same order up to a monotone map",
+    reference = replace(
+        Residual.reference, deviations="the logarithm of the authors' softmax form, which has the same order"
     )
 
     def _fit(self, statistics: Statistics, head: Head | None) -> None:
@@ -79,44 +75,44 @@ class ViM(ResidualDetector):
         space = self._keep_space(statistics, head)
         sample = statistics[TrainSample]
         total = space.origin.new_zeros(())
-        for rows in torch.split(sample.column("features", ordered=False), 1024):  # in parts: float64 is twice the size
+        for rows in torch.split(sample.column("features", ordered=False), 1024):  # float64 doubles the size
             part = Outputs(features=rows.to(space.origin.device))
             total = total + self._residual_norms(part).sum()
         largest = sample.of_logits("max_logits", ordered=False).sum(dtype=torch.float64)
         alpha = self._alpha(statistics, head, space, float(largest) / sample.num_kept, float(total) / sample.num_kept)
-        self.register_buffer("alpha", space.origin.new_tensor(alpha))
+        self.keep(alpha=space.origin.new_tensor(alpha))
 
     def _alpha(
         self, statistics: Statistics, head: Head, space: ResidualSpace, mean_logit: float, mean_norm: float
     ) -> float:
-        """Alpha as published, as far as it is positive and does not come from rounding."""
-        unmasked = head.offset > -float("inf")
-        weight, bias = head.weight[unmasked].double().mean(dim=0), head.offset[unmasked].double().mean()
+        """Return alpha as published, unless it is not positive or comes from rounding."""
+        weight, bias = head.unmasked.weight.double().mean(dim=0), head.unmasked.offset.double().mean()
         mean = statistics[ClassMoments].mean.to(weight.device)
-        excess = mean_logit - float(weight @ mean + bias)  # over the mean of all logits: no constant is part of it
+        excess = mean_logit - float(weight @ mean + bias)  # over the mean of all logits, which removes any constant
         level, scale = mean_logit, mean_norm
         if level < LEAST_LEVEL * excess or level <= 0:
             level = excess if excess > 1e-6 * abs(mean_logit) else 1.0
             self.note(
-                f"the mean of the largest logits is {mean_logit:.4g}, no scale for alpha: it depends on a constant"
-                f" that the softmax does not see; alpha is formed from their excess over the mean logit, {level:.4g}"
+                f"the mean of the largest logits is {mean_logit:.4g}, which depends on a constant that does not affect"
+                f" the softmax and cannot scale alpha; using their excess over the mean logit instead, {level:.4g}"
             )
         elif level > LARGEST_LEVEL * excess:
             self.note(
-                f"the mean of the largest logits is {mean_logit:.4g}, of which {mean_logit - excess:.4g} is the mean of"
-                " all logits: alpha, as published, grows with this constant, which the softmax does not see, and the"
-                " residual outweighs the energy; subtract it from the bias of the head for an alpha without it"
+                f"the mean of the largest logits is {mean_logit:.4g}, of which {mean_logit - excess:.4g} is the mean"
+                " of all logits: alpha, as published, grows with this constant, which does not affect the softmax,"
+                " and the residual outweighs the energy; subtract it from the bias of the head for an alpha without"
+                " it"
             )
         if scale <= LEAST_RESIDUAL * space.spread or scale == 0:
             scale = space.spread if space.spread > 0 else 1.0
             self.note(
-                f"the training features have no residual (mean norm {mean_norm:.4g}): alpha is formed from their"
-                f" spread, {scale:.4g}; fit on more images than dimensions, or use a smaller dim"
+                f"the training features have no residual (mean norm {mean_norm:.4g}); using their spread for alpha"
+                f" instead, {scale:.4g}; fit on more images than dimensions, or use a smaller dim"
             )
         if level / scale < 2 * space.slope:
             self.note(
                 f"alpha is raised from {level / scale:.4g} to {2 * space.slope:.4g}: along directions that no training"
-                " image uses the logits grow faster than the residual costs"
+                " image uses, logits grow faster than the residual costs"
             )
         return max(level / scale, 2 * space.slope)
 

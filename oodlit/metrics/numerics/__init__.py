@@ -1,1 +1,1 @@
-"""Ranking, exact sums and thresholds that all metrics share."""
+"""Ranking, exact sums and thresholds, shared by all metrics."""

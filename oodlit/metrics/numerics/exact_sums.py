@@ -1,4 +1,4 @@
-"""Sums that are the same whatever the order, the batches and the processes: a float64 number is an integer."""
+"""Exact, order-independent sums: every float64 is an integer multiple of a power of two."""
 
 import math
 from collections.abc import Mapping
@@ -11,20 +11,20 @@ from torch import Tensor
 from oodlit.errors import NonFiniteScoreError
 
 BITS = 32
-"""Bits of a place; int64 then holds the sum of 2**31 numbers."""
+"""Bits of a place; int64 then fits the sum of 2**31 numbers."""
 _MASK = 2**BITS - 1
 _MANTISSA = 53
 COUNT = "count"
 _OTHERS = (COUNT, "inf", "-inf")
-"""Columns that are no place; the others are named by the power of 2**32 that they count."""
+"""Columns other than places; places are named by the power of 2**32 that they count."""
 
 
 class ExactSums:
-    """Exact sums of float64 numbers, one for each of many cells.
+    """Exact sums of float64 numbers in a number of cells.
 
-    A number is m 2^e with integers m and e. It is added to integers that count in places of 32 bits, of which there are
-    as many as the numbers need, two to four in practice. Rounding, once at the end, gives the nearest float64: classes
-    whose images are the same have the same sum, in whatever order they came.
+    A number is m 2^e with integers m and e. It is added to integers that count in places of 32 bits, as many as the
+    numbers require, in practice two to four. Rounding to the nearest float64 happens once at the end: classes with the
+    same images have the same sum, in any order.
 
     Args:
         cells: Number of sums.
@@ -42,7 +42,7 @@ class ExactSums:
 
     @property
     def counts(self) -> Int[Tensor, " cells"]:
-        """How many values were added to each cell."""
+        """Number of values added to each cell."""
         return self._columns[COUNT]
 
     def add(self, cells: Int[Tensor, " n"], values: Float[Tensor, " n"]) -> None:
@@ -53,7 +53,7 @@ class ExactSums:
         """
         values = values.double()
         if int(bad := values.isnan().sum()):
-            raise NonFiniteScoreError(f"{int(bad)} of {len(values)} values are NaN; a mean with NaN has no meaning")
+            raise NonFiniteScoreError(f"{int(bad)} of {len(values)} values are NaN, so their mean is undefined")
         ones = torch.ones_like(cells)
         self.counts.index_add_(0, cells, ones)
         for infinity in (math.inf, -math.inf):
@@ -72,13 +72,8 @@ class ExactSums:
             for offset, part in enumerate(parts):
                 self._add(str(number + offset), cells[here], (part * sign)[here])
 
-    def merge(self, other: "ExactSums") -> None:
-        """Add the sums of another process, cell by cell."""
-        for name, values in other._columns.items():
-            self._column(name).add_(values)
-
     def sums(self) -> Float[Tensor, " cells"]:
-        """The sums, rounded once; infinite where an infinity was added, NaN where both were."""
+        """Return the sums, rounded once; infinite if an infinity was added, NaN if both were."""
         places = {int(name): values for name, values in self._columns.items() if name not in _OTHERS}
         lowest = min(places, default=0)
         whole = [0] * len(self.counts)
@@ -92,16 +87,16 @@ class ExactSums:
         return total
 
     def means(self) -> Float[Tensor, " cells"]:
-        """Sum divided by count; NaN where nothing was added."""
+        """Return sums divided by counts; NaN for empty cells."""
         return self.sums() / self.counts.double()
 
     def to_columns(self) -> dict[str, np.ndarray]:
-        """Everything as integers, one entry per cell; entries of several processes add up."""
+        """Return all state as integers, one entry per cell; entries of several processes add up."""
         return {name: values.numpy() for name, values in self._columns.items()}
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, np.ndarray]) -> "ExactSums":
-        """What `to_columns` gave."""
+        """Restore sums from `to_columns`."""
         made = cls(len(columns[COUNT]))
         for name, values in columns.items():
             made._column(name).add_(torch.from_numpy(np.array(values, dtype=np.int64)))
@@ -118,8 +113,8 @@ class ExactSums:
 
 
 def _times_power(whole: int, power: int) -> float:
-    """Whole * 2**power, rounded to the nearest float64."""
+    """Return whole * 2**power, rounded to the nearest float64."""
     try:
         return float(whole << power) if power >= 0 else whole / (1 << -power)
     except OverflowError:
-        return math.inf if whole > 0 else -math.inf  # `copysign` would convert it, too
+        return math.inf if whole > 0 else -math.inf  # `copysign` would convert it too

@@ -1,10 +1,11 @@
-"""Scores in order: what every ranking metric is computed from, sorted once and reused."""
+"""Sorted scores, from which every ranking metric is computed; sorted once and reused."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
-from typing import Protocol, TypeAlias, runtime_checkable
+from operator import index
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from oodlit.base.fractions import ShareLike, exact_number
 from oodlit.errors import InvalidArgumentError, NonFiniteScoreError
 
 _EXACT_UP_TO = 2**53
-"""Beyond this, float64 does not hold every integer."""
+"""Beyond this, float64 does not represent every integer."""
 
 
 @runtime_checkable
@@ -23,15 +24,15 @@ class ArrayConvertible(Protocol):
     """Anything that numpy can read: tensors, arrays, pandas columns."""
 
     def __array__(self) -> np.ndarray:
-        """The values as an array."""
+        """Return the values as an array."""
 
 
 @dataclass(frozen=True, eq=False)
 class SortedScores:
-    """Scores of one group of images in ascending order; sort once, rank any number of other groups against it.
+    """Scores of one group of images in ascending order; sort once, then rank any number of other groups against them.
 
     Args:
-        values: Ascending, without NaN, shape (n,). Use `as_sorted` to make one from unsorted scores.
+        values: Ascending, without NaN, shape (n,). `as_sorted` sorts other scores.
 
     Example:
         >>> id_scores = as_sorted([0.9, 0.7, 0.8])
@@ -47,28 +48,28 @@ class SortedScores:
 
     @cached_property
     def at_or_above(self) -> Int[Tensor, " n"]:
-        """For every score, how many scores are at or above it: the acceptances if it were the threshold."""
+        """For every score, the number of scores at or above it: accepted images if it were the threshold."""
         below = torch.searchsorted(self.values, self.values, right=False)
         return len(self.values) - below
 
     def count_below(self, scores: Float[Tensor, " m"]) -> Int[Tensor, " m"]:
-        """For each of `scores`, how many sorted values are strictly below it."""
+        """Count for each of `scores` the sorted values strictly below it."""
         return torch.searchsorted(*_same_dtype(self.values, scores), right=False)
 
     def count_at_most(self, scores: Float[Tensor, " m"]) -> Int[Tensor, " m"]:
-        """For each of `scores`, how many sorted values are at or below it."""
+        """Count for each of `scores` the sorted values at or below it."""
         return torch.searchsorted(*_same_dtype(self.values, scores), right=True)
 
 
 FlagLike: TypeAlias = ArrayConvertible | Sequence[bool]
-"""What the functions of this package take as one truth value per image."""
+"""Types accepted as one truth value per image."""
 ScoreLike: TypeAlias = Tensor | SortedScores | ArrayConvertible | Sequence[float] | Sequence[int]
-"""What the functions of this package take as scores."""
+"""Types accepted as scores."""
 
 
 @dataclass(frozen=True, eq=False)
 class Ranking:
-    """OOD scores placed among ID scores: integer positions, from which every ranking metric follows.
+    """OOD scores placed among ID scores: integer positions that determine every ranking metric.
 
     Args:
         id_scores: Sorted ID scores, n of them.
@@ -94,32 +95,32 @@ class Ranking:
 
     @cached_property
     def ood_at_or_above_id(self) -> Int[Tensor, " n"]:
-        """For every ID score (ascending), how many OOD scores are at or above it."""
-        # OOD score j lies strictly below ID score i exactly if id_at_most[j] <= i: a histogram replaces a search.
+        """For every ID score (ascending), the number of OOD scores at or above it."""
+        # OOD score j is strictly below ID score i exactly if id_at_most[j] <= i: a histogram replaces a search.
         strictly_below = torch.bincount(self.id_at_most, minlength=self.n_id + 1).cumsum(0)
         return self.n_ood - strictly_below[: self.n_id]
 
     @cached_property
     def ood_above_id(self) -> Int[Tensor, " n"]:
-        """For every ID score (ascending), how many OOD scores are strictly above it."""
+        """For every ID score (ascending), the number of OOD scores strictly above it."""
         at_most = torch.bincount(self.id_below, minlength=self.n_id + 1).cumsum(0)
         return self.n_ood - at_most[: self.n_id]
 
     def missing(self) -> str | None:
-        """The reason why a metric of this ranking is undefined, or None."""
+        """Return why a metric of this ranking is undefined, or None."""
         if self.n_id == 0:
             return "there is no OOD and no ID score" if self.n_ood == 0 else "there is no ID score"
         return "there is no OOD score" if self.n_ood == 0 else None
 
 
 def as_scores(values: ScoreLike, name: str = "scores") -> Tensor:
-    """`values` as a one-dimensional tensor in float32 at least, on its own device; NaN is an error.
+    """Convert `values` to a one-dimensional tensor in float32 at least, on its own device, without NaN.
 
-    Half precision is upcast, which keeps order and ties; integers become float64.
+    Half precision is upcast, which preserves order and ties; integers become float64.
 
     Raises:
-        InvalidArgumentError: `values` is not one-dimensional, not numeric, or holds integers that float64 rounds.
-        NonFiniteScoreError: `values` holds NaN. Infinities are fine: they are ordered.
+        InvalidArgumentError: `values` is not one-dimensional, not numeric, or contains integers that float64 rounds.
+        NonFiniteScoreError: `values` contains NaN. Infinities are ordered.
 
     Example:
         >>> as_scores([1, 2]).dtype, as_scores(torch.ones(2, dtype=torch.bfloat16)).dtype
@@ -132,64 +133,93 @@ def as_scores(values: ScoreLike, name: str = "scores") -> Tensor:
     if nans:
         first = torch.isnan(tensor).nonzero().flatten()[:5].tolist()
         raise NonFiniteScoreError(
-            f"{name}: {nans} of {len(tensor)} scores are NaN (first positions: {first});"
-            " a ranking with NaN has no meaning - find out which images and which detector produce them"
+            f"{name}: {nans} of {len(tensor)} scores are NaN (first positions: {first}), so a ranking is undefined;"
+            " find out which images and which detector produce them"
         )
     return tensor
 
 
 def as_numbers(values: ScoreLike, name: str = "scores") -> Tensor:
-    """Like `as_scores`, but NaN is let through: for the parts of a stream, which is checked as a whole.
+    """Convert like `as_scores` but allow NaN, for parts of a stream that is checked as a whole.
 
     Raises:
-        InvalidArgumentError: `values` is not one-dimensional, not numeric, or holds integers that float64 rounds.
+        InvalidArgumentError: `values` is not one-dimensional, not numeric, or contains integers that float64 rounds.
     """
     tensor = _tensor(values, name).detach()
     if tensor.ndim != 1:
-        raise InvalidArgumentError(f"{name}: shape {tuple(tensor.shape)}; one score per image, shape (n,), is needed")
+        raise InvalidArgumentError(f"{name}: expected one score per image, shape (n,), got shape {tuple(tensor.shape)}")
     if tensor.is_complex():
-        raise InvalidArgumentError(f"{name}: dtype {tensor.dtype}; real scores are needed")
+        raise InvalidArgumentError(f"{name}: expected real scores, got {tensor.dtype}")
     if tensor.is_floating_point():
         return tensor if tensor.dtype.itemsize >= 4 else tensor.float()
     rounded = tensor.double()
     # Integers that become equal by rounding would count as ties.
     if len(rounded) and float(rounded.abs().max()) > _EXACT_UP_TO - 1:
-        raise InvalidArgumentError(f"{name}: integers beyond 2**53, which float64 does not tell apart; rescale them")
+        raise InvalidArgumentError(f"{name}: float64 does not distinguish integers beyond 2**53; rescale them")
     return rounded
 
 
-def as_integers(values: object, name: str) -> Int[Tensor, " n"]:
-    """`values` as a one-dimensional int64 tensor.
+def as_integers(values: object, name: str, *, like: Tensor | None = None) -> Int[Tensor, " n"]:
+    """Convert `values` to a one-dimensional int64 tensor; with `like`, on its device and of its length.
 
     Raises:
-        InvalidArgumentError: Not one-dimensional, or not integers.
+        InvalidArgumentError: Not one-dimensional, not integers, or another length than `like`.
     """
     tensor = _tensor(values, name)
-    if tensor.ndim == 1 and len(tensor) == 0:
-        return torch.zeros(0, dtype=torch.int64, device=tensor.device)
+    if tensor.ndim == 1 and len(tensor) == 0:  # an empty list has no type
+        tensor = tensor.long()
     if tensor.ndim != 1 or tensor.is_floating_point() or tensor.is_complex() or tensor.dtype == torch.bool:
         raise InvalidArgumentError(
-            f"{name}: shape {tuple(tensor.shape)} and dtype {tensor.dtype}; integers of shape (n,) are needed"
+            f"{name}: expected integers of shape (n,), got shape {tuple(tensor.shape)} and dtype {tensor.dtype}"
         )
-    return tensor.long()
+    return tensor.long() if like is None else _with_length_of(like, tensor.long(), name)
+
+
+def as_count(value: object, name: str, *, at_least: int = 1) -> int:
+    """Convert `value` to a Python int.
+
+    Raises:
+        InvalidArgumentError: It is not an integer, or below `at_least`.
+    """
+    try:
+        number = index(value)  # type: ignore[arg-type]  # it raises for other types
+    except TypeError:
+        number = at_least - 1
+    if number < at_least or isinstance(value, bool):
+        raise InvalidArgumentError(f"expected {name} to be an integer >= {at_least}, got {value!r}")
+    return number
+
+
+def as_groups(groups: object, num_groups: int, size: int) -> Int[Tensor, " n"]:
+    """Convert `groups` to one index below `num_groups` for each of `size` scores.
+
+    Raises:
+        InvalidArgumentError: Not integers, another number of them, or one is out of range.
+    """
+    values = as_integers(groups, "groups")
+    if len(values) != size:
+        raise InvalidArgumentError(f"groups: expected {size} entries, one per score, got {len(values)}")
+    if size and not (int(values.min()) >= 0 and int(values.max()) < num_groups):
+        raise InvalidArgumentError(
+            f"groups: expected 0 to {num_groups - 1}, got {int(values.min())} to {int(values.max())}"
+        )
+    return values
 
 
 def as_flags(values: FlagLike, name: str, *, like: Tensor) -> Tensor:
-    """`values` as a boolean tensor with one entry per score of `like`.
+    """Convert `values` to a boolean tensor with one entry per score of `like`.
 
     Raises:
         InvalidArgumentError: Not boolean, or another length than `like`.
     """
     tensor = _tensor(values, name)
-    if tensor.dtype != torch.bool and tensor.numel():  # an empty list has no type of its own
-        raise InvalidArgumentError(f"{name}: dtype {tensor.dtype}; booleans are needed")
-    if tensor.shape != like.shape:
-        raise InvalidArgumentError(f"{name}: shape {tuple(tensor.shape)}, but there are {len(like)} scores")
-    return tensor.to(device=like.device, dtype=torch.bool)
+    if tensor.dtype != torch.bool and tensor.numel():  # an empty list has no type
+        raise InvalidArgumentError(f"{name}: expected booleans, got {tensor.dtype}")
+    return _with_length_of(like, tensor.bool(), name)
 
 
 def as_sorted(values: ScoreLike, name: str = "scores") -> SortedScores:
-    """Scores in ascending order; what is sorted already is returned as it is.
+    """Sort scores in ascending order; sorted scores are returned unchanged.
 
     Raises:
         InvalidArgumentError: Not one-dimensional or not numeric.
@@ -216,9 +246,9 @@ def rank(id_scores: ScoreLike, ood_scores: ScoreLike) -> Ranking:
 
 
 def smallest_count(share: ShareLike, total: int) -> int:
-    """The smallest integer k with k >= share * total, decided in integers.
+    """Return the smallest integer k with k >= share * total, decided in integers.
 
-    `share` is read as the number that was meant: 0.95 and 1 - 0.05 are 95/100, not the floats next to it.
+    `share` is read as the number that was meant: 0.95 and 1 - 0.05 are 95/100, not the nearest floats.
 
     Raises:
         InvalidArgumentError: `share` is outside (0, 1].
@@ -231,16 +261,22 @@ def smallest_count(share: ShareLike, total: int) -> int:
     return -(-exact.numerator * total // exact.denominator)
 
 
-def exact_share(share: object, name: str = "tpr") -> Fraction:
-    """`share` as the number that was meant (`shares.exact_number`), checked to be in (0, 1].
+def exact_share(share: Any, name: str = "tpr", *, below_one: bool = False) -> Fraction:
+    """Return `share` as the number that was meant (`fractions.exact_number`), checked to be in (0, 1].
+
+    With `below_one`, 1 is refused, and a number that is 1 up to rounding is used as is.
 
     Example:
         >>> exact_share(0.95), exact_share(1 - 0.05), exact_share(Fraction(1, 3))
         (Fraction(19, 20), Fraction(19, 20), Fraction(1, 3))
     """
-    exact = exact_number(share)
-    if exact is None or isinstance(share, bool) or not 0 < exact <= 1:
-        raise InvalidArgumentError(f"{name}={share!r}: a share in (0, 1] is needed, such as 0.95")
+    exact = None if isinstance(share, bool) else exact_number(share)
+    if exact == 1 and below_one:
+        exact = Fraction(float(share))
+    if exact is None or not 0 < exact <= 1 or (below_one and exact == 1):
+        raise InvalidArgumentError(
+            f"expected {name} to be in (0, 1{')' if below_one else ']'}, such as 0.95, got {share!r}"
+        )
     return exact
 
 
@@ -248,18 +284,28 @@ def _tensor(values: object, name: str) -> Tensor:
     if isinstance(values, Tensor):
         if values.is_meta or values.layout != torch.strided:
             raise InvalidArgumentError(
-                f"{name}: a tensor on {values.device} with layout {values.layout}; a dense tensor with values is needed"
+                f"{name}: expected a dense tensor with values, got one on {values.device} with layout {values.layout}"
             )
         return values
     if np.ma.is_masked(values):
-        raise InvalidArgumentError(f"{name}: a masked array with masked entries; pass values.compressed()")
+        raise InvalidArgumentError(
+            f"{name}: masked arrays with masked entries are not supported; pass values.compressed()"
+        )
     array = np.asarray(values)
     if array.dtype.kind not in "fiub":
-        raise InvalidArgumentError(f"{name}: {type(values).__name__} of dtype {array.dtype}; numbers are needed")
+        raise InvalidArgumentError(f"{name}: expected numbers, got {type(values).__name__} of dtype {array.dtype}")
     if array.dtype.itemsize > 8:
         array = array.astype(np.float64)
-    # ascontiguousarray: torch takes no negative strides, no foreign byte order and warns on read-only memory.
+    # torch accepts no negative strides or foreign byte order, and warns about read-only memory.
     return torch.from_numpy(np.array(array, dtype=array.dtype.newbyteorder("="), order="C", copy=True))
+
+
+def _with_length_of(like: Tensor, tensor: Tensor, name: str) -> Tensor:
+    if tensor.shape != like.shape:
+        raise InvalidArgumentError(
+            f"{name}: expected one entry per score ({len(like)}), got shape {tuple(tensor.shape)}"
+        )
+    return tensor.to(like.device)
 
 
 def _same_dtype(first: Tensor, second: Tensor) -> tuple[Tensor, Tensor]:

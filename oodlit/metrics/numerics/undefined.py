@@ -1,15 +1,15 @@
-"""What a metric gives where its definition has no answer."""
+"""Undefined values of metrics."""
 
 import math
 import warnings
 
 
 class UndefinedMetricWarning(UserWarning):
-    """A metric is NaN because its definition has no answer for this input; the message says why."""
+    """A metric is NaN because it is undefined for this input; the message states why."""
 
 
 def undefined(metric: str, reason: str) -> float:
-    """NaN, with one `UndefinedMetricWarning` that names the metric and the reason.
+    """Return NaN with one `UndefinedMetricWarning` that names the metric and the reason.
 
     Example:
         >>> with warnings.catch_warnings(record=True) as caught:

@@ -1,63 +1,57 @@
-"""Levels of severity: which OOD classes form each level, and sums over them (COOD).
+"""Levels of severity: the OOD classes of each level, and sums over them (COOD).
 
 Galil, Dabbah and El-Yaniv, A framework for benchmarking class-out-of-distribution detection and its application to
-ImageNet, ICLR 2023. The classes of a pool are sorted by how hard they are; n_ID neighbours form a window.
+ImageNet, ICLR 2023. The classes of a pool are sorted by difficulty; n_ID neighbors form a window.
 """
 
 from collections.abc import Sequence
-from operator import index
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from oodlit.errors import InvalidArgumentError
-from oodlit.metrics.numerics.ranking import ScoreLike, as_scores
+from oodlit.metrics.numerics.ranking import ScoreLike, as_count, as_scores
 
 LEVELS = 11
-"""Number of levels of the paper, s0 .. s10."""
+"""Number of levels in the paper, s0 .. s10."""
 
 
 def level_starts(num_classes: int, id_classes: int, levels: int = LEVELS) -> list[int]:
-    """First class of each level among the sorted classes: min(i G // (L - 1), G - 1), G = K - n_ID + 1 windows.
+    """Return the first class of each level: min(i G // (L - 1), G - 1), with G = K - n_ID + 1 windows.
 
-    A level holds `id_classes` classes. With K = L n_ID the levels are a partition of the pool; with fewer classes
-    neighbours share some, with more there are gaps between them. With K = n_ID all levels are the same.
+    A level contains `id_classes` of the sorted classes. With K = L n_ID the levels are a partition of the pool; with
+    fewer classes neighboring levels overlap, with more there are gaps between them. With K = n_ID all levels are the
+    same.
 
     Args:
-        num_classes: Classes of the pool, K.
-        id_classes: Classes that the classifier knows, n_ID; at least 1.
+        num_classes: Number of classes of the pool, K.
+        id_classes: Number of classes that the classifier knows, n_ID; at least 1.
         levels: Number of levels L, at least 2. Default 11.
 
     Returns:
-        L positions, ascending; never NaN or fewer levels: a pool that is too small is refused.
+        L positions, ascending, never NaN; a pool that is too small is refused.
 
     Raises:
-        InvalidArgumentError: The pool has fewer classes than the classifier, or a number is out of its range.
+        InvalidArgumentError: The pool has fewer classes than the classifier, or a number is out of range.
 
     Example:
         >>> level_starts(11_000, 1000)[:4], level_starts(7, 5, levels=3)
         ([0, 1000, 2000, 3000], [0, 1, 2])
     """
-    num_classes, id_classes, levels = (
-        _count(number, name, least)
-        for number, name, least in (
-            (num_classes, "num_classes", 0),
-            (id_classes, "id_classes", 1),
-            (levels, "levels", 2),
-        )
-    )
+    num_classes = as_count(num_classes, "num_classes", at_least=0)
+    id_classes, levels = as_count(id_classes, "id_classes"), as_count(levels, "levels", at_least=2)
     if num_classes < id_classes:
         raise InvalidArgumentError(
-            f"the pool has {num_classes} classes and the classifier {id_classes}; a level needs as many OOD classes as"
-            " the classifier knows - use a larger pool"
+            f"the pool has {num_classes} classes and the classifier {id_classes}; a level requires as many OOD classes"
+            " as the classifier knows - use a larger pool"
         )
     windows = num_classes - id_classes + 1
     return [min(level * windows // (levels - 1), windows - 1) for level in range(levels)]
 
 
 def severity_order(severities: ScoreLike) -> Int[Tensor, " classes"]:
-    """Classes from the easiest to the hardest; equal ones in the order of their index.
+    """Sort classes from the easiest to the hardest; equal ones by index.
 
     Args:
         severities: Mean confidence of every class, higher = harder, shape (classes,). Infinities are ordered.
@@ -81,22 +75,22 @@ def window_values(
     order: Int[Tensor, " classes"],
     width: int,
 ) -> Float[Tensor, " windows"]:
-    """Values of all windows of neighbouring classes, from prefix sums: sum of totals / sum of sizes.
+    """Compute values of all windows of neighboring classes from prefix sums: sum of totals / sum of sizes.
 
-    A metric that is linear in the OOD images, such as AUROC or FPR, has this value for the images of the classes
-    together. With integers, every sum is exact.
+    For a metric that is linear in the OOD images, such as AUROC or FPR, this is the value for all images of the
+    classes. With integers, every sum is exact.
 
     Args:
         totals: Sum over the images of every class.
-        sizes: Images of every class, or what else their share is taken of; positive.
+        sizes: Images of every class, or another denominator; positive.
         order: Classes from the easiest to the hardest, see `severity_order`.
-        width: Classes of a window.
+        width: Number of classes of a window.
 
     Returns:
-        One value for each of the K - width + 1 windows; NaN where its classes have size 0 together.
+        One value for each of the K - width + 1 windows; NaN if its classes have a total size of 0.
 
     Raises:
-        InvalidArgumentError: There are fewer classes than a window has, or lengths differ.
+        InvalidArgumentError: There are fewer classes than in a window, or lengths differ.
 
     Example:
         >>> totals, sizes = torch.tensor([1, 4, 0]), torch.tensor([2, 4, 2])
@@ -105,7 +99,8 @@ def window_values(
     """
     if not len(totals) == len(sizes) == len(order):
         raise InvalidArgumentError(
-            f"window_values: {len(totals)} totals, {len(sizes)} sizes and {len(order)} classes in order; one each"
+            f"window_values: expected equal lengths, got {len(totals)} totals, {len(sizes)} sizes and {len(order)}"
+            " classes in order"
         )
     level_starts(len(order), width)
     return _window_sums(totals[order], width).double() / _window_sums(sizes[order], width).double()
@@ -115,27 +110,17 @@ def check_no_class_is_empty(sizes: Int[Tensor, " classes"], kind: str, class_nam
     """Raise if a class has no images of a kind, "estimation" or "test".
 
     Raises:
-        InvalidArgumentError: Names the first of them.
+        InvalidArgumentError: Names the first of these classes.
     """
     empty = (sizes == 0).nonzero().flatten().tolist()
     if empty:
         named = [repr(class_names[i]) if class_names else str(i) for i in empty[:3]]
         raise InvalidArgumentError(
-            f"{len(empty)} of {len(sizes)} classes have no {kind} images, first {', '.join(named)};"
-            " every class needs images of both kinds, estimation and test - add some, or leave the class out"
+            f"{len(empty)} of {len(sizes)} classes have no {kind} images, first {', '.join(named)}; every class"
+            " requires estimation and test images - add some, or remove the class"
         )
 
 
 def _window_sums(values: Tensor, width: int) -> Tensor:
     sums = torch.cat([values.new_zeros(1), values.cumsum(0)])
     return sums[width:] - sums[: len(sums) - width]
-
-
-def _count(number: object, name: str, least: int) -> int:
-    try:
-        value = index(number)  # type: ignore[arg-type]
-    except TypeError:
-        value = least - 1
-    if value < least or isinstance(number, bool):
-        raise InvalidArgumentError(f"{name}={number!r}: an integer, at least {least}, is needed")
-    return value

@@ -1,4 +1,4 @@
-"""Stratified bootstrap of FPR and AUROC per OOD class: ID images and the images of each class are drawn anew."""
+"""Stratified bootstrap of FPR and AUROC per OOD class, resampling ID images and the images of each class."""
 
 from dataclasses import dataclass
 from fractions import Fraction
@@ -8,8 +8,8 @@ from jaxtyping import Float, Int
 
 from oodlit.base.fractions import ShareLike
 from oodlit.errors import InvalidArgumentError
+from oodlit.metrics.numerics.acceptance import check_rule
 from oodlit.metrics.numerics.ranking import exact_share, smallest_count
-from oodlit.metrics.numerics.threshold import check_rule
 from oodlit.metrics.uncertainty.intervals import check_confidence
 
 
@@ -28,12 +28,12 @@ class Replicates:
     sizes: np.ndarray
 
     def mean(self, metric: str) -> Float[np.ndarray, "repetitions detectors"]:
-        """Mean over classes of "fpr" or "auroc", every class weighing the same."""
+        """Return the mean over classes of "fpr" or "auroc", with equal weights."""
         values: np.ndarray = getattr(self, metric).mean(axis=2)
         return values
 
     def pooled(self, metric: str) -> Float[np.ndarray, "repetitions detectors"]:
-        """Value of all images together; for both metrics the mean weighted by class size."""
+        """Return the value of all images together; for both metrics the mean weighted by class size."""
         # Not a matrix product: its rounding would depend on the number of detectors.
         values: np.ndarray = (getattr(self, metric) * (self.sizes / self.sizes.sum())).sum(axis=2)
         return values
@@ -49,17 +49,17 @@ def stratified_bootstrap(
     repetitions: int = 1000,
     seed: int = 0,
 ) -> Replicates:
-    """Draw ID images, and the images of every OOD class, with replacement; FPR and AUROC of each repetition.
+    """Draw ID images, and images of every OOD class, with replacement; compute FPR and AUROC of each repetition.
 
-    The threshold is found anew in every repetition, so its own uncertainty is included. All detectors and classes are
-    evaluated at once from positions in the sorted ID scores: a repetition costs one cumulative sum over the ID images
+    The threshold is recomputed in every repetition, so its own uncertainty is included. All detectors and classes are
+    evaluated together from positions in the sorted ID scores: a repetition costs one cumulative sum over the ID images
     and a few gathers over the OOD images.
 
     Args:
         id_scores: ID scores of every detector, without NaN.
         ood_scores: OOD scores of every detector, without NaN.
-        groups: OOD class of every OOD image; classes 0 to the largest must all occur.
-        tpr: Share of ID scores to keep.
+        groups: OOD class of every OOD image; all classes from 0 to the largest must occur.
+        tpr: Fraction of ID scores to keep.
         rule: "attained" or "interpolated".
         repetitions: Number of repetitions, at least 1.
         seed: Seed of the random numbers.
@@ -82,16 +82,16 @@ def stratified_bootstrap(
     sizes = np.bincount(groups) if len(groups) else np.zeros(0, dtype=np.int64)
     if repetitions < 1 or n == 0 or len(sizes) == 0 or (sizes == 0).any():
         raise InvalidArgumentError(
-            f"stratified_bootstrap: repetitions={repetitions}, {n} ID images, classes of {sizes.tolist()} images;"
-            " at least one of each is needed"
+            "stratified_bootstrap: expected at least one repetition, ID image and image per class, got"
+            f" repetitions={repetitions}, {n} ID images, classes of {sizes.tolist()} images"
         )
     generator = np.random.default_rng(seed)
     by_class = np.argsort(groups, kind="stable")
     starts = np.concatenate([[0], np.cumsum(sizes)[:-1]])
-    # Resampling does not know the order of images, so positions after sorting can be drawn: one draw serves all.
+    # Resampling ignores the order of images, so positions after sorting can be drawn: one draw serves all.
     id_sorted = np.sort(id_scores, axis=1)
     ood = ood_scores[:, by_class]
-    # 32 bits halve the memory traffic, which is what a repetition costs.
+    # 32 bits halve the memory traffic, which dominates the cost of a repetition.
     below, at_most = (
         np.stack([np.searchsorted(row, s, side=side) for row, s in zip(id_sorted, ood, strict=True)]).astype(np.int32)
         for side in ("left", "right")
@@ -113,7 +113,7 @@ def stratified_bootstrap(
 
 
 def percentile_interval(replicates: np.ndarray, *, confidence: ShareLike = 0.95) -> tuple[np.ndarray, np.ndarray]:
-    """Lower and upper percentile of the repetitions, along the first axis.
+    """Return lower and upper percentile of the repetitions, along the first axis.
 
     Example:
         >>> low, high = percentile_interval(np.arange(101.0) / 100, confidence=0.9)
@@ -128,7 +128,7 @@ def percentile_interval(replicates: np.ndarray, *, confidence: ShareLike = 0.95)
 def _accepted(
     id_sorted: np.ndarray, ood: np.ndarray, at_most: np.ndarray, cumulative: np.ndarray, tpr: Fraction, rule: str
 ) -> np.ndarray:
-    """Which OOD scores of every detector reach the threshold of one draw of ID images."""
+    """Return which OOD scores of every detector reach the threshold of one draw of ID images."""
     n = id_sorted.shape[1]
     # The j-th smallest drawn score (from 0) is the first one whose cumulative count exceeds j.
     if rule == "attained":

@@ -1,7 +1,6 @@
-"""Intervals for shares and AUROC: how far a value can be from the truth."""
+"""Intervals for fractions and AUROC: how far a value can be from the truth."""
 
 from collections.abc import Sequence
-from fractions import Fraction
 from functools import lru_cache
 from operator import index
 from typing import Any
@@ -10,17 +9,25 @@ import numpy as np
 import torch
 from scipy.stats import norm
 
-from oodlit.base.fractions import ShareLike, exact_number
+from oodlit.base.fractions import ShareLike
 from oodlit.errors import InvalidArgumentError
-from oodlit.metrics.numerics.ranking import ArrayConvertible, Ranking, ScoreLike, as_flags, as_scores, rank
+from oodlit.metrics.numerics.ranking import (
+    ArrayConvertible,
+    Ranking,
+    ScoreLike,
+    as_flags,
+    as_scores,
+    exact_share,
+    rank,
+)
 
 
 def wilson_interval(successes: int, total: int, *, confidence: ShareLike = 0.95) -> tuple[float, float]:
-    r"""Wilson score interval for a share k/n.
+    r"""Wilson score interval for a fraction k/n.
 
-    :math:`\left(\hat p + \frac{z^2}{2n} \pm z \sqrt{\frac{\hat p (1 - \hat p)}{n} + \frac{z^2}{4n^2}}\right)
-    / \left(1 + \frac{z^2}{n}\right)`. Unlike the normal interval it is never empty at 0 or 1 and never leaves [0, 1].
-    For the FPR of a class the threshold is taken as given: it holds for many ID images (NINCO: 50 000).
+    :math:`\left(\hat p + \frac{z^2}{2n} \pm z \sqrt{\frac{\hat p (1 - \hat p)}{n} + \frac{z^2}{4n^2}}\right) / \left(1
+    + \frac{z^2}{n}\right)`. Unlike the normal interval it is never empty at 0 or 1 and never leaves [0, 1]. For the FPR
+    of a class the threshold is taken as given, which is accurate for many ID images (NINCO: 50,000).
 
     Args:
         successes: Count k, 0 <= k <= n.
@@ -44,9 +51,9 @@ def wilson_interval(successes: int, total: int, *, confidence: ShareLike = 0.95)
     try:
         successes, total = index(successes), index(total)
     except TypeError:
-        raise InvalidArgumentError(f"wilson_interval: {successes!r} of {total!r}; two counts are needed") from None
+        raise InvalidArgumentError(f"wilson_interval: expected two counts, got {successes!r} of {total!r}") from None
     if not 0 <= successes <= total:
-        raise InvalidArgumentError(f"wilson_interval: {successes} of {total}; 0 <= successes <= total is needed")
+        raise InvalidArgumentError(f"wilson_interval: expected 0 <= successes <= total, got {successes} of {total}")
     if total == 0:
         return float("nan"), float("nan")
     return _wilson(successes / total, total, confidence)
@@ -55,10 +62,10 @@ def wilson_interval(successes: int, total: int, *, confidence: ShareLike = 0.95)
 def auroc_interval(id_scores: ScoreLike, ood_scores: ScoreLike, *, confidence: ShareLike = 0.95) -> tuple[float, float]:
     r"""Interval for the AUROC of one class: Wilson's formula with an effective number of images.
 
-    DeLong's variance V of the AUROC A gives the number of images :math:`n_e = A (1 - A) / V` with which a share would
-    be as uncertain; Wilson's interval for the share A of :math:`n_e` images follows. :math:`n_e` is at most three times
-    the size of the smaller group, since V is itself uncertain and is 0 for perfect separation. Unlike a bootstrap it
-    keeps its coverage for small classes and values near 1 (see `docs/uncertainty.md`).
+    DeLong's variance V of the AUROC A determines the number of images :math:`n_e = A (1 - A) / V` with which a fraction
+    would be as uncertain; the interval is Wilson's for the fraction A of :math:`n_e` images. :math:`n_e` is at most
+    three times the size of the smaller group, since V is itself uncertain and is 0 for perfect separation. Unlike a
+    bootstrap, it keeps its coverage for small classes and values near 1 (see `docs/uncertainty.md`).
 
     Args:
         id_scores: ID scores, higher = more in-distribution, shape (n,).
@@ -85,11 +92,11 @@ def auroc_interval(id_scores: ScoreLike, ood_scores: ScoreLike, *, confidence: S
 
 
 def auroc_interval_of(ranking: Ranking, confidence: float) -> tuple[float, float]:
-    """Interval of a ranking that exists already."""
+    """Compute the interval from a ranking."""
     n, m = ranking.n_id, ranking.n_ood
     if ranking.missing():
         return float("nan"), float("nan")
-    above = 1 - (ranking.id_below + ranking.id_at_most).double() / (2 * n)  # of each OOD image: share of ID above it
+    above = 1 - (ranking.id_below + ranking.id_at_most).double() / (2 * n)  # of each OOD image: fraction of ID above it
     below = 1 - (ranking.ood_at_or_above_id + ranking.ood_above_id).double() / (2 * m)  # of each ID image
     area = float(above.mean())
     variance = (float(above.var()) / m if m > 1 else 0.0) + (float(below.var()) / n if n > 1 else 0.0)
@@ -103,20 +110,20 @@ def augrc_interval(
     r"""Interval for the AUGRC: Wilson's formula with an effective number of images.
 
     Twice the AUGRC is the mean of :math:`\phi(i, j)` over all pairs of images: :math:`\phi` is 1 if both are wrong, 2
-    if i is right, j is wrong and :math:`s_j > s_i` (1 if they tie), else 0. With V the variance of that mean
+    if i is correct, j is wrong and :math:`s_j > s_i` (1 if they tie), else 0. With V the variance of that mean
     :math:`\theta`, from the means of the single images, :math:`n_e = \theta (1 - \theta) / V`, at most three times the
     number of images.
 
     Args:
         scores: Higher = accepted earlier, shape (n,).
-        is_correct: Whether the prediction is right, boolean, shape (n,).
+        is_correct: Whether the prediction is correct, boolean, shape (n,).
         confidence: Nominal coverage, in (0, 1).
 
     Returns:
-        Lower and upper end. (NaN, NaN) if there is no image.
+        Lower and upper end. (NaN, NaN) without images.
 
     Raises:
-        InvalidArgumentError: Shapes or types do not fit, or the confidence is outside its range.
+        InvalidArgumentError: Shapes or types do not match, or the confidence is outside its range.
         NonFiniteScoreError: NaN among the scores.
 
     Example:
@@ -130,7 +137,7 @@ def augrc_interval(
 
 
 def augrc_interval_of(ranking: Ranking, confidence: float) -> tuple[float, float]:
-    """Interval of a ranking that exists already, of images of wrong predictions among those of right ones."""
+    """Compute the interval from a ranking of images with wrong predictions among those with correct ones."""
     wrong, n = ranking.n_ood, ranking.n_id + ranking.n_ood
     if n == 0:
         return float("nan"), float("nan")
@@ -148,27 +155,23 @@ def _wilson(share: float, total: float | int, confidence: float) -> tuple[float,
 
 
 def wilson_with(z: float, share: float, total: float | int) -> tuple[float, float]:
-    """Wilson's interval with another quantile than that of the normal distribution."""
+    """Compute Wilson's interval with another quantile than that of the normal distribution."""
     total = max(total, 1)
-    centre = share + z * z / (2 * total)
+    center = share + z * z / (2 * total)
     half = z * float(np.sqrt(share * (1 - share) / total + z * z / (4 * total * total)))
     scale = 1 + z * z / total
     # At 0 and 1 the closed end is exact; rounding must not move it.
-    low = 0.0 if share == 0 else max((centre - half) / scale, 0.0)
-    return low, (1.0 if share == 1 else min((centre + half) / scale, 1.0))
+    low = 0.0 if share == 0 else max((center - half) / scale, 0.0)
+    return low, (1.0 if share == 1 else min((center + half) / scale, 1.0))
 
 
 @lru_cache(maxsize=32)
 def _normal_quantile(confidence: float) -> float:
-    # From the upper tail: (1 + confidence) / 2 would round to 1. Cached, since scipy is slow and a table asks often.
+    # From the upper tail, since (1 + confidence) / 2 would round to 1. Cached, since scipy is slow and tables call this
+    # often.
     return float(norm.isf((1 - confidence) / 2))
 
 
 def check_confidence(confidence: Any) -> float:
-    """The confidence that was meant; an error unless it is in (0, 1)."""
-    exact = exact_number(confidence)
-    if exact == 1 and float(confidence) < 1:  # within rounding: the number itself is meant
-        exact = Fraction(float(confidence))
-    if exact is None or not 0 < exact < 1:
-        raise InvalidArgumentError(f"confidence={confidence!r}: a share in (0, 1) is needed, such as 0.95")
-    return float(exact)
+    """Return the confidence that was meant, checked to be in (0, 1)."""
+    return float(exact_share(confidence, "confidence", below_one=True))

@@ -1,4 +1,4 @@
-"""Paired comparison over images: what every image contributes to a value, and which values are below the best."""
+"""Paired comparison over images: the contribution of every image to a value, and which values are below the best."""
 
 from dataclasses import dataclass
 
@@ -9,14 +9,14 @@ from scipy.stats import norm
 
 @dataclass(frozen=True, eq=False)
 class ImageParts:
-    """FPR or AUROC of several detectors as sums of what the images contribute.
+    """FPR or AUROC of several detectors as sums of contributions of the images.
 
-    A value is the weighted sum of `of_ood`. How it varies with the ID images is the mean of `of_id`, up to a constant.
+    A value is the weighted sum of `of_ood`. Its variation with the ID images is the mean of `of_id`, up to a constant.
 
     Args:
         of_id: Shape (detectors, n).
         of_ood: Shape (detectors, m).
-        weights: Weight of every OOD image, the same within a class; they sum to 1. Shape (m,).
+        weights: Weight of every OOD image, equal within a class, with a sum of 1. Shape (m,).
         classes: Class of every OOD image, 0 to the largest, all of which occur. Shape (m,).
     """
 
@@ -27,7 +27,7 @@ class ImageParts:
 
     @property
     def values(self) -> Float[np.ndarray, " detectors"]:
-        """The values themselves."""
+        """The values."""
         return np.asarray((self.of_ood * self.weights).sum(axis=1))
 
 
@@ -37,10 +37,10 @@ def auroc_parts(
     weights: Float[np.ndarray, " m"],
     classes: Int[np.ndarray, " m"],
 ) -> ImageParts:
-    """Parts of the AUROC: of every OOD image the share of ID images above it, of every ID image that of OOD below it.
+    """Split the AUROC: the fraction of ID images above every OOD image, and of OOD images below every ID image.
 
-    Ties count one half. With these parts `below_the_best` is the test of DeLong for correlated curves, for a weighted
-    mean over classes.
+    Ties count one half. With these parts, `below_the_best` is DeLong's test for correlated curves, for a weighted mean
+    over classes.
 
     Example:
         >>> inside, ood = np.array([[3.0, 1.0]]), np.array([[2.0, 1.0]])
@@ -57,7 +57,7 @@ def auroc_parts(
     for row in range(len(id_scores)):
         inside, ood = id_scores[row], ood_scores[row]
         id_order, ood_order = np.argsort(inside, kind="stable"), np.argsort(ood, kind="stable")
-        # Both in order: a search in the order of what is looked for reads memory in its order, too.
+        # Both sorted: searching in ascending order also reads memory in order.
         inside, ood = inside[id_order], ood[ood_order]
         of_ood[row, ood_order] = 1 - _mid_shares(inside, np.arange(len(inside) + 1) / max(len(inside), 1), ood)
         of_id[row, id_order] = _mid_shares(ood, np.concatenate([[0.0], np.cumsum(weights[ood_order])]), inside)
@@ -71,11 +71,11 @@ def fpr_parts(
     classes: Int[np.ndarray, " m"],
     thresholds: Float[np.ndarray, " detectors"],
 ) -> ImageParts:
-    """Parts of the FPR: whether an OOD image is accepted, and what an ID image does to it through the threshold.
+    """Split the FPR: whether an OOD image is accepted, and how an ID image affects it through the threshold.
 
-    An ID image that is accepted lets the threshold rise: the FPR falls along the ROC curve, by the slope of the curve
-    for every further share of ID images. The slope is that of the secant over the range in which the threshold would
-    lie with other ID images: two standard errors of the TPR to both sides.
+    An accepted ID image raises the threshold: the FPR decreases along the ROC curve, by the slope of the curve for
+    every further fraction of ID images. The slope is that of the secant over the range of thresholds for other ID
+    images: two standard errors of the TPR on both sides.
 
     Example:
         >>> inside, ood = np.arange(100.0)[None], np.arange(-50.0, 50.0)[None]
@@ -91,19 +91,19 @@ def fpr_parts(
 
 
 def below_the_best(parts: ImageParts, best: int, *, is_lower_better: bool) -> Float[np.ndarray, " detectors"]:
-    """One-sided p-values: how probable is it that a detector seems to be this much worse than the best, and is not?
+    """Compute one-sided p-values of detectors being this much worse than the best one by chance.
 
     The difference is divided by its standard error over the same images: the variance of the differences within each
-    class and among the ID images. The square of the difference is added to the variance of a single image, so that
-    a few images that all agree are no certainty.
+    class and among the ID images. The square of the difference is added to the variance of a single image, so that a
+    few agreeing images do not give certainty.
 
     Args:
-        parts: What the images contribute.
+        parts: Contributions of the images.
         best: Row of the detector to compare with.
         is_lower_better: Whether a smaller value is better.
 
     Returns:
-        A p-value per detector, at most 1; 1 where there is no difference, and for the best itself.
+        A p-value per detector, at most 1; 1 without a difference, and for the best itself.
 
     Example:
         >>> inside = np.array([[6.0, 7.0, 8.0, 9.0], [6.0, 2.0, 8.0, 4.0]])
@@ -135,11 +135,11 @@ def below_the_best(parts: ImageParts, best: int, *, is_lower_better: bool) -> Fl
 
 
 def in_group_of_best(p_values: Float[np.ndarray, " detectors"], *, confidence: float) -> Bool[np.ndarray, " detectors"]:
-    """Which detectors stay in the group of the best, after Bonferroni's correction for all the others.
+    """Return which detectors belong to the group of the best, after Bonferroni's correction for all others.
 
-    The detector that is truly best is in the group with probability `confidence` at least, although it is not known
-    which one that is: it is left out only if the best one of these images seems better, and each of the others does so
-    with a probability of at most (1 - confidence) / (detectors - 1).
+    The group contains the truly best detector, whichever it is, with probability `confidence` at least: it is left out
+    only if the best one of these images seems better, which happens for each of the others with a probability of at
+    most (1 - confidence) / (detectors - 1).
 
     Example:
         >>> in_group_of_best(np.array([1.0, 0.03, 0.02]), confidence=0.95).tolist()
@@ -152,13 +152,13 @@ def in_group_of_best(p_values: Float[np.ndarray, " detectors"], *, confidence: f
 
 
 def _mid_shares(ascending: np.ndarray, cumulative: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """For each value the share of the sorted scores below it, and half of those equal to it."""
+    """Return for each value the fraction of sorted scores below it, plus half of those equal to it."""
     below, at_most = (np.searchsorted(ascending, values, side=side) for side in ("left", "right"))
     return np.asarray((cumulative[below] + cumulative[at_most]) / 2)
 
 
 def _slope(ascending: np.ndarray, ood: np.ndarray, weights: np.ndarray, threshold: float) -> float:
-    """Change of the FPR per share of ID images accepted, around the threshold."""
+    """Return the change of the FPR per fraction of ID images accepted, around the threshold."""
     n = len(ascending)
     kept = n - int(np.searchsorted(ascending, threshold, side="left"))
     half = int(np.ceil(2 * np.sqrt(kept * (n - kept) / n)))

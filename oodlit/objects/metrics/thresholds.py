@@ -10,8 +10,8 @@ from jaxtyping import Bool, Float, Int
 
 from oodlit.base.fractions import ShareLike
 from oodlit.errors import InvalidArgumentError
+from oodlit.metrics.numerics.acceptance import acceptance_threshold
 from oodlit.metrics.numerics.ranking import ScoreLike, as_scores
-from oodlit.metrics.numerics.threshold import acceptance_threshold
 from oodlit.metrics.numerics.undefined import undefined
 from oodlit.objects.metrics.matching import Objects, iou_pairs
 

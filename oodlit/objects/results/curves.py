@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 from oodlit.errors import UnknownNameError
+from oodlit.metrics.numerics.acceptance import acceptance_threshold
 from oodlit.metrics.numerics.ranking import as_sorted
-from oodlit.metrics.numerics.threshold import acceptance_threshold
 from oodlit.objects.metrics.open_set_error import nose_of
 from oodlit.objects.metrics.unknown_boxes import ap_u_of, p_u_of, r_u_of
 from oodlit.objects.results.results import ObjectResults

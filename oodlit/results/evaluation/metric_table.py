@@ -10,8 +10,8 @@ import pandas as pd
 import torch
 
 from oodlit.metrics.entry import Images, Value
+from oodlit.metrics.numerics.acceptance import acceptance_threshold
 from oodlit.metrics.numerics.ranking import SortedScores, as_sorted
-from oodlit.metrics.numerics.threshold import acceptance_threshold
 from oodlit.metrics.numerics.undefined import UndefinedMetricWarning
 from oodlit.metrics.settings import Settings
 from oodlit.results.evaluation.mean_intervals import add_mean_intervals

@@ -12,9 +12,9 @@ import torch
 from oodlit.errors import InvalidArgumentError
 from oodlit.metrics.entry import Value
 from oodlit.metrics.numerics.ranking import SortedScores
-from oodlit.metrics.severity.curves import Levels, class_counts, levels_of
-from oodlit.metrics.severity.intervals import level_intervals
+from oodlit.metrics.severity.level_intervals import level_intervals
 from oodlit.metrics.severity.levels import LEVELS, check_no_class_is_empty
+from oodlit.metrics.severity.severity_curves import Levels, class_counts, levels_of
 from oodlit.results.evaluation.scored_sets import ScoredSet, ScoredSets
 from oodlit.results.evaluation.table_rows import Address, TableRows
 from oodlit.results.glossary import MEAN

@@ -1,4 +1,4 @@
-"""A share: what one process has recorded of one stream; those of all processes are a whole stream, or not yet."""
+"""What one process has recorded of one stream; the parts of all processes make the stream complete."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -22,7 +22,7 @@ class ProcessPart:
     Args:
         stream: The stream as the manifest will name it.
         how: What it is recorded of and in: "backbone", "fingerprint", "dtype", "precision", "decoder".
-        cut: How streams are cut over processes and workers; who goes on must cut likewise.
+        cut: How streams are cut over processes and workers; a run that resumes must cut them likewise.
         process: Number of the process.
         parts: Files and their rows.
         batches: How many batches they are of.
@@ -74,7 +74,7 @@ def grouped(shares: Iterable[ProcessPart]) -> dict[str, list[ProcessPart]]:
 
 
 def entry_of(shares: Sequence[ProcessPart], rows: Path) -> dict[str, Any]:
-    """What the manifest says of a stream, if the shares of all processes hold every image once.
+    """Entry of a stream in the manifest, if the parts of all processes hold every image once.
 
     Args:
         shares: Those of one stream.

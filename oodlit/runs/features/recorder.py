@@ -6,12 +6,12 @@ from typing import Any
 import torch
 
 from oodlit._lightning import pl
+from oodlit.backbones.backbone import Backbone
 from oodlit.base.distributed import Group, cpu_group, gather_objects
 from oodlit.base.plan import RunPlan, plan_of
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.stream import Stream
 from oodlit.errors import InvalidArgumentError
-from oodlit.module import OODModule
 from oodlit.outputs import Head, Outputs
 from oodlit.recorded.rows import Rows
 from oodlit.runs.checks import check_images
@@ -39,7 +39,7 @@ class FeatureRecorder(Recorder):
     """Whether streams can be resumed in their middle."""
     prediction_bytes = 0
 
-    def __init__(self, module: OODModule, datamodule: OODDataModule, recording: Recording) -> None:
+    def __init__(self, module: Backbone, datamodule: OODDataModule, recording: Recording) -> None:
         self.module, self.datamodule, self.recording = module, datamodule, recording
         self.streams: tuple[Stream, ...] = ()
         known = {"class_names": list(datamodule.class_names)}  # before another run's probe, the head is not
@@ -62,7 +62,7 @@ class FeatureRecorder(Recorder):
         plan = plan_of(self.datamodule) or RunPlan()
         if begun := [s.name for s in self.streams if plan.done.get(s.name) and s.name not in held]:
             raise InvalidArgumentError(
-                f"FeatureCache: this run goes on in the middle of {begun[0]!r}, of which the cache lacks the beginning;"
+                f"FeatureCache: this run resumes in the middle of {begun[0]!r}, and the cache is missing its beginning;"
                 " record without OODDetection, or give it resume=False"
             )
 
@@ -81,13 +81,13 @@ class FeatureRecorder(Recorder):
         self.recording.finish(*self._facts(), notes, group)
 
     def _facts(self) -> tuple[dict[str, Any], Head | None]:
-        """What a manifest says of network and data, and the head."""
+        """Facts about network and data for the manifest, and the head."""
         problem = self.module.head_problem
         facts = {"head_problem": problem, "class_names": list(self.datamodule.class_names)}
         return facts, None if problem else self.module.head
 
     def stop(self, error: BaseException) -> str:
-        """What is on disk stays there; the run says what is kept of it."""
+        """What is on disk stays there; the run reports what it keeps."""
         return ""
 
 
@@ -108,7 +108,7 @@ class FeaturePass(FeatureRecorder):
     def __init__(
         self,
         trainer: pl.Trainer,
-        module: OODModule,
+        module: Backbone,
         datamodule: OODDataModule,
         recording: Recording,
         probe: Probe,
@@ -133,7 +133,7 @@ class FeaturePass(FeatureRecorder):
         self.streams = self.datamodule.active_streams
 
     def ready(self) -> None:
-        """Nothing: the pass reads all that the cache lacks."""
+        """Nothing: the pass reads all that the cache is missing."""
 
     def check(self, batch: Any, index: int) -> None:
         """Refuse images of another kind than those of the ID stream."""
@@ -162,18 +162,18 @@ class FeaturePass(FeatureRecorder):
     def stop(self, error: BaseException) -> str:
         """Write what is waiting if the user ends the pass; after an error, what is on disk stays."""
         kept = "" if isinstance(error, Exception) else self.recording.end()
-        return kept and f"{kept}, and the next recording goes on from there"
+        return kept and f"{kept}, and the next recording resumes from there"
 
 
 def _text(recording: Recording, data: OODDataModule) -> str:
     """What the folder holds, and what is to be recorded."""
     names = [stream.name for stream in data.streams if stream.name in recording.held]
-    parts = [f"{', '.join(names)} {'are' if len(names) > 1 else 'is'} there"] if names else []
+    parts = [f"in the cache: {', '.join(names)}"] if names else []
     lacking = [stream for stream in data.streams if stream.name not in recording.held]
     sizes = {stream.name: f"{len(stream)} images" for stream in lacking}
-    sizes |= {name: f"{sizes[name]}, going on behind {images}" for name, images in recording.before.items()}
+    sizes |= {name: f"{sizes[name]}, resuming after {images}" for name, images in recording.before.items()}
     parts += ["to record: " + ", ".join(f"{name} ({text})" for name, text in sizes.items())] if sizes else []
-    parts += [f"recorded anew: {problem}" for problem in recording.damaged]
+    parts += [f"recorded again: {problem}" for problem in recording.damaged]
     return "; ".join(parts + recording.anew)
 
 

@@ -46,7 +46,7 @@ class Recording:
         cut: See `ProcessPart`.
         process: Number of this process.
         every_s: Longest time until a batch is on disk, in seconds; 0 = after every batch.
-        on_error: See `OODDataModule`: where it is "raise", what was recorded without skipped images is recorded anew.
+        on_error: See `OODDataModule`: if it is "raise", streams with skipped images are recorded again.
     """
 
     def __init__(
@@ -64,11 +64,11 @@ class Recording:
         self.held: frozenset[str] = frozenset()
         """Streams of the run that the cache holds already."""
         self.damaged: list[str] = []
-        """What is wrong with streams that it names and that are recorded anew."""
+        """What is wrong with streams that it names and that are recorded again."""
         self.before: dict[str, int] = {}
         """Images of other streams that all processes together have recorded before."""
         self.anew: list[str] = []
-        """Parts of streams that are recorded anew, as they are cut otherwise now, in words."""
+        """Parts of streams that are recorded again, as they are cut otherwise now, as text."""
         self.shares: dict[str, ProcessPart] = {}
         """Those of this process, by stream."""
         self._writers: dict[str, PartWriter] = {}
@@ -86,7 +86,7 @@ class Recording:
             facts: Entries of a new manifest: "head_problem", "class_names".
             head: Of the network, if it has one.
             group: The processes.
-            goes_on: Whether streams can go on in their middle; False: those that are not whole are recorded anew.
+            goes_on: Whether streams can resume in their middle; False: incomplete ones are recorded again.
 
         Raises:
             FingerprintError: It is of another network, of other data under the same name, or recorded in another way.
@@ -153,7 +153,7 @@ class Recording:
         gather_objects(group, None)
 
     def end(self) -> str:
-        """Bring what is waiting to disk where somebody ends the run; what is kept, in words, empty if nothing is."""
+        """Write what is waiting if the user ends the run; return what is kept, as text, or an empty text."""
         self._keep()
         images = sum(share.images for share in self.shares.values())
         return f"{images} images of {', '.join(self.shares)} are kept in {self.folder}" if images else ""
@@ -209,7 +209,7 @@ class Recording:
         """Refuse to write over a head that belongs to no cache."""
         if is_new and (self.folder / HEAD).exists() and not any(map(_is_of_rows, self.folder.glob("rows-*"))):
             raise InvalidArgumentError(
-                f"{self.folder}: {HEAD} lies there, and no cache that it is of; name another folder for the cache"
+                f"{self.folder}: contains {HEAD} but no cache that it belongs to; name another folder for the cache"
             )
 
     def _check(self, recorded: Mapping[str, Any]) -> None:
@@ -234,7 +234,7 @@ class Recording:
             return None
 
     def _sound(self, shares: Sequence[ProcessPart], stream: Stream) -> list[ProcessPart]:
-        """The shares of a stream that this run can go on behind."""
+        """The parts of a stream after which this run can resume."""
         if isinstance(stream.source, PipelineSource):  # it cannot start in its middle
             return []
         facts = identity(stream)
@@ -244,7 +244,7 @@ class Recording:
         return [] if sum(share.images for share in sound) >= len(stream) else sound
 
     def _is_readable(self, share: ProcessPart) -> bool:
-        """Whether all parts of a share are there."""
+        """Whether all files of a process can be read."""
         try:
             StoredRows(self.folder / self._rows, share.parts)
         except DataError:
@@ -333,7 +333,7 @@ def _digest_of(folder: Path) -> str:
 
 
 def _wait_for(digest: str, folder: Path) -> None:
-    """Wait until this process sees a manifest: file systems of a network show what was there before for a while.
+    """Wait until this process sees a manifest: network file systems show earlier content for a while.
 
     Raises:
         DataError: It does not come.
@@ -360,10 +360,10 @@ def _check_class_names(folder: Path, manifest: Mapping[str, Any], facts: Mapping
 
 
 def _cut_otherwise(shares: Sequence[ProcessPart], cut: Mapping[str, int]) -> list[str]:
-    """What is given up of a stream, in words, as its batches are others now; empty if nothing is."""
+    """What is given up of a stream, as text, since its batches are others now; empty if nothing is."""
     lost = [share for share in shares if share.cut != cut]
     if not lost:
         return []
     then = {name: value for name, value in lost[0].cut.items() if cut.get(name) != value}
     changes = ", ".join(f"{name} {value}, now {cut.get(name)}" for name, value in then.items())
-    return [f"{sum(share.images for share in lost)} images of {lost[0].name} are recorded anew (before: {changes})"]
+    return [f"{sum(share.images for share in lost)} images of {lost[0].name} are recorded again (before: {changes})"]

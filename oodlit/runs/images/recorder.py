@@ -26,9 +26,9 @@ from oodlit.results.run_record import ImageRunRecord
 from oodlit.roles import Role
 from oodlit.runs.checks import check_images, check_memory, check_train_size, place_bank
 from oodlit.runs.datasets import dataset_infos
+from oodlit.runs.images.joining import join_estimates, join_scores, masked_accuracy, unlisted
 from oodlit.runs.images.pool_rows import PoolRows
 from oodlit.runs.images.rows import ImageRows, check_labels
-from oodlit.runs.joining import join_estimates, join_scores, masked_accuracy, unlisted
 from oodlit.runs.loggers import RunLog, figures_of
 from oodlit.runs.record import run_record
 from oodlit.runs.scored import ScoredRun
@@ -48,7 +48,7 @@ class ImageOptions(NamedTuple):
         train_thresholds: Whether training images are read even if no detector is fitted.
         num_thumbnails: Accepted OOD images kept per detector.
         log_figures: Figures that loggers get.
-        bank: What holds a copy of the bank of training images.
+        bank: Where copies of the bank of training images are kept.
     """
 
     evaluation: Settings
@@ -184,7 +184,7 @@ class ImageRecorder(ScoredRun):
             self.add(name, outputs, self.scoring.score(outputs, name, able), outputs)
 
     def record(self) -> ImageRunRecord:
-        """What is known about this run before its results."""
+        """The record of the run before its results."""
         record = self.with_common(run_record(self.trainer, self.module, self.datamodule, self.choice))
         return structs.replace(
             record, settings=self.images.evaluation, confidences=self._confidences() if self._pools() else {}

@@ -45,10 +45,10 @@ class ImageRows:
 
         Args:
             outputs: The batch, with keys.
-            scores: Of each detector that goes on, shape (batch,); the others have NaN from here on.
+            scores: Of each active detector, shape (batch,); the others have NaN from here on.
 
         Returns:
-            For detectors that gave NaN, the error that says so.
+            For detectors that gave NaN, the error that names the images.
         """
         assert outputs.keys is not None  # streams always give keys
         none = torch.full((len(outputs),), NONE, device=outputs.device)

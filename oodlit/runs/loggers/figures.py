@@ -36,7 +36,7 @@ def check_figures(owner: str, chosen: object) -> None:
     if isinstance(chosen, bool):
         return
     if isinstance(chosen, str) or not isinstance(chosen, Sequence):
-        raise InvalidArgumentError(f"{owner}: log_figures={chosen!r}; True, False or a list of names is needed")
+        raise InvalidArgumentError(f"{owner}: log_figures={chosen!r}; expected True, False or a list of names")
     for name in chosen:
         if name not in FIGURES:
             raise UnknownNameError.of("figure", str(name), FIGURES)

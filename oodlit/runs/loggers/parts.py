@@ -1,6 +1,6 @@
 """The parts of a run, and what a logger of any class does with each; those that can do more register it.
 
-A logger class has a file of its own beside this one, with functions such as
+Each logger class has a file beside this one, with functions such as
 
     @log_summary.register
     def _(logger: pl.loggers.WandbLogger, run: RunLog) -> None: ...
@@ -30,7 +30,7 @@ def log_settings(logger: pl.loggers.Logger, run: RunLog) -> None:
 
 @singledispatch
 def log_summary(logger: pl.loggers.Logger, run: RunLog) -> None:
-    """The summary table, which is there; a logger in general has no place for it."""
+    """The summary table; most loggers have no place for it."""
 
 
 @singledispatch

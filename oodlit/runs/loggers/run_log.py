@@ -25,7 +25,7 @@ _ENTRIES = {
 }
 """Entries of the record that are settings, with the first part of their name in a logger."""
 _LEFT_OUT = {"transform_recipe", "arguments", "streams"}
-"""What says the same at length."""
+"""Entries that repeat others at length."""
 
 
 Figures = Mapping[str, Callable[[], Image.Image]]

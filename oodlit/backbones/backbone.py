@@ -1,0 +1,63 @@
+"""What a run asks of the module that it predicts with."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+
+from oodlit.backbones.acceleration import Acceleration
+from oodlit.network import BackboneFacts, Head
+from oodlit.outputs import Outputs
+
+
+@runtime_checkable
+class Backbone(Protocol):
+    """A module that returns `Outputs` for each batch: `OODModule`, `RecordedModule`, or your own.
+
+    It must also be a LightningModule whose `predict_step` returns `Outputs`.
+    """
+
+    name: str
+    """How results call the backbone."""
+    network: nn.Module
+    """The bare network; without layers where outputs were recorded."""
+    transform: Callable[..., Any] | None
+    """From an image to the network's input."""
+    arguments: dict[str, Any] | None
+    """How the module was made, as plain values; None where there is no network to make again."""
+    acceleration: Acceleration
+    """Options that make the network faster."""
+
+    @property
+    def device(self) -> torch.device:
+        """Where it computes."""
+
+    @property
+    def head_layers(self) -> tuple[str, ...]:
+        """Names of the final linear layers."""
+
+    @property
+    def head_problem(self) -> str:
+        """Why there is no usable head; empty if there is one."""
+
+    def head_or_none(self) -> Head | None:
+        """The linear head; None if there is no usable one."""
+
+    def fingerprint_with(self, transform: Callable[..., Any] | None) -> str:
+        """Fingerprint of weights, head and a transform."""
+
+    def exact_outputs(self, batch: Any) -> Outputs:
+        """Outputs of a batch from the plain network, without acceleration."""
+
+    def probe(
+        self, images: Tensor, num_train: int = 0, *, layers: Sequence[str] = (), precision: Any = None
+    ) -> BackboneFacts:
+        """Facts about the backbone from one forward pass over a few images.
+
+        Args:
+            images: A few transformed images.
+            num_train: Number of training images of the run.
+            layers: Hidden layers that detectors ask for.
+            precision: Lightning's precision of the run.
+        """

@@ -1,0 +1,71 @@
+"""Classes and functions by dotted path, or by name alone if oodlit exports them."""
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from oodlit.configuration.kinds import fits, type_names
+from oodlit.errors import OodlitError, UnknownNameError, UsageError
+
+PACKAGES = ("oodlit.datamodules", "oodlit.detectors")
+"""Packages whose classes and functions can be written without their module."""
+_WORDS = {"Detector": "detector", "OODDataModule": "data class", "Logger": "logger"}
+
+
+@cache
+def short_names(packages: tuple[str, ...]) -> Mapping[str, str]:
+    """Dotted path of every class and function that packages export, by name."""
+    found = {"OODModule": "oodlit.OODModule"}
+    for package in map(importlib.import_module, packages):
+        found |= {n: f"{package.__name__}.{n}" for n in package.__all__ if callable(getattr(package, n))}
+    return found
+
+
+def find(path: str, kinds: tuple[type, ...], where: str, packages: tuple[str, ...]) -> Any:
+    """Import the class or function with this short name or dotted path.
+
+    Args:
+        path: The name.
+        kinds: Classes that are accepted here; suggestions are limited to them.
+        where: How errors call the value.
+        packages: See `short_names`.
+
+    Raises:
+        UnknownNameError: No package exports a short name like this.
+        UsageError: The import fails.
+    """
+    names = short_names(packages)
+    if "." not in names.get(path, path):
+        known = [name for name, full in names.items() if _is_choice(located(full), kinds)]
+        raise UnknownNameError.of(_WORDS.get(type_names(kinds), "class or function"), path, known or names)
+    try:
+        return located(names.get(path, path))
+    except OodlitError:
+        raise
+    except (ImportError, AttributeError) as error:
+        raise UsageError(f"{where}: cannot import {path}: {error}") from error
+    except Exception as error:  # a user's module can fail with anything
+        raise UsageError(f"{where}: cannot import {path}: {described(error)}") from error
+
+
+def located(path: str) -> Any:
+    """The object at `module.name`, or at `module.Class.method`."""
+    module, _, name = path.rpartition(".")
+    try:
+        return getattr(importlib.import_module(module), name)
+    except ModuleNotFoundError as error:
+        if error.name != module or "." not in module:
+            raise
+        return getattr(located(module), name)
+
+
+def _is_choice(maker: Any, kinds: tuple[type, ...]) -> bool:
+    return fits(maker, kinds) and not inspect.isabstract(maker)
+
+
+def described(error: Exception) -> str:
+    """Type and message of an error, in one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}{': ' if text else ''}{text}"
