@@ -146,12 +146,12 @@ class DataRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
 
 class TrainerRecord(msgspec.Struct, frozen=True):
-    """What Lightning ran on.
+    """What the Trainer ran on.
 
     Args:
         accelerator: Class of the accelerator.
         strategy: Class of the strategy.
-        precision: Lightning's name of the precision.
+        precision: Name of the precision, as the Trainer accepts it.
         processes: Number of processes.
         device: Name of the GPU or CPU.
     """
@@ -176,7 +176,7 @@ class AccelerationRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_onl
     Args:
         channels_last: See `OODModule`.
         compile: See `OODModule`.
-        precision: Lightning's name of a mixed precision.
+        precision: Name of a mixed precision, as the Trainer accepts it.
         decode_on_device: Whether a device decoded the JPEGs.
         deviation_of_logits: Largest deviation in the first images, as a share of the spread of the logits.
         deviation_of_features: The same of features, for a network without logits.

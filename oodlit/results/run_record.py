@@ -50,7 +50,7 @@ class RunRecord(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         overview: What each detector needs and costs.
         references: The paper of each detector.
         data: How images were loaded.
-        trainer: What Lightning ran on.
+        trainer: What the Trainer ran on.
         not_applicable: By detector that has no scores, the reason.
         key: Identifies the run: equal for runs that would compute the same.
         resumed: What the run took over from an interrupted run, as text; empty for a run from scratch.

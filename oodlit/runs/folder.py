@@ -58,7 +58,7 @@ class OutputFolder:
         return folder if folder.is_dir() else None
 
     def kept_record(self) -> RunRecord | None:
-        """The record of an interrupted run; None without a readable one."""
+        """The record of an interrupted run; None if there is none that can be read."""
         try:
             return unfinished.read_record(self._unfinished, RunRecord)
         except (FileNotFoundError, DataError):

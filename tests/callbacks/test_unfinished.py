@@ -99,7 +99,7 @@ def test_b1_a_reader_that_fails_in_the_first_test_stream_leaves_the_fit(tmp_path
 def test_b1_an_error_in_training_leaves_nothing_that_looks_like_results(tmp_path):
     with pytest.raises(DataError, match="the disk is gone"):
         run([Mahalanobis()], streams=streams_broken_in("train"), output_dir=tmp_path)
-    with pytest.raises(DataError, match="no complete result"):
+    with pytest.raises(DataError, match="incomplete results"):
         Results.load(tmp_path)
 
 

@@ -151,7 +151,7 @@ def test_failed_run_is_one_line_with_exit_code_1_and_a_traceback_on_demand(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["report", str(tmp_path)]) == 1
-    assert "no complete result" in one_line(capsys.readouterr().err)
+    assert "incomplete results" in one_line(capsys.readouterr().err)
     assert main(["report", str(tmp_path), "--debug"]) == 1
     assert "Traceback" in capsys.readouterr().err
 

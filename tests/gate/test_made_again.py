@@ -142,7 +142,7 @@ def test_a_run_of_before_is_said(data: OODDataModule, tmp_path: Path) -> None:
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     del record["backbone"]["input_shape"]
     (tmp_path / "run" / "run.json").write_text(json.dumps(record))
-    with pytest.raises(DataError, match=r"does not say 'input_shape' of the backbone, .* evaluate again"):
+    with pytest.raises(DataError, match=r"run\.json has no input_shape of the backbone, .* evaluate again"):
         Gate.load(tmp_path / "run")
 
 

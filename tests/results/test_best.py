@@ -72,7 +72,7 @@ def test_what_cannot_be_compared_is_refused(results: Results) -> None:
         group_of_best(results, "near", "aupr_s")
     with pytest.raises(InvalidArgumentError, match="tests has role unit_test; fpr95 requires sets with role ood"):
         group_of_best(results, "tests")
-    with pytest.raises(InvalidArgumentError, match="no data set is named"):
+    with pytest.raises(InvalidArgumentError, match="no data set given"):
         group_of_best(results, [])
     with pytest.raises(UnknownNameError, match="data set"):
         group_of_best(results, "nowhere")

@@ -124,7 +124,7 @@ def test_a_set_without_classes_does_not_slip_through_a_limit_of_the_mean(prefix:
     (found,) = crossings(RESULTS, [f"mine: {prefix}fpr95 > 0.49"])
     assert str(found).startswith("mine: fpr95 on far is 0.5 [")
     assert not crossings(RESULTS, [f"mine: {prefix}fpr95 > 0.51"])
-    with pytest.raises(UnknownNameError, match="this run has no such value"):
+    with pytest.raises(UnknownNameError, match="the run has no such value"):
         crossings(RESULTS, [f"mine: {prefix}fpr95 on far > 0.49"])
 
 
@@ -150,8 +150,8 @@ def test_wrongly_classified_images_are_named() -> None:
         ("mine: fpr96 > 0", r"^limit .*: unknown metric 'fpr96'; did you mean 'fpr95'"),
         ("mine: fpr95 on nearr > 0", r"^limit .*: unknown data set 'nearr'; did you mean 'near'"),
         ("mine: fpr95 on near/sevn > 0", r"^limit .*: unknown class 'sevn'; did you mean 'seven'"),
-        ("mine: accuracy > 0", r"this run has no such value; of accuracy it has model: accuracy on val"),
-        ("mine: der95 > 0", r"this run has no such value; of der95 it has none"),
+        ("mine: accuracy > 0", r"the run has no such value; values of accuracy: model: accuracy on val"),
+        ("mine: der95 > 0", r"the run has no such value; values of der95: none"),
         ("vim: fpr95 > 0", r"the results have no detector 'vim': it needs the linear head"),
     ],
 )
@@ -184,8 +184,8 @@ def test_files_of_limits(tmp_path: Path) -> None:
     file.write_text("fail_if:\n- mine: fpr95 on near > 0.5\n- 'model: accuracy < 0.9'\n")
     assert list(map(str, read_limits(file))) == ["mine: fpr95 on near > 0.5", "model: accuracy < 0.9"]
     for text, message in (
-        ("fail_if: []", "one list, fail_if, is needed"),
-        ("fail_it: [a]", "one list, fail_if, is needed"),
+        ("fail_if: []", "expected one list, fail_if"),
+        ("fail_it: [a]", "expected one list, fail_if"),
         ("fail_if: [mine]", "limit 'mine'"),
         ("fail_if: [{a: 1, b: 2}]", "limit .*'DETECTOR: METRIC"),
         ("{", "no YAML"),

@@ -62,7 +62,7 @@ def test_a_kill_at_any_step_leaves_the_old_or_the_new_result(results, tmp_path, 
             except Killed:
                 done = False
         if not old and not seen and not (folder / ".pending").exists():
-            with pytest.raises(DataError, match="no complete result"):
+            with pytest.raises(DataError, match="incomplete results"):
                 Results.load(folder)
         else:
             seen.append(Results.load(folder).settings.tpr)
@@ -231,7 +231,7 @@ def test_leftovers_of_killed_writers_are_removed(results, tmp_path, monkeypatch,
 @pytest.mark.parametrize("name", ["table.csv", "scores.parquet", "report.html", "thumbnails", "fitted"])
 def test_parts_without_a_record_are_no_result_that_may_be_replaced(tmp_path, name):
     (tmp_path / name).write_text("mine")
-    with pytest.raises(InvalidArgumentError, match=rf"contains {name} but no run\.json: .* or choose another folder"):
+    with pytest.raises(InvalidArgumentError, match=rf"contains {name} but no run\.json, .* choose another folder"):
         storage.check_replaceable(tmp_path)
     assert storage.check_replaceable(tmp_path, keep=tmp_path / "x" / ".." / name) is False
 

@@ -90,7 +90,7 @@ def test_a_run_that_broke_off_fails_unless_it_is_allowed(pytester: pytest.Pytest
 def test_a_missing_run_is_a_usage_error(pytester: pytest.Pytester) -> None:
     done = pytester.runpytest(*PLUGIN, "--oodlit-run", "nowhere")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
-    done.stderr.fnmatch_lines(["ERROR: --oodlit-run nowhere: *no complete result*"])
+    done.stderr.fnmatch_lines(["ERROR: --oodlit-run nowhere: *incomplete results*"])
     pytester.makefile(".yaml", limits="fail_if: ['msp: fpr95 > 0']")
     done = pytester.runpytest(*PLUGIN, "--oodlit-limits", "limits.yaml")
     assert done.ret == pytest.ExitCode.USAGE_ERROR
