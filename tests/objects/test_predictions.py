@@ -188,9 +188,7 @@ def test_columns_that_do_not_fit_are_refused(tmp_path: Path, near: Annotations) 
 
 def test_relative_boxes_are_refused(tmp_path: Path, near: Annotations) -> None:
     shares = [entry | {"bbox": [value / 64 for value in entry["bbox"]]} for entry in results()]
-    with pytest.raises(
-        DataError, match=r"3 boxes are relative to their image .* multiply the boxes"
-    ):
+    with pytest.raises(DataError, match=r"3 boxes are relative to their image .* multiply the boxes"):
         read_predictions(as_json(tmp_path, shares), near, classes=CLASSES)
     # One box of more than a pixel or two, and they are pixels; so they are where images are not known.
     assert len(read_predictions(as_json(tmp_path, [*shares, results()[0]]), near).detections) == 4
