@@ -78,8 +78,7 @@ class ScoredRun(Recorder):
         self.reading: tuple[Stream, ...] = ()
         """Those that are read: an earlier start may have read some already."""
         self.rows: dict[str, Any] = {}  # by data set of the results, in their order
-        self.bank = ""
-        """Where large banks are kept, as text."""
+        self.bank = ""  # where large banks are kept, as text
         self.num_fitted = 0
         """Rows of all processes that detectors were fitted on."""
         self.results: Any = None
