@@ -1,4 +1,4 @@
-"""Results of boxes on disk: `oodlit.results.files.storage`, plus the tables of images and objects."""
+"""Files of results of boxes: those of `oodlit.results.files.storage`, and tables of images and objects."""
 
 import hashlib
 import io
@@ -18,7 +18,7 @@ from oodlit.results.files import storage
 __all__ = ["KIND", "read", "write"]
 
 KIND = "objects"
-"""The entry `kind` of run.json: the rows of `scores.parquet` are boxes."""
+"""Entry `kind` of run.json: the rows of `scores.parquet` are boxes."""
 
 PARTS = {"images": "images.parquet", "objects": "objects.parquet"}
 
@@ -34,7 +34,7 @@ def write(
 ) -> Path:
     """Write `table.csv`, `scores.parquet` (boxes), `images.parquet`, `objects.parquet` and `run.json`.
 
-    At every instant `read` gives the old result or the new one; `add` and `keep` as in
+    At any time, `read` returns the old results or the new ones; for `add` and `keep` see
     `oodlit.results.files.storage.write`.
     """
     content = {file: getattr(tables, name).to_parquet(index=False) for name, file in PARTS.items()}
@@ -52,16 +52,16 @@ def write(
 
 
 def read(directory: str | os.PathLike[str]) -> tuple[pd.DataFrame, Tables, BoxRunRecord]:
-    """Read what `write` wrote.
+    """Read the files of `write`.
 
     Raises:
         DataError: A file is missing, unreadable, or does not belong to the others, or the rows are not boxes.
     """
     source = Path(directory)
     while True:
-        table, boxes, run, _ = storage.read(source, BoxRunRecord)
-        if run.kind != KIND:
+        if storage.kind_of(source) != KIND and storage.is_complete(source):
             raise DataError(f"{source}: expected results of boxes, got images; load them with oodlit.Results.load")
+        table, boxes, run, _ = storage.read(source, BoxRunRecord)
         try:
             parts = {name: _part(source, file, run.part_checksums.get(file, "")) for name, file in PARTS.items()}
         except DataError:
@@ -75,12 +75,12 @@ def _part(source: Path, file: str, checksum: str) -> pd.DataFrame:
     for path in (source / storage.PENDING / file, source / file):
         if path.is_file() and hashlib.sha256(content := path.read_bytes()).hexdigest() == checksum:
             return pd.read_parquet(io.BytesIO(content))
-    raise DataError(f"{source / file}: missing, or not the file that run.json was written with")
+    raise DataError(f"{source / file}: missing, or changed after run.json was written")
 
 
 def _typed(table: pd.DataFrame, source: Path) -> pd.DataFrame:
     if missing := [name for name in OBJECT_COLUMNS if name not in table]:
-        raise DataError(f"{source}: table.csv has no columns {missing}; another version of oodlit wrote it")
+        raise DataError(f"{source}: missing columns {missing} in table.csv; another version of oodlit wrote it")
     for name in ("t_star", "tau", "iou"):
         table[name] = [float(text) if text else float("nan") for text in table[name]]
     return table.astype({"n_objects": "int64", "n_images": "int64"})

@@ -134,6 +134,13 @@ def is_complete(directory: str | os.PathLike[str]) -> bool:
     return any((Path(directory) / place / TABLE).is_file() for place in ("", PENDING))
 
 
+def kind_of(directory: str | os.PathLike[str]) -> str:
+    """The kind of complete results, "images" or "objects"; "images" if there are none."""
+    content = _content(Path(directory), RUN)
+    entries = {} if content is None else parse_json(content, dict, where=str(Path(directory, RUN)))
+    return str(entries.get("kind", "images"))
+
+
 def read(directory: str | os.PathLike[str], kind: type[R]) -> tuple[pd.DataFrame, pd.DataFrame, R, pd.DataFrame | None]:
     """Read table, scores and record, and the estimates of pools where there are some.
 

@@ -184,7 +184,7 @@ class ImageRecorder(ScoredRun):
             self.add(name, outputs, self.scoring.score(outputs, name, able), outputs)
 
     def record(self) -> ImageRunRecord:
-        """What is known about this run before its results."""
+        """The record of the run before its results."""
         record = self.with_common(run_record(self.trainer, self.module, self.datamodule, self.choice))
         return structs.replace(
             record, settings=self.images.evaluation, confidences=self._confidences() if self._pools() else {}
