@@ -134,6 +134,11 @@ class Outputs:
             raise InvalidArgumentError(f"Outputs: missing {name}, which this backbone or data set does not provide")
         return value
 
+    @property
+    def memoized(self) -> Mapping[Hashable, object]:
+        """Results of `memo`, by key."""
+        return self._memo
+
     def memo(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return `compute()`, evaluated once per batch for every `key`, to share work between detectors."""
         if key not in self._memo:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from oodlit.datamodules import DatasetDescription
-    from oodlit.datamodules.shards import Listing, ShardInfo, Verification
+    from oodlit.datamodules.shards import Listing, ShardInfo, ShardReport
 
 from oodlit.errors import UsageError, add_note
 
@@ -65,7 +65,7 @@ def build(
     """
     from oodlit.cli.console import say, status
     from oodlit.datamodules import build_set, descriptions
-    from oodlit.datamodules.published import AnyListing, list_set, read_file_list
+    from oodlit.datamodules.published_sets import AnyListing, list_set, read_file_list
     from oodlit.datamodules.severity.imagenet21k_listing import PoolListing, list_imagenet21k
     from oodlit.datamodules.shards import build_shards, progress_bar
     from oodlit.errors import UnknownNameError
@@ -170,10 +170,10 @@ def verify(
         max_pixels: images with more pixels are a problem (default: that of decode_image)
     """
     from oodlit.cli.console import say
-    from oodlit.datamodules.shards import Verification, find_duplicates
+    from oodlit.datamodules.shards import ShardReport, find_duplicates
     from oodlit.errors import DataError
 
-    found: list[Verification] = []
+    found: list[ShardReport] = []
     failed = False
     for directory in directories:
         try:
@@ -197,7 +197,7 @@ def verify(
     return int(failed or not all(report.ok for report in found))
 
 
-def _verified(directory: Path, **how: Any) -> "list[Verification]":
+def _verified(directory: Path, **how: Any) -> "list[ShardReport]":
     from oodlit.datamodules import verify_set
     from oodlit.datamodules.shards import progress_bar, read_info
 

@@ -1,6 +1,6 @@
 """Streams of images for a run: sources, shards, the data module, and the benchmarks.
 
-The names below are loaded on first use: worker processes that decode images need not load Lightning.
+The names below are loaded on first use, so that worker processes that decode images do not import Lightning.
 """
 
 from typing import TYPE_CHECKING
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from oodlit.datamodules.generated.unit_test_source import unit_test_stream as unit_test_stream
     from oodlit.datamodules.generated.unit_tests import UNIT_TESTS as UNIT_TESTS
     from oodlit.datamodules.loader import StreamLoader as StreamLoader
-    from oodlit.datamodules.pipelines.shards import shard_pipeline as shard_pipeline
+    from oodlit.datamodules.pipelines.shard_pipelines import shard_pipeline as shard_pipeline
     from oodlit.datamodules.pipelines.source import PipelineSource as PipelineSource
     from oodlit.datamodules.pipelines.source import pipeline_stream as pipeline_stream
     from oodlit.datamodules.pool import pooled_stream as pooled_stream
-    from oodlit.datamodules.published import build_set as build_set
-    from oodlit.datamodules.published import set_stream as set_stream
-    from oodlit.datamodules.published import verify_set as verify_set
+    from oodlit.datamodules.published_sets import build_set as build_set
+    from oodlit.datamodules.published_sets import set_stream as set_stream
+    from oodlit.datamodules.published_sets import verify_set as verify_set
     from oodlit.datamodules.sets import describe as describe
     from oodlit.datamodules.sets import descriptions as descriptions
     from oodlit.datamodules.sets.description import DatasetDescription as DatasetDescription
-    from oodlit.datamodules.severity.stream import PoolSplit as PoolSplit
-    from oodlit.datamodules.severity.stream import severity_pool as severity_pool
+    from oodlit.datamodules.severity.pool_streams import PoolSplit as PoolSplit
+    from oodlit.datamodules.severity.pool_streams import severity_pool as severity_pool
     from oodlit.datamodules.shards.reader import ShardSource as ShardSource
     from oodlit.datamodules.shards.reader import shard_stream as shard_stream
     from oodlit.datamodules.sources import DatasetSource as DatasetSource

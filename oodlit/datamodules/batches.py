@@ -1,4 +1,4 @@
-"""From samples to collated batches, in a worker or in the process itself."""
+"""Collate samples into batches, in a worker process or in the main process."""
 
 import math
 import time
@@ -22,12 +22,12 @@ from oodlit.roles import NAMES_OF_LABELS, Role
 
 OnError = Literal["raise", "skip"]
 Transform = Callable[..., Any]
-"""From a decoded image to a tensor. The type is loose: torchvision's transforms carry no annotations, and the parser of
-configurations reads a stricter type as "a class that makes tensors"."""
+"""From a decoded image to a tensor. The type is loose: torchvision's transforms have no annotations, and the
+configuration parser would read a stricter type as "a class whose instances are tensors"."""
 
 
 class _Fields(TypedDict):
-    """What every batch has. Row i of image, label, group and key is the same sample; skipped samples have no row."""
+    """Entries of every batch. Row i of image, label, group and key is the same sample; skipped samples have no row."""
 
     image: Tensor
     """Transformed images, shape (batch, channels, height, width); with `any_size`, a list of images."""
@@ -38,22 +38,22 @@ class _Fields(TypedDict):
     key: list[str]
     """`dataset/key` of every row."""
     skipped: list[tuple[str, str]]
-    """(`dataset/key`, reason) of the samples that should be in this batch but cannot be used."""
+    """(`dataset/key`, reason) of the samples of this batch that cannot be used."""
     seconds: dict[str, float]
-    """What it took to read, decode and transform its samples; empty where that was not measured."""
+    """Seconds spent reading, decoding and transforming the samples; empty if not measured."""
 
 
 class Batch(_Fields, total=False):
-    """One batch; its further entries are those of images that a device decodes."""
+    """One batch, with optional entries for images that a device decodes."""
 
     waiting: Waiting
-    """Rows that are files still; gone when the batch leaves its loader."""
+    """Rows that are still files; removed before the batch leaves its loader."""
     exact: ExactReading
-    """What its images are by the exact reading."""
+    """Reads the same images with the workers' decoder and transform."""
 
 
 def reader_range(total: int, reader: int, readers: int) -> range:
-    """Positions that reader number `reader` of `readers` gets: contiguous, disjoint, all covered, sizes equal to 1.
+    """Positions of one of several readers: contiguous, disjoint, complete, and of sizes that differ by at most 1.
 
     Example:
         >>> [reader_range(7, r, 3) for r in range(3)]
@@ -64,7 +64,7 @@ def reader_range(total: int, reader: int, readers: int) -> range:
 
 @dataclass(eq=False)
 class StreamBatches(IterableDataset[Any]):
-    """Collated batches of the range of one reader. Pickled to the workers."""
+    """Collated batches of one reader's range. Pickled to the worker processes."""
 
     stream: Stream
     transform: Transform | None
@@ -81,18 +81,18 @@ class StreamBatches(IterableDataset[Any]):
 
     @property
     def code(self) -> dict[str, object]:
-        """What the user brings, by name."""
+        """The user's own code, by name."""
         return {"transform": self.transform, "decode": self.decode}
 
     def ranges(self, workers: int) -> list[range]:
-        """The ranges of the workers of this rank: the rank's range cut again, without what was read before."""
+        """Ranges of this rank's workers, without the batches that were read before."""
         whole = reader_range(len(self.stream), self.rank, self.world_size)
         parts = [reader_range(len(whole), worker, workers) for worker in range(workers)]
         ranges = [whole[part.start : part.stop] for part in parts]
         return [part[n * self.batch_size :] for part, n in zip(ranges, self._read_before(ranges), strict=True)]
 
     def _read_before(self, ranges: Sequence[range]) -> list[int]:
-        """How many batches of each worker are among the first `start`: they come in turns until one has no more."""
+        """How many of the first `start` batches each worker delivers: they take turns until they run out."""
         left, done = [-(-len(part) // self.batch_size) for part in ranges], [0] * len(ranges)
         for _ in range(min(self.start, sum(left))):
             fewest = min(n for n, rest in zip(done, left, strict=True) if n < rest)
@@ -101,12 +101,12 @@ class StreamBatches(IterableDataset[Any]):
         return done
 
     def __iter__(self) -> Iterator[Any]:
-        """The batches of this worker, or the error that ended them."""
+        """Yield the batches of this worker, or the error that stopped it."""
         info = get_worker_info()
         positions = self.ranges(info.num_workers)[info.id] if info else self.ranges(1)[0]
         try:
             yield from self._read(positions)
-        except Exception as error:  # sent as an item: PyTorch replaces errors of workers by its own
+        except Exception as error:  # sent as an item: PyTorch replaces the errors of workers with its own
             yield Failure(error)
 
     def _read(self, positions: range) -> Iterator[Batch]:
@@ -120,12 +120,12 @@ class StreamBatches(IterableDataset[Any]):
                 rows = self._rows(len(positions) - count)
         if count != len(positions):
             raise DataError(
-                f"stream {self.stream.name!r}: the source gave {count} samples for positions"
-                f" {positions.start}..{positions.stop - 1}; {len(positions)} are needed"
+                f"stream {self.stream.name!r}: expected {len(positions)} samples for positions"
+                f" {positions.start}..{positions.stop - 1}, the source returned {count}"
             )
 
     def _add(self, rows: "_Rows", sample: Sample) -> None:
-        """Put a sample into its batch, or among those that are skipped."""
+        """Add a sample to its batch or to the skipped ones."""
         reason, image = self._image(sample)
         if image is None:
             rows.skipped.append(self.unusable(sample, reason))
@@ -135,34 +135,34 @@ class StreamBatches(IterableDataset[Any]):
             self._like = image
 
     def unusable(self, sample: Sample, reason: str) -> tuple[str, str]:
-        """What is listed of a sample that cannot be used.
+        """Key and reason of a sample that cannot be used.
 
         Raises:
-            DataError: Such samples are not skipped.
+            DataError: Unusable samples are not skipped.
         """
         if self.on_error == "skip":
             return self.stream.full_key(sample.key), reason
         place = f"{sample.origin}, " if sample.origin else ""
         raise DataError(
             f"stream {self.stream.name!r}: {place}key {sample.key!r}: {reason}"
-            " - repair the data, or set on_error='skip' to go on and have such samples listed"
+            "; repair the data, or pass on_error='skip' to skip and list such samples"
         )
 
     def _measured(self, samples: Iterator[Sample]) -> Iterator[Sample]:
-        """The same samples, and the time that it takes to get them."""
+        """Yield the samples and measure the time to read them."""
         while True:
             start = time.perf_counter()
             sample = next(samples, None)
-            self._took("read", start)
+            self._add_seconds("read", start)
             if sample is None:
                 return
             yield sample
 
-    def _took(self, what: str, start: float) -> None:
+    def _add_seconds(self, what: str, start: float) -> None:
         self._seconds[what] = self._seconds.get(what, 0.0) + time.perf_counter() - start
 
     def _samples(self, positions: range) -> Iterator[Sample]:
-        """The samples of the source; where its code fails, the stream and the place are named."""
+        """Yield the samples of the source; errors name the stream and the position."""
         place = f"the first of positions {positions.start}..{positions.stop - 1}"
         try:
             for sample in self.stream.source.read(positions.start, positions.stop):
@@ -182,11 +182,11 @@ class StreamBatches(IterableDataset[Any]):
         return _Rows(self.stream.name, min(self.batch_size, remaining), any_size=self.any_size)
 
     def _image(self, sample: Sample) -> tuple[str, Tensor | Jpeg | None]:
-        """The network's input, a file of which a device makes it, or None and the reason."""
+        """The network's input, a file for the device, or None and the reason."""
         if sample.error is not None:
             return sample.error, None
         if self.stream.role is Role.TRAIN and sample.label < 0 and not self.any_size:
-            return "no label; training images need one (field .cls)", None
+            return "no label (field .cls); training images must have one", None
         names, by_label = len(self.stream.class_names), self.stream.role in NAMES_OF_LABELS
         index = sample.label if by_label else sample.group
         if names and not (-1 if by_label else 0) <= index < names:
@@ -194,13 +194,13 @@ class StreamBatches(IterableDataset[Any]):
         if self.on_device and isinstance(sample.image, bytes):
             start = time.perf_counter()
             jpeg = jpeg_for_device(sample.image, max_pixels_of(self.decode))
-            self._took("decode", start)
+            self._add_seconds("decode", start)
             if jpeg is not None:
                 return "", jpeg
         return self.read(sample)
 
     def read(self, sample: Sample) -> tuple[str, Tensor | None]:
-        """The network's input by the decoder and the transform, or None and the reason."""
+        """Decode and transform an image on the CPU; returns the network's input, or None and the reason."""
         if isinstance(sample.image, Tensor):
             return "", sample.image
         start = time.perf_counter()
@@ -210,10 +210,10 @@ class StreamBatches(IterableDataset[Any]):
             return str(error), None
         except Exception as error:
             raise PreprocessingError(f"{self._place(sample)}: the decoder failed: {describe_error(error)}") from error
-        self._took("decode", start)
+        self._add_seconds("decode", start)
         start = time.perf_counter()
         transformed = self._transformed(image, self._place(sample))
-        self._took("transform", start)
+        self._add_seconds("transform", start)
         return "", transformed
 
     def _place(self, sample: Sample) -> str:
@@ -222,20 +222,23 @@ class StreamBatches(IterableDataset[Any]):
     def _transformed(self, image: Image.Image, what: str) -> Tensor:
         if self.transform is None:
             raise InvalidArgumentError(
-                f"stream {self.stream.name!r} gives images, but no transform is set; give the backbone or the data"
-                " one: transform=..., or in a configuration `transform: {class_path: ...}` below init_args of OODModule"
+                f"stream {self.stream.name!r}: images require a transform; pass transform=... to the backbone or the"
+                f" data,"
+                " or set `transform: {class_path: ...}` below init_args of OODModule in a configuration"
             )
         try:
             transformed = self.transform(image if image.mode == "RGB" else image.convert("RGB"))
         except Exception as error:
             raise PreprocessingError(f"{what}: the transform failed: {describe_error(error)}") from error
         if not isinstance(transformed, Tensor):
-            raise InvalidArgumentError(f"{what}: the transform gives {type(transformed).__name__}; a tensor is needed")
+            raise InvalidArgumentError(
+                f"{what}: expected the transform to return a tensor, got {type(transformed).__name__}"
+            )
         return transformed
 
     def blank(self) -> Tensor:
         """The network's input for a black image."""
-        what = f"stream {self.stream.name!r}, a black image of 64 x 64 in place of unusable ones"
+        what = f"stream {self.stream.name!r}, a black 64 x 64 image that stands in for unusable ones"
         return self._transformed(Image.new("RGB", (64, 64)), what)
 
     def _batch(self, rows: "_Rows") -> Batch:
@@ -248,7 +251,7 @@ class StreamBatches(IterableDataset[Any]):
         seconds, self._seconds = self._seconds, {}
         batch = Batch(
             image=images,
-            # No tensors: each would hold an open file of shared memory as long as somebody keeps the batch's outputs.
+            # NumPy arrays: each tensor would keep a shared-memory file open as long as the batch's outputs are in use.
             label=np.array([sample.label for sample in rows.samples], dtype=np.int64),  # type: ignore[typeddict-item]
             group=np.array([sample.group for sample in rows.samples], dtype=np.int64),  # type: ignore[typeddict-item]
             key=[self.stream.full_key(sample.key) for sample in rows.samples],
@@ -263,18 +266,18 @@ class StreamBatches(IterableDataset[Any]):
 
 
 class _Rows:
-    """One batch as it grows. An image is copied to its place at once, while the processor has it at hand.
+    """One batch while it is collected. Images are copied into place immediately, while they are in the CPU cache.
 
-    In a worker the place is in shared memory, so that nothing is copied on the way to the main process.
+    In a worker the batch is in shared memory, so that nothing is copied on the way to the main process.
     """
 
     def __init__(self, stream: str, capacity: int, *, any_size: bool = False) -> None:
         self._stream, self._capacity, self._any_size = stream, capacity, any_size
         self._space: Tensor | None = None
         self.whole: list[Tensor] = []
-        """Images of their own sizes."""
+        """Images that keep their sizes."""
         self.waiting: dict[int, tuple[Jpeg, Sample]] = {}
-        """By row, files that are decoded later."""
+        """Files that a device decodes later, by row."""
         self.samples: list[Sample] = []
         self.skipped: list[tuple[str, str]] = []
 
@@ -282,7 +285,7 @@ class _Rows:
         """Append a row.
 
         Raises:
-            InvalidArgumentError: The image is of another shape or type than the first.
+            InvalidArgumentError: The image differs from the first one in shape or dtype.
         """
         if isinstance(image, Jpeg):
             self.waiting[len(self.samples)] = image, sample
@@ -297,15 +300,15 @@ class _Rows:
 
     @property
     def images(self) -> Tensor | None:
-        """Shape (rows, ...), of those that do not wait; None while there is none."""
+        """Decoded images, shape (rows, ...); None if there are none yet."""
         return None if self._space is None else self._space[: len(self.samples) - len(self.waiting)]
 
 
 def check_alike(stream: str, first: Tensor, image: Tensor, key: str) -> None:
-    """Refuse an image that has no place in the batch of the first one.
+    """Check that an image has the shape and dtype of the first one of its batch.
 
     Raises:
-        InvalidArgumentError: Shape or type differ.
+        InvalidArgumentError: It has not.
     """
     if image.shape == first.shape and image.dtype == first.dtype:
         return
@@ -313,12 +316,12 @@ def check_alike(stream: str, first: Tensor, image: Tensor, key: str) -> None:
     found = " and ".join(f"{shape} of {dtype}" for shape, dtype in kinds)
     raise InvalidArgumentError(
         f"stream {stream!r}: images of one batch have shapes {found}, first at key {key!r};"
-        " the transform must give one shape and one type"
+        " the transform must return images of one shape and dtype"
     )
 
 
 def _space(rows: int, like: Tensor) -> Tensor:
-    """Room for a batch, not initialised; in shared memory where a worker fills it."""
+    """Uninitialized memory for a batch; shared memory in a worker."""
     shape = (rows, *like.shape)
     if get_worker_info() is None or like.device.type != "cpu":
         return like.new_empty(shape)

@@ -1,4 +1,4 @@
-"""One order of classes in a run: labels of all streams are brought to it by the names of their classes."""
+"""One order of classes for a run: labels of all streams are mapped to it by class name."""
 
 import re
 import unicodedata
@@ -13,14 +13,14 @@ from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 
 IMAGENET = "imagenet"
-"""As `class_names`: the 1000 classes of ImageNet-1k in the order of the published classifiers."""
+"""Value of `class_names` for the 1,000 classes of ImageNet-1k in the order of the published classifiers."""
 
 
 def as_class_names(names: str | Path | Sequence[str] | None) -> tuple[str, ...]:
-    """Names of classes from a list, from a file with one name a line, or "imagenet"; () from None.
+    """Read class names from a list, a file with one name per line, or "imagenet"; () for None.
 
     Raises:
-        InvalidArgumentError: There is no such file, it is empty, or a name occurs twice.
+        InvalidArgumentError: The file does not exist, there are no names, or a name occurs twice.
 
     Example:
         >>> as_class_names(["cat", "dog"]), len(as_class_names("imagenet"))
@@ -37,26 +37,28 @@ def as_class_names(names: str | Path | Sequence[str] | None) -> tuple[str, ...]:
             lines = Path(names).read_text("utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise InvalidArgumentError(
-                f"{where}: cannot be read ({error}); a list of names, a file with a name a line, or {IMAGENET!r} is"
-                " needed"
+                f"{where}: cannot read the file ({error}); pass a list of names, a file with one name per line, or"
+                f" {IMAGENET!r}"
             ) from error
         names = [line.strip() for line in lines if line.strip()]
     found = tuple(names)
     if not found or not all(isinstance(name, str) for name in found):
-        raise InvalidArgumentError(f"{where}: {len(found)} names; at least one, all of them text, is needed")
+        raise InvalidArgumentError(f"{where}: expected at least one name, all of type str; got {len(found)} values")
     check_class_names(where, Role.OOD, found)
     return found
 
 
 def align_streams(streams: Sequence[Stream], class_names: tuple[str, ...] = ()) -> tuple[list[Stream], tuple[str, ...]]:
-    """The streams with labels in one order of classes, and the names in this order; () = no stream knows names.
+    """Map the labels of all streams to one order of classes.
 
-    The order is that of `class_names`, else that of the training stream, else that of the ID stream. A stream that
-    does not know the names of its labels is left as it is.
+    The order is that of `class_names`, else of the training stream, else of the ID stream. Streams without label names
+    stay as they are.
+
+    Returns:
+        The streams, and the names in this order; () if no stream has names.
 
     Raises:
-        DataError: A stream has a class that the order does not know, names are ambiguous, or the order of the classes
-            cannot be known.
+        DataError: A stream has an unknown class, names are ambiguous, or the order cannot be determined.
     """
     by_role = [stream for role in (Role.TRAIN, Role.ID) for stream in streams if stream.role is role]
     leading = next((stream for stream in by_role if stream.label_names), None)
@@ -68,19 +70,19 @@ def align_streams(streams: Sequence[Stream], class_names: tuple[str, ...] = ()) 
 
 
 def _check_order(names: tuple[str, ...], source: str) -> None:
-    """Refuse an order that nothing but the spelling of the names gave."""
+    """Refuse an order that only follows from how the names are sorted."""
     if not _are_indices(names) and all(name.isdecimal() for name in names):
         raise DataError(
-            f"{source}: {len(names)} classes are numbers, but not 0, ..., {len(names) - 1} (first {names[0]!r}); which"
-            " label each one means is unknown - pass class_names in the order of the classifier"
+            f"{source}: {len(names)} classes are numbers, but not 0, ..., {len(names) - 1} (first {names[0]!r}), so"
+            f" their labels are unknown; pass class_names in the order of the classifier"
         )
     keys = _keys(names)
     if keys != imagenet_keys() and len(keys) == len(imagenet_keys()) and set(keys) == set(imagenet_keys()):
         first = next(i for i, key in enumerate(keys) if key != imagenet_keys()[i])
         raise DataError(
-            f"{source}: its classes are the 1000 of ImageNet-1k in another order than that of the published classifiers"
-            f" (label {first} is {names[first]!r}, not {wnids()[first]!r}); pass class_names={IMAGENET!r} to have the"
-            " labels renumbered, or class_names=[...] with this list if the network was trained in this order"
+            f"{source}: the classes of ImageNet-1k are not in the order of the published classifiers (label {first} is"
+            f" {names[first]!r}, not {wnids()[first]!r}); pass class_names={IMAGENET!r} to renumber the labels, or"
+            " class_names=[...] with this list if the network was trained in this order"
         )
 
 
@@ -94,16 +96,16 @@ def _aligned(stream: Stream, names: tuple[str, ...], source: str) -> Stream:
     index = {key: i for i, key in enumerate(known)}
     if unknown := [name for name, key in zip(own, keys, strict=True) if key not in index]:
         raise DataError(
-            f"stream {stream.name!r}: {len(unknown)} of its {len(own)} classes are unknown to {source}:"
-            f" {_shown(unknown)} (it has {_shown(names)}); rename the classes, leave these images out, or pass"
+            f"stream {stream.name!r}: {len(unknown)} of its {len(own)} classes are not among those of {source}:"
+            f" {_shown(unknown)} (known: {_shown(names)}); rename the classes, remove these images, or pass"
             " class_names=[...] in the order of the classifier"
         )
     for what, found in ((f"stream {stream.name!r}", keys), (source, known)):
         if len(set(found)) < len(found):
             twice = max(found, key=found.count)
             raise DataError(
-                f"{what}: two classes are called {twice!r}, so that the labels of stream {stream.name!r} cannot be"
-                f" brought to the order of {source}; rename one of them"
+                f"{what}: two classes are called {twice!r}, so the labels of stream {stream.name!r} cannot be mapped to"
+                f" the order of {source}; rename one of them"
             )
     return _renamed(stream, AlignedSource(stream.source, [index[key] for key in keys]), names)
 
@@ -115,7 +117,7 @@ def _renamed(stream: Stream, source: Source, names: tuple[str, ...]) -> Stream:
 
 
 class AlignedSource:
-    """The samples of a source with other labels.
+    """A source with its labels renumbered.
 
     Args:
         source: The samples.
@@ -156,12 +158,12 @@ class AlignedSource:
 
 
 def imagenet_keys() -> list[str]:
-    """The names of ImageNet's classes as they are compared."""
+    """Normalized names of ImageNet's classes."""
     return [_key(name) for name in imagenet_names()]
 
 
 def _keys(names: Sequence[str]) -> list[str]:
-    """Names as they are compared: WordNet ids by the readable name, Unicode in one form."""
+    """Names normalized for comparison: WordNet ids become readable names, Unicode one form."""
     if all(re.fullmatch(r"n\d{8}", name) for name in names) and set(names) <= wnid_labels().keys():
         names = [imagenet_names()[wnid_labels()[name]] for name in names]
     return [_key(name) for name in names]
@@ -172,7 +174,7 @@ def _key(name: str) -> str:
 
 
 def _are_labels(own: Sequence[str], names: Sequence[str]) -> bool:
-    """Whether one side has the numbers 0, 1, ... in place of names: folders called after labels."""
+    """Whether one side uses the numbers 0, 1, ... as names: folders named after labels."""
     if all(name.isdecimal() for name in (*own, *names)):
         return False
     return (_are_indices(own) and len(own) <= len(names)) or (_are_indices(names) and len(own) == len(names))
@@ -183,4 +185,4 @@ def _are_indices(names: Sequence[str]) -> bool:
 
 
 def _shown(names: Sequence[str]) -> str:
-    return ", ".join(map(repr, names[:5])) + (f", ... {len(names)} in all" if len(names) > 5 else "")
+    return ", ".join(map(repr, names[:5])) + (f", ... ({len(names)} in total)" if len(names) > 5 else "")

@@ -1,4 +1,4 @@
-"""The data of one run: all its streams, one predict loader each."""
+"""The data of one run: its streams, with one predict loader each."""
 
 import copy
 import warnings
@@ -18,7 +18,7 @@ from oodlit.datamodules.device.decoder import check_settings
 from oodlit.datamodules.generated.unit_test_source import unit_test_stream
 from oodlit.datamodules.loader import StreamLoader
 from oodlit.datamodules.pictures import NoPictureError, NoPictureWarning, picture
-from oodlit.datamodules.pipelines.loader import PipelineLoader
+from oodlit.datamodules.pipelines.pipeline_loader import PipelineLoader
 from oodlit.datamodules.pipelines.source import PipelineSource
 from oodlit.datamodules.stream import Stream, find_samples
 from oodlit.datamodules.thinning import thinned
@@ -30,32 +30,32 @@ _ORDER = {Role.TRAIN: 0, Role.ID: 1}
 
 
 class OODDataModule(pl.LightningDataModule):
-    """Streams of images for `Trainer.predict`: training images first, then ID, then all others in the order given.
+    """Streams of images for `Trainer.predict`: training images first, then ID, then all others in the given order.
 
     Args:
-        streams: The streams; names differ, exactly one has the role ID.
-        transform: From a decoded RGB image to the network's input. None (default): a run takes the backbone's own.
+        streams: The streams. Their names must differ, and exactly one must have the role ID.
+        transform: From a decoded RGB image to the network's input. None (default) = the backbone's transform.
         batch_size: Images per batch and process, at least 1. Default 64.
-        num_workers: Worker processes per process for reading and decoding. Default 0 = in the process itself.
-        on_error: "raise" (default) stops at the first unusable sample; "skip" goes on and lists key and reason in the
+        num_workers: Worker processes for reading and decoding, per process. Default 0 = no workers.
+        on_error: "raise" (default) stops at the first unusable sample; "skip" skips it and lists key and reason in the
             batch (see `StreamLoader`).
-        decode: From the bytes of an image file to a PIL image.
+        decode: Decoder from the bytes of an image file to a PIL image.
         multiprocessing_context: Start method of the workers; None (default) = the platform's.
         prefetch_factor: Batches that each worker prepares ahead; None (default) = PyTorch's 2.
-        class_names: Names of the classes in the order of the network's logits: a list, a file with a name a line, or
-            "imagenet". None (default) = those of the training stream, or of the ID stream where there is none. Labels
-            of all streams that know the names of theirs are brought to this order by name.
-        max_images: At most so many images of every stream, spread over it: a trial of a run. None (default) = all.
-        any_size: True: every image keeps its size, and training images need no label, as for object detectors.
-        unit_tests: Images of each unit test, drawn at the sizes of ID images as a further stream "unit_tests". None
-            (default) = no such stream.
-        decode_on_device: True: the device of the run decodes, resizes and normalises JPEGs in batches; workers read the
-            files, and decode all other formats. Verified against the exact reading, see docs/device.md.
+        class_names: Class names in the order of the network's logits: a list, a file with one name per line, or
+            "imagenet". None (default) = those of the training stream, or else of the ID stream. Labels of all streams
+            with label names are mapped to this order by name.
+        max_images: At most this many images per stream, spread over it, for a dry run. None (default) = all.
+        any_size: If True, images keep their sizes, and training images need no labels, as for object detectors.
+        unit_tests: Images per unit test, generated at the sizes of ID images as an additional stream "unit_tests".
+            None (default) = no unit tests.
+        decode_on_device: If True, the device of the run decodes, resizes and normalizes JPEGs in batches; workers read
+            the files and decode all other formats. Verified against the workers' decoder, see docs/device.md.
 
     Raises:
-        InvalidArgumentError: Two streams share a name, the number of ID streams is not one, or `decode_on_device` goes
-            with another decoder, or with images that keep their sizes.
-        DataError: A stream is empty, or has a class that the order of the classes does not know.
+        InvalidArgumentError: Two streams share a name, there is not exactly one ID stream, or `decode_on_device` is
+            combined with a custom decoder or with `any_size`.
+        DataError: A stream is empty or has an unknown class.
 
     Example:
         >>> import torch
@@ -85,21 +85,23 @@ class OODDataModule(pl.LightningDataModule):
         unit_tests: int | None = None,
         decode_on_device: bool = False,
     ) -> None:
-        """Check names and roles; no data is read."""
+        """Check names and roles without reading any image."""
         super().__init__()
-        # A rank without samples of a stream is legal: it takes part in the collectives with empty states.
+        # a rank without samples of a stream takes part in the collectives with empty states
         self.allow_zero_length_dataloader_with_multiple_devices = True
         names = [*(stream.name for stream in streams), *(["unit_tests"] if unit_tests is not None else [])]
         if twice := sorted({name for name in names if names.count(name) > 1}):
-            raise InvalidArgumentError(f"streams: the name {twice[0]!r} is used more than once; names identify results")
+            raise InvalidArgumentError(
+                f"streams: the name {twice[0]!r} is used more than once; stream names must be unique"
+            )
         ids = [stream.name for stream in streams if stream.role is Role.ID]
         if len(ids) != 1:
             raise InvalidArgumentError(
-                f"streams: {len(ids)} with role ID ({', '.join(ids) or 'none'}); exactly one is needed,"
-                " the positive class of every metric"
+                f"streams: expected exactly one with role ID, the positive class of every metric; got {len(ids)}"
+                f" ({', '.join(ids) or 'none'})"
             )
         if empty := [stream.name for stream in streams if not len(stream)]:
-            raise DataError(f"stream {empty[0]!r} holds no samples; a set without images is left out, not scored")
+            raise DataError(f"stream {empty[0]!r} has no samples; remove it")
         if unit_tests is not None:
             inside = next(stream.source for stream in streams if stream.role is Role.ID)
             streams = [*streams, unit_test_stream(inside, count=unit_tests, decode=decode)]
@@ -115,7 +117,7 @@ class OODDataModule(pl.LightningDataModule):
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names of the labels by index, to be compared with the network's logits; () if no stream knows them."""
+        """Class names in the order of the labels; () if no stream has names."""
         return self._class_names
 
     def transform_for(self, backbone: object) -> Transform | None:
@@ -124,21 +126,21 @@ class OODDataModule(pl.LightningDataModule):
 
     @property
     def active_streams(self) -> tuple[Stream, ...]:
-        """What `predict_dataloader` gives; the position is Lightning's `dataloader_idx`.
+        """Streams with a loader in `predict_dataloader`; the position is Lightning's `dataloader_idx`.
 
-        The training streams are left out of a run in which nothing needs them.
+        Training streams are excluded if nothing in the run uses them.
         """
         return tuple(stream for stream in self.planned_streams if stream.name not in self._plan.finished)
 
     @property
     def planned_streams(self) -> tuple[Stream, ...]:
-        """What the results of the run are of; some may have been read by an earlier run that this one goes on with."""
+        """Streams covered by the results, including those already read by a resumed run."""
         use_train = self._plan.use_train
         return tuple(stream for stream in self.streams if use_train or stream.role is not Role.TRAIN)
 
     @property
     def _plan(self) -> RunPlan:
-        """The choices of the run that is going on; outside of one, the own transform and all streams."""
+        """The plan of the current run; outside a run, this transform and all streams."""
         return plan_of(self) or RunPlan(self.transform)
 
     def with_loading(
@@ -149,7 +151,7 @@ class OODDataModule(pl.LightningDataModule):
         max_images: int | None = None,
         decode_on_device: bool | None = None,
     ) -> "OODDataModule":
-        """The same data, loaded otherwise; None keeps what is set here. `max_images` makes a trial of it."""
+        """Return a copy with other loading options; None keeps the current value. `max_images` makes it a dry run."""
         other = copy.copy(self)
         other.batch_size = self.batch_size if batch_size is None else batch_size
         other.num_workers = self.num_workers if num_workers is None else num_workers
@@ -160,7 +162,7 @@ class OODDataModule(pl.LightningDataModule):
         return other
 
     def stream(self, name: str) -> Stream:
-        """The stream of this name.
+        """The stream with this name.
 
         Raises:
             InvalidArgumentError: There is none.
@@ -168,15 +170,15 @@ class OODDataModule(pl.LightningDataModule):
         for stream in self.streams:
             if stream.name == name:
                 return stream
-        raise InvalidArgumentError(f"no stream {name!r}; there are {', '.join(s.name for s in self.streams)}")
+        raise InvalidArgumentError(f"no stream {name!r}; available streams: {', '.join(s.name for s in self.streams)}")
 
     def predict_dataloader(self) -> Sequence[Iterable[Batch]]:
-        """One loader per active stream, each with this process's share."""
+        """One loader per active stream, each with this process's part."""
         rank, world_size = 0, 1
         if torch.distributed.is_available() and torch.distributed.is_initialized():
             rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
         loaders = [self._loader(stream, rank, world_size) for stream in self.active_streams]
-        return loaders or [iter(())]  # Lightning warns of a list without loaders
+        return loaders or [iter(())]  # Lightning warns about an empty list
 
     def _loader(self, stream: Stream, rank: int, world_size: int) -> StreamLoader:
         transform = self._plan.transform
@@ -194,25 +196,25 @@ class OODDataModule(pl.LightningDataModule):
             prefetch_factor=self.prefetch_factor,
             start=self._plan.done.get(stream.name, 0),
             any_size=self.any_size,
-            asked=self._plan.asked,
+            on_request=self._plan.asked,
             decode_on=self._device if self.decode_on_device else None,
         )
 
     @property
     def _device(self) -> torch.device:
-        """Where the run computes; outside of one, the CPU."""
+        """Device of the run; outside a run, the CPU."""
         return torch.device("cpu") if self.trainer is None else self.trainer.strategy.root_device
 
     def read_images(self, keys: Iterable[str]) -> dict[str, Image.Image]:
-        """Images by `dataset/key`, decoded to RGB but not transformed; for thumbnails.
+        """Read images by `dataset/key`, decoded to RGB but not transformed, for thumbnails.
 
-        An image that cannot be shown is left out, with one warning for all.
+        Images that cannot be shown are left out, with one warning for all.
 
         Raises:
             DataError: A key is unknown.
 
         Warns:
-            NoPictureWarning: Images are left out; the number, the first key and its reason are given.
+            NoPictureWarning: Images are left out; the message has their number, the first key and its reason.
         """
         wanted: dict[str, set[str]] = {}
         for full in keys:

@@ -1,4 +1,4 @@
-"""From the bytes of an image file to RGB pixels: one documented reading for every colour mode."""
+"""Decode image files to RGB, with one documented conversion for every color mode."""
 
 import io
 import threading
@@ -11,46 +11,46 @@ from PIL import Image, ImageFile, PngImagePlugin, UnidentifiedImageError
 from oodlit.errors import DataError, InvalidArgumentError
 
 FORMATS: tuple[str, ...] = ("JPEG", "PNG", "GIF", "BMP", "WEBP", "TIFF", "PPM", "JPEG2000")
-"""Formats that are read, by Pillow's names. Formats that start a program (EPS) or run code are left out on purpose."""
+"""Supported formats, by Pillow's names. Formats that start a program (EPS) or run code are excluded on purpose."""
 
 MAX_PIXELS = 89_478_485
-"""Largest width * height that is decoded unless stated otherwise: a quarter of a gigabyte as RGB."""
+"""Default limit of width * height: a quarter of a gigabyte as RGB."""
 
 Decode = Callable[[bytes], Image.Image]
-"""From the bytes of an image file to an image, such as `decode_image`."""
+"""A decoder from the bytes of an image file to an image, such as `decode_image`."""
 
 _16_BIT = ("I;16", "I;16B", "I;16L", "I;16N")
 
 
 def decode_image(data: bytes, *, max_pixels: int = MAX_PIXELS, reduce_to: int | None = None) -> Image.Image:
-    """Decode an image file to RGB. The content decides the format, never a file name.
+    """Decode an image file to RGB. The format is detected from the content, never from the file name.
 
-    | in the file            | reading                                                              |
+    | in the file            | result                                                               |
     |------------------------|----------------------------------------------------------------------|
     | grey, black-and-white  | the value in all three channels                                      |
-    | palette                | the palette's colours                                                |
-    | alpha                  | dropped, the stored colour stays (as in the papers' `convert("RGB")`) |
+    | palette                | the palette's colors                                                 |
+    | alpha                  | dropped, the stored color stays (as in the papers' `convert("RGB")`)  |
     | CMYK                   | R = 255 - min(255, C + K) ...: (0, 0, 0, 0) is white                 |
-    | 16 bits a channel      | the high byte                                                        |
+    | 16 bits per channel    | the high byte                                                        |
     | animation, many pages  | the first frame                                                      |
     | EXIF orientation       | ignored: pixels as stored (as in the papers)                         |
-    | colour profile         | ignored                                                              |
+    | color profile          | ignored                                                              |
 
     Args:
         data: The whole file.
-        max_pixels: Largest width * height; checked before any pixel is decoded. It alone counts: Pillow's own limits
-            (`Image.MAX_IMAGE_PIXELS`) are not asked.
-        reduce_to: None (default) decodes exactly. A number of pixels allows JPEG's reduced-scale decoding (1/2, 1/4,
-            1/8) as long as both sides stay at least this long: faster for originals much larger than the network's
-            input, at pixels that differ slightly. Other formats are not affected.
+        max_pixels: Largest width * height; checked before any pixel is decoded. It replaces Pillow's own limit
+            (`Image.MAX_IMAGE_PIXELS`).
+        reduce_to: None (default) decodes at full scale. A number of pixels allows JPEG's reduced-scale decoding (1/2,
+            1/4, 1/8) as long as both sides stay at least this long: faster for images much larger than the network's
+            input, with slightly different pixels. Other formats are not affected.
 
     Returns:
         An image of mode RGB, fully decoded.
 
     Raises:
         DataError: The file is empty, truncated, larger than `max_pixels`, of a format outside `FORMATS`, or of a pixel
-            type without a defined range (32-bit integers, floating point). The message gives the reason; who knows
-            the shard and the key adds them.
+            type without a defined range (32-bit integers, floating point). The message has the reason; callers add the
+            shard and the key.
 
     Example:
         >>> file = io.BytesIO()
@@ -60,29 +60,29 @@ def decode_image(data: bytes, *, max_pixels: int = MAX_PIXELS, reduce_to: int | 
         ('RGB', (8, 4), (255, 255, 255))
     """
     if reduce_to is not None and reduce_to < 1:
-        raise InvalidArgumentError(f"decode_image: reduce_to={reduce_to}; None or a number of pixels >= 1 is needed")
+        raise InvalidArgumentError(f"decode_image: expected reduce_to to be None or at least 1, got {reduce_to}")
     with _pillow_as_needed:
         image = _open(data, max_pixels)
-        if reduce_to is not None and image.mode in ("RGB", "L"):  # other modes would change their colour reading
+        if reduce_to is not None and image.mode in ("RGB", "L"):  # would change the color conversion of other modes
             image.draft(image.mode, (reduce_to, reduce_to))
         try:
             image.load()
             return to_rgb(image)
         except DataError:
             raise
-        except Exception as error:  # Pillow's readers raise nearly anything on broken files
+        except Exception as error:  # Pillow's readers raise almost anything on broken files
             raise DataError(f"undecodable {image.format} image: {_reason(error)}") from error
 
 
 def image_size(data: bytes, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int, str]:
-    """Width, height and Pillow's format name, from the header alone.
+    """Read width, height and Pillow's format name from the header alone.
 
     Args:
         data: The whole file.
         max_pixels: See `decode_image`.
 
     Raises:
-        DataError: As `decode_image`, as far as the header shows it.
+        DataError: As `decode_image`, if the header already shows it.
 
     Example:
         >>> file = io.BytesIO()
@@ -95,17 +95,17 @@ def image_size(data: bytes, *, max_pixels: int = MAX_PIXELS) -> tuple[int, int, 
 
 
 def opened(data: bytes, max_pixels: int = MAX_PIXELS) -> Image.Image:
-    """The image with its header read and no pixel decoded.
+    """Open an image and read its header only.
 
     Raises:
-        DataError: As `decode_image`, as far as the header shows it.
+        DataError: As `decode_image`, if the header already shows it.
     """
     with _pillow_as_needed:
         return _open(data, max_pixels)
 
 
 def max_pixels_of(decode: Decode) -> int:
-    """The limit of pixels that a decoder was given, `MAX_PIXELS` if none is known.
+    """The pixel limit of a decoder, `MAX_PIXELS` if unknown.
 
     Example:
         >>> max_pixels_of(partial(decode_image, max_pixels=10**9)), max_pixels_of(decode_image) == MAX_PIXELS
@@ -116,10 +116,10 @@ def max_pixels_of(decode: Decode) -> int:
 
 
 class _PillowAsNeeded:
-    """Pillow's global switches as they are needed here, as long as any thread decodes, whoever set them elsewhere.
+    """Sets Pillow's global switches while any thread decodes, and restores them afterwards.
 
-    Truncated files are refused. Pixels are limited by `max_pixels` alone. Texts and colour profiles of a PNG, which are
-    not shown, may be long: a picture is not refused for its captions.
+    Truncated files are refused. Pixels are limited by `max_pixels` alone. Texts and color profiles of a PNG may be
+    long: an image is not refused for its metadata.
     """
 
     _text_chunk, _text_memory = 2**26, 2**28
@@ -161,7 +161,7 @@ def _open(data: bytes, max_pixels: int) -> Image.Image:
     except UnidentifiedImageError as error:
         known = ", ".join(FORMATS)
         raise DataError(
-            f"undecodable image: {len(data)} bytes that start with {data[:8]!r} are none of {known}"
+            f"undecodable image: {len(data)} bytes starting with {data[:8]!r}; expected one of {known}"
         ) from error
     except Exception as error:
         raise DataError(f"undecodable image: {_reason(error)}") from error
@@ -170,14 +170,14 @@ def _open(data: bytes, max_pixels: int) -> Image.Image:
     for width, height in [image.size, *([tile] if len(tile) == len(_TILE_SIZE) else [])]:
         if width * height > max_pixels:
             raise DataError(
-                f"image of {width} x {height} pixels; at most {max_pixels} pixels are decoded - if you trust the file,"
-                " raise max_pixels (decode=functools.partial(decode_image, max_pixels=...), or that of the build)"
+                f"image has {width} x {height} pixels, more than max_pixels={max_pixels}; if you trust the file, raise"
+                f" the limit (decode=functools.partial(decode_image, max_pixels=...), or max_pixels of the build)"
             )
     return image
 
 
 def to_rgb(image: Image.Image) -> Image.Image:
-    """An image that is decoded already, read as `decode_image` reads it.
+    """Convert a decoded image to RGB, as `decode_image` does.
 
     Raises:
         DataError: Its pixel type has no defined range.
@@ -191,7 +191,7 @@ def to_rgb(image: Image.Image) -> Image.Image:
     if image.mode in _16_BIT or (image.mode == "I" and image.format in ("PNG", "PPM")):
         return Image.fromarray((np.asarray(image).astype(np.int64) >> 8).astype(np.uint8)).convert("RGB")
     if image.mode in ("I", "F", "LAB", "HSV"):
-        raise DataError(f"undecodable {image.format} image: pixel type {image.mode!r} has no defined reading as RGB")
+        raise DataError(f"undecodable {image.format} image: pixel type {image.mode!r} has no defined conversion to RGB")
     if "transparency" in image.info and image.mode == "P":
         image = image.convert("RGBA")
     return image.convert("RGB")

@@ -1,11 +1,11 @@
-"""Errors on their way from a reader to the main process: the same ones with and without worker processes."""
+"""Send errors from worker processes to the main process unchanged."""
 
 import pickle
 import traceback
 
 
 def describe_error(error: BaseException) -> str:
-    """Class and text of an error.
+    """Class and message of an error.
 
     Example:
         >>> describe_error(KeyError("a"))
@@ -13,28 +13,28 @@ def describe_error(error: BaseException) -> str:
     """
     try:
         text = str(error)
-    except Exception:  # a user's class may fail here
+    except Exception:  # of a user's class
         text = ""
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 class WorkerTraceback(Exception):
-    """Where in a worker process an error was raised; the cause of that error in this process."""
+    """The traceback of an error in a worker process, chained as its cause in this process."""
 
     def __str__(self) -> str:
-        """The traceback as the worker saw it."""
+        """The traceback as text."""
         return f"\n{self.args[0]}"
 
 
 class Failure:
-    """An error as an item of a stream.
+    """An error sent as an item of a stream.
 
-    PyTorch raises a worker's error anew from a text, without its causes and with arguments that the class may not
-    take. Here the error and all its causes arrive as they are. Tracebacks cannot be moved: the last cause gets a
+    PyTorch rebuilds a worker's error from text, without its causes and with arguments that its class may not accept.
+    Here the error and all its causes arrive unchanged. Tracebacks cannot be pickled: the last cause is followed by a
     `WorkerTraceback`.
 
     Args:
-        error: What was raised.
+        error: The error.
 
     Example:
         >>> arrived = pickle.loads(pickle.dumps(Failure(KeyError("a"))))
@@ -46,7 +46,7 @@ class Failure:
         self.error = error
 
     def __getstate__(self) -> tuple[list[BaseException], str]:
-        """The chain of causes, each of them movable, and the whole as text."""
+        """The chain of causes, each picklable, and the traceback as text."""
         chain: list[BaseException] = []
         error: BaseException | None = self.error
         while error is not None and len(chain) < MAX_CAUSES:
@@ -55,7 +55,7 @@ class Failure:
         return chain, "".join(traceback.format_exception(self.error))
 
     def __setstate__(self, state: tuple[list[BaseException], str]) -> None:
-        """Chain them again."""
+        """Rebuild the chain."""
         chain, text = state
         for error, cause in zip(chain, [*chain[1:], WorkerTraceback(text)], strict=True):
             error.__cause__ = cause
@@ -64,14 +64,14 @@ class Failure:
 
 
 MAX_CAUSES = 20
-"""Longest chain of causes that is moved: a chain can be a circle."""
+"""Longest chain of causes that is sent: a chain can be circular."""
 
 
 def _movable(error: BaseException) -> BaseException:
-    """The error itself, or its description as a `RuntimeError` where pickle does not bring it across."""
+    """The error itself, or its description as a `RuntimeError` if it cannot be pickled."""
     try:
         arrived = pickle.loads(pickle.dumps(error))
-    except Exception:  # a class may fail when it is pickled or made anew
+    except Exception:  # of a class that cannot be pickled or rebuilt
         arrived = None
     if type(arrived) is type(error) and describe_error(arrived) == describe_error(error):
         return error

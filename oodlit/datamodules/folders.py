@@ -1,4 +1,4 @@
-"""Folders of images as they are, without packing them first."""
+"""Read folders of images directly, without packing them first."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,21 +18,21 @@ def folder_stream(
     class_names: Sequence[str] | None = None,
     flat: bool = False,
 ) -> Stream:
-    """The images below a folder as a stream; the folder of an image is its class.
+    """A stream of the images below a folder; the folder of an image is its class.
 
-    Keys, labels and groups are those that `oodlit shards build` gives. Labels follow the sorted names of the folders;
-    an `OODDataModule` brings them to the order of the training classes by these names, so that a folder may lack
+    Keys, labels and groups are the same as with `oodlit shards build`. Labels follow the sorted names of the folders;
+    an `OODDataModule` maps them to the order of the training classes by name, so the folder need not contain all
     classes.
 
     Args:
         path: The folder.
-        role: What the images are for: "train", "id", "ood", "shift" or "unit_test".
+        role: Role of the images: "train", "id", "ood", "shift" or "unit_test".
         name: Name of the stream; None (default) = that of the folder.
         class_names: Names of the classes in the order of the classifier; None (default) = the folders' names, sorted.
-        flat: The images have no classes, whatever their folders.
+        flat: If True, the images have no classes, regardless of their folders.
 
     Raises:
-        DataError: It is no folder, there is no image, or labels are needed and there is one folder.
+        DataError: The folder does not exist or has no images, or the role requires labels and there is only one folder.
 
     Example:
         >>> import tempfile
@@ -46,7 +46,7 @@ def folder_stream(
     """
     folder, role = Path(path), Role(role)
     if not folder.is_dir():
-        raise DataError(f"{folder} is no folder of images; pack archives with `oodlit shards build`")
+        raise DataError(f"{folder}: expected a folder of images; pack archives with `oodlit shards build`")
     listing = class_listing(folder, role, class_names=class_names, by_folder=not flat, names_decide=True)
     source = file_source(folder, listing)
     label_names = listing.label_names if role is Role.SHIFT else ()
@@ -54,7 +54,7 @@ def folder_stream(
 
 
 def file_source(folder: Path, listing: Listing, *, root: str | Path | None = None) -> FileSource:
-    """The files of a listing of a folder; `root` as in `FileSource`, by default the folder."""
+    """The files of a folder's listing; `root` as in `FileSource`, by default the folder."""
     found = listing.assignments.values()
     return FileSource(
         [folder / path for path in listing.assignments],

@@ -1,4 +1,4 @@
-"""What a stream holds, as a short text: two that differ hold other images, as far as that is known without reading."""
+"""Identify the content of streams without reading their images."""
 
 import hashlib
 from collections.abc import Callable, Iterable
@@ -15,11 +15,11 @@ from oodlit.datamodules.thinning import ThinnedSource
 
 
 def identity(stream: Stream) -> dict[str, str | int]:
-    """Facts that tell a stream from another: role, number of images, names, and a digest of what its source says.
+    """Facts that identify a stream: role, number of images, names, and a digest of its source.
 
-    Of shards that is their manifest, of files and of samples in memory their keys, labels and groups. The bytes of
-    images are not read; a source of somebody else's class is told by its class, its length, and its attribute `content`
-    (text) where it has one.
+    The digest covers the manifest of shards, and the keys, labels and groups of files and of samples in memory. Image
+    bytes are not read. A custom source is identified by its class, its length, and its attribute `content` (text) if it
+    has one.
 
     Example:
         >>> from oodlit.datamodules.stream import Sample
@@ -40,7 +40,7 @@ def identity(stream: Stream) -> dict[str, str | int]:
 
 
 def _split(stream: Stream) -> str:
-    """The parts of a pool: two lists may have one name."""
+    """The parts of a pool, with a digest: two lists may have the same name."""
     parts = getattr(stream.split, "parts", None)
     return str(stream.split) + (f" {_digest(sorted(parts.items()))}" if parts else "")
 
@@ -74,7 +74,7 @@ _PARTS: dict[type, Callable[[Any], Iterable[object]]] = {
         s.scale,
     ],
 }
-"""By kind of source, what its identity is made of."""
+"""What identifies a source, by its class."""
 
 
 def _digest(parts: Iterable[object]) -> str:

@@ -1,4 +1,4 @@
-"""Keys: from a file's path to a name that WebDataset takes whole, and back without loss."""
+"""Convert file paths to keys that are safe in WebDataset shards, and back without loss."""
 
 import hashlib
 import unicodedata
@@ -11,17 +11,17 @@ _KEPT = "/ !#$&'()+,;=@[]^{}"  # besides letters, digits and "_.-~"
 
 
 def escape_key(path: str) -> str:
-    """The key of the file at `path`: percent-encoding of whatever a shard reader could misread.
+    """Percent-encode everything in a path that a shard reader could misread.
 
-    WebDataset cuts a file name at the first dot of its last part, so every dot there is encoded: two files never share
-    a key, also if they differ only after a dot. The extension stays part of the key for the same reason. Bytes outside
-    ASCII and control characters are encoded as well.
+    WebDataset splits a file name at the first dot of its last part, so every dot there is encoded: two files never
+    share a key, even if they differ only after a dot. The extension stays part of the key for the same reason.
+    Non-ASCII bytes and control characters are encoded as well.
 
     Args:
         path: Relative path with "/" between its parts, as found in a folder or archive.
 
     Returns:
-        The key; `unescape_key` gives `path` back.
+        The key; `unescape_key` returns `path`.
 
     Raises:
         InvalidArgumentError: The path is empty, absolute, ends in "/", or has an empty, "." or ".." part.
@@ -33,19 +33,19 @@ def escape_key(path: str) -> str:
     parts = path.split("/")
     if any(part in ("", ".", "..") for part in parts):
         raise InvalidArgumentError(
-            f"path {path!r}: a relative path of a file is needed, without empty, '.' or '..' parts"
+            f"path {path!r}: expected a relative path of a file, without empty, '.' or '..' parts"
         )
     folder, slash, name = path.rpartition("/")
     encoded = quote(name, safe=_KEPT, errors="surrogateescape").replace(".", "%2E")
     key = quote(folder, safe=_KEPT, errors="surrogateescape") + slash + encoded
-    # names like __this__ and hidden or macOS folders would be taken for metadata
+    # names like __this__ and hidden or macOS folders would be read as metadata
     return "/".join(
         f"%{ord(part[0]):02X}{part[1:]}" if part[0] == "." or part[:2] == "__" else part for part in key.split("/")
     )
 
 
 def unescape_key(key: str) -> str:
-    """The path that `escape_key` got.
+    """The path that belongs to a key of `escape_key`.
 
     Example:
         >>> unescape_key("n01.x/a_0%2E9976%2EJPEG")
@@ -55,12 +55,12 @@ def unescape_key(key: str) -> str:
 
 
 def key_digest(key: str) -> int:
-    """64 bits of a key, to find repeated keys among millions without holding them all."""
+    """A 64-bit hash of a key, to find repeated keys among millions without keeping them all."""
     return int.from_bytes(hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=8).digest(), "little")
 
 
 def printable(name: str) -> str:
-    r"""A name of one line that any file can hold: control characters and bytes that are no UTF-8 are spelt out.
+    r"""A printable one-line form of a name: control characters and bytes that are not UTF-8 are escaped.
 
     Example:
         >>> printable("caf\udce9"), printable("two\nlines"), printable("café")

@@ -1,4 +1,4 @@
-"""From a stream to batches: every sample exactly once, for any number of workers and processes."""
+"""Load a stream in batches: every sample exactly once, for any number of workers and processes."""
 
 import warnings
 from array import array
@@ -21,37 +21,37 @@ from oodlit.roles import NAMES_OF_LABELS
 
 
 class StreamLoader:
-    """Batches of one stream, in this process's share.
+    """Batches of this process's part of a stream.
 
-    The stream is cut into contiguous ranges, one per (rank, worker). Batches are formed by position within a range and
-    partial ones are kept, so the length is exact, also if samples are skipped: a batch in which every sample was
-    skipped arrives with zero rows.
+    The stream is split into contiguous ranges, one per (rank, worker). Batches are formed by position within a range,
+    and partial batches are kept, so the length is exact even if samples are skipped: a batch of skipped samples only
+    has zero rows.
 
-    It is a plain sized iterable, not a `DataLoader`: Lightning has no sampler to replace and no length to distrust.
+    This is a plain sized iterable, not a `DataLoader`, so that Lightning does not replace its sampler.
 
     Args:
-        stream: What to read.
-        transform: From a decoded image to the network's input. None: the source gives tensors already.
+        stream: The stream to read.
+        transform: From a decoded image to the network's input. None: the source yields tensors.
         batch_size: Samples per batch, at least 1.
-        num_workers: Worker processes for reading and decoding. 0 (default) = in this process.
-        on_error: "raise" (default): an unusable sample is a `DataError` that names stream, shard and key.
-            "skip": it is listed with its reason in the batch's "skipped". Damage to a shard itself is always fatal,
+        num_workers: Worker processes for reading and decoding. 0 (default) = no workers.
+        on_error: "raise" (default): an unusable sample raises a `DataError` that names stream, shard and key.
+            "skip": it is listed with its reason in the batch's "skipped". Damage to a shard itself always raises,
             because it is unknown which samples are lost.
-        decode: From the bytes of an image file to a PIL image; `decode_image` by default. A faster, less exact reading
-            is `functools.partial(decode_image, reduce_to=...)`.
-        rank: Number of this process among `world_size`.
+        decode: Decoder from the bytes of an image file to a PIL image; `decode_image` by default. A faster, less exact
+            decoder is `functools.partial(decode_image, reduce_to=...)`.
+        rank: Rank of this process among `world_size`.
         world_size: Number of processes that share the stream.
         multiprocessing_context: "fork", "spawn" or "forkserver"; None (default) = the platform's.
         prefetch_factor: Batches that each worker prepares ahead; None (default) = PyTorch's 2.
-        start: Batches of this process's share that are left out, because they were read before. Default 0.
-        any_size: True: every image keeps its size, and training images need no label, as for object detectors.
-        asked: Called whenever the next batch is asked for; None (default) = nobody.
-        decode_on: A device on which JPEGs are decoded and transformed in batches, in this process; workers send the
-            files. What it does not decode, they do. None (default) = they do everything.
+        start: Number of batches of this process that are skipped because they were read before. Default 0.
+        any_size: If True, images keep their sizes, and training images need no labels, as for object detectors.
+        on_request: Called whenever the next batch is requested; None (default) = not at all.
+        decode_on: A device on which this process decodes and transforms JPEGs in batches. Workers send the files, and
+            decode what the device cannot. None (default) = workers decode everything.
 
     Raises:
-        InvalidArgumentError: A number is out of its range, or decoder or transform cannot be followed on a device.
-        RequirementError: `decode_on` decodes no JPEGs.
+        InvalidArgumentError: A number is out of range, or the decoder or transform is not supported on a device.
+        RequirementError: JPEGs cannot be decoded on `decode_on`.
 
     Example:
         >>> from oodlit.datamodules.sources import MemorySource
@@ -80,21 +80,20 @@ class StreamLoader:
         prefetch_factor: int | None = None,
         start: int = 0,
         any_size: bool = False,
-        asked: Callable[[], None] | None = None,
+        on_request: Callable[[], None] | None = None,
         decode_on: torch.device | str | None = None,
     ) -> None:
         if batch_size < 1 or num_workers < 0 or not 0 <= rank < world_size:
             raise InvalidArgumentError(
-                f"StreamLoader(batch_size={batch_size}, num_workers={num_workers}, rank={rank}, "
-                f"world_size={world_size}):"
-                " batch_size >= 1, num_workers >= 0 and 0 <= rank < world_size are needed"
+                f"StreamLoader(batch_size={batch_size}, num_workers={num_workers}, rank={rank},"
+                f" world_size={world_size}): expected batch_size >= 1, num_workers >= 0 and 0 <= rank < world_size"
             )
         if on_error not in ("raise", "skip"):
-            raise InvalidArgumentError(f"on_error={on_error!r}; 'raise' or 'skip' is needed")
+            raise InvalidArgumentError(f"expected on_error to be 'raise' or 'skip', got {on_error!r}")
         self.stream, self.batch_size, self.rank, self.world_size = stream, batch_size, rank, world_size
-        share = len(reader_range(len(stream), rank, world_size))
-        self.num_workers = min(num_workers, share)  # an idle worker costs seconds to start
-        self._asked = asked or _nothing
+        # an idle worker costs seconds to start
+        self.num_workers = min(num_workers, len(reader_range(len(stream), rank, world_size)))
+        self._on_request = on_request or (lambda: None)
         on_device = decode_on is not None and transform is not None  # without a transform, there are no files
         how = (batch_size, on_error, decode, rank, world_size, start, any_size, on_device)
         self._batches = self.batches_class(stream, transform, *how)
@@ -102,43 +101,41 @@ class StreamLoader:
         if decode_on is not None and transform is not None:
             check_settings(decode, any_size=any_size)
             self._decoder = DeviceDecoder(self._batches, transform, torch.device(decode_on))
-        # a generator of its own leaves the global random state alone
+        # a separate generator leaves the global random state unchanged
         self._options: dict[str, Any] = {"num_workers": self.num_workers, "generator": torch.Generator()}
         if self.num_workers:
             self._options |= {"multiprocessing_context": multiprocessing_context, "prefetch_factor": prefetch_factor}
 
     @property
     def num_samples(self) -> int:
-        """Samples that this process gets, skipped ones included."""
+        """Number of samples of this process, including skipped ones."""
         return sum(map(len, self._ranges()))
 
     def _ranges(self) -> list[range]:
         return self._batches.ranges(max(1, self.num_workers))
 
     def __len__(self) -> int:
-        """Exact number of batches in this process."""
+        """Exact number of batches of this process."""
         return sum(-(-len(positions) // self.batch_size) for positions in self._ranges())
 
     def __iter__(self) -> Iterator[Batch]:
-        """Read the share of this process once.
+        """Read the part of this process once.
 
         Raises:
-            DataError: By `on_error`; always for damaged shards and for keys that occur twice.
-            PreprocessingError: The transform, the decoder or the source raised something else; names the sample, and
-                what was raised is its cause, from a worker process too.
+            DataError: Depending on `on_error`; always for damaged shards and repeated keys.
+            PreprocessingError: The transform, the decoder or the source failed. The message names the sample; the
+                original error is its cause, even from a worker process.
         """
         if not self.num_samples:
             return
         digests = array("Q")  # 8 bytes per sample
         yield from self._counted(digests)
         if len(digests) != self.num_samples:
-            raise DataError(
-                f"stream {self.stream.name!r}: {len(digests)} samples arrived, {self.num_samples} were announced"
-            )
+            raise DataError(f"stream {self.stream.name!r}: expected {self.num_samples} samples, got {len(digests)}")
         self._check_unique(np.frombuffer(digests, dtype=np.uint64))
 
     def _counted(self, digests: "array[int]") -> Iterator[Batch]:
-        """The batches as they arrive; `digests` takes those of the keys."""
+        """Yield the batches, and append the hashes of their keys to `digests`."""
         if self.num_workers:
             check_movable(self.stream, self._options["multiprocessing_context"], **self._batches.code)
         pin = torch.cuda.is_available()
@@ -159,22 +156,22 @@ class StreamLoader:
             largest_group = max(largest_group, *batch["group"].tolist(), -1)
             for name in ("label", "group"):
                 batch[name] = torch.from_numpy(batch[name])
-                batch[name] = batch[name].pin_memory() if pin else batch[name]  # else its copy would be waited for
+                batch[name] = batch[name].pin_memory() if pin else batch[name]  # otherwise copying it would wait
             yield batch
         if largest_group > 0 and not self.stream.class_names and self.stream.role not in NAMES_OF_LABELS:
             warnings.warn(
-                f"stream {self.stream.name!r}: its images have groups (up to {largest_group}), but the groups have no"
-                " names, so they are not told apart in the results; pass class_names=[...] to the stream",
+                f"stream {self.stream.name!r}: images have groups (up to {largest_group}) without names, so the results"
+                f" do not distinguish them; pass class_names=[...] to the stream",
                 stacklevel=2,
             )
 
     def _received(self, loader: "DataLoader[Batch]") -> Iterator[Any]:
-        """The batches of the loader; the death of a worker becomes an error that says so."""
+        """Yield the batches of the loader, and explain errors of its worker processes."""
         try:
-            self._asked()
+            self._on_request()
             for batch in loader:
                 yield batch
-                self._asked()
+                self._on_request()
         except (RuntimeError, OSError) as error:
             raise explained(error, self.stream.name) from error
 
@@ -187,15 +184,10 @@ class StreamLoader:
             if key_digest(self.stream.full_key(sample.key)) in repeated:
                 raise DataError(
                     f"stream {name!r}: key {sample.key!r} occurs more than once, first in"
-                    f" {sample.origin or 'the source'}; a key identifies one sample"
-                    " - rename one of them, or build the shards anew"
+                    f" {sample.origin or 'the source'}; rename one of the samples, or rebuild the shards"
                 )
 
 
-def _nothing() -> None:
-    """Nobody wants to know."""
-
-
 def _as_it_is(batch: Any) -> Any:
-    """The batch itself: `StreamBatches` has collated it."""
+    """Return the batch, which `StreamBatches` has already collated."""
     return batch

@@ -1,4 +1,4 @@
-"""From a sample to a picture that a person can look at, or the reason why there is none."""
+"""Turn samples into viewable images for thumbnails."""
 
 from collections.abc import Callable
 
@@ -11,21 +11,21 @@ from oodlit.datamodules.stream import Sample
 
 
 class NoPictureWarning(UserWarning):
-    """Images that cannot be shown are left out."""
+    """Warning for images that cannot be shown and are left out."""
 
 
 class NoPictureError(Exception):
-    """A sample cannot be shown; the message is the reason."""
+    """Raised for a sample that cannot be shown; the message is the reason."""
 
 
 def picture(sample: Sample, decode: Callable[[bytes], Image.Image]) -> Image.Image:
-    """The picture of a sample, in RGB.
+    """A viewable RGB image of a sample.
 
-    Tensors of one channel (grey) or three are shown as they are if their values are uint8, boolean or lie in [0, 1];
-    others, such as normalised ones, are stretched from their smallest to their largest value.
+    Tensors with one channel (gray) or three are shown unchanged if their values are uint8, boolean or within [0, 1];
+    others, such as normalized ones, are stretched from their smallest to their largest value.
 
     Raises:
-        NoPictureError: The sample cannot be used, or is no picture.
+        NoPictureError: The sample is unusable, or not an image.
 
     Example:
         >>> picture(Sample("a", torch.ones(1, 2, 2)), Image.open).getpixel((0, 0))
@@ -39,7 +39,7 @@ def picture(sample: Sample, decode: Callable[[bytes], Image.Image]) -> Image.Ima
         return _drawn(sample.image) if isinstance(sample.image, Tensor) else sample.image.convert("RGB")
     except NoPictureError:
         raise
-    except Exception as error:  # a picture is never worth a run, and decoders may be the user's
+    except Exception as error:  # a thumbnail must not fail a run, and decoders may be the user's
         raise NoPictureError(describe_error(error)) from error
 
 
@@ -47,9 +47,9 @@ def _drawn(values: Tensor) -> Image.Image:
     values = values.detach().cpu()
     shown = values[None] if values.dim() == 2 else values
     if shown.dim() != 3 or shown.shape[0] not in (1, 3) or not shown.numel():
-        raise NoPictureError(f"shape {tuple(values.shape)}; one or three channels, height and width make a picture")
+        raise NoPictureError(f"expected one or three channels, height and width; got shape {tuple(values.shape)}")
     if shown.is_complex():
-        raise NoPictureError("complex numbers are no colours")
+        raise NoPictureError("complex values cannot be shown")
     if shown.dtype != torch.uint8:
         is_light = shown.dtype == torch.bool or (shown.dtype.is_floating_point and 0 <= shown.min() <= shown.max() <= 1)
         shown = shown if shown.dtype.is_floating_point else shown.double()

@@ -1,4 +1,4 @@
-"""Several OOD sets as one, in which an image that two of them share counts once."""
+"""Combine several OOD sets into one, in which shared images count once."""
 
 import hashlib
 import warnings
@@ -10,25 +10,25 @@ from oodlit.errors import InvalidArgumentError
 
 
 class DuplicateImageWarning(UserWarning):
-    """Sets that are pooled share images."""
+    """Warning for images that occur in several pooled sets."""
 
 
 class PooledSource:
-    """The images of several streams, every file once; the groups are the streams.
+    """The distinct images of several streams; the groups are the streams.
 
-    All images are read once when the pool is made, to compare their bytes. An image that occurs again belongs to the
-    first stream that has it.
+    All images are read once when the pool is created, to compare their bytes. A repeated image belongs to the first
+    stream that contains it.
 
     Args:
-        streams: Streams whose images are files.
+        streams: Streams of image files.
 
     Raises:
-        InvalidArgumentError: No stream, or one gives decoded images.
+        InvalidArgumentError: There are no streams, or one yields decoded images.
     """
 
     def __init__(self, streams: Sequence[Stream]) -> None:
         if not streams:
-            raise InvalidArgumentError("PooledSource: no streams; at least one is needed")
+            raise InvalidArgumentError("PooledSource: expected at least one stream, got none")
         self.streams = tuple(streams)
         self.repeated: list[str] = []
         self._kept: list[tuple[int, int]] = []  # stream and position in it
@@ -47,7 +47,7 @@ class PooledSource:
         return len(self._kept)
 
     def read(self, start: int, stop: int) -> Iterator[Sample]:
-        """Images start, ..., stop - 1; images that follow one another in a stream are read in one go."""
+        """Images start, ..., stop - 1; consecutive images of a stream are read together."""
         wanted = self._kept[max(start, 0) : max(stop, 0)]
         runs = groupby(enumerate(wanted), key=lambda item: (item[1][0], item[1][1] - item[0]))
         for (number, _), run in runs:
@@ -59,28 +59,28 @@ class PooledSource:
 
 
 def pooled_stream(name: str, streams: Sequence[Stream]) -> Stream:
-    """One stream of all images of `streams`, without repetitions.
+    """Combine streams into one without repeated images.
 
-    A pooled number depends on the sizes of the sets; the mean over sets does not, and is what papers report.
+    A pooled metric depends on the sizes of the sets; the mean over sets, which papers report, does not.
 
     Args:
         name: Name of the new stream.
         streams: Streams of one role.
 
     Raises:
-        InvalidArgumentError: Roles differ, or as `PooledSource`.
+        InvalidArgumentError: The streams have different roles, or as `PooledSource`.
 
     Warns:
-        DuplicateImageWarning: Images occur more than once; the number and the first keys are given.
+        DuplicateImageWarning: Images occur more than once; the message has their number and the first keys.
     """
     source = PooledSource(streams)
     roles = sorted({str(stream.role) for stream in streams})
     if len(roles) > 1:
-        raise InvalidArgumentError(f"pooled_stream({name!r}): roles {', '.join(roles)}; streams of one role are needed")
+        raise InvalidArgumentError(f"pooled_stream({name!r}): expected streams of one role, got {', '.join(roles)}")
     if source.repeated:
         warnings.warn(
-            f"{name}: {len(source.repeated)} images occur more than once and count once, first"
-            f" {', '.join(map(repr, source.repeated[:3]))}; {len(source)} are left",
+            f"{name}: {len(source.repeated)} repeated images are counted once, first"
+            f" {', '.join(map(repr, source.repeated[:3]))}; {len(source)} images remain",
             DuplicateImageWarning,
             stacklevel=2,
         )
@@ -88,11 +88,11 @@ def pooled_stream(name: str, streams: Sequence[Stream]) -> Stream:
 
 
 def _digest(stream: Stream, sample: Sample) -> bytes | None:
-    """Checksum of an image's file; None for an unreadable image, which equals no other."""
+    """Checksum of an image file; None for an unreadable image, which is never a duplicate."""
     if sample.error is not None:
         return None
     if not isinstance(sample.image, bytes):
         raise InvalidArgumentError(
-            f"stream {stream.name!r} gives decoded images; files are needed to tell whether two are the same"
+            f"stream {stream.name!r}: expected image files, which can be compared; got decoded images"
         )
     return hashlib.sha256(sample.image).digest()

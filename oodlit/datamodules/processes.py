@@ -1,4 +1,4 @@
-"""What worker processes need of the machine and of the user's code, said in one line where it is not there."""
+"""Explain failures of worker processes, and check that code can be sent to them."""
 
 import multiprocessing
 import pickle
@@ -10,21 +10,21 @@ from oodlit.errors import DataError, InvalidArgumentError, OodlitError
 
 _FILES = re.compile(r"(?i)too many open files|ancdata")
 _SHARED = re.compile(r"(?i)bus error|shared memory|\bshm\b|/torch_|no space left|cannot allocate memory")
-_DIED = "DataLoader worker (pid"  # PyTorch has no class of its own for this
+_DIED = "DataLoader worker (pid"  # PyTorch has no error class for this
 
 
 def explained(error: Exception, stream: str) -> Exception:
-    """An error of PyTorch's worker processes in words that say what to do; any other error as it is."""
+    """Explain an error of PyTorch's worker processes; return any other error unchanged."""
     text = str(error)
     if isinstance(error, OodlitError) or not isinstance(error, RuntimeError | OSError):
         return error
     if _FILES.search(text):
-        what = "the limit of open files is used up (ulimit -n); raise it, or use fewer workers"
+        what = "too many open files; raise the limit (ulimit -n), or use fewer workers"
     elif _SHARED.search(text):
         what = (
-            "the shared memory of the worker processes is full (/dev/shm; in a container it is often 64 MB); enlarge it"
-            " (docker run --shm-size=8g), or use fewer workers, a smaller batch_size or prefetch_factor, or"
-            " num_workers=0"
+            "the shared memory of the worker processes is full (/dev/shm, often 64 MB in a container); enlarge it"
+            " (docker"
+            " run --shm-size=8g), or use fewer workers, a smaller batch_size or prefetch_factor, or num_workers=0"
         )
     elif text.startswith(_DIED):
         what = "if the machine ran out of memory, use fewer workers or a smaller batch_size"
@@ -37,12 +37,12 @@ def explained(error: Exception, stream: str) -> Exception:
 
 
 def check_movable(stream: Stream, method: str | None, **code: object) -> None:
-    """Refuse what cannot be sent to worker processes that start anew; those that are forked have it already.
+    """Check that a source and code can be pickled for worker processes; forked workers do not need to.
 
     Args:
         stream: The stream; its source is sent.
         method: Start method; None = the platform's.
-        code: What else is sent, by name.
+        code: Other objects that are sent, by name.
 
     Raises:
         InvalidArgumentError: Something cannot be pickled.
@@ -52,14 +52,15 @@ def check_movable(stream: Stream, method: str | None, **code: object) -> None:
     for name, part in {**code, "source": stream.source}.items():
         try:
             pickle.Pickler(_Nowhere()).dump(part)
-        except Exception as error:  # pickle raises nearly anything, and so do classes
+        except Exception as error:  # pickle and the classes themselves raise almost anything
             raise InvalidArgumentError(
-                f"stream {stream.name!r}: {name} {part!r} cannot be sent to worker processes"
-                f" ({describe_error(error)}); use a function or class at the top of a module in place of a lambda or"
-                " local one, or num_workers=0"
+                f"stream {stream.name!r}: {name} {part!r} cannot be sent to worker processes ({describe_error(error)});"
+                f" use a module-level function or class instead of a lambda or local one, or num_workers=0"
             ) from error
 
 
 class _Nowhere:
+    """A file that discards what is written."""
+
     def write(self, data: bytes) -> int:
         return len(data)

@@ -1,4 +1,4 @@
-"""Sources other than shards: samples in memory, map-style data sets, files on disk."""
+"""Sources of samples in memory, in map-style data sets, and in files on disk."""
 
 import os
 from abc import ABC, abstractmethod
@@ -16,7 +16,7 @@ from oodlit.errors import DataError, InvalidArgumentError, PreprocessingError
 
 
 class MemorySource:
-    """Samples held in memory.
+    """Samples in memory.
 
     Args:
         samples: The samples; keys must be unique.
@@ -72,7 +72,7 @@ class IndexedSource(ABC):
 
 @runtime_checkable
 class MapDataset(Protocol):
-    """A data set with a length whose items are (image, label)."""
+    """A data set with a length and items (image, label)."""
 
     def __len__(self) -> int:
         """Number of items."""
@@ -84,18 +84,17 @@ class MapDataset(Protocol):
 class DatasetSource(IndexedSource):
     """Samples from a map-style data set of (image, label), such as those of torchvision.
 
-    Images are PIL images or tensors; a tensor is used as it is, without a transform. Items that fail with `OSError` or
-    `DataError` count as unreadable samples; other errors are faults of the data set's code, a `PreprocessingError` that
-    names the item.
+    Images are PIL images or tensors; tensors are used unchanged, without a transform. Items that raise `OSError` or
+    `DataError` count as unreadable samples; other errors become a `PreprocessingError` that names the item.
 
     Args:
         dataset: The data set; pickled to the workers.
-        keys: Key of every item. None (default) numbers them: "000000", ...
+        keys: Key of every item. None (default) = "000000", "000001", ...
         groups: Group of every item. None (default) = no groups.
-        labelled: False sets every label to -1 (for OOD sets, whose labels mean nothing to the classifier).
+        labelled: If False, every label is -1, as for OOD sets, whose labels are unrelated to the classifier.
 
     Raises:
-        InvalidArgumentError: Keys or groups do not fit the length, or a key occurs twice.
+        InvalidArgumentError: The number of keys or groups differs from the length, or a key occurs twice.
     """
 
     def __init__(
@@ -133,13 +132,13 @@ class DatasetSource(IndexedSource):
             ) from error
         if not isinstance(item, tuple | list) or len(item) < 2 or not isinstance(item[0], Image.Image | Tensor):
             raise InvalidArgumentError(
-                f"{origin} is {type(item).__name__}; a pair (image, label) with a PIL image or a tensor is needed"
+                f"{origin}: expected a pair (image, label) with a PIL image or a tensor, got {type(item).__name__}"
             )
         return Sample(self.key(index), item[0], int(item[1]) if self.labelled else -1, group, origin=origin)
 
 
 class FileSource(IndexedSource):
-    """Samples from image files, read when needed.
+    """Samples from image files, which are read when needed.
 
     Args:
         paths: The files.
@@ -148,8 +147,8 @@ class FileSource(IndexedSource):
         root: Keys are the escaped paths relative to this folder. None (default) = the longest common folder.
 
     Raises:
-        InvalidArgumentError: Labels or groups do not fit the number of files, a file lies outside `root`, or twice
-            the same file.
+        InvalidArgumentError: The number of labels or groups differs from that of the files, a file is outside `root`,
+            or a file occurs twice.
     """
 
     def __init__(
@@ -167,7 +166,7 @@ class FileSource(IndexedSource):
         root = os.path.abspath(root)  # noqa: PTH100
         outside = [name for name in names if not Path(name).is_relative_to(root)]
         if outside:
-            raise InvalidArgumentError(f"FileSource: {outside[0]!r} lies outside root {root!r}")
+            raise InvalidArgumentError(f"FileSource: {outside[0]!r} is outside root {root!r}")
         self.paths = names
         self.keys = [escape_key(Path(name).relative_to(root).as_posix()) for name in names]
         self.labels, self.groups = labels, groups
@@ -196,11 +195,13 @@ class FileSource(IndexedSource):
 def _check_lengths(owner: str, count: int, what: str, **columns: Sequence[object] | None) -> None:
     for name, values in columns.items():
         if values is not None and len(values) != count:
-            raise InvalidArgumentError(f"{owner}: {len(values)} {name} for {count} {what}s; one per {what} is needed")
+            raise InvalidArgumentError(
+                f"{owner}: expected one of {name} per {what}, got {len(values)} for {count} {what}s"
+            )
 
 
 def _check_unique(keys: Sequence[str]) -> None:
     if len(set(keys)) < len(keys):
         seen: set[str] = set()
         twice = next(key for key in keys if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        raise InvalidArgumentError(f"key {twice!r} occurs twice; every sample needs its own")
+        raise InvalidArgumentError(f"key {twice!r} occurs twice; keys must be unique")

@@ -1,4 +1,4 @@
-"""A stream of images: its name, its role in a run, and an exact source of samples."""
+"""Streams of images: a name, a role in a run, and a source of samples."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,16 +15,16 @@ from oodlit.roles import NAMES_OF_LABELS, Role
 
 @dataclass(frozen=True, eq=False)
 class Sample:
-    """One image as a source gives it.
+    """One image from a source.
 
     Args:
-        key: Identity within the stream; unique there.
-        image: The bytes of an image file (decoded later, by content), a PIL image, or a tensor that is used as it is.
+        key: Identity within the stream; unique.
+        image: The bytes of an image file, a PIL image, or a tensor that is used unchanged.
         label: Class index of the classifier; -1 = none.
         group: Index of the OOD class, unit test or kind of shift; -1 = none.
-        error: None, or the reason why this sample cannot be used. It is fatal, or counted and reported, by the
-            policy of whoever reads; it is never passed over.
-        origin: Where the sample lies (shard, file), for messages.
+        error: None, or the reason why this sample cannot be used. The reader's policy decides whether it is an error or
+            skipped and reported.
+        origin: Where the sample is stored (shard, file), for messages.
     """
 
     key: str
@@ -39,7 +39,7 @@ class Sample:
 class Source(Protocol):
     """A fixed sequence of samples that can be read from any position.
 
-    The same positions always give the same samples. Sources are pickled to worker processes.
+    The same positions always return the same samples. Sources are pickled to worker processes.
     """
 
     def __len__(self) -> int:
@@ -49,21 +49,21 @@ class Source(Protocol):
         """Samples start, ..., stop - 1, in this order.
 
         Raises:
-            DataError: The source is damaged such that it is unknown which samples are lost.
+            DataError: The source is damaged, and it is unknown which samples are lost.
         """
 
 
 @runtime_checkable
 class LookupSource(Protocol):
-    """A source that finds samples by key without reading all images."""
+    """A source that can find samples by key without reading all images."""
 
     def find(self, keys: Collection[str]) -> Iterator[Sample]:
-        """The samples of these keys, in any order; unknown keys give nothing."""
+        """The samples with these keys, in any order; unknown keys are ignored."""
 
 
 @runtime_checkable
 class PickingSource(Protocol):
-    """A source that reads single samples without reading those between them."""
+    """A source that can read single samples without those between them."""
 
     def pick(self, positions: Sequence[int]) -> Iterator[Sample]:
         """The samples at these ascending positions, in this order."""
@@ -75,19 +75,18 @@ class Stream:
 
     Args:
         name: Name in keys, tables and loggers. Unique in a run; without "/".
-        role: What the images are for.
+        role: Role of the images.
         source: The samples.
         class_names: Names by index: of the labels for TRAIN and ID streams, of the groups (OOD classes, unit tests,
-            kinds of shift) for the others. Empty (default): those of the manifest where the source is shards that were
-            made for such a role; else unknown.
-        prepared: The images have the size of the network's input already (ImageNet-C): the transform's resize and crop
-            are left out for images of that size.
-        label_names: Names of the labels of a SHIFT stream, by index; empty (default): as for `class_names`. For TRAIN
+            kinds of shift) for the others. Empty (default) = those of the shards' manifest, if it has a matching role.
+        prepared: Whether images already have the size of the network's input (ImageNet-C), so that the transform's
+            resize and crop are skipped for images of that size.
+        label_names: Names of the labels of a SHIFT stream, by index. Empty (default) = as for `class_names`. For TRAIN
             and ID streams these are the class names.
-        split: For a POOL stream the part of an image by its key, see `PoolSplit`; others have none.
+        split: For a POOL stream, a function from the key of an image to its part, see `PoolSplit`; None for others.
 
     Raises:
-        InvalidArgumentError: The name cannot be part of a key, a class name cannot be shown or occurs twice, or a pool
+        InvalidArgumentError: The name cannot be part of a key, a class name is not printable or occurs twice, or a pool
             has no split.
 
     Example:
@@ -106,15 +105,15 @@ class Stream:
     split: Callable[[str], Any] | None = None
 
     def __post_init__(self) -> None:
-        """Check the name, complete the names of classes and labels."""
+        """Check the name, and fill in class names and label names."""
         check_name(self.name)
         if not self.class_names:
             object.__setattr__(self, "class_names", _names_in_manifest(self.source, self.role))
         check_class_names(self.name, self.role, self.class_names)
         if (self.role is Role.POOL) != (self.split is not None):
             raise InvalidArgumentError(
-                f"stream {self.name!r}: role {self.role} and split={self.split}; a pool, and nothing else, has a split"
-                " of its images - make it by severity_pool(stream, test_share=...)"
+                f"stream {self.name!r}: only streams of role pool have a split, got role {self.role} and"
+                f" split={self.split}; create pools with severity_pool(stream, test_share=...)"
             )
         if self.role in NAMES_OF_LABELS:
             object.__setattr__(self, "label_names", self.class_names)
@@ -127,14 +126,14 @@ class Stream:
         return len(self.source)
 
     def full_key(self, key: str) -> str:
-        """`dataset/key`: the identity of a sample in a run."""
+        """`dataset/key`, the identity of a sample in a run."""
         return f"{self.name}/{key}"
 
 
 def _names_in_manifest(source: Source, role: Role) -> tuple[str, ...]:
-    """Class names that shards bring along.
+    """Class names from the manifest of shards.
 
-    Without them a set with classes would be one without, and its headline another number.
+    Without them, a set with classes would be reported as one without, with a different headline metric.
     """
     info = getattr(source, "info", None)
     made_for = getattr(info, "role", None)
@@ -144,26 +143,26 @@ def _names_in_manifest(source: Source, role: Role) -> tuple[str, ...]:
 
 
 def check_name(name: str) -> None:
-    """Whether a data set's name can be part of a key.
+    """Check that a data set's name can be part of a key.
 
     Raises:
         InvalidArgumentError: It cannot.
     """
     if not name or name != name.strip() or "/" in name or not name.isprintable():
         raise InvalidArgumentError(
-            f"name {name!r} of a data set: printable characters without '/' and without blanks at the ends are needed"
+            f"data set name {name!r}: expected printable characters without '/' and without blanks at either end"
         )
 
 
 def check_class_names(name: str, role: Role, class_names: Sequence[str]) -> None:
-    """Whether tables and files can show the names of classes: known before a run, not at its end.
+    """Check before a run that tables and files can show the class names.
 
     Raises:
-        InvalidArgumentError: One is empty, has control characters, or names two groups.
+        InvalidArgumentError: A name is empty, has control characters, or names two groups.
     """
     for odd in (text for text in class_names if not text.strip() or printable(text) != text):
         raise InvalidArgumentError(
-            f"{name!r}: class name {odd!r}; text without line breaks and other control characters is needed"
+            f"{name!r}: class name {odd!r} must not be empty or contain line breaks or other control characters"
         )
     if role not in NAMES_OF_LABELS and len(set(class_names)) < len(class_names):
         twice = max(class_names, key=list(class_names).count)
@@ -171,7 +170,7 @@ def check_class_names(name: str, role: Role, class_names: Sequence[str]) -> None
 
 
 def pick_samples(source: Source, positions: Sequence[int]) -> Iterator[Sample]:
-    """Samples at ascending positions; where the source cannot pick, neighbours are read in one go."""
+    """Read samples at ascending positions; if the source cannot pick, neighbors are read together."""
     if isinstance(source, PickingSource):
         yield from source.pick(positions)
         return
@@ -181,10 +180,10 @@ def pick_samples(source: Source, positions: Sequence[int]) -> Iterator[Sample]:
 
 
 def find_samples(source: Source, keys: Collection[str]) -> dict[str, Sample]:
-    """Samples by key; sources without an own look-up are read once from the start.
+    """Find samples by key; sources without a lookup are read from the start.
 
     Raises:
-        DataError: A key is not there.
+        DataError: A key does not exist.
     """
     wanted = set(keys)
     found: dict[str, Sample] = {}
@@ -195,5 +194,5 @@ def find_samples(source: Source, keys: Collection[str]) -> dict[str, Sample]:
             if len(found) == len(wanted):
                 break
     if missing := sorted(wanted - found.keys()):
-        raise DataError(f"{len(missing)} of {len(wanted)} keys are not in this source, first {missing[0]!r}")
+        raise DataError(f"{len(missing)} of {len(wanted)} keys not found, first {missing[0]!r}")
     return found

@@ -1,4 +1,4 @@
-"""A trial of a run: a few images of every set, spread over all of it."""
+"""Dry runs: a few images per set, spread over all of it."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -7,14 +7,14 @@ from itertools import pairwise
 from oodlit.datamodules.stream import Sample, Source, Stream, find_samples, pick_samples
 from oodlit.errors import InvalidArgumentError
 
-_GOLDEN = 0x9E3779B9  # of 2**32: steps of this share of a circle never repeat a rhythm
+_GOLDEN = 0x9E3779B9  # fraction of 2**32: multiples of the golden ratio never fall into a period
 
 
 def spread(total: int, count: int) -> list[int]:
-    """`count` ascending positions among `total`, one in each of `count` equal parts, all of them if there are fewer.
+    """Choose `count` ascending positions among `total`, one in each of `count` equal parts.
 
-    The place within a part changes from part to part: in data in which every sixth image is of the same class, equal
-    steps of six would find one class alone. The same numbers always give the same positions.
+    The place within a part varies: if every sixth image has the same class, equal steps of six would find only one
+    class. The same arguments always return the same positions; all positions if `count` is larger.
 
     Example:
         >>> spread(100, 5), spread(3, 5)
@@ -42,7 +42,7 @@ class ThinnedSource:
         self.whole_size = len(source)
 
     def __len__(self) -> int:
-        """Number of samples that are kept."""
+        """Number of kept samples."""
         return len(self.positions)
 
     def read(self, start: int, stop: int) -> Iterator[Sample]:
@@ -59,7 +59,7 @@ class ThinnedSource:
 
 
 def whole_size(stream: Stream) -> int:
-    """Number of images of a stream before it was thinned, and before any was skipped that is missing in a recording."""
+    """Number of images of a stream before thinning, including those that are missing in a feature cache."""
     return int(getattr(stream.source, "whole_size", len(stream)))
 
 
@@ -67,11 +67,13 @@ def thinned(stream: Stream, count: int | None) -> Stream:
     """The stream with at most `count` images; None keeps all.
 
     Raises:
-        InvalidArgumentError: `count` is no whole number, or below 1.
+        InvalidArgumentError: `count` is not an integer, or below 1.
     """
     value: object = count
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
-        raise InvalidArgumentError(f"max_images={count!r}; a whole number, at least 1, or None for all is needed")
+        raise InvalidArgumentError(
+            f"expected max_images to be an integer of at least 1, or None for all; got {count!r}"
+        )
     if count is None or count >= len(stream):
         return stream
     return replace(stream, source=ThinnedSource(stream.source, count))

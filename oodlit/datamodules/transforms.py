@@ -1,4 +1,4 @@
-"""The 224-pixel protocol of ImageNet-C: a transform without its resize and crop."""
+"""Transforms for images that already have the network's input size (ImageNet-C)."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,10 +12,10 @@ _SHAPING = ("Resize", "CenterCrop", "CenterCropOrPad", "ResizeKeepRatio")
 
 
 def compose(transforms: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
-    """Torchvision's `Compose` with typed arguments, so that a configuration can name its steps by class_path.
+    """Torchvision's `Compose` with typed arguments, so that configurations can list its steps by class_path.
 
     Args:
-        transforms: The steps, the first one first.
+        transforms: The steps, in order.
 
     Example:
         >>> from torchvision.transforms import CenterCrop, ToTensor
@@ -29,9 +29,9 @@ def compose(transforms: Sequence[Callable[[Any], Any]]) -> Callable[[Any], Any]:
 
 
 class PreparedTransform:
-    """A transform that leaves images of the network's input size as they are, pixel by pixel.
+    """A transform that does not resize or crop images of the network's input size.
 
-    Images of another size (the 224 pixels of ImageNet-C for a network that takes 384) go through the whole transform.
+    Images of other sizes, such as ImageNet-C's 224 pixels for a network with 384, go through the whole transform.
 
     Args:
         whole: The backbone's transform.
@@ -50,25 +50,27 @@ class PreparedTransform:
         for step in self.transforms:
             value = step(value)
         if not isinstance(value, Tensor):
-            raise InvalidArgumentError(f"transform: its last step gives {type(value).__name__}; a tensor is needed")
+            raise InvalidArgumentError(
+                f"transform: expected the last step to return a tensor, got {type(value).__name__}"
+            )
         return value
 
     def __repr__(self) -> str:
-        """The steps, as in the original."""
+        """The remaining steps."""
         return f"{type(self).__name__}({', '.join(map(repr, self.transforms))})"
 
 
 def without_resize(transform: Callable[[Image.Image], Tensor]) -> PreparedTransform:
-    """A transform for images that were brought to the network's input size before (ImageNet-C).
+    """Remove resize and crop from a transform, for images that already have the network's input size (ImageNet-C).
 
-    Resizing 224 pixels to 256 and cropping 224 blurs what the corruption made: rows of black and white stripes lose
-    nearly half of their contrast.
+    Resizing from 224 to 256 pixels and cropping to 224 blurs the corruptions: black and white stripes of one pixel lose
+    almost half of their contrast.
 
     Args:
-        transform: A composition of steps, as timm and torchvision make it, with a crop of known size.
+        transform: A composition of steps as timm and torchvision build it, with a center crop.
 
     Raises:
-        InvalidArgumentError: The steps cannot be told apart.
+        InvalidArgumentError: There is not exactly one center crop.
 
     Example:
         >>> from torchvision.transforms import CenterCrop, Compose, Resize, ToTensor
@@ -80,8 +82,8 @@ def without_resize(transform: Callable[[Image.Image], Tensor]) -> PreparedTransf
     crops = [step for step in steps or () if type(step).__name__ in ("CenterCrop", "CenterCropOrPad")]
     if len(crops) != 1:
         raise InvalidArgumentError(
-            f"transform {transform!r}: the 224-pixel protocol leaves out resize and crop, but there is no single"
-            " centre crop in it; pass a composition of Resize, CenterCrop, ToTensor and Normalize"
+            f"transform {transform!r}: expected exactly one center crop, which ImageNet-C's protocol leaves out; pass a"
+            " composition of Resize, CenterCrop, ToTensor and Normalize"
         )
     size = crops[0].size
     height, width = (size, size) if isinstance(size, int) else (int(size[0]), int(size[-1]))

@@ -1,13 +1,12 @@
-"""The conformance kit: does a detector keep the contract? And what tests of detectors are built from.
+"""The conformance suite for detectors, and building blocks for tests of detectors.
 
-Names are loaded on first use. What needs hypothesis or pytest says so where they are missing:
-`pip install 'oodlit[testing]'`.
+Names are loaded on first use. Parts that require hypothesis or pytest need `pip install 'oodlit[testing]'`.
 
 - `check_detector`, `check_by_path`, `parametrize_with_checks`: run all checks on a detector.
 - `checks()`: the checks themselves, plain functions of a factory.
 - `oodlit.testing.strategies`: hypothesis strategies for matrices, rotations, batch cuts and extreme values.
 - `oodlit.testing.backbones`: a tiny network with fixed arithmetic weights.
-- `separated_problem`, `signed_problem`: a tiny classifier with training, in-distribution and other outputs.
+- `separated_problem`, `signed_problem`: a tiny classifier with training, in-distribution and OOD outputs.
 """
 
 from typing import TYPE_CHECKING

@@ -9,11 +9,11 @@ _PIXELS = 3 * _PATCH * _PATCH
 
 
 def arithmetic(*shape: int, salt: int = 0) -> Tensor:
-    """Numbers in [0, 1) that look random but come from integer arithmetic alone, float64.
+    """Pseudo-random float64 numbers in [0, 1) from integer arithmetic.
 
     Args:
         shape: Shape of the result.
-        salt: Another salt gives other numbers.
+        salt: Seed of the numbers.
 
     Example:
         >>> bool((arithmetic(3, salt=1) == arithmetic(3, salt=1)).all()), bool((arithmetic(9) < 1).all())
@@ -21,7 +21,7 @@ def arithmetic(*shape: int, salt: int = 0) -> Tensor:
     """
     index = torch.arange(int(torch.Size(shape).numel()), dtype=torch.int64) + 7919 * salt + 1
     mixed = index
-    for multiplier in (1_103_515_245, 747_796_405, 277_803_737):  # 31 bits are kept: products stay below 2**63
+    for multiplier in (1_103_515_245, 747_796_405, 277_803_737):  # keeping 31 bits keeps products below 2**63
         mixed = (mixed * multiplier + 12_345) % 2**31
         mixed = mixed ^ (mixed >> 15)
     return (mixed.double() / 2**31).reshape(shape)
@@ -41,15 +41,15 @@ def fill_arithmetic_(module: nn.Module) -> nn.Module:
 
 
 class TinyConvNet(nn.Module):
-    """Convolution, ReLU, mean over the map, dropout, linear head: a residual network in small.
+    """Convolution, ReLU, mean over the map, dropout, linear head: a residual network in miniature.
 
-    Feature d is the mean over 2 x 2 patches of pixels 3d, 3d + 1 and 3d + 2 of the patch. Class c reads the
-    features 2c and 2c + 1; what is left of the 16 features lowers every logit a little.
+    Feature d is the mean of pixels 3d, 3d + 1 and 3d + 2 of each of the 2 x 2 patches. Class c uses the features 2c and
+    2c + 1; the rest of the 16 features lowers every logit slightly.
 
     Args:
         num_classes: 2 to 8.
         dropout: Probability before the head; 0 = no dropout layer.
-        signed: True leaves the ReLU out, so that features can be negative, as in vision transformers.
+        signed: If True, there is no ReLU, so that features can be negative, as in vision transformers.
         bias: Whether the head has a bias.
         head_name: Attribute name of the head.
 
@@ -71,7 +71,7 @@ class TinyConvNet(nn.Module):
     ) -> None:
         super().__init__()
         self.head_name = head_name
-        with torch.random.fork_rng(devices=[]):  # torch draws first weights, which are replaced below
+        with torch.random.fork_rng(devices=[]):  # torch draws initial weights, which are replaced below
             self.conv = nn.Conv2d(3, self.num_features, _PATCH, stride=_PATCH, bias=False)
             self.act: nn.Module = nn.Identity() if signed else nn.ReLU()
             self.pool = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten())
@@ -87,12 +87,12 @@ class TinyConvNet(nn.Module):
         self.eval()
 
     def feature_map(self, images: Float[Tensor, "batch 3 8 8"]) -> Float[Tensor, "batch features 2 2"]:
-        """The last block's map."""
+        """Feature map of the last block."""
         maps: Tensor = self.act(self.conv(images))
         return maps
 
     def logits_from_map(self, maps: Float[Tensor, "batch features 2 2"]) -> Float[Tensor, "batch classes"]:
-        """Logits of a map."""
+        """Logits of a feature map."""
         logits: Tensor = self.get_submodule(self.head_name)(self.drop(self.pool(maps)))
         return logits
 
@@ -110,7 +110,7 @@ def _patch_kernels(num_features: int) -> Tensor:
 
 
 def _class_weights(num_classes: int, num_features: int) -> Tensor:
-    """Class c reads features 2c and 2c + 1; the rest is small, and negative where no class reads."""
+    """Class c uses features 2c and 2c + 1; other weights are small, and negative for unused features."""
     weight = 0.1 * (arithmetic(num_classes, num_features, salt=2) - 0.5)
     weight[:, 2 * num_classes :] = -0.05 - 0.1 * arithmetic(num_classes, num_features - 2 * num_classes, salt=4)
     for c in range(num_classes):

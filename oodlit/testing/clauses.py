@@ -1,4 +1,4 @@
-"""Clauses of the detector contract, and what makes a check of each: a function of a detector factory."""
+"""Clauses of the detector contract, and the decorator that turns functions into checks."""
 
 import functools
 import traceback
@@ -17,20 +17,20 @@ from oodlit.testing.shorten import shorten
 
 T = TypeVar("T")
 Factory: TypeAlias = Callable[[], Detector]
-"""Makes a fresh, unfitted detector on every call; a class whose constructor needs no argument is one."""
+"""Returns a new, unfitted detector on every call, such as a class whose constructor has no required arguments."""
 
 
 @runtime_checkable
 class Check(Protocol):
     """A `check_<clause>` function.
 
-    It returns None where the detector keeps the clause, or where the clause has nothing to say about it.
+    It returns None if the detector satisfies the clause, or if the clause does not apply to it.
     """
 
     __name__: str
 
     def __call__(self, factory: Factory, problem: ProblemFactory = separated_problem) -> None:
-        """Raise `ConformanceError` where the detector breaks the clause."""
+        """Raise `ConformanceError` if the detector violates the clause."""
 
 
 @dataclass(frozen=True)
@@ -39,8 +39,8 @@ class Clause:
 
     Args:
         id: Short name, for example `fit-batches`.
-        text: The sentence.
-        applies: Why it does not apply to a detector; empty where it does.
+        text: The clause itself.
+        applies: Why it does not apply to a detector; empty if it does.
     """
 
     id: str
@@ -49,14 +49,14 @@ class Clause:
 
 
 class ConformanceError(OodlitError, AssertionError):
-    """A detector breaks a clause of the contract; the message names clause, finding and how to declare an exemption.
+    """A detector violates a clause of the contract; the message has clause, finding and how to declare an exemption.
 
-    Its cause is what the check ran into.
+    Its cause is the error of the check.
     """
 
 
 class MalformedError(AssertionError):
-    """Declarations have another form than every check relies on."""
+    """Declarations do not have the form that all checks rely on."""
 
 
 _CLAUSES: dict[str, Clause] = {}
@@ -69,7 +69,7 @@ _PEERS: ContextVar[tuple[Factory, ...]] = ContextVar("oodlit_testing_peers", def
 def clause(
     clause_id: str, text: str, *, applies: Callable[[Detector], str] | None = None
 ) -> Callable[[Callable[..., None]], Check]:
-    """Make the check of a clause out of a function: failures name the clause; detectors it does not concern pass.
+    """Turn a function into the check of a clause: failures name the clause, and detectors it does not apply to pass.
 
     Example:
         >>> @clause("no-vowel", "No detector is called Aeiou.")
@@ -80,43 +80,43 @@ def clause(
     """
 
     def decorate(function: Callable[..., None]) -> Check:
-        held = Clause(clause_id, text, applies or always)
+        checked = Clause(clause_id, text, applies or always)
 
         @functools.wraps(function)
         def check(factory: Factory, problem: ProblemFactory = separated_problem) -> None:
             detector = factory()
-            if held.applies(detector):
+            if checked.applies(detector):
                 return
             try:
                 function(factory, problem)
             except MissingExtraError:
-                raise  # hypothesis is not installed: nothing was found out about the detector
+                raise  # hypothesis is not installed, so nothing was checked
             except Exception as error:
-                raise ConformanceError(_message(detector, function.__name__, held, error)) from error
+                raise ConformanceError(_message(detector, function.__name__, checked, error)) from error
 
-        _CLAUSES[function.__name__] = held
+        _CLAUSES[function.__name__] = checked
         return check
 
     return decorate
 
 
 def clause_of(check: Check) -> Clause:
-    """The clause that a check holds."""
+    """The clause of a check."""
     return _CLAUSES[check.__name__]
 
 
 def always(detector: Detector) -> str:
-    """For `Clause.applies`: the clause concerns every detector."""
+    """For `Clause.applies`: the clause applies to every detector."""
     return ""
 
 
 def fitted_on_training_data(detector: Detector) -> str:
-    """For `Clause.applies`: the clause concerns detectors that look at training images."""
-    return "" if detector.required_statistics else "looks at no training image"
+    """For `Clause.applies`: the clause applies to detectors that use training images."""
+    return "" if detector.required_statistics else "does not use training images"
 
 
 def declares(invariance: str) -> Callable[[Detector], str]:
-    """For `Clause.applies`: the clause concerns detectors that declare an invariance."""
+    """For `Clause.applies`: the clause applies to detectors that declare an invariance."""
     return lambda detector: "" if invariance in detector.invariances else f"does not declare {invariance!r}"
 
 
@@ -130,7 +130,7 @@ def _given(variable: ContextVar[T], value: T) -> Iterator[None]:
 
 
 def effort(examples: int) -> AbstractContextManager[None]:
-    """Number of random examples per property inside the checks (10 by default).
+    """Set the number of random examples per property in checks (default: 10).
 
     Example:
         >>> with effort(examples=50):
@@ -146,18 +146,18 @@ def number_of_examples() -> int:
 
 
 def peers(factories: tuple[Factory, ...]) -> AbstractContextManager[None]:
-    """Detectors that share one start of processes with the one under test."""
+    """Set the detectors that share the worker processes with the one under test."""
     return _given(_PEERS, factories)
 
 
 def peers_of(factory: Factory) -> tuple[Factory, ...]:
-    """The detectors that share a start of processes with `factory`; itself alone if none were named."""
+    """Detectors that share the worker processes with `factory`; only itself if there are none."""
     named = _PEERS.get()
     return named if factory in named else (factory,)
 
 
 def name_of(detector: Detector) -> str:
-    """How tests and tables name a detector: its key with the changed settings.
+    """Name of a detector in tests and tables: its key with the changed settings.
 
     Example:
         >>> from oodlit.detectors import KNN
@@ -169,7 +169,7 @@ def name_of(detector: Detector) -> str:
 
 
 def root_of(error: BaseException) -> BaseException:
-    """The first error of those that were raised from one another."""
+    """The first error in a chain of causes."""
     while error.__cause__ is not None:
         error = error.__cause__
     return error
@@ -182,21 +182,22 @@ def _message(detector: Detector, check: str, clause: Clause, error: Exception) -
     if smallest:
         finding += f"\n  smallest example: {smallest}"
     if _uses_undeclared_head(root_of(error)):
-        finding += "\n  hint: `_fit` uses the head, which is None unless it is asked for; declare 'head' in needs"
+        finding += "\n  hint: `_fit` uses the head, which is None unless 'head' is in needs"
     excuse = f"{{{check!r}: 'the reason'}}"
     broken = (
-        f"{detector!r} breaks clause {clause.id!r} of the detector contract: {clause.text}\n  found: {kind}{finding}\n"
+        f"{detector!r} violates clause {clause.id!r} of the detector contract: {clause.text}\n  found:"
+        f" {kind}{finding}\n"
     )
     if isinstance(error, MalformedError):
-        return f"{broken}  this cannot be exempted: no other check can be run before it is mended"
+        return f"{broken}  this cannot be exempted, because all other checks require it"
     return (
-        f"{broken}  to exempt it, from Python alone: check_detector(..., expected_failures={excuse})\n"
+        f"{broken}  to exempt it (in Python only): check_detector(..., expected_failures={excuse})\n"
         f"    or parametrize_with_checks(..., expected_failures={{{name_of(detector)!r}: {excuse}}})"
     )
 
 
 def _uses_undeclared_head(error: BaseException) -> bool:
-    """Whether a `_fit` that was given no head, because it is not in `needs`, used it nevertheless."""
+    """Whether `_fit` uses the head, which is None because it is not in `needs`."""
     of_head = isinstance(error, AttributeError) and error.obj is None and error.name in _OF_HEAD
     called = isinstance(error, TypeError) and "'NoneType' object is not" in str(error)
     if not (of_head or called):
@@ -207,7 +208,7 @@ def _uses_undeclared_head(error: BaseException) -> bool:
 
 
 def examples(**strategies: Any) -> Callable[[Callable[..., None]], None]:
-    """Run the decorated function at once on derandomised examples of the strategies.
+    """Run the decorated function immediately on deterministic examples of the strategies.
 
     Example:
         >>> from hypothesis import strategies as st
@@ -240,7 +241,7 @@ def examples(**strategies: Any) -> Callable[[Callable[..., None]], None]:
 
         try:
             settings(hypothesis.given(**strategies)(remembering))()
-        except Exception as error:  # it ends with the smallest example that fails
+        except Exception as error:  # the last example is the smallest one that fails
             setattr(error, _SMALLEST, ", ".join(f"{name}={shorten(value)}" for name, value in last.items()))
             raise
 

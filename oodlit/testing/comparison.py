@@ -1,4 +1,4 @@
-"""What the checks share: to fit a detector on a problem, and to compare scores."""
+"""Fit detectors on problems, and compare scores."""
 
 from collections.abc import Iterable
 
@@ -10,24 +10,24 @@ from oodlit.testing.clauses import Factory
 from oodlit.testing.problems import Problem
 
 RTOL = 1e-5
-"""Relative tolerance: scores are float32 at least, and another batch size may add in another order."""
+"""Relative tolerance: scores are at least float32, and other batch sizes may sum in another order."""
 
 
 def fit_on(detector: Detector, batches: Iterable[Outputs], head: Head | None) -> Detector:
-    """Fit the detector and return it; it gets the head only where it declares that it needs it."""
+    """Fit the detector and return it; it only gets the head if it declares it in `needs`."""
     fit([detector], batches, head if "head" in detector.required_needs else None)
     return detector
 
 
 def fitted(factory: Factory, problem: Problem) -> Detector:
-    """A fresh detector, fitted on the whole training set of a problem in three batches."""
+    """A new detector, fitted on the training set of a problem in three batches."""
     train = problem.train
     thirds = [train.select(rows) for rows in torch.arange(len(train)).chunk(3)]
     return fit_on(factory(), thirds, problem.head)
 
 
 def assert_same_scores(found: Scores, expected: Scores, *, what: str, rtol: float = RTOL) -> None:
-    """Equal up to `rtol` of the largest expected score; infinities and NaN must sit at the same places."""
+    """Check that scores are equal up to `rtol` of the largest one, with infinities and NaN at the same positions."""
     if found.shape != expected.shape:
         raise AssertionError(f"{what}: shape {tuple(found.shape)} became {tuple(expected.shape)}")
     found, expected = found.detach().cpu().double(), expected.detach().cpu().double()
@@ -43,7 +43,7 @@ def assert_same_scores(found: Scores, expected: Scores, *, what: str, rtol: floa
 
 
 def assert_same_ranking(found: Scores, expected: Scores, *, what: str, rtol: float = 1e-4) -> None:
-    """No two images swap places, unless their scores differ by less than `rtol` of the spread."""
+    """Check that no two images swap their order, unless their scores differ by less than `rtol` of the range."""
     found, expected = found.detach().cpu().double(), expected.detach().cpu().double()
     if not (found.isfinite().all() and expected.isfinite().all()):
         raise AssertionError(f"{what}: scores are not finite")

@@ -1,4 +1,4 @@
-"""All checks of one detector, as a report."""
+"""Run all checks on one detector."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -34,18 +34,16 @@ def check_detector(
     """Run all checks on one detector.
 
     Args:
-        factory: Makes a fresh detector on every call, for example the class itself.
-        expected_failures: Reasons by check for what is known to fail. An entry that passes is reported as well.
-        problem: A function of a module that builds the data; `signed_problem` has features of both signs.
+        factory: Returns a new detector on every call, for example the class itself.
+        expected_failures: Known failures: reasons by check. A check that passes unexpectedly is reported.
+        problem: A module-level function that builds the data; `signed_problem` has features of both signs.
         examples: Number of random examples per property, at least 1.
-        only: Run the checks whose name contains this text.
-
-    Where declarations such as `needs` are not of the documented form, `check_declarations` fails whatever is excused or
-    asked for, and no other check is run.
+        only: Only run checks whose name contains this text.
 
     Returns:
-        A report with one row per check; an error that makes several checks fail is reported in full once.
-        `raise_if_failed()` turns failures into an error; `str()` is a table.
+        A report with one row per check. If one error makes several checks fail, it is shown in full once. If
+        declarations such as `needs` are malformed, only `check_declarations` is run, and it fails. `raise_if_failed()`
+        raises an error for failures; `str()` is a table.
 
     Raises:
         RequirementError: The detector does not apply to the problem at all.
@@ -58,7 +56,7 @@ def check_detector(
         (True, ['passed', 'passed'])
     """
     if examples < 1:
-        raise InvalidArgumentError(f"check_detector: examples={examples}; at least 1 is needed")
+        raise InvalidArgumentError(f"check_detector: expected examples to be at least 1, got {examples}")
     known = checks()
     expected = dict(expected_failures or {})
     for name in expected:
@@ -69,7 +67,7 @@ def check_detector(
     if malformed(detector):
         first = _run(check_declarations, factory, detector, problem, "", {})
         others = (check for name, check in wanted.items() if name != first.check)
-        why = "only after the declarations are of the documented form"
+        why = "requires declarations of the documented form"
         return Report(repr(detector), (first, *(Row(c.__name__, "not run", why, clause_of(c).id) for c in others)))
     refuse_if_not_applicable(detector, problem, problem().facts)
     reported: dict[str, str] = {}
@@ -86,10 +84,10 @@ def check_by_path(path: str, **options: Any) -> Report:
     Args:
         path: `my.module.MyDetector`, or a function without arguments that makes a detector. Modules in the working
             directory are found.
-        options: Those of `check_detector`.
+        options: Arguments of `check_detector`.
 
     Raises:
-        InvalidArgumentError: Nothing importable is at the path, or it makes no detector.
+        InvalidArgumentError: The path cannot be imported, or does not return a detector.
 
     Example:
         >>> check_by_path("oodlit.detectors.MSP", only="half").passed
@@ -105,23 +103,23 @@ def import_factory(path: str) -> Factory:
         InvalidArgumentError: There is none.
     """
     if not path.rpartition(".")[0]:
-        raise InvalidArgumentError(f"{path!r} is no dotted path; write module.ClassName, for example my_ood.MyDetector")
+        raise InvalidArgumentError(f"expected a dotted path such as my_ood.MyDetector, got {path!r}")
     search_current_folder()
     found = import_object(path, repr(path))
     if not callable(found):
-        raise InvalidArgumentError(f"{path!r} is a {type(found).__name__}; a Detector class or a function is needed")
-    return found  # type: ignore[no-any-return]  # what it makes is looked at in `make`
+        raise InvalidArgumentError(f"{path!r}: expected a Detector class or a function, got {type(found).__name__}")
+    return found  # type: ignore[no-any-return]  # `make` checks what it returns
 
 
 def make(factory: Factory) -> Detector:
-    """A fresh detector.
+    """Create a new detector.
 
     Raises:
-        InvalidArgumentError: The factory is none, needs arguments, or makes something else.
+        InvalidArgumentError: The factory is a detector, requires arguments, or returns something else.
     """
     if isinstance(factory, Detector):
         raise InvalidArgumentError(
-            f"{factory!r} is a detector; the checks need fresh ones: pass a function, for example lambda: {factory!r}"
+            f"expected a function that returns a new detector, got a detector; pass for example lambda: {factory!r}"
         )
     try:
         detector = factory()
@@ -130,18 +128,16 @@ def make(factory: Factory) -> Detector:
             f"{factory!r} cannot be called without arguments ({error}); pass a function that sets them"
         ) from error
     if not isinstance(detector, Detector):
-        raise InvalidArgumentError(f"{factory!r} makes {type(detector).__name__}, not an oodlit.detectors.Detector")
+        raise InvalidArgumentError(f"{factory!r}: expected an oodlit.detectors.Detector, got {type(detector).__name__}")
     detector._children()  # refuses one whose constructor did not call super().__init__()
     return detector
 
 
 def refuse_if_not_applicable(detector: Detector, problem: ProblemFactory, facts: BackboneFacts) -> None:
-    """Raise a RequirementError where a detector does not apply to a problem, whose facts are given."""
+    """Raise a RequirementError if a detector does not apply to a problem with these facts."""
     reason = detector.why_not(facts)
     if reason:
-        raise RequirementError(
-            f"{detector!r} does not apply to {problem.__name__}: {reason}; pass a problem= that it applies to"
-        )
+        raise RequirementError(f"{detector!r} does not apply to {problem.__name__}: {reason}; pass another problem=")
 
 
 def _run(
@@ -152,11 +148,11 @@ def _run(
     excuse: str,
     reported: dict[str, str],
 ) -> Row:
-    """Run one check; `reported` maps errors to the check that reported them first, and gets new ones."""
+    """Run one check; `reported` maps errors to the first check that reported them, and is updated."""
     clause = clause_of(check)
     reason = clause.applies(detector)
     if reason and excuse:
-        message = f"does not apply ({reason}) although it is expected to fail; take it out of expected_failures"
+        message = f"does not apply ({reason}) but is expected to fail; remove it from expected_failures"
         return Row(check.__name__, "unexpected pass", message, clause.id)
     if reason:
         return Row(check.__name__, "not applicable", reason, clause.id)
@@ -167,18 +163,18 @@ def _run(
             return Row(check.__name__, "expected failure", excuse, clause.id)
         return Row(check.__name__, "failed", _reported_once(error, check, detector, reported), clause.id)
     if excuse:
-        message = f"passes although it is expected to fail ({excuse}); take it out of expected_failures"
+        message = f"passes but is expected to fail ({excuse}); remove it from expected_failures"
         return Row(check.__name__, "unexpected pass", message, clause.id)
     return Row(check.__name__, "passed", "", clause.id)
 
 
 def _reported_once(error: ConformanceError, check: Check, detector: Detector, reported: dict[str, str]) -> str:
-    """The message; a short one where an earlier check reported the same error, be it from another process."""
+    """The message; a short one if an earlier check reported the same error."""
     root = root_of(error)
     text = f"{type(root).__name__}: {root}"
     earlier = next((name for known, name in reported.items() if known == text or known in str(error)), None)
     if earlier is not None:
-        return f"{detector!r} breaks clause {clause_of(check).id!r}: the same error as in {earlier}"
+        return f"{detector!r} violates clause {clause_of(check).id!r}: same error as in {earlier}"
     if not isinstance(root, AssertionError):
         reported[text] = check.__name__
     return str(error)

@@ -1,4 +1,4 @@
-"""hypothesis and pytest are an extra: they are imported on use, with one message where they are missing."""
+"""Import hypothesis and pytest, which are optional, when they are used."""
 
 import importlib
 from types import ModuleType
@@ -10,7 +10,7 @@ def import_extra(module: str) -> ModuleType:
     """Import a module of the `testing` extra.
 
     Raises:
-        MissingExtraError: It is not installed; the message gives the pip line.
+        MissingExtraError: It is not installed; the message has the pip command.
 
     Example:
         >>> import_extra("hypothesis").__name__

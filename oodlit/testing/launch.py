@@ -1,7 +1,7 @@
-"""Fitted detectors in other processes: saved, loaded, and fitted again by two processes together.
+"""Load saved detectors in other processes, and fit them again in two processes.
 
-A start of Python costs seconds, hence any number of detectors share one. Detectors travel as `oodlit.detectors.save`
-writes them, and the problem as the name of its function; nothing is pickled.
+Starting Python takes seconds, so all detectors share the processes. Detectors are sent as files of
+`oodlit.detectors.save`, and the problem as the name of its function; nothing is pickled.
 """
 
 import importlib
@@ -27,19 +27,19 @@ from oodlit.testing.comparison import fit_on, fitted
 from oodlit.testing.problems import Problem, ProblemFactory, select
 
 NUM_PROCESSES = 2
-SHARES = {"uneven parts": 0.7, "an empty part": 1.0}
-"""Share of the training images that rank 0 sees."""
+FRACTIONS = {"uneven parts": 0.7, "an empty part": 1.0}
+"""Fractions of the training images that rank 0 sees."""
 TIMEOUT_S = 300
 
 
 @dataclass(frozen=True)
 class LaunchResult:
-    """Scores and errors that came back for one detector.
+    """Scores and errors of one detector.
 
     Args:
-        expected: Scores in this process, by what was done.
-        scores: Scores in the other processes, by what was done and by whom, for example "saved, rank 0".
-        errors: Messages by what was done and by whom.
+        expected: Scores in this process, by step.
+        scores: Scores in the other processes, by step and rank, for example "saved, rank 0".
+        errors: Error messages by step and rank.
     """
 
     expected: dict[str, Tensor]
@@ -49,14 +49,14 @@ class LaunchResult:
 
 @lru_cache(maxsize=8)
 def launch(factories: tuple[Factory, ...], problem: ProblemFactory) -> tuple[LaunchResult, ...]:
-    """Run all detectors in two new processes, once; further calls with the same arguments cost nothing.
+    """Run all detectors in two new processes; the result is cached.
 
     Args:
         factories: One per detector.
-        problem: A function of a module, so that other processes find it.
+        problem: A module-level function, so that other processes can import it.
 
     Returns:
-        One result per factory, in their order.
+        One result per factory, in order.
     """
     with tempfile.TemporaryDirectory(prefix="oodlit-testing-") as name:
         folder = Path(name)
@@ -69,10 +69,10 @@ def launch(factories: tuple[Factory, ...], problem: ProblemFactory) -> tuple[Lau
             "processes": NUM_PROCESSES,
         }
         (folder / "task.json").write_text(json.dumps(task))
-        ended = _run(folder)
+        exits = _run(folder)
         for i, result in enumerate(results):
             if not result.errors:
-                _collect(folder, i, result, ended)
+                _collect(folder, i, result, exits)
         return tuple(results)
 
 
@@ -83,25 +83,25 @@ def _prepare(factory: Factory, problem: ProblemFactory, folder: Path) -> LaunchR
         detector = fitted(factory, data)
         expected = {"saved": detector.score(data.tests)}
         if detector.required_statistics:
-            for what, share in SHARES.items():
-                batches = [batch for rank in range(NUM_PROCESSES) for batch in batches_of(data, share, rank)]
+            for what, fraction in FRACTIONS.items():
+                batches = [batch for rank in range(NUM_PROCESSES) for batch in batches_of(data, fraction, rank)]
                 expected[what] = fit_on(factory(), batches, data.head).score(data.tests)
         save({"detector": detector}, folder)
-    except Exception as error:  # reported as a finding of the check
+    except Exception as error:  # the check reports it
         return LaunchResult({}, {}, {"preparing": f"{type(error).__name__}: {error}"})
     return LaunchResult(expected, {}, {})
 
 
-def batches_of(data: Problem, share: float, rank: int) -> list[Outputs]:
-    """The training batches of one of two processes; rank 0 sees `share` of the images."""
-    end = round(share * len(data.train))
-    rows = torch.arange(len(data.train)).roll(37)  # every part holds most classes
+def batches_of(data: Problem, fraction: float, rank: int) -> list[Outputs]:
+    """The training batches of one of two processes; rank 0 sees a fraction of the images."""
+    end = round(fraction * len(data.train))
+    rows = torch.arange(len(data.train)).roll(37)  # every part has images of most classes
     mine = rows[:end] if rank == 0 else rows[end:]
     return [select(data.train, part) for part in mine.chunk(2)] if len(mine) else []
 
 
 def _run(folder: Path) -> str:
-    """Start the processes and wait; returns the ends of their logs if one of them failed."""
+    """Start the processes and wait; returns the last lines of their logs if one fails."""
     environment = os.environ | {
         "PYTHONPATH": os.pathsep.join(p or str(Path.cwd()) for p in sys.path),
         "OMP_NUM_THREADS": "1",
@@ -118,7 +118,7 @@ def _run(folder: Path) -> str:
             if time.monotonic() > deadline:
                 break
             time.sleep(0.05)
-        problems = [f"rank {r} ended with code {p.poll()}" for r, p in enumerate(started) if p.poll()]
+        problems = [f"rank {r} exited with code {p.poll()}" for r, p in enumerate(started) if p.poll()]
         problems += [f"rank {r} was stopped" for r, p in enumerate(started) if p.poll() is None]
     finally:
         for process in started:
@@ -129,8 +129,8 @@ def _run(folder: Path) -> str:
     return "; ".join([*problems, *(line for log in logs for line in log)]) if problems else ""
 
 
-def _collect(folder: Path, number: int, result: LaunchResult, ended: str) -> None:
-    """Add what each process wrote of one detector."""
+def _collect(folder: Path, number: int, result: LaunchResult, exits: str) -> None:
+    """Add the results of one detector from all processes."""
     for rank in range(NUM_PROCESSES):
         file = folder / f"{number}.{rank}.json"
         if file.exists():
@@ -138,11 +138,11 @@ def _collect(folder: Path, number: int, result: LaunchResult, ended: str) -> Non
             scores = load_file(folder / f"{number}.{rank}.safetensors")
             result.scores.update({f"{k}, rank {rank}": v for k, v in scores.items()})
         else:
-            result.errors["processes"] = f"ended before this detector was done: {ended}"
+            result.errors["processes"] = f"exited before this detector was done: {exits}"
 
 
 def find_object(module: str, name: str, file: str | None = None) -> object:
-    """An object of a module, which is loaded from its file where it cannot be imported by name."""
+    """Import an object of a module, from its file if the module cannot be imported by name."""
     try:
         found: object = importlib.import_module(module)
     except ImportError:

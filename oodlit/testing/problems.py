@@ -1,4 +1,4 @@
-"""Ready-made problems: training, in-distribution and out-of-distribution outputs of a tiny network."""
+"""Problems for tests: training, in-distribution and out-of-distribution outputs of a tiny network."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +19,7 @@ _NUM_OOD = 30
 
 
 class TinyModel:
-    """What `Outputs.model` offers, around a `TinyConvNet`.
+    """The interface of `Outputs.model` for a `TinyConvNet`.
 
     Args:
         network: The network.
@@ -36,7 +36,7 @@ class TinyModel:
 
     @property
     def std(self) -> Float[Tensor, " channels"]:
-        """Normalisation standard deviation of the transform."""
+        """Standard deviation of the transform's normalization."""
         return self._std
 
     def logits(self, images: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch classes"]:
@@ -56,7 +56,7 @@ class TinyModel:
         return self._network.logits_from_map(feature_map)
 
     def outputs(self, images: Tensor, *, labels: Tensor | None = None, keys: Sequence[str] | None = None) -> Outputs:
-        """Everything that a detector may ask for; hidden activations are those of every named layer."""
+        """All outputs that a detector can use, with the hidden activations of every named layer."""
         with torch.no_grad():
             maps = self._network.feature_map(images)
             features = self._network.pool(maps)
@@ -68,7 +68,7 @@ class TinyModel:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """A classifier with its training set and test sets, small enough to look at.
+    """A tiny classifier with its training set and test sets.
 
     Args:
         train: Outputs of all training images, with labels and keys.
@@ -76,7 +76,7 @@ class Problem:
         ood: Outputs of out-of-distribution images; their label is -1.
         head: The linear head: head(features) == logits.
         model: Access to the network.
-        facts: What is known of the backbone before the first batch.
+        facts: Facts about the backbone before the first batch.
     """
 
     train: Outputs
@@ -88,21 +88,21 @@ class Problem:
 
     @property
     def tests(self) -> Outputs:
-        """In-distribution and out-of-distribution images in turn, so that every batch holds both kinds."""
+        """In-distribution and out-of-distribution images, interleaved so that batches contain both."""
         return select(join([self.id, self.ood]), _interleaved(len(self.id), len(self.ood)))
 
     @property
     def tests_are_id(self) -> Tensor:
-        """True where an image of `tests` is in-distribution, shape (images,)."""
+        """Whether each image of `tests` is in-distribution, shape (images,)."""
         flags = torch.cat([torch.ones(len(self.id)), torch.zeros(len(self.ood))]).bool()
         return flags[_interleaved(len(self.id), len(self.ood))]
 
     def mapped(self, change: Callable[[Outputs], Outputs], head: Head | None = None) -> "Problem":
-        """The same problem with all its outputs changed, and the head where it follows them."""
+        """The same problem with changed outputs, and optionally another head."""
         return replace(self, train=change(self.train), id=change(self.id), ood=change(self.ood), head=head or self.head)
 
     def with_features(self, change: Callable[[Tensor], Tensor], head: Head) -> "Problem":
-        """The same problem with changed features, and the logits that a head gives for them."""
+        """The same problem with changed features and the logits of a head for them."""
 
         def changed(outputs: Outputs) -> Outputs:
             features = change(outputs.require("features"))
@@ -111,22 +111,22 @@ class Problem:
         return self.mapped(changed, head)
 
     def without_unused_features(self) -> "Problem":
-        """The same problem with units that no class uses: zero in training, and without weight in the head."""
+        """The same problem with unused features: zero in training, and without weight in the head."""
         used = self.head.weight.amax(dim=0) > 0.5
         return self.with_features(lambda x: x * used, Head(self.head.weight * used, self.head.offset))
 
 
 ProblemFactory: TypeAlias = Callable[[], Problem]
-"""Builds a fresh problem. Checks that start processes find it again by module and name."""
+"""Builds a new problem. Checks that start processes import it by module and name."""
 
 
 def separated_problem() -> Problem:
-    """A problem that every published detector solves; non-negative features, with dropout and feature maps.
+    """A problem that every published detector solves, with non-negative features, dropout and feature maps.
 
-    A class lights up its own two features at different places of the map. OOD images light up features that no
-    class uses, at all places alike, and leave the classifier undecided. One of 25 training images of each class is
-    mostly another class, so that the classifier errs now and then. The test images lie nearer to the middle of their
-    class than the outermost training images.
+    Each class activates its own two features at different positions of the map. OOD images activate unused features
+    at all positions, and leave the classifier undecided. One of 25 training images per class mostly shows another
+    class, so that the classifier makes some errors. Test images are closer to their class mean than the outermost
+    training images.
 
     Example:
         >>> problem = separated_problem()
@@ -137,7 +137,7 @@ def separated_problem() -> Problem:
 
 
 def signed_problem() -> Problem:
-    """The same with features of both signs, as vision transformers have them.
+    """The same problem with features of both signs, as in vision transformers.
 
     Example:
         >>> bool((signed_problem().train.features < 0).any())
@@ -180,21 +180,21 @@ def _build(network: TinyConvNet, *, signed: bool) -> Problem:
 
 
 def _class_maps(labels: Tensor, hard: Tensor, *, spread: float, salt: int) -> Tensor:
-    """Maps (images, features, 2, 2): feature 2c at the left half, 2c + 1 at the right half, the rest near zero."""
+    """Maps (images, features, 2, 2): feature 2c in the left half, 2c + 1 in the right half, others near zero."""
     n, width = len(labels), TinyConvNet.num_features
     maps = 0.2 * arithmetic(n, width, 2, 2, salt=salt)
-    # Of different size: equal ones would leave it open which singular component of a map is the largest.
+    # different, so that the largest singular component of a map is unique
     strength = torch.tensor([9.0, 6.5]) * (1 + spread * (2 * arithmetic(n, 2, salt=salt + 1) - 1))
     other = (labels + 1) % NUM_CLASSES
     rows = torch.arange(n)
-    for classes, share in ((labels, torch.where(hard, 0.35, 1.0)), (other, torch.where(hard, 0.65, 0.0))):
-        maps[rows, 2 * classes, :, 0] += (strength[:, 0] * share)[:, None]
-        maps[rows, 2 * classes + 1, :, 1] += (strength[:, 1] * share)[:, None]
+    for classes, weight in ((labels, torch.where(hard, 0.35, 1.0)), (other, torch.where(hard, 0.65, 0.0))):
+        maps[rows, 2 * classes, :, 0] += (strength[:, 0] * weight)[:, None]
+        maps[rows, 2 * classes + 1, :, 1] += (strength[:, 1] * weight)[:, None]
     return maps
 
 
 def _ood_maps(n: int, *, salt: int) -> Tensor:
-    """Maps (images, features, 2, 2): the features that no class uses, the same at every place."""
+    """Maps (images, features, 2, 2): unused features, the same at every position."""
     width, used = TinyConvNet.num_features, 2 * NUM_CLASSES
     levels = torch.cat(
         [0.1 + 0.2 * arithmetic(n, used, salt=salt), 1.5 + arithmetic(n, width - used, salt=salt + 1)], dim=1
@@ -203,7 +203,7 @@ def _ood_maps(n: int, *, salt: int) -> Tensor:
 
 
 def _images(maps: Tensor, *, signed: bool, salt: int) -> Tensor:
-    """Images whose feature maps are `maps`, up to noise on the pixels."""
+    """Images with these feature maps, up to noise on the pixels."""
     pixels = maps.repeat_interleave(3, dim=1)  # (images, 48, 2, 2)
     noise = arithmetic(*pixels.shape, salt=salt + 40) - 0.5
     pixels = pixels + (0.4 if signed else 0.1) * noise
@@ -216,7 +216,7 @@ def _interleaved(n_id: int, n_ood: int) -> Tensor:
 
 
 def select(outputs: Outputs, rows: Tensor | slice) -> Outputs:
-    """The given rows, copied, so that nothing is shared with `outputs`."""
+    """Copy the given rows, so that nothing is shared with `outputs`."""
     part = outputs.select(rows)
     copies = {
         n: v.clone()
@@ -228,7 +228,7 @@ def select(outputs: Outputs, rows: Tensor | slice) -> Outputs:
 
 
 def join(parts: Sequence[Outputs]) -> Outputs:
-    """Batches joined to one; fields that one of them lacks are left out."""
+    """Join batches; fields that are missing in one of them are left out."""
     fields: dict[str, Any] = {
         n: torch.cat([getattr(p, n) for p in parts])
         for n in ("logits", "features", "labels", "groups", "images")
@@ -243,7 +243,7 @@ def join(parts: Sequence[Outputs]) -> Outputs:
 
 
 def cut(outputs: Outputs, sizes: Sequence[int], order: Sequence[int] | None = None) -> Iterator[Outputs]:
-    """The images as batches of the given sizes, after bringing them into `order`.
+    """Split the images into batches of the given sizes, optionally after reordering them.
 
     Example:
         >>> [len(batch) for batch in cut(separated_problem().id, [10, 1, 19])]

@@ -1,4 +1,4 @@
-"""The checks as pytest parameters. Needs `pip install 'oodlit[testing]'`."""
+"""The checks as pytest parameters. Requires `pip install 'oodlit[testing]'`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
@@ -20,21 +20,21 @@ def parametrize_with_checks(
     problem: ProblemFactory = separated_problem,
     examples: int = 10,
 ) -> Any:
-    """Decorator: one test for every detector and every check that concerns it.
+    """Decorator that creates one test for every detector and every check that applies to it.
 
-    The test function takes `factory` and `check` and calls `check(factory)`. Ids read `knn[k=5]-check_refit`. All
-    detectors of one decorator share one start of processes. A detector whose declarations are not of the documented
-    form gets one test, which fails and says so.
+    The test function has the parameters `factory` and `check`, and calls `check(factory)`. Ids are like
+    `knn[k=5]-check_refit`. All detectors of one decorator share worker processes. A detector with malformed
+    declarations gets one test, which fails and explains why.
 
     Args:
-        factories: Each makes a fresh detector on every call.
-        expected_failures: By name of the detector as in the ids, then by check: the reason. Strict: what passes
-            although it should fail is a failure.
-        problem: A function of a module that builds the data.
+        factories: Each returns a new detector on every call.
+        expected_failures: Reasons by name of the detector (as in the ids) and check. Strict: an unexpected pass is a
+            failure.
+        problem: A module-level function that builds the data.
         examples: Number of random examples per property.
 
     Raises:
-        InvalidArgumentError: Two detectors would have the same name, or a check expected to fail does not apply.
+        InvalidArgumentError: Two detectors have the same name, or a check that is expected to fail does not apply.
         RequirementError: A detector does not apply to the problem.
         UnknownNameError: `expected_failures` names an unknown detector or check.
 
@@ -57,7 +57,7 @@ def parametrize_with_checks(
     facts = problem().facts
     parameters = []
     for name, (factory, detector) in named.items():
-        if malformed(detector):  # then no other check can be run, and this one is not excused
+        if malformed(detector):  # no other check can run, and this one cannot be exempted
             bound = _bind(checks()["check_declarations"], problem, everyone, examples)
             parameters.append(pytest.param(factory, bound, id=f"{name}-check_declarations"))
             continue
@@ -67,8 +67,8 @@ def parametrize_with_checks(
             reason = clause_of(check).applies(detector)
             if reason and excuse:
                 raise InvalidArgumentError(
-                    f"parametrize_with_checks: {check_name} is expected to fail for {name!r}, to which it"
-                    f" does not apply: {reason}"
+                    f"parametrize_with_checks: {check_name} is expected to fail for {name!r}, but does not apply:"
+                    f" {reason}"
                 )
             if reason:
                 continue

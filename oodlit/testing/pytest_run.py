@@ -1,6 +1,6 @@
-"""A run as tests of pytest: one for each detector and unit test, one for each limit; and runs within a test.
+"""Run results as pytest tests, one per detector and unit test and one per limit; and runs within a test.
 
-`oodlit_pytest`, the entry point, loads this once it is asked for.
+`oodlit_pytest`, the entry point, loads this module when it is needed.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,20 +24,20 @@ from oodlit.roles import Role
 
 
 class RunTests:
-    """The plugin of a session that has `--oodlit-run`.
+    """The plugin of a session with `--oodlit-run`.
 
     Args:
-        config: Of the session.
+        config: Configuration of the session.
 
     Raises:
-        pytest.UsageError: There is no run, it broke off, no limits can be read, or a limit names what the run does not
-            have.
+        pytest.UsageError: There is no run, it was interrupted, limits cannot be read, or a limit names something that
+            the run does not have.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         run, limits = config.option.oodlit_run, config.option.oodlit_limits
         if run is None:
-            raise pytest.UsageError("--oodlit-limits FILE: --oodlit-run DIR is needed with it")
+            raise pytest.UsageError("--oodlit-limits FILE requires --oodlit-run DIR")
         try:
             self.results = load_complete(Path(run), allow_unfinished=config.option.oodlit_allow_unfinished)
             self.limits = [] if limits is None else read_limits(limits)
@@ -46,7 +46,7 @@ class RunTests:
             raise pytest.UsageError(f"--oodlit-run {run}: {error}") from error
         self.folder = Path(run)
 
-    @pytest.hookimpl(tryfirst=True)  # before others choose among the tests, by -k and the like
+    @pytest.hookimpl(tryfirst=True)  # before -k and other plugins select tests
     def pytest_collection_modifyitems(self, session: pytest.Session, items: list[pytest.Item]) -> None:
         """Add the tests of the run."""
         group = _Group.from_parent(session, name=f"oodlit[{self.folder.name}]", nodeid=f"oodlit[{self.folder.name}]")
@@ -67,42 +67,42 @@ class RunTests:
 
 
 class _Group(pytest.Collector):
-    """What the tests of a run belong to; they are made elsewhere."""
+    """The parent of a run's tests."""
 
     def collect(self) -> list[pytest.Item]:
-        """Nothing of its own."""
+        """Nothing; `RunTests` adds the tests."""
         return []
 
 
 class _Crossed(Exception):
-    """A limit is crossed; its text is all that is shown."""
+    """Raised for a crossed limit; only its message is shown."""
 
 
 class _LimitItem(pytest.Item):
-    """A test that holds the run to one limit."""
+    """A test that checks one limit."""
 
     def __init__(self, *, results: Results, limit: Limit, **rest: Any) -> None:
         super().__init__(**rest)
         self.results, self.limit = results, limit
 
     def runtest(self) -> None:
-        """Compare; the values that were held to it are shown with -rA."""
+        """Check the limit; with -rA, the values are shown."""
         self.add_report_section("call", "limit", describe_check(self.results, self.limit))
         if found := crossings(self.results, [self.limit]):
             raise _Crossed("\n".join(map(str, found)))
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
-        """The values that cross the limit; the traceback says nothing of them."""
+        """The values that cross the limit instead of a traceback."""
         expected = isinstance(excinfo.value, _Crossed | OodlitError)
         return str(excinfo.value) if expected else super().repr_failure(excinfo, style)
 
     def reportinfo(self) -> tuple[Path, None, str]:
-        """Where it comes from."""
+        """Location of the test."""
         return self.path, None, self.name
 
 
 def evaluator(folder: Path) -> Callable[..., Results]:
-    """A function that evaluates a model within a test, see `oodlit_pytest.oodlit_evaluate`."""
+    """Return a function that evaluates a model within a test, see `oodlit_pytest.oodlit_evaluate`."""
 
     def evaluate(
         model: nn.Module | OODModule,
@@ -111,13 +111,13 @@ def evaluator(folder: Path) -> Callable[..., Results]:
         *,
         fitted: str | Path | None = None,
     ) -> Results:
-        """Results of a model on data, such as `OODDataModule(streams, unit_tests=50)`; on the CPU, without a page.
+        """Evaluate a model on the CPU, without a report, on data such as `OODDataModule(streams, unit_tests=50)`.
 
         Args:
             model: A network or an `OODModule`.
             data: The streams.
-            detectors: What scores; or `fitted`.
-            fitted: Folder of fitted detectors of a run of the same network.
+            detectors: The detectors, unless `fitted` is given.
+            fitted: Folder with the fitted detectors of a run of the same network.
         """
         module: Any = model if isinstance(model, Backbone) else OODModule(model)
         detection = OODDetection(detectors, fitted=fitted)
@@ -130,7 +130,7 @@ def evaluator(folder: Path) -> Callable[..., Results]:
             default_root_dir=folder,
         )
         trainer.predict(module, data, return_predictions=False)
-        assert detection.results is not None  # predict came to its end
+        assert detection.results is not None  # set when predict is complete
         return detection.results
 
     return evaluate

@@ -1,4 +1,4 @@
-"""What a run of the checks found."""
+"""Reports of the conformance suite."""
 
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -10,12 +10,13 @@ Status: TypeAlias = Literal["passed", "failed", "expected failure", "unexpected 
 
 @dataclass(frozen=True)
 class Row:
-    """One check.
+    """Result of one check.
 
     Args:
         check: Name of the check.
-        status: What came out.
-        message: Finding, excuse, or why the check does not apply or was not run; empty if it passed.
+        status: Result of the check.
+        message: Finding, reason of an expected failure, or why the check does not apply or was not run; empty if it
+            passed.
         clause: Short name of the clause.
     """
 
@@ -27,10 +28,10 @@ class Row:
 
 @dataclass(frozen=True)
 class Report:
-    """All checks of one detector.
+    """Results of all checks of one detector.
 
     Args:
-        detector: The detector as one would write it in code.
+        detector: The detector as Python code.
         rows: One per check.
 
     Example:
@@ -44,7 +45,7 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """True if nothing failed and nothing passed that was expected to fail."""
+        """Whether there are no failures and no unexpected passes."""
         return not self.failures
 
     @property
@@ -62,13 +63,13 @@ class Report:
             raise ConformanceError("\n".join(row.message for row in self.failures))
 
     def __str__(self) -> str:
-        """A table: counts, then one line per check, failures with their message."""
+        """A table with counts and one line per check; failures have their message."""
         counts = {s: sum(row.status == s for row in self.rows) for s in _ORDER}
         shown = ", ".join(f"{n} {s}" for s, n in counts.items() if n or s in {"passed", "failed"})
         width = max((len(row.check) for row in self.rows), default=0)
         lines = [f"{self.detector}: {shown}"]
         for row in sorted(self.rows, key=lambda r: (_ORDER.index(r.status), r.check)):
-            if row.status == "not run":  # all for one reason, which is a failure below
+            if row.status == "not run":  # all for the same reason, which is a failure below
                 continue
             text = row.message.replace("\n", "\n" + " " * 6)
             lines.append(f"  {row.status:16}  {row.check:{width}}  {text}".rstrip())

@@ -1,4 +1,4 @@
-"""Drawn values in messages, on one line."""
+"""Show drawn values on one line of a message."""
 
 import reprlib
 from typing import Any

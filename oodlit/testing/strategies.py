@@ -1,6 +1,6 @@
-"""hypothesis strategies for what detectors are given. Needs `pip install 'oodlit[testing]'`.
+"""hypothesis strategies for inputs of detectors. Requires `pip install 'oodlit[testing]'`.
 
-Names are plural, bounds are keyword-only, and examples shrink towards few images, zeros and order as it is.
+Examples shrink towards zeros and the original order.
 """
 
 import random
@@ -20,11 +20,11 @@ __all__ = ["cuts", "extreme_values", "matrices", "rotations"]
 
 
 def extreme_values(*, magnitude: float = 1e6, signed: bool = True) -> Strategy:
-    """Floats that break careless arithmetic: zeros, tiny, huge, ties, and ordinary ones between.
+    """Floats that reveal numerical problems: zeros, tiny and huge values, ties, and ordinary values.
 
     Args:
         magnitude: Largest absolute value.
-        signed: False leaves negative values out.
+        signed: Whether there are negative values.
     """
     sizes = [0.0, 1e-30, 1e-6, 0.005, 1.0, 20.0, 100.0, magnitude]
     values = [v for v in sizes if v <= magnitude]
@@ -46,13 +46,13 @@ def matrices(*, rows: int, columns: int, elements: Strategy | None = None) -> St
     """
     entries = st.integers(-64, 64).map(lambda i: i / 8) if elements is None else elements
     full = st.lists(entries, min_size=rows * columns, max_size=rows * columns)
-    # Ties and constant rows matter to percentiles and norms, and long lists of draws seldom hold them.
+    # ties and constant rows matter to percentiles and norms, but are rare in long lists of draws
     constant = entries.map(lambda value: [value] * (rows * columns))
     return st.one_of(full, constant).map(lambda v: torch.tensor(v, dtype=torch.float32).reshape(rows, columns))
 
 
 def cuts(size: int) -> Strategy:
-    """Orders of `size` images and sizes of the batches they are cut into: pairs (order, sizes).
+    """Pairs (order, sizes): orders of `size` images, and sizes of batches.
 
     Args:
         size: Number of images, at least 1.
@@ -68,10 +68,10 @@ def cuts(size: int) -> Strategy:
 
 
 def _composite(build: Callable[[Any], object]) -> Strategy:
-    """The strategy that `build(draw)` describes.
+    """Create a strategy from `build(draw)`.
 
-    The state of the global random numbers is put back: run-time type checkers sample long containers with them, which
-    hypothesis would take for a strategy that cannot be replayed.
+    The global random state is restored: run-time type checkers use it to sample long containers, which would make
+    hypothesis report a strategy that cannot be replayed.
     """
 
     def drawn(draw: Any) -> object:
@@ -85,7 +85,7 @@ def _composite(build: Callable[[Any], object]) -> Strategy:
 
 
 def rotations(size: int) -> Strategy:
-    """Orthogonal matrices, float64: products of reflections at drawn vectors.
+    """Orthogonal float64 matrices: products of reflections at drawn vectors.
 
     Args:
         size: Number of rows.

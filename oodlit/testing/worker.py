@@ -18,19 +18,19 @@ from oodlit.detectors.contract.fitting import make_statistics
 from oodlit.detectors.contract.saving import detector_to_config
 from oodlit.detectors.statistics import synchronize
 from oodlit.errors import InvalidArgumentError
-from oodlit.testing.launch import SHARES, batches_of, find_object
+from oodlit.testing.launch import FRACTIONS, batches_of, find_object
 from oodlit.testing.problems import Problem, ProblemFactory
 
 PATIENCE = timedelta(seconds=60)
 
 
 def main(folder: Path, rank: int) -> None:
-    """Load and score every saved detector; then fit it again together with the other processes, and score."""
+    """Load and score every saved detector; then fit it again with the other processes, and score."""
     task = json.loads((folder / "task.json").read_text())
     torch.set_num_threads(1)
     for module, file in task["modules"].items():
         find_object(module, "", file)
-    problem: ProblemFactory = find_object(*task["problem"])  # type: ignore[assignment]  # the parent passed one
+    problem: ProblemFactory = find_object(*task["problem"])  # type: ignore[assignment]  # passed by the parent
     dist.init_process_group(
         "gloo", init_method=(folder / "rendezvous").as_uri(), rank=rank, world_size=task["processes"], timeout=PATIENCE
     )
@@ -38,7 +38,7 @@ def main(folder: Path, rank: int) -> None:
         _one_detector(folder, number, written, rank, problem)
     backend = dist.distributed_c10d._get_default_group()._get_backend(torch.device("cpu"))
     dist.destroy_process_group()
-    del backend  # last: torch < 2.8 waits here for gloo's threads, holding the interpreter's lock that they wait for
+    del backend  # last, because torch < 2.8 deadlocks here while gloo's threads are running
 
 
 def _one_detector(folder: Path, number: str, written: str, rank: int, problem: ProblemFactory) -> None:
@@ -57,23 +57,23 @@ def _one_detector(folder: Path, number: str, written: str, rank: int, problem: P
     def score_loaded() -> Tensor:
         detector = loaded()
         if repr(detector) != written:
-            raise InvalidArgumentError(f"{written} came back as {detector!r}")
+            raise InvalidArgumentError(f"expected the loaded detector to be {written}, got {detector!r}")
         return detector.score(problem().tests)
 
     attempt("saved", score_loaded)
-    for what, share in SHARES.items():
-        gather_objects(None, what)  # nobody starts before all are here
-        attempt(what, lambda share=share: _fit_together(loaded(), problem(), rank, share))  # type: ignore[misc]
+    for what, fraction in FRACTIONS.items():
+        gather_objects(None, what)  # wait for all processes
+        attempt(what, lambda fraction=fraction: _fit_together(loaded(), problem(), rank, fraction))  # type: ignore[misc]
     save_file(scores, folder / f"{number}.{rank}.safetensors")
     (folder / f"{number}.{rank}.json").write_text(json.dumps(errors))
 
 
-def _fit_together(saved: Detector, data: Problem, rank: int, share: float) -> Tensor:
+def _fit_together(saved: Detector, data: Problem, rank: int, fraction: float) -> Tensor:
     detector = from_config(detector_to_config(saved), Detector)
     if not detector.required_statistics:
         return saved.score(data.tests)
     statistics = make_statistics([detector])
-    for batch in batches_of(data, share, rank):
+    for batch in batches_of(data, fraction, rank):
         statistics.update(batch)
     synchronize(statistics.values(), cpu_group())
     detector.fit(statistics, data.head if "head" in detector.required_needs else None)

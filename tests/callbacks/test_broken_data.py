@@ -100,7 +100,7 @@ def test_two_training_streams_are_one_training_set():
 
 def test_pil_images_without_a_transform():
     streams = [stream("val", Role.ID, image=Image.new("RGB", (8, 8)))]
-    with pytest.raises(InvalidArgumentError, match="no transform is set"):
+    with pytest.raises(InvalidArgumentError, match="require a transform"):
         predict([MSP()], streams)
 
 

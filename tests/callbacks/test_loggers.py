@@ -14,7 +14,7 @@ from oodlit.callbacks import OODDetection
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.detectors import MSP, Energy
 from oodlit.errors import DataError, InvalidArgumentError, LoggingError, UnknownNameError
-from oodlit.runs import folder as output
+from oodlit.runs.images import recorder as output
 from oodlit.runs.loggers import RunLog, figures_of, log_to_all
 from tests.callbacks.support import Recorder, make_module, make_streams, make_trainer, predict, stream
 

@@ -13,7 +13,7 @@ from oodlit.datamodules.stream import Stream
 from oodlit.detectors import ASH, KNN, MSP, ODIN, PRO, Energy, Mahalanobis, Reference, TrainFreeDetector, load
 from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.results import UnfinishedRunWarning
-from oodlit.runs import folder as output
+from oodlit.runs.images import recorder as output
 from tests.callbacks import full_disk_script
 from tests.callbacks.processes import check_ended, run_function
 from tests.callbacks.support import make_streams, run

@@ -12,7 +12,7 @@ from oodlit import OODModule, Role
 from oodlit.backbones.clip import ZeroShotClassifier, text_concepts
 from oodlit.callbacks import OODDetection
 from oodlit.datamodules import MemorySource, OODDataModule, Sample, Stream, severity_pool
-from oodlit.datamodules.severity.stream import PoolSplit
+from oodlit.datamodules.severity.pool_streams import PoolSplit
 from oodlit.detectors import MSP, Cosine, MaxLogit, RelativeCosine
 from oodlit.results import FindingWarning, Results
 from tests.callbacks.support import make_trainer

@@ -255,7 +255,8 @@ def test_max_batches_counts_batches(config: Path, tmp_path: Path, capsys: pytest
 @pytest.mark.parametrize("option", ["--max_batches=0", "--batch_size=0", "--num_workers=-1"])
 def test_numbers_out_of_range(option: str, config: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["evaluate", "--config", str(config), "--out", str(tmp_path / "out"), option]) == 2
-    assert "is needed" in one_line(capsys.readouterr().err)
+    error = one_line(capsys.readouterr().err)
+    assert "is needed" in error or "expected" in error
 
 
 def test_report_of_two_runs(config: Path, tmp_path: Path) -> None:
@@ -314,7 +315,7 @@ def test_check_runs_the_conformance_kit(
     assert main(["check", "mine_for_check.Nothing"]) == 2
     assert "Nothing" in one_line(capsys.readouterr().err)
     assert main(["check", "margin"]) == 2
-    assert "write module.ClassName" in one_line(capsys.readouterr().err)
+    assert "expected a dotted path" in one_line(capsys.readouterr().err)
     assert main(["check", "oodlit.detectors.MSP", "--only", "nothing"]) == 2
     assert "nothing" in one_line(capsys.readouterr().err)
 

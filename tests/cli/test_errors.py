@@ -75,9 +75,12 @@ HELP = " (see 'oodlit evaluate --help')"
         ),
         (
             STREAM % "cache: {attempts: 0}",
-            "Cache(attempts=0, backoff_s=0.5): attempts >= 1 and backoff_s >= 0 are needed",
+            "Cache: expected attempts >= 1 and backoff_s >= 0, got 0 and 0.5",
         ),
-        (STREAMS % "[]", "streams: 0 with role ID (none); exactly one is needed, the positive class of every metric"),
+        (
+            STREAMS % "[]",
+            "streams: expected exactly one with role ID, the positive class of every metric; got 0 (none)",
+        ),
         # constructors of others: class, kind of error, message
         (NET % "{depth: 0}", "own_of_errors.Net: ValueError: depth must be positive"),
         (NET % "{depth: 2}", "own_of_errors.Net: RuntimeError: no memory"),
@@ -211,7 +214,7 @@ def test_a_folder_that_is_missing_is_told_by_the_benchmark(capsys: pytest.Captur
     option = "--data={class_path: ImageNetBenchmark, init_args: {root: nowhere, sets: [ninco]}}"
     assert main(["evaluate", "--config", "run.yaml", option]) == 1
     error = capsys.readouterr().err
-    assert error.startswith("oodlit evaluate: error: nowhere/imagenet_val: ImageNet-1k, validation images is not there")
+    assert error.startswith("oodlit evaluate: error: nowhere/imagenet_val: ImageNet-1k, validation images not found")
     assert error.count("\n") == 1
 
 

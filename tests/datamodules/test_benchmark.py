@@ -16,7 +16,7 @@ import oodlit.datamodules as public
 from oodlit.datamodules import ImageNetBenchmark
 from oodlit.datamodules.generated.unit_test_source import UnitTestListing, UnitTestSource
 from oodlit.datamodules.generated.unit_tests import encode
-from oodlit.datamodules.published import build_set, list_set
+from oodlit.datamodules.published_sets import build_set, list_set
 from oodlit.datamodules.sets import describe
 from oodlit.datamodules.sets.imagenet_classes import class_names, wnids
 from oodlit.datamodules.sources import MemorySource
@@ -149,21 +149,21 @@ def test_own_streams_and_other_places(root, tmp_path):
 
 
 def test_what_is_missing_is_said(root, tmp_path):
-    with pytest.raises(DataError, match=r"imagenet_val: .* is not there \(found: no such folder\) - build it with"):
+    with pytest.raises(DataError, match=r"imagenet_val: .* not found \(in the folder: no such folder\); build it with"):
         ImageNetBenchmark(tmp_path / "nothing", ["ninco"])
-    with pytest.raises(DataError, match="the shards hold 8 images, 50000 expected"):
+    with pytest.raises(DataError, match="the shards contain 8 images, expected 50000"):
         ImageNetBenchmark(root, ["ninco"])
-    with pytest.raises(DataError, match=r"ninco: 2 images, 5879 expected; 'Caracal caracal caracal': 0 images"):
+    with pytest.raises(DataError, match=r"ninco: 2 images, expected 5879; 'Caracal caracal caracal': 0 images"):
         ImageNetBenchmark(root, ["ninco"], locations={"imagenet_val": fifty_thousand(tmp_path)})
-    with pytest.raises(DataError, match=r"textures: .* is not there \(found: imagenet_r, imagenet_val, ninco\)"):
+    with pytest.raises(DataError, match=r"textures: .* not found \(in the folder: imagenet_r, imagenet_val, ninco\)"):
         ImageNetBenchmark(root, ["textures"], complete=False)
-    with pytest.raises(DataError, match=r"imagenet_train: .* is not there"):
+    with pytest.raises(DataError, match=r"imagenet_train: .* not found"):
         ImageNetBenchmark(root, [], train=True, complete=False)
     with pytest.raises(UnknownNameError, match="did you mean 'ninco'"):
         ImageNetBenchmark(root, ["nincoo"], complete=False)
-    with pytest.raises(InvalidArgumentError, match="'imagenet_val' is always the id data"):
+    with pytest.raises(InvalidArgumentError, match="'imagenet_val' is always used as id data"):
         ImageNetBenchmark(root, ["imagenet_val"], complete=False)
-    with pytest.raises(InvalidArgumentError, match="locations: 'sun' is not among the sets"):
+    with pytest.raises(InvalidArgumentError, match="locations: 'sun' is not a set"):
         ImageNetBenchmark(root, ["ninco"], locations={"sun": root}, complete=False)
     with pytest.raises(InvalidArgumentError, match="'ninco' is used more than once"):
         ImageNetBenchmark(root, ["ninco", "ninco"], complete=False)

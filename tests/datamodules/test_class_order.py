@@ -1,4 +1,4 @@
-"""FAULTS2 A3, C3: one order of classes in a run, by their names, whatever order folders and manifests have."""
+"""One order of classes in a run, by name, regardless of the order in folders and manifests."""
 
 import unicodedata
 from pathlib import Path
@@ -41,7 +41,7 @@ def memory(name: str, role: Role, names: tuple[str, ...], count: int | None = No
 
 
 class TestByName:
-    def test_a3_a_val_folder_that_lacks_classes_gets_the_training_indices(self, tmp_path: Path) -> None:
+    def test_a_val_folder_with_missing_classes_gets_the_training_indices(self, tmp_path: Path) -> None:
         train = folder_stream(folder(tmp_path / "train", SEVEN), role=Role.TRAIN)
         val = folder_stream(folder(tmp_path / "val", ["bee", "cat", "eel", "fox", "gnu"]), role=Role.ID)
         assert val.class_names == ("bee", "cat", "eel", "fox", "gnu")
@@ -53,7 +53,7 @@ class TestByName:
         assert found == [6]
 
     @pytest.mark.parametrize("packed", [False, True])
-    def test_a3_shift_labels_too_from_folders_and_shards(self, tmp_path: Path, packed: bool) -> None:
+    def test_shift_labels_are_mapped_from_folders_and_shards(self, tmp_path: Path, packed: bool) -> None:
         train = folder_stream(folder(tmp_path / "train", SEVEN), role=Role.TRAIN)
         val = folder_stream(tmp_path / "train", name="val", role=Role.ID)
         source = folder(tmp_path / "sketch", ["fox", "ant"])
@@ -67,7 +67,7 @@ class TestByName:
         assert labels(OODDataModule([val, train, shift]), "sketch") == {"ant": 0, "fox": 5}
         assert labels(OODDataModule([val, shift]), "sketch") == {"ant": 0, "fox": 5}  # then the ID stream's names count
 
-    def test_a3_another_order_in_a_manifest(self, tmp_path: Path) -> None:
+    def test_another_class_order_in_a_manifest(self, tmp_path: Path) -> None:
         for role, order in ((Role.TRAIN, SEVEN), (Role.ID, SEVEN[::-1])):
             listing = class_listing(folder(tmp_path / role, SEVEN), role, class_names=order)
             names = listing.class_names
@@ -75,7 +75,7 @@ class TestByName:
         data = OODDataModule([shard_stream(tmp_path / "train-out"), shard_stream(tmp_path / "id-out")])
         assert labels(data, "id") == labels(data, "train")
 
-    def test_a3_numbered_folders_are_the_numbers_that_they_say(self, tmp_path: Path) -> None:
+    def test_numbered_folders_are_their_own_labels(self, tmp_path: Path) -> None:
         train = folder_stream(folder(tmp_path / "train", [str(i) for i in range(12)]), role=Role.TRAIN)
         some = folder_stream(folder(tmp_path / "val", ["1", "3", "10"]), role=Role.ID)
         assert labels(OODDataModule([train, some]), "val") == {"1": 1, "3": 3, "10": 10}
@@ -87,17 +87,19 @@ class TestByName:
         assert labels(OODDataModule([named, first]), "first") == {"0": 0, "1": 1}  # plain indices stay
 
     @pytest.mark.parametrize("role", [Role.ID, Role.SHIFT])
-    def test_a3_a_class_that_the_training_set_does_not_know(self, role: Role) -> None:
+    def test_a_class_missing_from_the_training_set(self, role: Role) -> None:
         train, val = memory("train", Role.TRAIN, tuple(SEVEN)), memory("val", Role.ID, ("ant",))
         other = memory("other", Role.ID, ("ant", "yak", "zebu"))
         if role is Role.ID:
             streams = [train, other]
         else:
             streams = [train, val, Stream("other", role, other.source, label_names=other.class_names)]
-        with pytest.raises(DataError, match=r"stream 'other': 2 of its 3 classes are unknown to stream 'train': 'yak'"):
+        with pytest.raises(
+            DataError, match=r"stream 'other': 2 of its 3 classes are not among those of stream 'train': 'yak'"
+        ):
             OODDataModule(streams)
 
-    def test_a3_what_knows_no_names_is_left_alone(self) -> None:
+    def test_streams_without_names_are_unchanged(self) -> None:
         val = memory("val", Role.ID, (), count=3)
         data = OODDataModule([val])
         assert data.class_names == ()
@@ -108,18 +110,18 @@ class TestByName:
         assert data.stream("far") is far
         assert data.stream("val") is val
 
-    def test_a3_names_that_occur_twice_are_ambiguous_only_where_they_decide(self) -> None:
+    def test_repeated_names_are_only_ambiguous_if_labels_are_mapped(self) -> None:
         twice = ("crane", "dog", "crane")
         assert OODDataModule([memory("t", Role.TRAIN, twice), memory("v", Role.ID, twice)]).class_names == twice
         with pytest.raises(DataError, match="stream 't': two classes are called 'crane'"):
             OODDataModule([memory("t", Role.TRAIN, twice), memory("v", Role.ID, ("crane", "dog"))])
 
-    def test_a3_names_of_macos_are_the_same_names(self) -> None:
+    def test_decomposed_unicode_names_of_macos_match(self) -> None:
         train = memory("train", Role.TRAIN, ("ant", "café"))
         val = memory("val", Role.ID, (unicodedata.normalize("NFD", "café"),))
         assert list(labels(OODDataModule([train, val]), "val").values()) == [1]
 
-    def test_a3_a_label_beyond_the_names_stays_an_error(self) -> None:
+    def test_a_label_without_a_name_is_an_error(self) -> None:
         data = OODDataModule([memory("t", Role.TRAIN, ("a", "b", "c")), memory("v", Role.ID, ("c", "b"), count=3)])
         with pytest.raises(DataError, match="label 2, but the stream has 2 class names"):
             list(data.predict_dataloader()[1])
@@ -127,7 +129,7 @@ class TestByName:
 
 class TestClassNames:
     @pytest.mark.parametrize("kind", ["list", "file", "path"])
-    def test_a3_the_order_of_the_network_is_given(self, tmp_path: Path, kind: str) -> None:
+    def test_class_names_set_the_order_of_the_network(self, tmp_path: Path, kind: str) -> None:
         order = ["background", *SEVEN[::-1]]
         (tmp_path / "names.txt").write_text("\ufeff" + "\n".join(order) + "\n", "utf-8")
         given: Any = {"list": order, "file": str(tmp_path / "names.txt"), "path": tmp_path / "names.txt"}[kind]
@@ -138,11 +140,11 @@ class TestClassNames:
         assert labels(data, "val") == {"ant": 7, "gnu": 1}
 
     @pytest.mark.parametrize("names", ["nowhere.txt", [], ["a", "a"], [""], ["two\nlines"]])
-    def test_a3_unusable_names(self, names: Any) -> None:
+    def test_invalid_class_names_are_refused(self, names: Any) -> None:
         with pytest.raises(InvalidArgumentError, match="class_names"):
             as_class_names(names)
 
-    def test_a3_wordnet_ids_are_recognised(self) -> None:
+    def test_wordnet_ids_are_recognized(self) -> None:
         ids, names = wnids(), imagenet_names()
         val = memory("val", Role.ID, (ids[7], ids[3]))
         for train in (ids, names):
@@ -151,11 +153,11 @@ class TestClassNames:
         assert labels(OODDataModule([val], class_names="imagenet"), "val") == {ids[7]: 7, ids[3]: 3}
 
     @pytest.mark.parametrize("known", [wnids, imagenet_names])
-    def test_a3_the_known_list_in_another_order(self, known: Any) -> None:
+    def test_imagenet_classes_in_another_order(self, known: Any) -> None:
         """As ViM's own list of validation images, which numbers the classes otherwise."""
         shuffled = tuple(known()[i * 7 % 1000] for i in range(1000))
         val = memory("val", Role.ID, shuffled)
-        with pytest.raises(DataError, match=r"the 1000 of ImageNet-1k in another order .*label 1 is"):
+        with pytest.raises(DataError, match=r"ImageNet-1k are not in the order .*label 1 is"):
             OODDataModule([val])
         found = labels(OODDataModule([val], class_names="imagenet"), "val")
         assert found == {name: i for i, name in enumerate(known())}
@@ -163,7 +165,7 @@ class TestClassNames:
 
 
 class TestFolders:
-    def test_c3_a_folder_as_a_stream_has_the_keys_of_its_shards(self, tmp_path: Path) -> None:
+    def test_a_folder_stream_has_the_keys_of_its_shards(self, tmp_path: Path) -> None:
         source = folder(tmp_path / "far", ["x.1", "y"])
         listing = class_listing(source, Role.OOD)
         build_shards(listing, tmp_path / "out", name="far", role=Role.OOD, class_names=listing.class_names)
@@ -172,7 +174,7 @@ class TestFolders:
         fields = [[(s.key, s.image, s.label, s.group) for s in t.source.read(0, 9)] for t in (direct, packed)]
         assert fields[0] == fields[1]
 
-    def test_c3_in_a_configuration(self, tmp_path: Path) -> None:
+    def test_folder_stream_in_a_configuration(self, tmp_path: Path) -> None:
         for role, classes in (("train", SEVEN), ("id", SEVEN[2:])):
             folder(tmp_path / role, classes)
         config = {
@@ -192,11 +194,11 @@ class TestFolders:
         ]
         assert labels(data, "id")["cat"] == 2
 
-    def test_c3_what_is_no_folder_of_images(self, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match="no folder of images"):
+    def test_folders_without_images_are_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(DataError, match="expected a folder of images"):
             folder_stream(tmp_path / "no", role=Role.OOD)
         (tmp_path / "flat").mkdir()
         (tmp_path / "flat" / "a.png").write_bytes(tiny_image(0))
-        with pytest.raises(DataError, match="needs class folders"):
+        with pytest.raises(DataError, match="require class folders"):
             folder_stream(tmp_path / "flat", role=Role.ID)
         assert len(folder_stream(tmp_path / "flat", role=Role.OOD)) == 1

@@ -57,7 +57,7 @@ def test_the_flat_validation_archive_takes_a_list_of_labels(tmp_path: Path, run:
     tree(tmp_path / "flat", "ILSVRC2012_val_00000005.JPEG")
     code, _, error = run("shards", "build", "imagenet_val", images, *options, "--incomplete")
     assert code == 1
-    assert "no label for 'ILSVRC2012_val_00000005.JPEG'" in error
+    assert "'ILSVRC2012_val_00000005.JPEG' is missing" in error
     code, _, error = run("shards", "build", "birds", images, "--role", "ood", *options)
     assert code == 2
     assert "--labels is for imagenet_val" in error
@@ -72,7 +72,7 @@ def test_a_published_list_picks_from_a_folder(tmp_path: Path, run: Run) -> None:
     (tmp_path / "list.txt").write_text("1.jpg\n9.jpg\n")
     code, _, error = run("shards", "build", "openimage_o", images, *options)
     assert code == 1
-    assert "1 of 2 listed files are not there, first '9.jpg'" in error
+    assert "1 of 2 listed files not found, first '9.jpg'" in error
 
 
 def test_own_lists(tmp_path: Path, run: Run) -> None:
@@ -90,7 +90,7 @@ def test_warnings_are_lines(tmp_path: Path, run: Run) -> None:
     (images / "README").write_text("x")
     code, _, error = run("shards", "build", "mine", images, "--out", tmp_path / "out", "--role", "ood")
     assert code == 0
-    assert "warning: 1 files have no image's extension and are left out, first 'README'\n" in error
+    assert "warning: 1 files without an image extension are left out, first 'README'\n" in error
     assert ".py" not in error
 
 
@@ -101,7 +101,7 @@ def test_corrupted_images_are_packed_from_shards(tmp_path: Path, run: Run) -> No
     options = ("--out", tmp_path / "c", "--check", "none")
     code, _, error = run("shards", "build", "imagenet_c", tmp_path / "val", *options)
     assert code == 1
-    assert "1 ID images to be corrupted, 50000 expected" in error
+    assert "expected 50000 ID images, got 1" in error
     code, out, _ = run("shards", "build", "imagenet_c", tmp_path / "val", *options, "--incomplete")
     assert (code, out.partition(": ")[2]) == (0, "75 images of 'imagenet_c' (shift, 75 classes) in 1 shards")
     code, out, _ = run("shards", "info", tmp_path / "c")
@@ -124,14 +124,14 @@ def test_verify_compares_with_the_published_numbers(tmp_path: Path, run: Run) ->
     manifest.write_text(manifest.read_text().replace('"complete": false', '"complete": true'))
     code, out, _ = run("shards", "verify", tmp_path / "out")
     assert code == 1
-    assert "2 images, 10000 are expected" in out
+    assert "2 images, expected 10000" in out
 
 
 def test_verify_goes_on_after_a_folder_that_cannot_be_read(tmp_path: Path, run: Run) -> None:
     run("shards", "build", "mine", tree(tmp_path / "images", "a/1.jpg"), "--out", tmp_path / "ok", "--role", "ood")
     code, out, _ = run("shards", "verify", tmp_path / "no", tmp_path / "ok")
     assert code == 1
-    assert f"{tmp_path / 'no'} does not exist; a folder of shards is needed" in out
+    assert f"{tmp_path / 'no'} does not exist; expected a folder of shards" in out
     assert "1 images, ok" in out
 
 

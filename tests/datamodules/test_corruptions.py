@@ -102,9 +102,9 @@ def test_bad_settings(monkeypatch):
         CorruptedSource(id_source(), kinds=["gausian_noise"])
     with pytest.raises(InvalidArgumentError, match="fog: severity 6"):
         CorruptedSource(id_source(), kinds=["fog"], severities=[6])
-    with pytest.raises(InvalidArgumentError, match="distinct ones are needed"):
+    with pytest.raises(InvalidArgumentError, match="expected distinct kinds"):
         CorruptedSource(id_source(), kinds=["fog", "fog"])
-    with pytest.raises(InvalidArgumentError, match="31 x 40 pixels; both sides must be at least 32"):
+    with pytest.raises(InvalidArgumentError, match="at least 32 pixels, got 31 x 40"):
         corrupt(Image.new("RGB", (31, 40)), "fog", 1)
     monkeypatch.setitem(sys.modules, "imagecorruptions", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'oodlit\[corruptions\]'"):
@@ -139,7 +139,7 @@ def test_other_sizes_take_the_whole_transform():
 
 
 def test_a_transform_without_a_crop_cannot_follow_the_protocol():
-    with pytest.raises(InvalidArgumentError, match="there is no single centre crop"):
+    with pytest.raises(InvalidArgumentError, match="expected exactly one center crop"):
         without_resize(ToTensor())
 
 

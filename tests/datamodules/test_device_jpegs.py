@@ -13,7 +13,7 @@ from PIL import Image
 from oodlit.datamodules import MemorySource, Sample, Stream, StreamLoader
 from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.device.jpegs import decode_jpegs, jpeg_for_device
-from oodlit.datamodules.pipelines.loader import PipelineLoader
+from oodlit.datamodules.pipelines.pipeline_loader import PipelineLoader
 from oodlit.datamodules.pipelines.source import pipeline_stream
 from oodlit.datamodules.transforms import without_resize
 from oodlit.errors import DataError

@@ -69,7 +69,7 @@ def check_close(transform: Any, images: list[Image.Image]) -> None:
 
 @pytest.mark.filterwarnings("ignore:Anti-alias option is always applied")
 @pytest.mark.parametrize("name", TRANSFORMS)
-@given(height=st.integers(3, 60), width=st.integers(3, 60), seed=st.integers(0, 99))
+@given(height=st.integers(12, 60), width=st.integers(12, 60), seed=st.integers(0, 99))
 def test_numbers_are_close_to_those_of_the_transform(name, height, width, seed):
     check_close(TRANSFORMS[name], [image_of(height, width, seed), image_of(height, width, seed + 1)])
 
@@ -113,15 +113,15 @@ NEAREST = v1.InterpolationMode.NEAREST
 @pytest.mark.parametrize(
     ("steps", "message"),
     [
-        ([own_step, v1.ToTensor()], "the step <function own_step at "),
-        ([Mine(4), v1.ToTensor()], r"the step Mine\(size=\(4, 4\)\)"),
-        ([v1.Resize(4, NEAREST), v1.ToTensor()], "interpolates by 'nearest'"),
-        ([v1.RandomApply([v1.CenterCrop(4)]), v1.ToTensor()], "the step RandomApply"),
-        ([timm_steps.CenterCropOrPad(9, fill=3), v1.ToTensor()], "the step CenterCropOrPad"),
+        ([own_step, v1.ToTensor()], "step <function own_step at "),
+        ([Mine(4), v1.ToTensor()], r"step Mine\(size=\(4, 4\)\)"),
+        ([v1.Resize(4, NEAREST), v1.ToTensor()], "got 'nearest'"),
+        ([v1.RandomApply([v1.CenterCrop(4)]), v1.ToTensor()], "step RandomApply"),
+        ([timm_steps.CenterCropOrPad(9, fill=3), v1.ToTensor()], "step CenterCropOrPad"),
     ],
 )
 def test_unsupported_steps_are_refused_by_name(steps, message):
-    with pytest.raises(InvalidArgumentError, match=f"(?s)^decode_on_device: .*{message}.*leave decode_on_device out"):
+    with pytest.raises(InvalidArgumentError, match=f"(?s)^decode_on_device.*{message}.*leave decode_on_device out"):
         DeviceTransform(v1.Compose(steps))
 
 
@@ -151,10 +151,10 @@ TYPED = {tv_tensors.Image: torch.float32, "others": None}
             [v2.CenterCrop(8), v2.ToImage(), v2.ToDtype(TYPED)],
             r"\(3, 8, 8\) of torch.uint8 .* \(3, 8, 8\) of torch.flo",
         ),
-        ([v1.Resize(4)], r"\(3, 4, 4\) of torch.uint8 where the transform itself gives Image"),
-        ([v1.PILToTensor(), v1.ToTensor()], "transform: .* 48 x 40: TypeError: pic should be"),
-        ([v1.ToTensor(), v1.Normalize(0.5, 0.0)], "transform: .* 48 x 40: ValueError: std"),
-        ([v1.Normalize(0.5, 0.5)], "transform: .* 48 x 40: TypeError"),
+        ([v1.Resize(4)], r"\(3, 4, 4\) of torch.uint8 instead of Image"),
+        ([v1.PILToTensor(), v1.ToTensor()], "48 x 40 pixels: TypeError: pic should be"),
+        ([v1.ToTensor(), v1.Normalize(0.5, 0.0)], "48 x 40 pixels: ValueError: std"),
+        ([v1.Normalize(0.5, 0.5)], "48 x 40 pixels: TypeError"),
     ],
 )
 def test_transforms_that_differ_from_their_steps_on_tensors_are_refused(steps, message):
@@ -169,5 +169,5 @@ def test_steps_with_other_values_are_refused(monkeypatch, wrong):
     on_device = DeviceTransform(transform)
     on_device.check(transform)
     monkeypatch.setattr(on_device, "_steps", [v1.CenterCrop(30), wrong])
-    with pytest.raises(InvalidArgumentError, match=r"give other values .*leave decode_on_device out"):
+    with pytest.raises(InvalidArgumentError, match=r"returns different values; leave decode_on_device out"):
         on_device.check(transform)

@@ -100,7 +100,7 @@ def test_an_error_that_cannot_be_moved_is_told(workers: int) -> None:
 def test_a_transform_that_gives_no_tensor_names_the_sample(workers: int) -> None:
     stream = Stream("s", Role.OOD, MemorySource([Sample(str(i), tiny_image(i)) for i in range(4)]))
     error = caught(StreamLoader(stream, give_a_number, num_workers=workers))
-    assert str(error) == "'s/0': the transform gives int; a tensor is needed"
+    assert str(error) == "'s/0': expected the transform to return a tensor, got int"
 
 
 @WORKERS
@@ -154,7 +154,9 @@ def test_a_fault_of_the_source_names_the_place(workers: int, source: object, pla
 def test_the_stand_in_of_an_empty_batch_is_no_sample() -> None:
     stream = Stream("s", Role.OOD, MemorySource([Sample("0", b"")]))
     error = caught(StreamLoader(stream, raise_chained, on_error="skip"))
-    assert str(error).startswith("stream 's', a black image of 64 x 64 in place of unusable ones: the transform failed")
+    assert str(error).startswith(
+        "stream 's', a black 64 x 64 image that stands in for unusable ones: the transform failed"
+    )
 
 
 def test_a_chain_without_end_arrives_in_part() -> None:

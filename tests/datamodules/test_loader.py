@@ -123,7 +123,7 @@ def test_a_batch_without_rows_has_the_shape_of_the_transform() -> None:
 
 def test_training_images_need_labels() -> None:
     loader = StreamLoader(Stream("t", Role.TRAIN, MemorySource([Sample("0", tiny_image(0))])), to_tensor)
-    with pytest.raises(DataError, match=r"stream 't': key '0': no label; training images need one"):
+    with pytest.raises(DataError, match=r"stream 't': key '0': no label"):
         list(loader)
 
 
@@ -149,7 +149,7 @@ def test_class_names_that_no_table_can_show(names: tuple[str, ...]) -> None:
 
 
 def test_images_without_transform_are_an_error() -> None:
-    with pytest.raises(InvalidArgumentError, match="no transform is set; give the backbone or the data one"):
+    with pytest.raises(InvalidArgumentError, match="require a transform; pass"):
         list(StreamLoader(bad_stream()))
 
 
@@ -193,7 +193,7 @@ class Liar:
 
 
 def test_a_source_that_is_too_short_is_fatal() -> None:
-    with pytest.raises(DataError, match=r"the source gave 2 samples for positions 0\.\.2; 3 are needed"):
+    with pytest.raises(DataError, match=r"expected 3 samples for positions 0\.\.2, the source returned 2"):
         list(StreamLoader(Stream("s", Role.OOD, Liar(["a", "b"], 3))))
 
 

@@ -1,4 +1,4 @@
-"""FAULTS2 B11: inputs that are no pictures of three channels have no thumbnail, with the reason, and end no run."""
+"""Inputs that cannot be shown have no thumbnail but a reason, and do not fail a run."""
 
 import warnings
 from typing import Any
@@ -36,7 +36,7 @@ NONE = {
 
 
 @pytest.mark.parametrize("case", NONE)
-def test_b11_no_picture_but_the_others(case: str) -> None:
+def test_unviewable_images_do_not_affect_others(case: str) -> None:
     with pytest.warns(NoPictureWarning, match=r"1 of 2 images cannot be shown, first 'val/0': ") as told:
         images = data(NONE[case], torch.zeros(3, 4, 4)).read_images(["val/0", "val/1"])
     assert set(images) == {"val/1"}
@@ -62,7 +62,7 @@ SHOWN = {
 
 
 @pytest.mark.parametrize("case", SHOWN)
-def test_b11_what_can_be_shown(case: str) -> None:
+def test_viewable_images(case: str) -> None:
     image, pixel = SHOWN[case]
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -71,7 +71,7 @@ def test_b11_what_can_be_shown(case: str) -> None:
     assert found.getpixel((0, 0)) == pixel
 
 
-def test_b11_a_decoder_that_fails_is_a_reason() -> None:
+def test_a_failing_decoder_is_a_reason() -> None:
     def broken(_: bytes) -> Image.Image:
         raise ZeroDivisionError("no")
 
@@ -80,5 +80,5 @@ def test_b11_a_decoder_that_fails_is_a_reason() -> None:
 
 
 def test_an_unknown_key_is_a_mistake_of_the_caller() -> None:
-    with pytest.raises(DataError, match="not in this source"):
+    with pytest.raises(DataError, match="keys not found"):
         data(torch.zeros(3, 1, 1)).read_images(["val/9"])

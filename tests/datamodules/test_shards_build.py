@@ -160,14 +160,14 @@ class TestRefusals:
         self.build(tmp_path, ["a.png", "b.png"])
         with pytest.raises(DataError, match=r"s-test-000001\.tar was built from another listing .*'c\.png'"):
             self.build(tmp_path, ["a.png", "c.png"])
-        with pytest.raises(DataError, match=r"s-test-000001\.tar \(1 in all\) belongs to a longer listing"):
+        with pytest.raises(DataError, match=r"s-test-000001\.tar \(1 in total\) belongs to a longer listing"):
             self.build(tmp_path, ["a.png"])
         with pytest.raises(DataError, match="another listing"):
             self.build(tmp_path, ["a.png", "b.png"], shard_size=2)
 
     def test_a_foreign_shard_in_the_way(self, tmp_path: Path) -> None:
         (tmp_path / "s-test-000000.tar").write_bytes(b"x")
-        with pytest.raises(DataError, match="was not made by this build"):
+        with pytest.raises(DataError, match="was not written by this build"):
             self.build(tmp_path, ["a.png"])
         assert (tmp_path / "s-test-000000.tar").read_bytes() == b"x"
 
@@ -176,13 +176,13 @@ class TestRefusals:
             self.build(tmp_path, ["a.png", "a.png"])
 
     def test_number_of_images(self, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match="s: the source has 1 images of this set, 2 are expected"):
+        with pytest.raises(DataError, match="s: expected 2 images, the source has 1"):
             self.build(tmp_path, ["a.png"], expected=2)
         with pytest.raises(DataError, match="the listing is empty"):
             self.build(tmp_path, [])
 
     def test_no_image(self, tmp_path: Path) -> None:
-        with pytest.raises(DataError, match=r"'a\.txt': extension 'txt' is none of an image"):
+        with pytest.raises(DataError, match=r"'a\.txt': expected an image extension .*'txt'"):
             self.build(tmp_path, ["a.txt"])
 
     def test_undecodable_image(self, tmp_path: Path) -> None:
@@ -198,17 +198,17 @@ class TestRefusals:
 
     def test_indices(self, tmp_path: Path) -> None:
         entries = [Entry("a.png", lambda: tiny_image(0), label=2, group=2)]
-        with pytest.raises(InvalidArgumentError, match=r"'a\.png': group 2, but there are 2 class names"):
+        with pytest.raises(InvalidArgumentError, match=r"'a\.png': group 2 is out of range for 2 class names"):
             build_shards(entries, tmp_path, name="s", role=Role.OOD, class_names=("a", "b"))
         with pytest.raises(InvalidArgumentError, match="label 2, but there are 2 class names"):
             build_shards(entries, tmp_path, name="s", role=Role.ID, class_names=("a", "b"))
-        with pytest.raises(DataError, match=r"'a\.png' has no label; training images need one"):
+        with pytest.raises(DataError, match=r"'a\.png' has no label"):
             self.build(tmp_path, ["a.png"], role=Role.TRAIN)
 
     def test_two_builds_at_once(self, tmp_path: Path) -> None:
         def entries():
             yield entries_of(["a.png"])[0]
-            with pytest.raises(DataError, match="another build is at work in this folder"):
+            with pytest.raises(DataError, match="another build is running in this folder"):
                 self.build(tmp_path, ["a.png"])
 
         build_shards(entries(), tmp_path, name="s", role=Role.OOD, shard_size=1)
@@ -229,10 +229,10 @@ class TestInterrupted:
     def test_they_are_not_read(self, tmp_path: Path) -> None:
         entries = self.interrupt(tmp_path)
         for shards in (tmp_path, tmp_path / "s-test-000000.tar", [tmp_path / "s-test-000001.tar"]):
-            with pytest.raises(DataError, match="a build was interrupted here"):
+            with pytest.raises(DataError, match="the build was interrupted"):
                 ShardSource(shards)
         for check in (verify_shards, shard_info):
-            with pytest.raises(DataError, match=r"interrupted here \(2 shards so far, first 's-test-000000\.tar'\)"):
+            with pytest.raises(DataError, match=r"interrupted after 2 shards \(first 's-test-000000\.tar'\)"):
                 check(tmp_path)
         build_shards(entries, tmp_path, name="s", role=Role.OOD, shard_size=1)
         assert len(ShardSource(tmp_path)) == 3
@@ -240,7 +240,7 @@ class TestInterrupted:
     def test_the_split_beside_them_is_not_read_either(self, tmp_path: Path) -> None:
         build_shards([Entry("a.png", lambda: PNG, label=0)], tmp_path, name="s", role=Role.TRAIN)
         self.interrupt(tmp_path)
-        with pytest.raises(DataError, match="a build was interrupted here"):
+        with pytest.raises(DataError, match="the build was interrupted"):
             shard_stream(tmp_path, split="train")
 
     def test_a_damaged_note_is_an_error(self, tmp_path: Path) -> None:
@@ -260,7 +260,7 @@ class TestInterrupted:
             real(file)
 
         monkeypatch.setattr(os, "fsync", fsync)
-        with pytest.raises(DataError, match=r"shards cannot be written: .*No space left on device; make room"):
+        with pytest.raises(DataError, match=r"cannot write shards: .*No space left on device; free space"):
             build_shards(entries, tmp_path, name="s", role=Role.OOD, shard_size=1)
         monkeypatch.undo()
         assert not list(tmp_path.rglob("*.tmp"))
@@ -269,7 +269,7 @@ class TestInterrupted:
 
 def test_another_set_needs_another_folder(tmp_path: Path) -> None:
     build_shards(entries_of(["a.png"]), tmp_path, name="one", role=Role.OOD)
-    with pytest.raises(DataError, match="holds the split 'test' of 'one'; 'two' needs its own folder"):
+    with pytest.raises(DataError, match=r"already contains split 'test' of 'one'; .*'two'"):
         build_shards(entries_of(["a.png"]), tmp_path, name="two", role=Role.OOD)
     assert shard_stream(tmp_path).name == "one"
 
@@ -302,20 +302,20 @@ def test_a_manifest_that_is_none_is_an_error(tmp_path: Path, change: dict[str, o
     data["splits"] = {} if change is None else {"test": data["splits"]["test"] | change}
     path.write_text(json.dumps(data))
     for use in (ShardSource, verify_shards, shard_info):
-        with pytest.raises(DataError, match=r"_info\.json: .*remove it to have the shards counted"):
+        with pytest.raises(DataError, match=r"_info\.json: .*remove it to count the shards"):
             use(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["", "a/b", " a", "a\n"])
 def test_names_that_no_stream_can_have(tmp_path: Path, name: str) -> None:
-    with pytest.raises(InvalidArgumentError, match="of a data set: printable characters without '/'"):
+    with pytest.raises(InvalidArgumentError, match="expected printable characters without '/'"):
         build_shards(entries_of(["a.png"]), tmp_path, name=name, role=Role.OOD)
 
 
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (("a", "two\nlines"), r"class name 'two\\nlines'; text without line breaks"),
+        (("a", "two\nlines"), r"class name 'two\\nlines' must not be empty"),
         (("a", " "), "class name ' '"),
         (("a", "a"), "two classes are called 'a'"),
     ],
@@ -326,7 +326,7 @@ def test_class_names_that_no_table_can_show(tmp_path: Path, names: tuple[str, ..
 
 
 def test_images_without_a_group_in_a_set_with_groups(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"'a\.png' has no group, but 2 are named"):
+    with pytest.raises(DataError, match=r"'a\.png' has no group, but there are 2 class names"):
         build_shards([Entry("a.png", lambda: PNG)], tmp_path, name="s", role=Role.OOD, class_names=("a", "b"))
 
 
@@ -334,7 +334,7 @@ def test_the_count_of_a_finished_shard_follows_from_its_listing(tmp_path: Path) 
     build_shards(entries_of(["a.png", "b.png"]), tmp_path, name="s", role=Role.OOD)
     path = tmp_path / "_info.json"
     path.write_text(path.read_text().replace('"num_samples": 2', '"num_samples": 3').replace("2\n   ]", "3\n   ]"))
-    with pytest.raises(DataError, match="holds 2 samples, the manifest states 3"):
+    with pytest.raises(DataError, match="expected 3 samples according to the manifest, found 2"):
         list(ShardSource(tmp_path).read(0, 3))
     assert build_shards(entries_of(["a.png", "b.png"]), tmp_path, name="s", role=Role.OOD).num_samples == 2
 

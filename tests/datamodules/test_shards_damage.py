@@ -76,7 +76,7 @@ class TestDamage:
         assert [sample.key for sample in source.read(0, 7)] == keys
         assert not faults
         faults.extend([True] * 3)
-        with pytest.raises(DataError, match=r"tiny-000000\.tar: cannot be read after 3 attempts: .*Input/output error"):
+        with pytest.raises(DataError, match=r"tiny-000000\.tar: .* after 3 attempts: .*Input/output error"):
             list(source.read(0, 7))
 
     def test_a_shard_cut_after_opening_is_fatal_for_whoever_reads_it(self, tmp_path: Path) -> None:
@@ -134,11 +134,11 @@ class TestDamage:
     def test_unlisted_shard(self, tmp_path: Path) -> None:
         write_tiny_shards(tmp_path, [1, 1])
         shutil.copy(tmp_path / "tiny-000001.tar", tmp_path / "tiny-000002.tar")
-        with pytest.raises(DataError, match=r"'tiny-000002\.tar' \(1 in all\) is not in the manifest"):
+        with pytest.raises(DataError, match=r"'tiny-000002\.tar' \(1 in total\) is not in the manifest"):
             ShardSource(tmp_path)
 
     @pytest.mark.parametrize(
-        ("stated", "message"), [(2, "holds more than the 2"), (4, "holds 3 samples, the manifest")]
+        ("stated", "message"), [(2, "expected 2 samples .* found more"), (4, "according to the manifest, found 3")]
     )
     def test_count_mismatch(self, tmp_path: Path, stated: int, message: str) -> None:
         write_tiny_shards(tmp_path, [3], manifest=False)
@@ -164,7 +164,7 @@ class TestDamage:
     def test_malformed_manifest(self, tmp_path: Path, change: dict[str, object]) -> None:
         split = {"name": "t", "num_samples": 1, "filenames": ["a.tar"], "shard_lengths": [1]} | change
         (tmp_path / "_info.json").write_text(json.dumps({"splits": {"t": split}}))
-        with pytest.raises(DataError, match=r"_info\.json: .*remove it to have the shards counted"):
+        with pytest.raises(DataError, match=r"_info\.json: .*remove it to count the shards"):
             ShardSource(tmp_path)
 
     @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ class TestDamage:
             ({"0.png": PNG, "0.json": b'{"group": 99999999999999999999}'}, "group 99999999999999999999 in .json"),
             ({"0.png": PNG, "0.json": b'{"label": 99999999999999999999}'}, "label 99999999999999999999 in .json"),
             ({"0.png": PNG, "0.json": b'{"label": -5}'}, "label -5 in .json"),
-            ({"0.cls": b"1"}, r"no image field \(fields cls\)"),
+            ({"0.cls": b"1"}, r"expected an image field .* got fields cls"),
         ],
         ids=["word", "underscore", "json", "deep", "group", "far group", "far label", "negative label", "no image"],
     )

@@ -24,7 +24,7 @@ class TestListings:
         source = write_source(kind, tmp_path, {"1.png": PNG, "2.png": PNG})
         listing = class_listing(source, Role.OOD)
         assert (listing.class_names, sorted(entry.path for entry in listing)) == ((), ["1.png", "2.png"])
-        with pytest.raises(DataError, match="all images lie in one folder"):
+        with pytest.raises(DataError, match="all images are in one folder"):
             class_listing(source, Role.ID)
 
     @pytest.mark.parametrize(
@@ -32,10 +32,10 @@ class TestListings:
         [
             ("l.txt", "a/1.png\n".encode("utf-16"), r"l\.txt is not UTF-8 .*; save it as UTF-8"),
             ("l.csv", "path,group\na/1.png,é\n".encode("latin-1"), r"l\.csv is not UTF-8"),
-            ("l.csv", b"path,label\na/1.png\n", "line 2: another number of columns than the header"),
-            ("l.csv", b"path,label\na/1.png,1,2\n", "line 2: another number of columns than the header"),
-            ("l.csv", b"path,label\na/1.png,9999999999\n", "has label '9999999999'; a class index"),
-            ("l.csv", b"path;label\na/1.png;1\n", "a header with the column 'path' is needed"),
+            ("l.csv", b"path,label\na/1.png\n", "line 2: the number of columns differs"),
+            ("l.csv", b"path,label\na/1.png,1,2\n", "line 2: the number of columns differs"),
+            ("l.csv", b"path,label\na/1.png,9999999999\n", "expected a class index .*'9999999999'"),
+            ("l.csv", b"path;label\na/1.png;1\n", "expected a header with the column 'path'"),
         ],
     )
     def test_lists_with_faults(self, tmp_path: Path, name: str, content: bytes, message: str) -> None:
@@ -91,14 +91,14 @@ class TestListings:
     def test_flat_sets(self, tmp_path: Path) -> None:
         source = self.tree(tmp_path, "images/1.jpg", "images/2.jpg")
         assert [(entry.label, entry.group) for entry in class_listing(source, Role.OOD)] == [(-1, -1)] * 2
-        with pytest.raises(DataError, match="one folder, 'images'; a set of role id needs class folders"):
+        with pytest.raises(DataError, match="one folder, 'images'; sets of role id require class folders"):
             class_listing(source, Role.ID)
         with pytest.raises(DataError, match="2 folders are not among the 1 class names, first 'a'"):
             class_listing(self.tree(tmp_path / "n", "a/1.jpg", "b/1.jpg"), Role.ID, class_names=["c"])
 
     def test_other_files_are_left_out_with_a_warning(self, tmp_path: Path) -> None:
         source = self.tree(tmp_path, "a/1.jpg", "b/1.jpg", "README.md")
-        with pytest.warns(UserWarning, match=r"1 files have no image's extension and are left out, first 'README\.md'"):
+        with pytest.warns(UserWarning, match=r"1 files without an image extension are left out, first 'README\.md'"):
             assert len(class_listing(source, Role.OOD)) == 2
 
     def test_rule(self, tmp_path: Path) -> None:
@@ -132,9 +132,9 @@ class TestListings:
         [
             ("path,label\na.jpg,1\na.jpg,2\n", r"line 3: 'a\.jpg' is listed twice"),
             ("path,label\nno.jpg,1\n", r"line 2: 'no\.jpg' is not in"),
-            ("path,label\na.jpg,cat\n", r"'a\.jpg' has label 'cat'; a class index"),
-            ("file,label\na.jpg,1\n", r"a header with the column 'path' is needed"),
-            ("path,group\na.jpg,1\nb.jpg,sea\n", r"groups are partly names \('sea'\), partly numbers"),
+            ("path,label\na.jpg,cat\n", r"'a\.jpg': expected a class index .*'cat'"),
+            ("file,label\na.jpg,1\n", r"expected a header with the column 'path'"),
+            ("path,group\na.jpg,1\nb.jpg,sea\n", r"groups must be either names or numbers, .*'sea'"),
         ],
     )
     def test_faulty_lists(self, tmp_path: Path, text: str, message: str) -> None:

@@ -28,7 +28,7 @@ def keys_of(source: ShardSource) -> list[str]:
     return [sample.key for sample in source.read(0, len(source))]
 
 
-@pytest.mark.filterwarnings("ignore:.*holds no sample but zeros alone")
+@pytest.mark.filterwarnings("ignore:.*contains only zeros")
 @settings(max_examples=15)
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=5).filter(any), st.booleans(), st.data())
 def test_any_range_of_any_shards(tmp_path_factory, lengths: list[int], manifest: bool, data: st.DataObject) -> None:
@@ -46,8 +46,8 @@ def test_any_range_of_any_shards(tmp_path_factory, lengths: list[int], manifest:
     assert {sample.key for sample in source.find(wanted)} == wanted
 
 
-@pytest.mark.filterwarnings("ignore:.*groups have no names")
-@pytest.mark.filterwarnings("ignore:.*holds no sample but zeros alone")
+@pytest.mark.filterwarnings("ignore:.*without names")
+@pytest.mark.filterwarnings("ignore:.*contains only zeros")
 @settings(max_examples=15)
 @given(
     st.lists(st.integers(0, 5), min_size=1, max_size=6).filter(any), st.integers(1, 4), st.integers(1, 4), st.booleans()
@@ -81,7 +81,7 @@ def test_stream_takes_name_role_and_classes_from_the_manifest(tmp_path: Path) ->
     stream = shard_stream(tmp_path)
     assert (stream.name, stream.role, stream.class_names) == ("sea", Role.SHIFT, ("class 0", "class 1", "class 2"))
     (tmp_path / "_info.json").unlink()
-    with pytest.raises(InvalidArgumentError, match="states no name; pass it"):
+    with pytest.raises(InvalidArgumentError, match="missing name; pass it"):
         shard_stream(tmp_path)
 
 
@@ -107,10 +107,10 @@ class TestCaseAndAliasOfExtensions:
         samples = list(ShardSource(tmp_path).read(0, 3))
         assert [(s.key, s.label, s.group) for s in samples] == [("X", 7, -1), ("y", -1, 3), ("z", -1, -1)]
 
-    @pytest.mark.filterwarnings("ignore:.*belongs to no sample")
+    @pytest.mark.filterwarnings("ignore:.*does not belong to a sample")
     def test_a_set_in_which_nothing_is_readable_is_an_error(self, tmp_path: Path) -> None:
         write_raw_tar(tmp_path / "a.tar", {"0.txt": b"hello", "1.mp4": b"film"})
-        with pytest.raises(DataError, match="nothing readable in 1 shards"):
+        with pytest.raises(DataError, match="no samples in 1 shards"):
             ShardSource(tmp_path)
 
     def test_an_empty_folder_is_an_error(self, tmp_path: Path) -> None:
@@ -121,13 +121,13 @@ class TestCaseAndAliasOfExtensions:
 class TestFilesNotAdjacentAndStrayFiles:
     def test_not_adjacent(self, tmp_path: Path) -> None:
         write_raw_tar(tmp_path / "a.tar", [("0.jpg", PNG), ("1.jpg", PNG), ("0.cls", b"0"), ("1.cls", b"1")])
-        with pytest.raises(DataError, match=r"shard .*a\.tar: key '0' comes back after other keys"):
+        with pytest.raises(DataError, match=r"shard .*a\.tar: key '0' is repeated after other keys"):
             ShardSource(tmp_path)
 
     def test_stray_files_are_reported_and_no_samples(self, tmp_path: Path) -> None:
         members = [("README", b"x"), ("0.jpg", PNG), ("__MACOSX/0.jpg", b"x"), ("._0.jpg", b"x"), ("0.cls", b"4")]
         write_raw_tar(tmp_path / "a.tar", members)
-        with pytest.warns(UserWarning, match="'README' belongs to no sample"):
+        with pytest.warns(UserWarning, match="'README' does not belong to a sample"):
             source = ShardSource(tmp_path)
         assert [(s.key, s.label) for s in source.read(0, len(source))] == [("0", 4)]
 
@@ -150,7 +150,7 @@ class TestKeysNotUnique:
 
     def test_one_shard(self, tmp_path: Path) -> None:
         write_raw_tar(tmp_path / "a.tar", [("5.jpg", PNG), ("5.jpg", PNG)])
-        with pytest.raises(DataError, match=r"key '5' has two files 'jpg'"):
+        with pytest.raises(DataError, match=r"key '5' has two 'jpg' files"):
             ShardSource(tmp_path)
 
     def test_two_images_under_one_key(self, tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ class TestErrorsHiddenByHandlersOrPipes:
 
     @pytest.mark.parametrize("url", ["pipe:cat missing.tar || true", "ftp://x/a.tar", "simplecache::http://x/a.tar"])
     def test_no_pipes(self, url: str) -> None:
-        with pytest.raises(InvalidArgumentError, match="no pipes, no chained URLs"):
+        with pytest.raises(InvalidArgumentError, match="pipes and chained URLs"):
             ShardSource(url)
 
 
@@ -241,9 +241,9 @@ def test_splits_of_one_folder(tmp_path: Path) -> None:
     (tmp_path / "_info.json").write_text(json.dumps({"splits": splits}))
     assert len(ShardSource(tmp_path, split="validation")) == 3
     assert len(ShardSource(str(tmp_path / "a-train-*.tar"))) == 2
-    with pytest.raises(InvalidArgumentError, match="splits train, validation; none is named"):
+    with pytest.raises(InvalidArgumentError, match="one of train, validation; got None"):
         ShardSource(tmp_path)
-    with pytest.raises(InvalidArgumentError, match="'val' is not among them"):
+    with pytest.raises(InvalidArgumentError, match="got 'val'"):
         ShardSource(tmp_path, split="val")
 
 

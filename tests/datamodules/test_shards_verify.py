@@ -1,4 +1,4 @@
-"""Verification finds what is wrong, names it, and reads on."""
+"""ShardReport finds what is wrong, names it, and reads on."""
 
 import json
 import shutil
@@ -36,9 +36,9 @@ def test_a_whole_set_has_no_problems(tmp_path: Path) -> None:
 def test_known_numbers(tmp_path: Path) -> None:
     build(tmp_path, [0, 1, 2])
     assert messages(tmp_path, expected={"even": 3, "none": 1}) == [
-        "class 'even': 2 samples, 3 are expected",
-        "class 'none': 0 samples, 1 are expected",
-        "class 'odd': 1 samples, none is expected",
+        "class 'even': expected 3 samples, found 2",
+        "class 'none': expected 1 samples, found 0",
+        "class 'odd': expected no samples, found 1",
     ]
 
 
@@ -61,12 +61,12 @@ def test_it_reads_on_after_damage(tmp_path: Path) -> None:
     second.write_bytes(second.read_bytes()[:2000])
     shutil.copy(tmp_path / "s-test-000002.tar", tmp_path / "s-test-000009.tar")
     found = messages(tmp_path)
-    assert found[0] == "s-test-000000.tar: is missing; restore it, or build the shards again"
-    assert found[1].startswith("s-test-000001.tar: has 2000 bytes, the manifest states")
+    assert found[0] == "s-test-000000.tar: missing; restore it, or rebuild the shards"
+    assert found[1].startswith("s-test-000001.tar: expected")
     assert found[2:] == [
-        "group 0: 2 samples, the manifest states 4",
-        "group 1: 1 samples, the manifest states 3",
-        "s-test-000009.tar: is not in the manifest",
+        "group 0: expected 4 samples according to the manifest, found 2",
+        "group 1: expected 3 samples according to the manifest, found 1",
+        "s-test-000009.tar is not in the manifest",
     ]
 
 
@@ -91,7 +91,7 @@ def test_counts_against_a_foreign_manifest(tmp_path: Path) -> None:
     write_tiny_shards(tmp_path, [3], manifest=False)
     split = {"name": "t", "num_samples": 4, "filenames": ["tiny-000000.tar"], "shard_lengths": [4]}
     (tmp_path / "_info.json").write_text(json.dumps({"splits": {"t": split}}))
-    assert messages(tmp_path) == ["tiny-000000.tar: holds 3 samples, the manifest states 4"]
+    assert messages(tmp_path) == ["tiny-000000.tar: expected 4 samples according to the manifest, found 3"]
 
 
 def test_duplicates_within_and_across_sets(tmp_path: Path) -> None:
@@ -107,5 +107,5 @@ def test_nothing_to_verify(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no shards"):
         verify_shards(tmp_path)
     build(tmp_path, [0])
-    with pytest.raises(DataError, match="no split 'train'; there are test"):
+    with pytest.raises(DataError, match="no split 'train'; available splits: test"):
         verify_shards(tmp_path, split="train")

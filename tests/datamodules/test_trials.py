@@ -1,4 +1,4 @@
-"""FAULTS2 C4: a trial takes images spread over each set; the same ones for any number of workers and processes."""
+"""Dry runs use images spread over each set, the same ones for any number of workers and processes."""
 
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from oodlit.datamodules import ImageNetBenchmark, MemorySource, OODDataModule, Sample, Stream, shard_stream
 from oodlit.datamodules.loader import StreamLoader
+from oodlit.datamodules.loading_options import LoadingOptions
 from oodlit.datamodules.shards import ShardSource
 from oodlit.datamodules.stream import pick_samples
 from oodlit.datamodules.thinning import ThinnedSource, spread, thinned
@@ -28,7 +29,7 @@ def zeros(_: object) -> torch.Tensor:
 
 
 @given(st.integers(0, 3000), st.integers(1, 400))
-def test_c4_positions_are_distinct_ascending_and_everywhere(total: int, count: int) -> None:
+def test_positions_are_distinct_ascending_and_spread(total: int, count: int) -> None:
     positions = spread(total, count)
     assert len(positions) == min(total, count)
     assert positions == sorted(set(positions))
@@ -38,12 +39,12 @@ def test_c4_positions_are_distinct_ascending_and_everywhere(total: int, count: i
 
 @pytest.mark.parametrize("period", range(2, 12))
 @pytest.mark.parametrize("steps", [1, 2, 3])
-def test_c4_a_rhythm_in_the_data_hides_no_class(period: int, steps: int) -> None:
+def test_periodic_data_hides_no_class(period: int, steps: int) -> None:
     positions = spread(period * steps * 100, 100)
     assert {position % period for position in positions} == set(range(period))
 
 
-def test_c4_sets_in_class_order_show_all_their_classes(tmp_path: Path) -> None:
+def test_sets_in_class_order_keep_all_classes(tmp_path: Path) -> None:
     write_tiny_shards(tmp_path / "far", [40, 40, 40], num_classes=3)
     samples = [Sample(f"{i:03d}", torch.zeros(3, 2, 2), label=i // 100) for i in range(700)]
     val = Stream("val", Role.ID, MemorySource(samples), tuple("abcdefg"))
@@ -59,7 +60,7 @@ def test_c4_sets_in_class_order_show_all_their_classes(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("workers", "world_size"), [(0, 1), (2, 1), (3, 2), (0, 5)])
-def test_c4_the_same_images_for_any_cut(tmp_path: Path, workers: int, world_size: int) -> None:
+def test_same_images_for_any_number_of_workers_and_processes(tmp_path: Path, workers: int, world_size: int) -> None:
     keys = write_tiny_shards(tmp_path, [7, 0, 20, 13], role=Role.ID)
     stream = thinned(shard_stream(tmp_path), 17)
     found: list[str] = []
@@ -73,7 +74,7 @@ def test_c4_the_same_images_for_any_cut(tmp_path: Path, workers: int, world_size
 
 
 @given(st.data())
-def test_c4_picking_gives_what_reading_gives(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
+def test_pick_returns_the_same_samples_as_read(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     folder = tmp_path_factory.mktemp("shards")
     lengths = data.draw(st.lists(st.integers(0, 5), min_size=1, max_size=4).filter(any))
     write_tiny_shards(folder, lengths)
@@ -85,17 +86,17 @@ def test_c4_picking_gives_what_reading_gives(tmp_path_factory: pytest.TempPathFa
     assert [s.key for s in pick_samples(plain, positions)] == [everything[i][0] for i in positions]
 
 
-def test_c4_a_trial_of_a_trial_and_looking_up_keys() -> None:
+def test_thinning_twice_and_finding_keys() -> None:
     source = ThinnedSource(MemorySource([Sample(str(i), torch.zeros(3, 1, 1)) for i in range(100)]), 10)
     again = ThinnedSource(source, 4)
     assert len(again) == 4
     assert [sample.key for sample in again.read(0, 9)] == [str(source.positions[i]) for i in again.positions]
     assert [sample.key for sample in again.find({"5"})] == ["5"]
-    with pytest.raises(DataError, match="not in this source"):
+    with pytest.raises(DataError, match="keys not found"):
         list(again.find({"no"}))
 
 
-def test_c4_a_damaged_shard_loses_only_what_is_asked_of_it(tmp_path: Path) -> None:
+def test_a_damaged_shard_loses_only_the_picked_samples(tmp_path: Path) -> None:
     write_tiny_shards(tmp_path, [4, 4], role=Role.ID)
     path = tmp_path / "tiny-000001.tar"
     source = ShardSource(tmp_path, damaged="mark")
@@ -106,16 +107,16 @@ def test_c4_a_damaged_shard_loses_only_what_is_asked_of_it(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("count", [0, -1, 1.5, True])
-def test_c4_impossible_numbers(count: Any) -> None:
+def test_invalid_max_images_are_refused(count: Any) -> None:
     val = Stream("val", Role.ID, MemorySource([Sample("0", torch.zeros(3, 1, 1))]))
     with pytest.raises((InvalidArgumentError, TypeError), match="max_images"):
         OODDataModule([val], max_images=count)
 
 
-def test_c4_the_benchmark_has_the_options_of_its_base() -> None:
+def test_the_benchmark_has_the_options_of_its_base() -> None:
     import inspect
 
-    base, own = (inspect.signature(kind.__init__).parameters for kind in (OODDataModule, ImageNetBenchmark))
-    # Images of one size; and its unit tests are one of its sets, with `per_test` images each.
-    assert set(base) - {"any_size", "unit_tests"} <= set(own)
-    assert "per_test" in own
+    # without options for object detectors and unit tests, which are one of the benchmark's sets
+    base = inspect.signature(OODDataModule.__init__).parameters.keys() - {"self", "streams", "any_size", "unit_tests"}
+    assert base == LoadingOptions.__annotations__.keys()
+    assert inspect.signature(ImageNetBenchmark.__init__).parameters["loading"].kind is inspect.Parameter.VAR_KEYWORD

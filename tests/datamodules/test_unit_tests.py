@@ -205,7 +205,7 @@ def test_smooth_is_the_wrapped_gaussian_filter(sigma, width, height, seed):
 
 
 def test_smooth_refuses_a_sigma_of_zero():
-    with pytest.raises(InvalidArgumentError, match=r"sigma=0\.0"):
+    with pytest.raises(InvalidArgumentError, match=r"got 0\.0"):
         images.smooth(np.zeros((1, 1, 3)), 0.0)
 
 
@@ -275,7 +275,7 @@ def test_jpeg_changes_noise():
 def test_bad_arguments():
     with pytest.raises(UnknownNameError, match="did you mean 'low_freq'"):
         draw("lowfreq", 3, 3, index=0)
-    with pytest.raises(InvalidArgumentError, match="'black': width=0"):
+    with pytest.raises(InvalidArgumentError, match=r"'black': .* width=0"):
         draw("black", 0, 3, index=0)
     with pytest.raises(InvalidArgumentError, match="index=-1"):
         draw("black", 1, 3, index=-1)

@@ -1,4 +1,4 @@
-"""FAULTS2 B9, B13: worker processes and the limits of the machine. Each limit is set in a process of its own."""
+"""Worker processes and limits of the machine. Each limit is set in a separate process."""
 
 import resource
 from pathlib import Path
@@ -51,14 +51,14 @@ def with_little_shared_memory() -> None:
 
 
 @pytest.mark.parametrize("kept", ["outputs", "batches"])
-def test_b9_a_run_that_keeps_its_predictions_needs_few_open_files(kept: str, tmp_path: Path) -> None:
+def test_a_run_that_keeps_its_predictions_has_few_open_files(kept: str, tmp_path: Path) -> None:
     """600 batches with return_predictions at its default; also a module that keeps labels and groups itself."""
     done = run_function(with_few_open_files, kept, folder=tmp_path, each=[{}], timeout=300)
     check_ended(done)
     assert done[0].stdout.split()[-1] == "600"
 
 
-def test_b13_shared_memory_that_is_too_small(tmp_path: Path) -> None:
+def test_too_little_shared_memory(tmp_path: Path) -> None:
     (done,) = run_function(with_little_shared_memory, folder=tmp_path, each=[{}], timeout=300)
     assert done.stdout.startswith("stream 'val': a worker process"), done.stderr[-2000:]
     assert "/dev/shm" in done.stdout
@@ -76,7 +76,7 @@ class Unmovable(list[Any]):
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 @pytest.mark.parametrize("what", ["transform", "decode", "source"])
-def test_b13_code_that_cannot_be_sent_to_spawned_workers(method: str, what: str) -> None:
+def test_code_that_cannot_be_sent_to_spawned_workers(method: str, what: str) -> None:
     source = DatasetSource(Unmovable([(torch.zeros(3, 2, 2), 0)]))
     stream = Stream("val", Role.ID, source) if what == "source" else images()
     options: Any = {} if what == "source" else {what: lambda _: torch.zeros(3, 2, 2)}
@@ -85,7 +85,7 @@ def test_b13_code_that_cannot_be_sent_to_spawned_workers(method: str, what: str)
         list(loader)
 
 
-def test_b13_a_lambda_is_fine_where_workers_are_forked() -> None:
+def test_a_lambda_works_with_forked_workers() -> None:
     loader = StreamLoader(images(), lambda _: torch.zeros(3, 2, 2), num_workers=1, multiprocessing_context="fork")
     assert len(list(loader)) == 1
 
@@ -100,7 +100,7 @@ def test_b13_a_lambda_is_fine_where_workers_are_forked() -> None:
         ("DataLoader worker (pid(s) 7) exited unexpectedly", "smaller batch_size"),
     ],
 )
-def test_b13_what_pytorch_says_of_its_workers(text: str, hint: str) -> None:
+def test_errors_of_pytorch_workers_are_explained(text: str, hint: str) -> None:
     error = explained(RuntimeError(text), "val")
     assert isinstance(error, DataError)
     assert hint in str(error)
@@ -108,9 +108,9 @@ def test_b13_what_pytorch_says_of_its_workers(text: str, hint: str) -> None:
 
 
 @pytest.mark.parametrize("role", [Role.OOD, Role.SHIFT])
-def test_b13_groups_without_names_are_told(role: Role) -> None:
+def test_groups_without_names_warn(role: Role) -> None:
     samples = [Sample(str(i), torch.zeros(3, 2, 2), group=i) for i in range(3)]
-    with pytest.warns(UserWarning, match=r"stream 'far': its images have groups \(up to 2\).*class_names"):
+    with pytest.warns(UserWarning, match=r"stream 'far': images have groups \(up to 2\).*class_names"):
         list(StreamLoader(Stream("far", role, MemorySource(samples)), batch_size=2))
     list(StreamLoader(Stream("far", role, MemorySource(samples), ("a", "b", "c")), batch_size=2))
     list(StreamLoader(Stream("val", Role.ID, MemorySource(samples)), batch_size=2))

@@ -209,7 +209,7 @@ def test_outputs_of_another_network_are_refused(tmp_path):
         detector.score(Outputs(others.logits, others.features))  # made by hand: nothing is known
     loaded["msp"].score(others)  # nothing was fitted
     origin.check(module)
-    with pytest.raises(FingerprintError, match="the saved fit was fitted on a backbone with fingerprint"):
+    with pytest.raises(FingerprintError, match="the saved fit belongs to a backbone with fingerprint"):
         origin.check(OODModule(other))
 
 

@@ -130,9 +130,9 @@ def a_requirement(detector, facts):
 MALFORMED = [
     (declares(needs=frozenset({"logit"})), "unknown need 'logit'; did you mean 'logits'? Known: features, head,"),
     (declares(needs="logits"), "needs must be a frozenset of names, such as frozenset({'logits'}), not 'logits'"),
-    (NoNeeds, "needs is not declared; give a frozenset of names, of features, head,"),
+    (NoNeeds, "missing needs; declare a frozenset of names out of features, head,"),
     (declares(statistics=ClassMoments), "statistics must be a tuple of classes, such as (ClassMoments,), not"),
-    (declares(statistics=(5,)), "statistics holds 5, which is no class of Statistic"),
+    (declares(statistics=(5,)), "statistics contains 5, which is not a subclass of Statistic"),
     (declares(requirements=a_requirement), "requirements must be a tuple of functions, such as (a_requirement,), not"),
     (declares(layers="pool"), "layers must be a tuple of names, such as ('pool',), not 'pool'"),
     (declares(invariances="logit_shift"), "invariances must be a frozenset of names, not 'logit_shift'"),
@@ -175,8 +175,8 @@ def test_error_of_most_checks_is_told_once_with_a_hint():
     first, *others = found.values()
     assert "found: AttributeError: 'NoneType' object has no attribute 'weight'" in first
     assert "declare 'head' in needs" in first
-    assert all(m.startswith("UsesHead() breaks clause '") for m in others)
-    assert all(m.endswith(f": the same error as in {next(iter(found))}") for m in others)
+    assert all(m.startswith("UsesHead() violates clause '") for m in others)
+    assert all(m.endswith(f": same error as in {next(iter(found))}") for m in others)
 
 
 @pytest.mark.parametrize(("kind", "hinted"), [(CallsHead, True), (OfNone, False)])
@@ -192,7 +192,7 @@ def test_exemption_is_told_for_python():
             return -outputs.max_logits
 
     message = failed(check_detector(Reversed, only="higher"))["check_higher_is_id"]
-    assert "to exempt it, from Python alone: check_detector(..., expected_failures={'check_higher_is_id':" in message
+    assert "to exempt it (in Python only): check_detector(..., expected_failures={'check_higher_is_id':" in message
     assert "parametrize_with_checks(..., expected_failures={'reversed': {'check_higher_is_id': 'the" in message
 
 

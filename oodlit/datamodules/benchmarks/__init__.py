@@ -1,1 +1,1 @@
-"""Data modules that compose the streams of a whole run."""
+"""Data modules with all streams of a run."""

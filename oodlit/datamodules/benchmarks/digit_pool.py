@@ -1,4 +1,4 @@
-"""Severity levels on real images that are always at hand: few digits are known, the others are a pool of classes."""
+"""Severity levels on scikit-learn's digits: some digits are known, the others form a pool of classes."""
 
 from pathlib import Path
 
@@ -7,15 +7,15 @@ from typing_extensions import Unpack
 
 from oodlit.datamodules.benchmarks.digits import DigitsData, entry, facts, id_sets, load_pictures
 from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams, root_or_temporary
-from oodlit.datamodules.loading import LoadingOptions
-from oodlit.datamodules.severity.stream import severity_pool
+from oodlit.datamodules.loading_options import LoadingOptions
+from oodlit.datamodules.severity.pool_streams import severity_pool
 from oodlit.roles import Role
 
 ID_CLASSES = ("zero", "one", "two", "three", "four")
 OTHERS = ("five", "six", "seven", "eight", "nine")
 TURNS = ("", " turned left", " upside down", " turned right")
 POOL_CLASSES = tuple(f"{digit}{turn}" for digit in OTHERS for turn in TURNS)
-_RECIPE = 1  # counts up when the images change, so that no old folder is taken for the new one
+_RECIPE = 1  # increased when the images change, so that old folders are not reused
 
 
 class DigitPoolBenchmark(DigitsData):
@@ -28,9 +28,9 @@ class DigitPoolBenchmark(DigitsData):
     | digits_pool  | POOL  | the digits 5-9, upright and turned, a quarter of each as test   |
 
     Args:
-        root: Folder for the shards, used again in later runs. None (default) = a temporary folder that goes with this
+        root: Folder for the shards, reused by later runs. None (default) = a temporary folder that is removed with this
             object.
-        seed: Of the split of the known digits.
+        seed: Seed of the split of the known digits.
         loading: See `OODDataModule`; the default transform is `digits_transform()`.
 
     Example:

@@ -1,4 +1,4 @@
-"""A complete benchmark on real images that are always at hand: the handwritten digits of scikit-learn."""
+"""A complete benchmark that needs no download: the handwritten digits of scikit-learn."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,10 +16,10 @@ from typing_extensions import Unpack
 from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams, root_or_temporary
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.decode import decode_image
-from oodlit.datamodules.generated.samples import decode_sample
+from oodlit.datamodules.generated.id_images import decode_sample
 from oodlit.datamodules.generated.unit_test_source import UnitTestListing, unit_test_source
 from oodlit.datamodules.generated.unit_tests import UNIT_TESTS, encode
-from oodlit.datamodules.loading import LoadingOptions
+from oodlit.datamodules.loading_options import LoadingOptions
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.sources import MemorySource
 from oodlit.datamodules.stream import Sample, Stream
@@ -28,8 +28,8 @@ from oodlit.roles import Role
 ID_CLASSES = ("zero", "one", "two", "three", "four", "five", "six")
 OOD_CLASSES = ("seven", "eight", "nine")
 VAL_SHARE = 0.4
-UNIT_TEST_SCALE = 1 / 32  # the sigmas are meant for images 30 to 60 times as wide
-_RECIPE = 2  # counts up when the images change, so that no old folder is taken for the new one
+UNIT_TEST_SCALE = 1 / 32  # the sigmas are for images 30 to 60 times as wide
+_RECIPE = 2  # increased when the images change, so that old folders are not reused
 
 Picture = Float64[np.ndarray, "8 8"]
 Rng = np.random.Generator
@@ -45,11 +45,11 @@ DIGIT_CORRUPTIONS: Mapping[str, Callable[[Picture, Rng], Picture]] = {
     "translation": lambda image, rng: scipy.ndimage.shift(image, rng.choice([-1.0, 1.0], 2), order=0),
     "dropout": lambda image, rng: image * (rng.random(image.shape) > 0.3),
 }
-"""Corruptions that suit 8 x 8 pixels: from an image in [0, 1] to a changed one (clipped afterwards)."""
+"""Corruptions for 8 x 8 pixels, of images in [0, 1]; the results are clipped."""
 
 
 def digits_transform() -> Compose:
-    """From an 8 x 8 image to a tensor (3, 8, 8) in [-1, 1]; three channels, since unit tests have colours."""
+    """Transform 8 x 8 images to tensors (3, 8, 8) in [-1, 1]; three channels, because unit tests have colors."""
     return Compose([ToTensor(), Normalize(mean=(0.5, 0.5, 0.5), std=(0.5, 0.5, 0.5))])
 
 
@@ -58,7 +58,7 @@ class DigitsData(OODDataModule):
 
     Args:
         streams: The streams.
-        seed: Of the order of the training images.
+        seed: Seed of the order of the training images.
         loading: See `OODDataModule`; the default transform is `digits_transform()`.
     """
 
@@ -86,7 +86,7 @@ class DigitsData(OODDataModule):
 
 
 class DigitsBenchmark(DigitsData):
-    """The digits 0-6 as known classes, everything else as a test: near OOD, shifted, synthetic.
+    """The digits 0-6 as known classes, with near-OOD, shifted and synthetic test sets.
 
     | stream         | role      | images                                                                   |
     |----------------|-----------|--------------------------------------------------------------------------|
@@ -96,13 +96,13 @@ class DigitsBenchmark(DigitsData):
     | digits_shifted | SHIFT     | the ID images under six corruptions, labels kept, groups = corruptions   |
     | unit_tests     | UNIT_TEST | the 17 unit tests at 8 x 8 pixels                                        |
 
-    All are written as real shards once and streamed from there, by the same path as ImageNet. `train_dataloader` and
-    `val_dataloader` give (image, label) batches for `Trainer.fit`.
+    All sets are written as shards once and streamed from there, like ImageNet. `train_dataloader` and `val_dataloader`
+    return (image, label) batches for `Trainer.fit`.
 
     Args:
-        root: Folder for the shards, used again in later runs. None (default) = a temporary folder that goes with this
+        root: Folder for the shards, reused by later runs. None (default) = a temporary folder that is removed with this
             object.
-        seed: Of the split, the corruptions and the unit tests.
+        seed: Seed of the split, the corruptions and the unit tests.
         per_test: Images per unit test, >= 1.
         loading: See `OODDataModule`; the default transform is `digits_transform()`.
 
@@ -162,20 +162,20 @@ def _sets(seed: int, per_test: int) -> list[SmallSet]:
 
 
 def load_pictures() -> tuple[Float64[np.ndarray, "images 8 8"], Int64[np.ndarray, " images"]]:
-    """All digits in [0, 1], and which digit each of them is."""
+    """Images of all digits in [0, 1], and their digits."""
     digits = load_digits()
     return np.asarray(digits.images) / 16.0, np.asarray(digits.target, dtype=np.int64)
 
 
 def split_indices(targets: Int64[np.ndarray, " images"], num_known: int, seed: int) -> tuple[list[int], list[int]]:
-    """Positions of the training and of the validation images, sorted, of the digits below `num_known`."""
+    """Sorted positions of training and validation images of the digits below `num_known`."""
     known = np.flatnonzero(targets < num_known)
     val = set(np.random.default_rng(seed).permutation(known)[: round(VAL_SHARE * len(known))].tolist())
     return [i for i in known.tolist() if i not in val], sorted(val)
 
 
 def id_sets(class_names: tuple[str, ...], seed: int) -> tuple[SmallSet, SmallSet]:
-    """Training and validation images of the first digits, as many as there are names."""
+    """Training and validation sets of the first digits, one per class name."""
     pictures, targets = load_pictures()
     train, val = (
         [entry(class_names[targets[i]], i, pictures[i], int(targets[i]), -1) for i in indices]
@@ -188,13 +188,13 @@ def id_sets(class_names: tuple[str, ...], seed: int) -> tuple[SmallSet, SmallSet
 
 
 def entry(folder: str, index: int, picture: Picture, label: int, group: int) -> Entry:
-    """One digit as a file of its class."""
+    """Entry of one digit in the folder of its class."""
     data = encode(_rgb(picture))
     return Entry(f"{folder}/{index:04d}.png", lambda: data, label, group)
 
 
 def facts(seed: int) -> dict[str, Any]:
-    """For the manifests."""
+    """Facts for the manifests."""
     return {"licence": "CC-BY-4.0", "source": "https://archive.ics.uci.edu/dataset/80", "seed": seed}
 
 

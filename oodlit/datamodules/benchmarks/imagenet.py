@@ -1,4 +1,4 @@
-"""ImageNet benchmarks: known sets under one root folder, composed to the data of one run."""
+"""ImageNet benchmarks: published sets below one root folder."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -10,8 +10,8 @@ from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.decode import decode_image
 from oodlit.datamodules.generated.corruptions import corrupted_stream
 from oodlit.datamodules.generated.unit_test_source import unit_test_stream
-from oodlit.datamodules.loading import LoadingOptions
-from oodlit.datamodules.published import set_stream
+from oodlit.datamodules.loading_options import LoadingOptions
+from oodlit.datamodules.published_sets import set_stream
 from oodlit.datamodules.sets import describe, descriptions
 from oodlit.datamodules.sets.description import DatasetDescription
 from oodlit.datamodules.sets.imagenet import IMAGENET_TRAIN, IMAGENET_VAL
@@ -26,31 +26,32 @@ _TIMM = {"imagenet_train": "imagenet1k-train-*.tar", "imagenet_val": "imagenet1k
 
 
 class ImageNetBenchmark(OODDataModule):
-    """ImageNet-1k as ID data, and any of the known test sets.
+    """ImageNet-1k as ID data, with any of the published test sets.
 
-    Every set lies in a folder of its name below `root`: shards (built with `oodlit shards build`, or those published
-    for timm as they are), or images in the official layout. Sets that are generated need no folder: "unit_tests" follow
-    the sizes of ID images, "imagenet_c" is made from ID images (extra "corruptions").
+    Every set has a folder with its name below `root`: shards (built with `oodlit shards build`, or published for timm),
+    or images in the official layout. Generated sets need no folder: "unit_tests" use the sizes of ID images, and
+    "imagenet_c" is generated from ID images (extra "corruptions").
 
     Args:
-        root: Folder of the sets. timm's shards may lie in it directly.
-        sets: Names of the test sets, as `oodlit list datasets` shows them, or of folders with shards of your own, whose
-            manifest states the role (`oodlit shards build NAME SOURCE --role ...`).
-        train: True needs "imagenet_train", False leaves it out, None (default) takes it if it is there. Detectors that
-            are fitted need it.
-        locations: Other places by name of the set: a folder, a pattern or URL of shards, or a list of shards.
-        streams: Further streams of your own.
-        complete: True (default) refuses a set whose number of images differs from the published one.
+        root: Folder of the sets. It may directly contain timm's shards.
+        sets: Names of the test sets, as in `oodlit list datasets`, or of folders with your own shards, whose manifest
+            has the role (`oodlit shards build NAME SOURCE --role ...`).
+        train: True requires "imagenet_train", False ignores it, None (default) uses it if it exists. Detectors with a
+            fit require it.
+        locations: Locations of sets that are not below `root`, by name: a folder, a pattern or URL of shards, or a list
+            of shards.
+        streams: Additional streams.
+        complete: If True (default), the number of images of a set must equal the published one.
         per_test: Images per generated unit test.
-        unit_test_format: "PNG" (default), "JPEG", or None = that of the ID image: noise stored as JPEG is another test.
-        seed: Of what is generated.
+        unit_test_format: "PNG" (default), "JPEG", or None = that of the ID image. Noise as JPEG is a different test.
+        seed: Seed of the generated sets.
         loading: See `OODDataModule`; `decode=functools.partial(decode_image, reduce_to=512)` is the fast path.
 
     Raises:
-        UnknownNameError: No such set; the nearest names are given.
+        UnknownNameError: There is no such set; the message suggests similar names.
         InvalidArgumentError: A set is named twice, or is ID or training data.
         DataError: A set is missing or incomplete.
-        MissingExtraError: "imagenet_c" is to be generated and the extra is not installed.
+        MissingExtraError: "imagenet_c" is generated, and the extra is not installed.
     """
 
     def __init__(
@@ -67,17 +68,17 @@ class ImageNetBenchmark(OODDataModule):
         seed: int = 0,
         **loading: Unpack[LoadingOptions],
     ) -> None:
-        """Find the sets; of shards with a manifest, no image is read."""
+        """Find the sets; shards with a manifest are not read."""
         locations = _Locations(Path(root), dict(locations or {}), complete)
         own = {name for name in sets if name not in descriptions() and locations.has_shards(name)}
         chosen = {name: describe(name) for name in sets if name not in own}
         if fixed := [d for d in chosen.values() if d.role in NAMES_OF_LABELS]:
             raise InvalidArgumentError(
-                f"sets: {fixed[0].name!r} is always the {fixed[0].role} data; name test sets alone"
+                f"sets: {fixed[0].name!r} is always used as {fixed[0].role} data; list only test sets"
             )
         known = {*own, *chosen, IMAGENET_VAL.name, IMAGENET_TRAIN.name}
         if unknown := sorted(locations.given.keys() - known):
-            raise InvalidArgumentError(f"locations: {unknown[0]!r} is not among the sets of this benchmark")
+            raise InvalidArgumentError(f"locations: {unknown[0]!r} is not a set of this benchmark")
         decode = loading.get("decode", decode_image)
         found = [val := locations.stream(IMAGENET_VAL)]
         if train or (train is None and locations.find(IMAGENET_TRAIN) is not None):
@@ -98,13 +99,13 @@ class ImageNetBenchmark(OODDataModule):
 
 
 class _Locations:
-    """Where the sets lie."""
+    """Finds the sets."""
 
     def __init__(self, root: Path, given: dict[str, str | Path | Sequence[str | Path]], complete: bool) -> None:
         self.root, self.given, self.complete = root, given, complete
 
     def find(self, description: DatasetDescription) -> str | Path | Sequence[str | Path] | None:
-        """Location of a set; None if it is not there."""
+        """Location of a set; None if it does not exist."""
         name = description.name
         if name in self.given:
             return self.given[name]
@@ -114,22 +115,22 @@ class _Locations:
         return shards or None
 
     def of_own_set(self, name: str) -> str | Path | Sequence[str | Path]:
-        """Where the shards of a set of the user's own lie."""
+        """Location of the shards of a custom set."""
         return self.given.get(name, self.root / name)
 
     def has_shards(self, name: str) -> bool:
-        """Whether there are shards of a set of the user's own."""
+        """Whether a custom set has shards."""
         return name in self.given or any((self.root / name).glob("*.tar"))
 
     def stream(self, description: DatasetDescription) -> Stream:
-        """The stream of a set that must be there."""
+        """Stream of a set, which must exist."""
         location = self.find(description)
         if location is None:
             folder = self.root / description.name
             there = sorted(path.name for path in self.root.iterdir()) if self.root.is_dir() else ["no such folder"]
             raise DataError(
-                f"{folder}: {description.title} is not there (found: {', '.join(there) or 'nothing'}) - build it with"
-                f" `oodlit shards build {description.name} SOURCE --out {folder}`, or pass"
+                f"{folder}: {description.title} not found (in the folder: {', '.join(there) or 'nothing'}); build it"
+                f" with `oodlit shards build {description.name} SOURCE --out {folder}`, or pass"
                 f" locations={{{description.name!r}: ...}}"
             )
         return set_stream(description, location, complete=self.complete)

@@ -1,4 +1,4 @@
-"""Small sets that the package makes itself, written as shards once and read back from there."""
+"""Write small generated sets as shards once, and read them from there."""
 
 import shutil
 import tempfile
@@ -18,7 +18,7 @@ from oodlit.roles import Role
 
 @dataclass(frozen=True)
 class SmallSet:
-    """A set that fits into memory, with what its manifest says."""
+    """A set in memory, with the facts for its manifest."""
 
     name: str
     role: Role
@@ -28,21 +28,20 @@ class SmallSet:
 
 
 def root_or_temporary(root: str | Path | None, owner: object) -> Path:
-    """`root`, or where it is None a temporary folder that goes with `owner`."""
+    """`root`, or if None, a temporary folder that is removed with `owner`."""
     if root is None:
         root = tempfile.mkdtemp(prefix="oodlit-")
-        weakref.finalize(owner, shutil.rmtree, root, ignore_errors=True)  # with __del__ a pickled copy would remove it
+        weakref.finalize(owner, shutil.rmtree, root, ignore_errors=True)  # unlike __del__, not run by pickled copies
     return Path(root)
 
 
 def packed_streams(folder: Path, sets: Sequence[SmallSet], *, shard_size: int = 512) -> list[Stream]:
-    """Write the sets below `folder`, one folder each, unless they are there; return their streams.
+    """Write the sets below `folder`, one folder each, unless they exist; return their streams.
 
-    Several processes may do this at the same time: one writes, the others wait. A folder is there completely or not
-    at all.
+    If several processes do this at the same time, one writes and the others wait. Folders are created atomically.
 
     Args:
-        folder: Where the folders of the sets lie.
+        folder: Parent of the folders.
         sets: The sets.
         shard_size: Images per shard, >= 1.
     """

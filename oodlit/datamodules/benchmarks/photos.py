@@ -1,4 +1,4 @@
-"""Real photos that pip can bring: the pictures that the package foolbox carries, for a first look at real networks."""
+"""Real photos from the package foolbox, for a first look at real networks."""
 
 import importlib.metadata
 import re
@@ -10,7 +10,7 @@ from oodlit.datamodules.benchmarks.packed import SmallSet, packed_streams, root_
 from oodlit.datamodules.datamodule import OODDataModule
 from oodlit.datamodules.generated.unit_test_source import Template, UnitTestListing, UnitTestSource
 from oodlit.datamodules.generated.unit_tests import UNIT_TESTS
-from oodlit.datamodules.loading import LoadingOptions
+from oodlit.datamodules.loading_options import LoadingOptions
 from oodlit.datamodules.sets.imagenet_classes import class_names
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.sources import MemorySource
@@ -19,14 +19,14 @@ from oodlit.errors import DataError, MissingExtraError
 from oodlit.roles import Role
 
 SIZES = ((500, 375), (500, 333), (375, 500), (500, 500), (500, 334), (333, 500), (400, 300), (640, 480))
-"""Frequent sizes of ImageNet images, for the unit tests: width and height in pixels."""
+"""Frequent sizes of ImageNet images for the unit tests: width and height in pixels."""
 OTHERS = {"cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "mnist": "MNIST", "fashionMNIST": "Fashion-MNIST"}
 _NAME = re.compile(r"(\w+?)_(\d+)_(\d+)\.(png|jpg)")
 _RECIPE = 1
 
 
 class PhotosBenchmark(OODDataModule):
-    """20 labelled ImageNet photos as ID data, 80 pictures of four other data sets and the 17 unit tests against them.
+    """20 labeled ImageNet photos as ID data, against 80 pictures of four other data sets and the 17 unit tests.
 
     | stream          | role      | images                                                          |
     |-----------------|-----------|-----------------------------------------------------------------|
@@ -34,19 +34,19 @@ class PhotosBenchmark(OODDataModule):
     | other_pictures  | OOD       | 20 each of CIFAR-10, CIFAR-100, MNIST, Fashion-MNIST (groups)   |
     | unit_tests      | UNIT_TEST | the 17 unit tests at frequent sizes of ImageNet images          |
 
-    A look at a real network, not a measurement: 20 ID images give an FPR at 95 % TPR in which one photo decides.
-    Pictures of CIFAR show things that ImageNet has too, at 32 x 32 pixels; read their groups with that in mind.
+    This is a demo, not a measurement: with 20 ID images, a single photo decides the FPR at 95 % TPR. CIFAR's pictures
+    show objects of ImageNet's classes at 32 x 32 pixels; read their groups with that in mind.
 
     Args:
-        root: Folder for the shards, used again in later runs. None (default) = a temporary folder that goes with this
+        root: Folder for the shards, reused by later runs. None (default) = a temporary folder that is removed with this
             object.
-        seed: Of the unit tests.
+        seed: Seed of the unit tests.
         per_test: Images per unit test, >= 1.
         loading: See `OODDataModule`.
 
     Raises:
         MissingExtraError: The extra "imagenet-demo" is not installed.
-        DataError: The installed package holds other pictures than expected.
+        DataError: The installed package does not have the expected pictures.
         InvalidArgumentError: `per_test` is below 1.
 
     References:
@@ -67,7 +67,7 @@ class PhotosBenchmark(OODDataModule):
 
 
 def _pictures() -> list[tuple[str, int, Path]]:
-    """Data set, label and file of every picture; found without importing the package."""
+    """Data set, label and file of every picture, without importing the package."""
     try:
         files = importlib.metadata.files("foolbox") or []
     except importlib.metadata.PackageNotFoundError as error:
@@ -79,7 +79,7 @@ def _pictures() -> list[tuple[str, int, Path]]:
             found.append((match[1], int(match[3]), Path(str(file.locate()))))
     numbers = {name: sum(kind == name for kind, _, _ in found) for name in ("imagenet", *OTHERS)}
     if set(numbers.values()) != {20}:
-        raise DataError(f"foolbox: pictures {numbers}; 20 each are expected - pip install 'foolbox==3.3.4'")
+        raise DataError(f"foolbox: expected 20 pictures each, got {numbers}; run: pip install 'foolbox==3.3.4'")
     return found
 
 

@@ -1,1 +1,1 @@
-"""JPEGs that are decoded and transformed on the device of the run, in batches."""
+"""Decode and transform JPEGs in batches on the device of the run."""

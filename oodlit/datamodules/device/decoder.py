@@ -1,4 +1,4 @@
-"""The end of the way of a JPEG that a device decodes: from files in a batch to the network's input."""
+"""Decode and transform the JPEG files of a batch on a device."""
 
 import time
 from collections.abc import Iterable, Iterator
@@ -51,7 +51,7 @@ class DeviceDecoder:
         waiting = batch.pop("waiting", None)
         if waiting is None:
             return
-        with _own_queue(self._device):
+        with _own_cuda_stream(self._device):
             start = time.perf_counter()
             made, decoding = self._made(waiting.files)
             images, decoded, lost = self._in_order(batch, waiting, made)
@@ -141,41 +141,39 @@ class DeviceDecoder:
 
 
 def check_settings(decode: Decode, *, any_size: bool) -> None:
-    """Refuse what JPEGs that are decoded on a device cannot follow.
+    """Check that the options are supported with `decode_on_device`.
 
     Raises:
-        InvalidArgumentError: The decoder does more than `decode_image` within a limit of pixels, or images keep their
+        InvalidArgumentError: The decoder is not `decode_image`, with or without `max_pixels`, or images keep their
             sizes.
     """
     given = decode.keywords.keys() if isinstance(decode, partial) and decode.func is decode_image else set()
     if not (decode is decode_image or given == {"max_pixels"}):
         raise InvalidArgumentError(
-            f"decode_on_device goes with decode=decode_image, or its max_pixels, and not with decode={decode!r};"
-            " leave one of them out"
+            f"decode_on_device only supports decode=decode_image, with or without max_pixels; got decode={decode!r}"
         )
     if any_size:
         raise InvalidArgumentError(
-            "decode_on_device: images that keep their sizes (any_size, object detectors) are not compared with the"
-            " exact reading; leave it out"
+            "decode_on_device does not support images that keep their sizes (any_size, object detectors)"
         )
 
 
 @contextmanager
-def _own_queue(device: torch.device) -> Iterator[None]:
-    """Work in a queue of its own on a CUDA device; the usual one goes on when it is done.
+def _own_cuda_stream(device: torch.device) -> Iterator[None]:
+    """Use a separate CUDA stream, which the usual one then waits for.
 
-    `decode_jpegs` waits for the current queue. Here that holds what was done with the files before alone, so that
-    waiting for it does not wait for the network.
+    `decode_jpegs` waits for the current stream. A separate one only contains work on earlier files, so that waiting for
+    it does not wait for the network.
     """
     if device.type != "cuda":
         yield
         return
-    own, usual = _queue(device), torch.cuda.current_stream(device)
+    own, usual = _cuda_stream(device), torch.cuda.current_stream(device)
     with torch.cuda.stream(own):
         yield
     usual.wait_stream(own)
 
 
 @lru_cache
-def _queue(device: torch.device) -> torch.cuda.Stream:
+def _cuda_stream(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""JPEG files on their way to a device: which of them it decodes, in one tensor for all, and how."""
+"""Select JPEG files that a device can decode, send them in one tensor, and decode them."""
 
 import io
 import re
@@ -18,16 +18,16 @@ from torch.utils.data import get_worker_info
 from oodlit.datamodules.decode import opened
 from oodlit.errors import DataError, RequirementError
 
-_MARK = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])", re.DOTALL)
-"""What ends the data of a scan: neither a byte of it nor a restart."""
+_MARKER = re.compile(rb"\xff([^\x00\xd0-\xd7\xff])", re.DOTALL)
+"""A marker that ends the data of a scan: neither a stuffed byte nor a restart."""
 _START, _END = 0xD8, 0xD9
-"""Marks without a length, of the start and the end of a JPEG."""
+"""Markers of the start and the end of a JPEG, which have no length."""
 _MOST_BYTES = 2**28
-"""Pixels that are decoded at a time: 256 MiB."""
+"""Bytes of pixels that are decoded at a time: 256 MiB."""
 
 
 class Jpeg(NamedTuple):
-    """A file that a device decodes.
+    """A JPEG file that a device can decode.
 
     Args:
         data: The whole file.
@@ -41,11 +41,11 @@ class Jpeg(NamedTuple):
 
 
 def jpeg_for_device(data: bytes, max_pixels: int) -> Jpeg | None:
-    """The file, if a device reads it as `decode_image` does; None for all others, broken ones included.
+    """Return a file that a device decodes like `decode_image`; None for all others, including broken ones.
 
-    That are JPEGs of 8 bits, grey or of luma and chroma by the usual names of their components. CMYK, RGB components
-    and Adobe's other transforms are left to Pillow. So is a file without its end mark: decoders of devices may fill
-    what is missing in silence.
+    These are 8-bit JPEGs, gray or with luma and chroma under the usual component names. Pillow decodes CMYK, RGB
+    components and Adobe's other transforms. It also gets files without an end marker, because device decoders may fill
+    in missing data without an error.
 
     Args:
         data: The bytes of an image file.
@@ -72,14 +72,14 @@ def jpeg_for_device(data: bytes, max_pixels: int) -> Jpeg | None:
         return None
     is_grey = image.layers == 1
     is_usual = [component[0] for component in image.layer] == [1, 2, 3] and image.info.get("adobe_transform", 1) == 1
-    read = 0 if image.fp is None else image.fp.tell()  # up to the data of the first scan
+    read = 0 if image.fp is None else image.fp.tell()  # to the data of the first scan
     is_whole = _has_end(data, read)
     return Jpeg(data, image.height, image.width) if (is_grey or is_usual) and is_whole else None
 
 
 def _has_end(data: bytes, place: int) -> bool:
-    """Whether an end mark comes behind the scans: one within a comment, or of a JPEG that follows, is not theirs."""
-    while found := _MARK.search(data, place):
+    """Whether the scans end with a marker; those in comments or in a following JPEG do not count."""
+    while found := _MARKER.search(data, place):
         mark, place = found[1][0], found.end()
         if mark in (_START, _END):
             return mark == _END
@@ -89,11 +89,11 @@ def _has_end(data: bytes, place: int) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Jpegs:
-    """Files of JPEGs, one after the other in one tensor: in shared memory, a tensor each would hold an open file each.
+    """JPEG files in one tensor: in shared memory, separate tensors would each keep a file open.
 
     Args:
         data: The bytes of all files.
-        ends: Where each file ends.
+        ends: End of each file in `data`.
         sizes: Height and width of each.
     """
 
@@ -125,7 +125,7 @@ class Jpegs:
         return self.data[self.ends[number - 1] if number else 0 : self.ends[number]]
 
     def parts(self) -> Iterable[range]:
-        """Numbers of the files, as many at a time as may be decoded at once."""
+        """Split the file numbers into parts that may be decoded at a time."""
         start, size = 0, 0
         for number, (height, width) in enumerate(self.sizes):
             size += 3 * height * width
@@ -136,34 +136,34 @@ class Jpegs:
 
 
 def decode_jpegs(files: list[Tensor], device: torch.device) -> list[Tensor | None]:
-    """Images (3, height, width) on the device, uint8; None for a file that it cannot decode.
+    """Decode files to uint8 images (3, height, width) on the device; None for a file that it cannot decode.
 
     Args:
         files: Bytes of files, on the CPU.
-        device: A CUDA device, whose nvJPEG decodes them, or the CPU.
+        device: A CUDA device, which uses nvJPEG, or the CPU.
     """
     try:
         return [*_decoded(files, device)]
     except torch.OutOfMemoryError:
         raise
-    except RuntimeError:  # of one file, and nothing is left of the others
-        if device.type == "cuda":  # it may still be written to the memory of the file that failed
+    except RuntimeError:  # caused by one file, but the images of all are lost
+        if device.type == "cuda":  # the memory of the failed file may still be written to
             torch.cuda.synchronize(device)
         return [None] if len(files) == 1 else [image for file in files for image in decode_jpegs([file], device)]
 
 
 def _decoded(files: list[Tensor], device: torch.device) -> list[Tensor]:
-    """As torchvision decodes, on a CUDA device once the current queue is empty.
+    """Decode with torchvision, on a CUDA device after the current stream is empty.
 
-    There it decodes in a queue of its own, into memory that PyTorch takes from the current one without waiting for it:
-    a kernel that is still to read from that memory would find other pixels.
+    torchvision decodes in its own stream, into memory that PyTorch takes from the current stream without waiting: a
+    pending kernel that still reads that memory would see other pixels.
     """
-    from torchvision.io import ImageReadMode, decode_jpeg  # noqa: PLC0415 - workers need none of it
+    from torchvision.io import ImageReadMode, decode_jpeg  # noqa: PLC0415 - not needed in workers
 
     if device.type == "cuda":
         torch.cuda.current_stream(device).synchronize()
     with warnings.catch_warnings():
-        # torchvision 0.29 announces that it will hand its decoders over to torchcodec
+        # torchvision 0.29 announces that its decoders will move to torchcodec
         warnings.filterwarnings("ignore", "The image decoding and encoding capabilities", DeprecationWarning)
         images: list[Tensor] = decode_jpeg(files, mode=ImageReadMode.RGB, device=device)
     return images
@@ -171,14 +171,14 @@ def _decoded(files: list[Tensor], device: torch.device) -> list[Tensor]:
 
 @lru_cache
 def check_device(device: torch.device) -> None:
-    """Decode a small JPEG there.
+    """Check that JPEGs can be decoded on a device, by decoding a small one.
 
     Raises:
-        RequirementError: That does not work; says what to do.
+        RequirementError: They cannot.
     """
     file = io.BytesIO()
     Image.new("RGB", (16, 16)).save(file, "JPEG")
-    reason = f"it is none of {', '.join(DEVICES)}"
+    reason = f"expected one of {', '.join(DEVICES)}"
     if device.type in DEVICES:
         try:
             _decoded([torch.frombuffer(bytearray(file.getvalue()), dtype=torch.uint8)], device)
@@ -187,10 +187,10 @@ def check_device(device: torch.device) -> None:
         else:
             return
     raise RequirementError(
-        f"decode_on_device: torchvision does not decode JPEGs on the device {str(device)!r} ({reason}); leave it out,"
-        " and the workers decode them"
+        f"decode_on_device: torchvision cannot decode JPEGs on the device {str(device)!r} ({reason}); leave"
+        " decode_on_device out to decode in workers"
     )
 
 
 DEVICES = ("cuda", "cpu")
-"""Types of devices that JPEGs are decoded on."""
+"""Device types that can decode JPEGs."""

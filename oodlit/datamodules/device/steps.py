@@ -15,7 +15,7 @@ from oodlit.errors import InvalidArgumentError
 
 Step = Callable[[Tensor], Tensor]
 
-LEAVE_OUT = "leave decode_on_device out, and the workers apply it"
+LEAVE_OUT = "leave decode_on_device out to transform in workers"
 _INTERPOLATIONS = ("bilinear", "bicubic")
 _LARGEST_DIFFERENCE = 3
 """Of 255: torchvision's antialiased resizing of tensors differs from Pillow's by up to 2."""
@@ -75,13 +75,13 @@ class DeviceTransform:
         pixels = (60 + torch.arange(40 * 48 * 3) * 97 % 131).to(torch.uint8).view(40, 48, 3)
         exact, made = _try(transform, Image.fromarray(pixels.numpy())), _try(self, pixels.permute(2, 0, 1))
         if _kind(exact) != _kind(made):
-            difference = f"{_kind(made)} where the transform itself gives {_kind(exact)}"
+            difference = f"{_kind(made)} instead of {_kind(exact)}"
         elif bool(((exact.double() - made.double()).abs() <= _LARGEST_DIFFERENCE * self.level().abs()).all()):
             return
         else:
-            difference = "other values than the transform itself"
+            difference = "different values"
         raise InvalidArgumentError(
-            f"decode_on_device: on tensors, the steps of the transform {transform!r} give {difference}; {LEAVE_OUT}"
+            f"decode_on_device: on tensors, the transform {transform!r} returns {difference}; {LEAVE_OUT}"
         )
 
 
@@ -90,7 +90,7 @@ def _try(transform: Callable[[Any], Any], image: Any) -> Any:
         return transform(image)
     except Exception as error:
         raise InvalidArgumentError(
-            f"transform: it fails on an image of 48 x 40: {type(error).__name__}: {error}"
+            f"transform failed on an image of 48 x 40 pixels: {type(error).__name__}: {error}"
         ) from error
 
 
@@ -110,9 +110,7 @@ def _steps(transforms: Iterable[Any]) -> list[Step]:
         elif name in KNOWN:
             steps.append(KNOWN[name](step))
         else:
-            raise InvalidArgumentError(
-                f"decode_on_device: the step {step!r} of the transform is not known; {LEAVE_OUT}"
-            )
+            raise InvalidArgumentError(f"decode_on_device does not support the transform step {step!r}; {LEAVE_OUT}")
     return steps
 
 
@@ -139,8 +137,8 @@ def _resized(step: Any) -> Step:
     name = str(getattr(step.interpolation, "value", step.interpolation))  # of an enumeration
     if name not in _INTERPOLATIONS:
         raise InvalidArgumentError(
-            f"decode_on_device: the step {step!r} interpolates by {name!r}; expected one of"
-            f" {', '.join(_INTERPOLATIONS)}; {LEAVE_OUT}"
+            f"decode_on_device: expected interpolation {' or '.join(_INTERPOLATIONS)}, got {name!r} in {step!r};"
+            f" {LEAVE_OUT}"
         )
     own = copy.copy(step)
     if hasattr(own, "antialias"):

@@ -1,1 +1,1 @@
-"""Images that are made from others, or from nothing: corruptions and unit tests."""
+"""Generated images: corruptions and unit tests."""

@@ -1,4 +1,4 @@
-"""ImageNet-C on the fly: the 19 corruptions applied to ID images, each image from its key and seed alone."""
+"""ImageNet-C on the fly: 19 corruptions of ID images, each determined by its key and seed."""
 
 import hashlib
 import importlib
@@ -14,7 +14,7 @@ from jaxtyping import UInt8
 from PIL import Image
 
 from oodlit.datamodules.decode import Decode, decode_image
-from oodlit.datamodules.generated.samples import decode_sample
+from oodlit.datamodules.generated.id_images import decode_sample
 from oodlit.datamodules.keys import escape_key, unescape_key
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.datamodules.stream import Sample, Source, Stream
@@ -44,31 +44,31 @@ CORRUPTIONS: tuple[str, ...] = (
 )
 """The 15 kinds of ImageNet-C in the paper's order, then the four extra ones."""
 COMMON = CORRUPTIONS[:15]
-_SEEDED = ("glass_blur", "impulse_noise")  # the others draw from numpy's global generator
-_GENERATOR = threading.Lock()  # held while numpy's global generator is in use, which all threads share
+_SEEDED = ("glass_blur", "impulse_noise")  # the others use numpy's global generator
+_GENERATOR = threading.Lock()  # protects numpy's global generator, which all threads share
 
 
 def corrupt(
     image: Image.Image, kind: str, severity: int, *, key: str = "", seed: int = 0
 ) -> UInt8[np.ndarray, "height width 3"]:
-    """One corrupted image: a function of its arguments alone. numpy's global generator is left as it was.
+    """Corrupt one image; the result depends only on the arguments. numpy's global generator is unchanged.
 
     Args:
         image: RGB, both sides at least 32 pixels.
         kind: One of `CORRUPTIONS`.
         severity: 1 (weak) to 5 (strong).
-        key: Identity of the image; every image gets noise of its own.
-        seed: Another seed gives other noise.
+        key: Identity of the image; every image gets different noise.
+        seed: Seed of the noise.
 
     Raises:
         MissingExtraError: The extra "corruptions" is not installed.
-        UnknownNameError: No such corruption.
+        UnknownNameError: There is no such corruption.
         InvalidArgumentError: The severity is not 1..5, or the image is too small.
     """
     _check(kind, severity)
     if min(image.size) < 32:
         raise InvalidArgumentError(
-            f"{kind}: an image of {image.width} x {image.height} pixels; both sides must be at least 32"
+            f"{kind}: both sides of an image must be at least 32 pixels, got {image.width} x {image.height}"
         )
     library = _library()
     digest = hashlib.blake2b(f"{kind}/{severity}/{seed}/{key}".encode("utf-8", "surrogatepass"), digest_size=4)
@@ -76,7 +76,7 @@ def corrupt(
     options = {"seed": number} if kind in _SEEDED else {}
     pixels = np.asarray(image.convert("RGB"))
     with _GENERATOR:
-        state = np.random.get_state()  # the library draws from it
+        state = np.random.get_state()  # the library uses it
         try:
             np.random.seed(number)
             return np.asarray(library.corrupt(pixels, severity=severity, corruption_name=kind, **options), np.uint8)
@@ -85,23 +85,23 @@ def corrupt(
 
 
 class CorruptedSource:
-    """ID images under corruptions, in the order of the groups: all images under the first kind and severity, ...
+    """ID images under corruptions, ordered by group: all images under the first kind and severity, ...
 
     As in ImageNet-C, an image is resized so that its shorter side is 256 pixels, cropped to the central 224 x 224,
-    corrupted, and stored as JPEG of quality 85. Labels are those of the images.
+    corrupted, and stored as JPEG with quality 85. Labels are those of the images.
 
     Args:
         images: The ID images.
         kinds: Corruptions; the 15 of the paper by default.
-        severities: Out of 1..5; all by default.
+        severities: Values from 1 to 5; all by default.
         seed: See `corrupt`.
-        quality: JPEG quality; None = PNG, exact.
+        quality: JPEG quality; None = PNG.
         decode: See `StreamLoader`.
 
     Raises:
         MissingExtraError: The extra "corruptions" is not installed.
-        UnknownNameError: No such corruption.
-        InvalidArgumentError: No or a repeated kind or severity, or one out of range.
+        UnknownNameError: There is no such corruption.
+        InvalidArgumentError: A kind or severity is missing, repeated or out of range.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class CorruptedSource:
         self.settings = [(kind, severity) for kind in kinds for severity in severities]
         if not self.settings or len(set(self.settings)) < len(self.settings):
             raise InvalidArgumentError(
-                f"CorruptedSource: kinds {tuple(kinds)}, severities {tuple(severities)}; distinct ones are needed"
+                f"CorruptedSource: expected distinct kinds and severities, got {tuple(kinds)} and {tuple(severities)}"
             )
         for kind, severity in self.settings:
             _check(kind, severity)
@@ -145,12 +145,12 @@ class CorruptedSource:
             position = last
 
     def path(self, sample: Sample, group: int) -> str:
-        """Path of a corrupted image: that of ImageNet-C, <kind>/<severity>/<path of the ID image>."""
+        """Path of a corrupted image as in ImageNet-C: <kind>/<severity>/<path of the ID image>."""
         kind, severity = self.settings[group]
         return f"{kind}/{severity}/{unescape_key(sample.key)}"
 
     def file(self, sample: Sample, group: int) -> bytes:
-        """The image file that an ID image becomes.
+        """The corrupted image file of an ID image.
 
         Raises:
             DataError: The ID image is unreadable.
@@ -176,7 +176,7 @@ class CorruptedSource:
 
 @dataclass(frozen=True)
 class CorruptedListing:
-    """The images of a source as entries to be packed, with the same keys: drawn one by one when they are written."""
+    """The images of a source as entries to be packed, with the same keys; generated when they are written."""
 
     source: CorruptedSource
 
@@ -195,7 +195,7 @@ class CorruptedListing:
         for group in range(len(self.class_names)):
             for sample in images.read(0, len(images)):
                 path, draw = self.source.path(sample, group), partial(self.source.file, sample, group)
-                yield Entry(path, draw, sample.label, group, in_order=True)  # one image at a time is held
+                yield Entry(path, draw, sample.label, group, in_order=True)  # keeps one image at a time
 
 
 def corrupted_stream(
@@ -208,13 +208,13 @@ def corrupted_stream(
     quality: int | None = 85,
     decode: Decode = decode_image,
 ) -> Stream:
-    """ImageNet-C from ID images, drawn when they are read; see `CorruptedSource`."""
+    """ImageNet-C from ID images, generated when they are read; see `CorruptedSource`."""
     source = CorruptedSource(images, kinds=kinds, severities=severities, seed=seed, quality=quality, decode=decode)
     return Stream(name, Role.SHIFT, source, source.group_names, prepared=True)
 
 
 def prepare(image: Image.Image) -> Image.Image:
-    """Resize the shorter side to 256 pixels (bilinear) and crop the central 224 x 224, as ImageNet-C was made.
+    """Resize the shorter side to 256 pixels (bilinear) and crop the central 224 x 224, as for ImageNet-C.
 
     Example:
         >>> prepare(Image.new("RGB", (500, 375))).size
@@ -231,7 +231,7 @@ def _check(kind: str, severity: int) -> None:
     if kind not in CORRUPTIONS:
         raise UnknownNameError.of("corruption", kind, CORRUPTIONS)
     if severity not in (1, 2, 3, 4, 5):
-        raise InvalidArgumentError(f"{kind}: severity {severity}; 1, 2, 3, 4 or 5 is needed")
+        raise InvalidArgumentError(f"{kind}: expected severity 1, 2, 3, 4 or 5, got {severity}")
 
 
 def _library() -> ModuleType:

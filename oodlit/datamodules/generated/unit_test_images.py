@@ -1,7 +1,7 @@
-"""The 17 synthetic images that no classifier should accept, each a pure function of size and random generator.
+"""Generators of the 17 synthetic images that no classifier should accept: pure functions of size and random generator.
 
 Every function takes `(width, height, rng)` in pixels and returns float64 values in [0, 1] of shape (height, width, 3).
-The two that permute pixels take an image instead of a size. Smoothing is a Gaussian filter with wrapped borders.
+The two that permute pixels accept an image instead of a size. Smoothing is a Gaussian filter with wrapped borders.
 """
 
 import numpy as np
@@ -19,7 +19,7 @@ STRIPES = (4, 5, 7, 10, 15, 20)
 LOW_FREQ_SIGMAS = (10.0, 15.0, 25.0, 40.0, 60.0, 85.0)
 PIXEL_PERM_SIGMAS = (1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0)
 BLOB_SIGMAS = (1.5, 2.0, 2.5, 3.0, 3.5, 4.0)
-_TRUNCATE = 4.0  # the filter ends at this many sigmas
+_TRUNCATE = 4.0  # the filter is cut off at this many sigmas
 
 
 def uni(width: int, height: int, rng: Rng) -> Pixels:
@@ -34,7 +34,7 @@ def gaussian(width: int, height: int, rng: Rng) -> Pixels:
 
 
 def rademacher(width: int, height: int, rng: Rng) -> Pixels:
-    """Every channel of every pixel 0 or 1 with equal chance."""
+    """Every channel of every pixel 0 or 1 with equal probability."""
     return rng.integers(0, 2, (height, width, 3)).astype(np.float64)
 
 
@@ -60,30 +60,30 @@ def grey(width: int, height: int, rng: Rng) -> Pixels:
 
 
 def monochrome(width: int, height: int, rng: Rng) -> Pixels:
-    """One colour U(0, 1)^3."""
+    """One color U(0, 1)^3."""
     return np.broadcast_to(rng.random(3), (height, width, 3)).copy()
 
 
 def tricolour(width: int, height: int, rng: Rng) -> Pixels:
-    """A flag: three equal stripes of colours U(0, 1)^3, vertical or horizontal with equal chance."""
+    """A flag: three equal stripes of colors U(0, 1)^3, vertical or horizontal with equal probability."""
     return _flag(width, height, rng, rng.random((3, 3)))
 
 
 def tricolour_primary(width: int, height: int, rng: Rng) -> Pixels:
-    """A flag whose colours have channels 0 or 1."""
+    """A flag of colors with channels 0 or 1."""
     return _flag(width, height, rng, rng.integers(0, 2, (3, 3)).astype(np.float64))
 
 
 def horizontal_stripes(width: int, height: int, rng: Rng) -> Pixels:
-    """Lying stripes of colours U(0, 1)^3, as many as one of `STRIPES`; the last takes the remaining rows.
+    """Horizontal stripes of colors U(0, 1)^3, their number one of `STRIPES`; the last gets the remaining rows.
 
-    An image of fewer rows than that has stripes of one pixel.
+    Images with fewer rows than stripes have stripes of one pixel.
     """
     return np.broadcast_to(_stripes(height, rng)[:, None], (height, width, 3)).copy()
 
 
 def vertical_stripes(width: int, height: int, rng: Rng) -> Pixels:
-    """Standing stripes of colours U(0, 1)^3, as many as one of `STRIPES`; the last takes the remaining columns."""
+    """Vertical stripes of colors U(0, 1)^3, their number one of `STRIPES`; the last gets the remaining columns."""
     return np.broadcast_to(_stripes(width, rng), (height, width, 3)).copy()
 
 
@@ -93,21 +93,21 @@ def low_freq(width: int, height: int, rng: Rng, *, scale: float = 1.0) -> Pixels
     Args:
         width: In pixels.
         height: In pixels.
-        rng: Source of the noise.
-        scale: Factor on the sigmas `LOW_FREQ_SIGMAS` (in pixels), for images much smaller than ImageNet's.
+        rng: Random generator of the noise.
+        scale: Factor of the sigmas in `LOW_FREQ_SIGMAS` (pixels), for images much smaller than ImageNet's.
     """
     noise = _smooth_noise(width, height, rng, scale)
     return _clip(_spread(noise, float(noise.min()), float(noise.max()), 0.0, 1.0))
 
 
 def low_freq_channelfullscale(width: int, height: int, rng: Rng, *, scale: float = 1.0) -> Pixels:
-    """Smooth noise whose every channel reaches from 0 to 1; see `low_freq`."""
+    """Smooth noise with every channel scaled to [0, 1]; see `low_freq`."""
     noise = _smooth_noise(width, height, rng, scale)
     return _clip(_spread(noise, noise.min(axis=(0, 1)), noise.max(axis=(0, 1)), 0.0, 1.0))
 
 
 def low_freq_colorrange(width: int, height: int, rng: Rng, *, scale: float = 1.0) -> Pixels:
-    """Smooth noise around one colour c U(0, 1)^3; see `low_freq`.
+    """Smooth noise around one color c U(0, 1)^3; see `low_freq`.
 
     c - delta and c + delta are the 2.5 % and 97.5 % quantiles of each channel, delta U(0.1, 0.3); then clipped.
     """
@@ -124,7 +124,7 @@ def low_freq_pixel_perm(image: UInt8[np.ndarray, "height width 3"], rng: Rng, *,
 
 
 def blobs(width: int, height: int, rng: Rng, *, scale: float = 1.0) -> Pixels:
-    """Channels 1 with 70 %, filtered with a sigma of `BLOB_SIGMAS` times `scale`; what is below 0.75 becomes 0."""
+    """Channels 1 with 70 % probability, filtered with a sigma of `BLOB_SIGMAS` times `scale`; below 0.75 set to 0."""
     sigma = scale * rng.choice(BLOB_SIGMAS)
     noise = smooth((rng.random((height, width, 3)) < 0.7).astype(np.float64), sigma)
     return _clip(np.where(noise < 0.75, 0.0, noise))
@@ -133,8 +133,8 @@ def blobs(width: int, height: int, rng: Rng, *, scale: float = 1.0) -> Pixels:
 def smooth(values: Pixels, sigma: float) -> Pixels:
     """Gaussian filter over height and width with wrapped borders, cut off at four sigmas.
 
-    Equal to `scipy.ndimage.gaussian_filter(values, (sigma, sigma, 0), mode="wrap")` up to rounding, by Fourier
-    transform: a sigma of 85 pixels costs as little as one of 1.
+    Equal to `scipy.ndimage.gaussian_filter(values, (sigma, sigma, 0), mode="wrap")` up to rounding, but computed by
+    Fourier transform, so that large sigmas are as fast as small ones.
 
     Args:
         values: The image.
@@ -148,7 +148,7 @@ def smooth(values: Pixels, sigma: float) -> Pixels:
         1.0
     """
     if not sigma > 0:
-        raise InvalidArgumentError(f"smooth: sigma={sigma}; a positive number of pixels is needed")
+        raise InvalidArgumentError(f"smooth: expected sigma to be positive, got {sigma}")
     height, width, _ = values.shape
     response = _response(height, sigma)[:, None] * _response(width, sigma)[: width // 2 + 1]
     spectrum = scipy.fft.rfft2(values, axes=(0, 1)) * response[:, :, None]
@@ -156,7 +156,7 @@ def smooth(values: Pixels, sigma: float) -> Pixels:
 
 
 def _response(length: int, sigma: float) -> Float64[np.ndarray, " frequencies"]:
-    """Frequency response of the filter on a ring of `length` pixels."""
+    """Frequency response of the filter on a circle of `length` pixels."""
     radius = int(_TRUNCATE * sigma + 0.5)
     offsets = np.arange(-radius, radius + 1)
     weights = np.exp(-0.5 * (offsets / sigma) ** 2)
@@ -170,11 +170,11 @@ def _smooth_noise(width: int, height: int, rng: Rng, scale: float) -> Pixels:
 
 
 def _spread(values: Pixels, low: Limits, high: Limits, new_low: Limits, new_high: Limits) -> Pixels:
-    """Affine map that takes `low` and `high` to the new ones; a constant goes to the middle."""
+    """Map `low` and `high` linearly to the new values, and a constant to the middle."""
     span = high - low
-    flat = span < 1e-12  # a single pixel: rounding would be blown up to full scale
-    share = np.where(flat, 0.5, (values - low) / np.where(flat, 1.0, span))
-    return np.asarray(new_low + share * (new_high - new_low))
+    flat = span < 1e-12  # a single pixel: rounding errors would be scaled up
+    fraction = np.where(flat, 0.5, (values - low) / np.where(flat, 1.0, span))
+    return np.asarray(new_low + fraction * (new_high - new_low))
 
 
 def _flag(width: int, height: int, rng: Rng, colours: Float64[np.ndarray, "3 3"]) -> Pixels:

@@ -1,4 +1,4 @@
-"""Unit tests as a source: drawn when they are read, at the sizes of ID images."""
+"""Unit tests as a source: generated when they are read, at the sizes of ID images."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from jaxtyping import Int64
 from PIL import Image
 
 from oodlit.datamodules.decode import Decode, decode_image, image_size, max_pixels_of
-from oodlit.datamodules.generated.samples import decode_sample
+from oodlit.datamodules.generated.id_images import decode_sample
 from oodlit.datamodules.generated.unit_tests import FORMATS, UNIT_TESTS, draw, encode
 from oodlit.datamodules.keys import escape_key
 from oodlit.datamodules.shards.writer import Entry
@@ -39,21 +39,21 @@ class Template:
 
 
 class UnitTestSource(IndexedSource):
-    """Images of the unit tests, all of one test after the other; image i has the size and format of template i.
+    """Images of the unit tests, test by test; image i of a test has the size and format of template i.
 
-    The file is formed and decoded again as from a shard: both ways give the same keys and the same pixels.
+    Images are encoded and decoded as in shards, so that both have the same keys and pixels.
 
     Args:
         templates: One per image of each test.
-        images: ID images, for the tests that permute their pixels.
+        images: ID images for the tests that permute pixels.
         tests: Names of the tests, in the order of the groups. Default: all 17.
         seed: See `draw`.
         scale: See `draw`.
-        decode: Reads the ID images; see `StreamLoader`.
+        decode: Decoder of the ID images; see `StreamLoader`.
 
     Raises:
-        InvalidArgumentError: No template, or a test needs ID images that are not given.
-        UnknownNameError: No such test or format.
+        InvalidArgumentError: There is no template, or a test requires ID images and none are given.
+        UnknownNameError: There is no such test or format.
 
     Example:
         >>> source = UnitTestSource([Template(5, 4)], tests=["black", "blobs"])
@@ -75,8 +75,8 @@ class UnitTestSource(IndexedSource):
         self.seed, self.scale, self.decode = seed, scale, decode
         if not self.templates or not self.tests or len(set(self.tests)) < len(self.tests):
             raise InvalidArgumentError(
-                f"UnitTestSource: {len(self.templates)} templates and tests {self.tests}; at least one template and"
-                " distinct tests are needed"
+                f"UnitTestSource: expected at least one template and distinct tests, got {len(self.templates)}"
+                f" templates and tests {self.tests}"
             )
         for test in self.tests:
             if test not in UNIT_TESTS:
@@ -88,7 +88,7 @@ class UnitTestSource(IndexedSource):
         if permuting and (images is None or any(template.position < 0 for template in self.templates)):
             raise InvalidArgumentError(
                 f"UnitTestSource: {permuting[0]!r} permutes the pixels of ID images; pass images= and templates with"
-                " positions (see unit_test_source), or leave the test out of tests="
+                " positions (see unit_test_source), or remove the test from tests="
             )
 
     def __len__(self) -> int:
@@ -116,7 +116,7 @@ class UnitTestSource(IndexedSource):
         """The image file at a position.
 
         Raises:
-            DataError: The ID image whose pixels are to be permuted cannot be read.
+            DataError: The ID image to permute cannot be read.
         """
         test, index = divmod(position, len(self.templates))
         name, template = self.tests[test], self.templates[index]
@@ -131,7 +131,7 @@ class UnitTestSource(IndexedSource):
 
 @dataclass(frozen=True)
 class UnitTestListing:
-    """The images of a source as entries to be packed: drawn when they are read, named as in the stream."""
+    """The images of a source as entries to be packed, with the same keys; generated when they are read."""
 
     source: UnitTestSource
 
@@ -161,26 +161,28 @@ def unit_test_source(
     tests: Sequence[str] = tuple(UNIT_TESTS),
     decode: Decode = decode_image,
 ) -> UnitTestSource:
-    """Unit tests at the sizes of a seeded choice of ID images.
+    """Unit tests at the sizes of randomly chosen ID images.
 
-    The chosen images are held in memory (400 ImageNet files: 45 MB), so that drawing reads no shard. They are chosen in
-    runs of four neighbours: passing over the rest of a shard costs more than reading.
+    The chosen images are kept in memory (400 ImageNet files: 45 MB), so that generating reads no shard. They are chosen
+    in runs of four neighbors, because seeking within a shard costs more than reading.
 
     Args:
-        images: The ID images. Where it holds fewer than `count`, images serve more than once.
+        images: The ID images. If there are fewer than `count`, images are used several times.
         count: Images per test, >= 1; 400 (default) as published.
-        seed: Another seed chooses other images and draws others; see `draw`.
-        format: Format of all files, "PNG" by default: exact. None = "JPEG" where the ID image is one, else "PNG".
+        seed: Seed of the choice and of the images; see `draw`.
+        format: Format of all files, "PNG" by default. None = "JPEG" if the ID image is one, else "PNG".
         scale: See `draw`.
         tests: Names of the tests; default: all 17.
-        decode: See `StreamLoader`; its limit of pixels also holds here.
+        decode: See `StreamLoader`; its pixel limit also applies here.
 
     Raises:
-        InvalidArgumentError: `count` is below 1, the source is empty, or it gives tensors.
+        InvalidArgumentError: `count` is below 1, the source is empty, or it yields tensors.
         DataError: A chosen image cannot be read.
     """
     if count < 1 or not len(images):
-        raise InvalidArgumentError(f"unit tests: count={count} of {len(images)} ID images; at least one is needed")
+        raise InvalidArgumentError(
+            f"unit tests: expected count and number of ID images to be at least 1, got {count} and {len(images)}"
+        )
     rng = np.random.default_rng(seed)
     rounds = [_runs(len(images), rng) for _ in range(-(-count // len(images)))]
     positions = np.concatenate(rounds)[:count]
@@ -199,13 +201,13 @@ def unit_test_stream(
     format: str | None = "PNG",
     decode: Decode = decode_image,
 ) -> Stream:
-    """All 17 unit tests at the sizes of `images`, drawn when they are read; see `unit_test_source`."""
+    """All 17 unit tests at the sizes of `images`, generated when they are read; see `unit_test_source`."""
     source = unit_test_source(images, count, seed=seed, format=format, decode=decode)
     return Stream(name, Role.UNIT_TEST, source, tuple(UNIT_TESTS))
 
 
 def _runs(length: int, rng: np.random.Generator) -> Int64[np.ndarray, " length"]:
-    """All positions, in runs of neighbours whose order is random."""
+    """All positions, in randomly ordered runs of neighbors."""
     starts = _RUN * rng.permutation(-(-length // _RUN))
     positions = (starts[:, None] + np.arange(_RUN)).ravel()
     return np.asarray(positions[positions < length], np.int64)

@@ -1,4 +1,4 @@
-"""The unit tests by name, in the order in which results show them, and one image of one test."""
+"""The unit tests by name, in the order of results, and the generation of single images."""
 
 import hashlib
 import io
@@ -21,8 +21,8 @@ class UnitTest:
     Args:
         name: As in the published set; also the name of the OOD class in results.
         generator: Pure function of (width, height, rng), or of (image, rng) if `from_image`.
-        from_image: It permutes the pixels of an ID image.
-        smooths: It filters, and takes `scale`.
+        from_image: Whether it permutes the pixels of an ID image.
+        smooths: Whether it filters, and accepts `scale`.
     """
 
     name: str
@@ -59,7 +59,7 @@ FORMATS: Mapping[str, tuple[str, Mapping[str, Any]]] = {
     "PNG": ("png", {"compress_level": 1}),
     "JPEG": ("jpg", {"quality": 95, "subsampling": 0}),
 }
-"""File formats: extension and how Pillow writes them. Noise stored as JPEG is another test than noise stored as PNG."""
+"""File formats: extension and Pillow's options. Noise as JPEG is a different test than noise as PNG."""
 
 
 def draw(
@@ -72,23 +72,23 @@ def draw(
     image: Image.Image | None = None,
     scale: float = 1.0,
 ) -> UInt8[np.ndarray, "rows columns 3"]:
-    """One image of a unit test: a function of its arguments alone, in any process and order.
+    """Generate one image of a unit test; the result depends only on the arguments.
 
     Args:
         name: One of `UNIT_TESTS`.
         width: In pixels, >= 1.
         height: In pixels, >= 1.
-        index: Which image of the test, >= 0.
-        seed: Another seed gives another, unrelated set.
-        image: The ID image whose pixels are permuted (its size wins); needed by the tests `from_image` alone.
-        scale: Factor on the sigmas of the smoothing tests; 1 (default) is the published size.
+        index: Number of the image in the test, >= 0.
+        seed: Seed of the set.
+        image: The ID image whose pixels are permuted; its size overrides width and height. Only for tests `from_image`.
+        scale: Factor of the sigmas of the smoothing tests; 1 (default) as published.
 
     Returns:
         8-bit RGB pixels of shape (height, width, 3): values in [0, 1] times 255, rounded to the nearest.
 
     Raises:
-        UnknownNameError: No such test.
-        InvalidArgumentError: A size, index or scale out of range, or no ID image where one is needed.
+        UnknownNameError: There is no such test.
+        InvalidArgumentError: A size, index or scale is out of range, or a required ID image is missing.
 
     Example:
         >>> draw("tricolour_primary", 3, 1, index=0).shape
@@ -98,8 +98,8 @@ def draw(
         raise UnknownNameError.of("unit test", name, UNIT_TESTS)
     if width < 1 or height < 1 or index < 0 or not scale > 0:
         raise InvalidArgumentError(
-            f"unit test {name!r}: width={width}, height={height}, index={index}, scale={scale};"
-            " width and height >= 1, index >= 0 and scale > 0 are needed"
+            f"unit test {name!r}: expected width and height >= 1, index >= 0 and scale > 0; got width={width},"
+            f" height={height}, index={index}, scale={scale}"
         )
     test = UNIT_TESTS[name]
     digest = hashlib.blake2b(f"{name}/{index}/{seed}".encode(), digest_size=16).digest()
@@ -115,7 +115,7 @@ def draw(
 
 
 def encode(pixels: UInt8[np.ndarray, "height width 3"], format: str = "PNG") -> bytes:
-    """Pixels as a file: PNG is exact; JPEG is written with quality 95 and full colour resolution.
+    """Encode pixels as PNG, or as JPEG with quality 95 and full color resolution.
 
     Raises:
         UnknownNameError: The format is not one of `FORMATS`.

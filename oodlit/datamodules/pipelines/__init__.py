@@ -1,1 +1,1 @@
-"""Pipelines of webdataset, or of one's own, as streams; and shards as a pipeline."""
+"""Pipelines of webdataset, or custom ones, as streams; and shards as a pipeline."""

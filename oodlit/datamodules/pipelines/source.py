@@ -1,4 +1,4 @@
-"""A pipeline, such as a `webdataset.WebDataset`, as a source of samples."""
+"""Use a pipeline, such as a `webdataset.WebDataset`, as a source of samples."""
 
 import hashlib
 import os
@@ -17,23 +17,23 @@ from oodlit.errors import DataError, InvalidArgumentError
 from oodlit.roles import Role
 
 KEY_FIELD = "__key__"
-"""Where webdataset keeps the key of a sample."""
+"""Name of the key in webdataset's samples."""
 
 
 class PipelineSource:
-    """Samples of an iterable that cuts itself over processes and workers, in any order.
+    """Samples of an iterable that distributes itself over processes and workers, in any order.
 
-    Nobody else can tell whether it gives every sample exactly once. A run therefore counts: at its end all processes
-    together must have seen as many samples as were announced, each once, or the run fails with the names of the keys.
+    Because only the pipeline controls which samples it yields, a run checks at its end that all processes together
+    have seen the expected number of samples, each once. Otherwise it fails and names the keys.
 
     Args:
-        pipeline: Gives items; iterated anew for every reading, so no generator. It decides by itself which of them
-            this process and this worker get, as `webdataset.split_by_node` and `split_by_worker` do.
-        count: How many samples all processes and workers get together.
-        to_sample: From an item to a `Sample`; `sample_of` by default.
+        pipeline: Yields items. It is iterated again for every reading, so it cannot be a generator. It chooses the
+            items of this process and worker itself, as `webdataset.split_by_node` and `split_by_worker` do.
+        count: Total number of samples of all processes and workers.
+        to_sample: Converts an item to a `Sample`; `sample_of` by default.
 
     Attributes:
-        seen: Digests of the keys that this process saw in the last reading.
+        seen: Hashes of the keys that this process saw in the last reading.
 
     Raises:
         InvalidArgumentError: `count` is below 1, or the pipeline cannot be iterated more than once.
@@ -48,24 +48,24 @@ class PipelineSource:
         self, pipeline: Iterable[Any], count: int, *, to_sample: Callable[[Any], Sample] | None = None
     ) -> None:
         if count < 1:
-            raise InvalidArgumentError(f"PipelineSource: count={count!r}; the number of samples, at least 1, is needed")
+            raise InvalidArgumentError(f"PipelineSource: expected count to be at least 1, got {count!r}")
         if isinstance(pipeline, Iterator) or not hasattr(pipeline, "__iter__"):
             raise InvalidArgumentError(
-                f"PipelineSource: a {type(pipeline).__name__} cannot be read more than once; give a"
-                " webdataset.WebDataset, an IterableDataset, or another object whose __iter__ starts anew"
+                f"PipelineSource: a {type(pipeline).__name__} cannot be read more than once; pass a"
+                f" webdataset.WebDataset, an IterableDataset, or another object whose __iter__ starts over"
             )
         self.pipeline, self.count, self.to_sample = pipeline, count, to_sample or sample_of
         self.seen = array("Q")
 
     def __len__(self) -> int:
-        """The number of samples that was announced."""
+        """Expected number of samples."""
         return self.count
 
     @property
     def content(self) -> str:
-        """What tells this pipeline from another: its own `content`, or a digest of the names of webdataset's shards.
+        """Text that identifies the pipeline: its `content`, or a digest of the names of webdataset's shards.
 
-        Empty where neither is known. The folder of the shards does not count: data are copied to the machine of a job.
+        Empty if neither is known. The folder of the shards is ignored, because jobs often copy data to their machine.
         """
         if isinstance(own := getattr(self.pipeline, "content", None), str):
             return own
@@ -75,15 +75,15 @@ class PipelineSource:
             return ""
         return hashlib.blake2b("\n".join(names).encode(errors="surrogatepass"), digest_size=12).hexdigest()
 
-    def share(self) -> Iterator[Sample]:
-        """The samples that the pipeline gives to this process and worker."""
+    def part(self) -> Iterator[Sample]:
+        """The samples of this process and worker."""
         return map(self.to_sample, self.pipeline)
 
     def read(self, start: int, stop: int) -> Iterator[Sample]:
-        """Samples start, ..., stop - 1 as a single process would get them; those before are read as well."""
-        samples, end = islice(self.share(), max(start, 0), max(stop, 0)), object()
+        """Samples start, ..., stop - 1 as a single process would see them; those before are read as well."""
+        samples, end = islice(self.part(), max(start, 0), max(stop, 0)), object()
         while True:
-            with _alone():  # not longer than the pipeline is at work: others read the environment, too
+            with _single_process():  # only while the pipeline works: other code reads the environment, too
                 sample = next(samples, end)
             if not isinstance(sample, Sample):
                 return
@@ -94,7 +94,7 @@ class PipelineSource:
         return (sample for sample in self.read(0, self.count) if sample.key in keys)
 
     def __getstate__(self) -> dict[str, Any]:
-        """Workers need no record of what was seen."""
+        """Exclude `seen`, which workers do not need."""
         return {**self.__dict__, "seen": array("Q")}
 
 
@@ -107,7 +107,7 @@ def pipeline_stream(
     class_names: tuple[str, ...] = (),
     to_sample: Callable[[Any], Sample] | None = None,
 ) -> Stream:
-    """A stream of a pipeline; see `PipelineSource` for its arguments and `Stream` for the others.
+    """A stream from a pipeline; for the arguments see `PipelineSource` and `Stream`.
 
     Example:
         >>> items = [{"__key__": "a", "png": b"...", "json": {"group": 0}}]
@@ -118,13 +118,13 @@ def pipeline_stream(
 
 
 def sample_of(item: Any) -> Sample:
-    """The sample of an item: a dictionary as webdataset gives it, or a tuple (key, image, label, group).
+    """Convert an item to a sample: a dictionary from webdataset, or a tuple (key, image, label, group).
 
-    Of a dictionary, the key is `__key__`, the image the only field of an image (`jpg`, `png`, ...; bytes, a PIL image
-    or a tensor), the label `cls`, the group `json["group"]`. Label and group may be missing.
+    In a dictionary, the key is `__key__`, the image is the only image field (`jpg`, `png`, ...; bytes, a PIL image or a
+    tensor), the label is `cls`, and the group is `json["group"]`. Label and group are optional.
 
     Raises:
-        DataError: There is no key, or not one image.
+        DataError: There is no key, or not exactly one image.
 
     Example:
         >>> sample_of(("a", b"...", 3)).label, sample_of({"__key__": "b", "jpg": b"..."}).label
@@ -137,13 +137,13 @@ def sample_of(item: Any) -> Sample:
         return Sample(item[0], _image(item[1], item[0]), label, group)
     if not isinstance(item, Mapping) or not isinstance(item.get(KEY_FIELD), str):
         raise DataError(
-            f"pipeline: an item is a {type(item).__name__}; a dictionary with {KEY_FIELD!r} and an image, or a tuple"
-            " (key, image, label, group) is needed - or pass to_sample, which makes a Sample of it"
+            f"pipeline: expected a dictionary with {KEY_FIELD!r} and an image, or a tuple (key, image, label, group);"
+            f" got {type(item).__name__}; pass to_sample to convert other items"
         )
     key = item[KEY_FIELD]
     images = [name for name in item if str(name).lower() in IMAGE_FIELDS]
     if len(images) != 1:
-        raise DataError(f"pipeline: {key!r} has {len(images)} images ({sorted(map(str, item))}); one is needed")
+        raise DataError(f"pipeline: expected one image in {key!r}, got {len(images)} ({sorted(map(str, item))})")
     meta = item.get(META_FIELD)
     group = meta.get("group", -1) if isinstance(meta, Mapping) else -1
     origin = str(item.get("__url__", ""))
@@ -153,22 +153,22 @@ def sample_of(item: Any) -> Sample:
 def _image(value: Any, key: str) -> bytes | Image.Image | Tensor:
     if isinstance(value, bytes | Image.Image | Tensor):
         return value
-    raise DataError(f"pipeline: the image of {key!r} is a {type(value).__name__}; bytes, PIL image or tensor is needed")
+    raise DataError(f"pipeline: expected bytes, a PIL image or a tensor for {key!r}, got {type(value).__name__}")
 
 
 def _number(value: Any) -> int:
     try:
         return int(value)
     except (TypeError, ValueError) as error:
-        raise DataError(f"pipeline: label or group {value!r}; a class index is needed") from error
+        raise DataError(f"pipeline: expected an integer label or group, got {value!r}") from error
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
-    """Let webdataset believe that there is one process and one worker: all samples, in one order."""
-    alone = {"RANK": "0", "WORLD_SIZE": "1", "WORKER": "0", "NUM_WORKERS": "1"}
-    before = {name: os.environ.get(name) for name in alone}
-    os.environ.update(alone)
+def _single_process() -> Iterator[None]:
+    """Make webdataset see one process and one worker, so that it yields all samples in one order."""
+    single = {"RANK": "0", "WORLD_SIZE": "1", "WORKER": "0", "NUM_WORKERS": "1"}
+    before = {name: os.environ.get(name) for name in single}
+    os.environ.update(single)
     try:
         yield
     finally:

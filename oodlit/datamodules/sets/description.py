@@ -1,4 +1,4 @@
-"""What a data set is: name, role, classes, counts, licence, source, and where its files lie."""
+"""Descriptions of published data sets, and the selection of their files."""
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 
 from oodlit.datamodules.sets.imagenet_classes import class_names as imagenet_names
-from oodlit.datamodules.shards.files import is_hidden
+from oodlit.datamodules.shards.archives import is_hidden
 from oodlit.datamodules.shards.listing import is_image
 from oodlit.errors import DataError
 from oodlit.roles import NAMES_OF_LABELS, Role
@@ -14,7 +14,7 @@ from oodlit.roles import NAMES_OF_LABELS, Role
 
 @dataclass(frozen=True)
 class Membership:
-    """What a path says about an image of a set.
+    """Label and group of an image, as given by its path.
 
     Args:
         label: Class index of the classifier; -1 = none.
@@ -26,31 +26,31 @@ class Membership:
 
 
 Placement = Callable[[PurePosixPath], Membership | None]
-"""From a path, relative to the folder or archive, to its place; None = not part of the set."""
+"""From a path within a folder or archive to label and group; None if the file is not part of the set."""
 
 
 @dataclass(frozen=True)
 class DatasetDescription:
-    """Everything that is fixed about a published data set.
+    """Facts about a published data set.
 
     Args:
-        name: Name in configs, keys and tables; letters, digits and "_".
+        name: Name in configurations, keys and tables; letters, digits and "_".
         title: Name in prose.
-        role: What it is for.
-        layout: Where its files lie in the official archive, for people.
-        place: The same for the program.
+        role: Role of the set.
+        layout: Paths in the official archive, for readers.
+        place: Function from such a path to label and group.
         expected_count: Number of images; None = not fixed.
-        classes: Number of images by group name, in the order in which results show the groups; None as a number = not
-            fixed. Empty = the groups are the ones that are found, in sorted order.
-        n_groups: Number of groups where the names are found; None = not fixed.
-        per_group: Number of images of every group that is there; None = not fixed.
+        classes: Number of images by group name, in the order of results; None as a number = not fixed. Empty = groups
+            are named after their folders, in sorted order.
+        n_groups: Number of groups if they are named after their folders; None = not fixed.
+        per_group: Number of images of every group that occurs; None = not fixed.
         per_label: Number of images of every class index that occurs; None = not fixed.
-        label_subset: Class indices that occur, for sets that cover a part of the classes; empty = all.
-        prepared: Images have the network's input size already (224 pixels) and are neither resized nor cropped.
-        licence: As stated by its authors.
-        source: Where to get it.
+        label_subset: Class indices that occur, for sets that cover only some classes; empty = all.
+        prepared: Whether images already have the network's input size (224 pixels) and are not resized or cropped.
+        licence: License as stated by the authors.
+        source: Where to get the set.
         citation: Authors, title, venue, year.
-        md5: Of the official archive; "" = unknown.
+        md5: MD5 of the official archive; "" = unknown.
     """
 
     name: str
@@ -72,12 +72,12 @@ class DatasetDescription:
 
     @property
     def class_names(self) -> tuple[str, ...]:
-        """Names by index: of the labels for TRAIN and ID sets, of the groups for others; empty = found in the files."""
+        """Names by index: of labels for TRAIN and ID sets, of groups for others; empty if named after folders."""
         return imagenet_names() if self.role in NAMES_OF_LABELS else tuple(self.classes)
 
     @property
     def facts(self) -> dict[str, str]:
-        """Licence, source and citation, for manifests."""
+        """License, source and citation for manifests."""
         return {"licence": self.licence, "source": self.source, "citation": self.citation}
 
 
@@ -105,18 +105,18 @@ def select(
     complete: bool = True,
     only: Collection[str] | None = None,
 ) -> Selection:
-    """Pick the images of a set from all paths of a folder or archive, and check their numbers.
+    """Select the images of a set from all paths of a folder or archive, and check their counts.
 
     Args:
         description: The set.
         paths: Relative paths of all files, with "/" between the parts.
-        complete: True (default) compares the numbers of images, of groups and of images per group with the known ones.
-            False takes what is there; the true numbers stand beside every result.
-        only: File names (their last part counts) of the images that belong to the set, where a published list picks
-            some of a larger folder. None (default) = all.
+        complete: If True (default), the numbers of images, groups and images per group must be the published ones. If
+            False, all images are used; results show the actual counts.
+        only: Names of the images that belong to the set, for sets that are published as a list of files in a larger
+            folder; folders in the names are ignored. None (default) = all.
 
     Raises:
-        DataError: No image is found, a listed one is missing or ambiguous, or numbers differ; the message lists all
+        DataError: There is no image, a listed one is missing or ambiguous, or counts differ; the message lists the
             differences.
 
     Example:
@@ -131,8 +131,8 @@ def select(
     counts = Counter(place.group for place in places.values())
     if complete and (problems := differences(description, counts)):
         raise DataError(
-            f"{description.name}: {'; '.join(problems)} - get the official archive again, or take what is there"
-            " with complete=False, --incomplete on the command line (the true numbers then stand beside every result)"
+            f"{description.name}: {'; '.join(problems)}; download the official archive again, or pass complete=False"
+            " (--incomplete) to use the images as they are (results then show the actual counts)"
         )
     known = tuple(description.classes)
     extra = sorted(counts.keys() - set(known) - {""})
@@ -157,15 +157,15 @@ def _places(
         if not is_hidden(path) and (listed is None or pure.name in listed) and (place := description.place(pure)):
             places[path] = place
     if not places:
-        found = f"{len(paths)} files, first {paths[0]!r}" if paths else "no file at all"
-        raise DataError(f"{description.name}: no image at {description.layout}; found {found}")
+        found = f"{len(paths)} files, first {paths[0]!r}" if paths else "no files"
+        raise DataError(f"{description.name}: expected images at {description.layout}, found {found}")
     if only is not None:
         _check_listed(description.name, only, places)
     covered = description.label_subset
     if other := [path for path, place in places.items() if covered and place.label not in covered]:
         raise DataError(
-            f"{description.name}: {other[0]!r} ({len(other)} in all) is of a class that this set does not cover;"
-            " is this another set?"
+            f"{description.name}: {other[0]!r} ({len(other)} in total) has a class that this set does not cover; is"
+            f" this another set?"
         )
     return places
 
@@ -173,26 +173,26 @@ def _places(
 def _check_listed(name: str, only: Collection[str], places: Mapping[str, Membership]) -> None:
     found = Counter(PurePosixPath(path).name for path in places)
     if twice := sorted(file for file, count in found.items() if count > 1):
-        raise DataError(f"{name}: {found[twice[0]]} files are called {twice[0]!r}; which one the list means is unknown")
+        raise DataError(f"{name}: {found[twice[0]]} files are called {twice[0]!r}, so the list is ambiguous")
     if missing := sorted({PurePosixPath(file).name for file in only} - found.keys()):
-        raise DataError(f"{name}: {len(missing)} of {len(only)} listed files are not there, first {missing[0]!r}")
+        raise DataError(f"{name}: {len(missing)} of {len(only)} listed files not found, first {missing[0]!r}")
 
 
 def differences(description: DatasetDescription, counts: Counter[str]) -> list[str]:
-    """How the numbers of images per group ("" = none) differ from the published ones; empty if they do not."""
+    """List differences between the number of images per group ("" = none) and the published ones."""
     problems = []
     total = counts.total()
     if description.expected_count is not None and total != description.expected_count:
-        problems.append(f"{total} images, {description.expected_count} expected")
+        problems.append(f"{total} images, expected {description.expected_count}")
     if description.n_groups is not None and len(counts) != description.n_groups:
-        problems.append(f"{len(counts)} groups, {description.n_groups} expected")
+        problems.append(f"{len(counts)} groups, expected {description.n_groups}")
     problems += [
-        f"{name!r}: {counts[name]} images, {number} expected"
+        f"{name!r}: {counts[name]} images, expected {number}"
         for name, number in description.classes.items()
         if number is not None and counts[name] != number
     ]
     problems += [
-        f"{name!r}: {number} images, {description.per_group} expected"
+        f"{name!r}: {number} images, expected {description.per_group}"
         for name, number in sorted(counts.items())
         if description.per_group is not None and number != description.per_group
     ]

@@ -20,7 +20,7 @@ _VAL_NAME = re.compile(r"ILSVRC2012_val_\d{8}")
 
 
 def by_wnid(path: PurePosixPath) -> Membership | None:
-    """Label of a file in a folder named by its wnid; other files are no part of the set.
+    """Label of a file in a folder named after its wnid; None for other files.
 
     Example:
         >>> by_wnid(PurePosixPath("val/n01443537/ILSVRC2012_val_00000236.JPEG"))
@@ -31,7 +31,7 @@ def by_wnid(path: PurePosixPath) -> Membership | None:
 
 
 def split(name: str) -> Placement:
-    """`by_wnid` for the files under a folder `name`, or for all files if no other split is there."""
+    """`by_wnid` for files of one split, or for all files if there are no folders of splits."""
     others = {"train", "val", "test"} - {name}
 
     def place(path: PurePosixPath) -> Membership | None:
@@ -64,12 +64,12 @@ IMAGENET_VAL = replace(
 
 
 def flat_val(labels: Mapping[str, int]) -> DatasetDescription:
-    """`IMAGENET_VAL` for the official archive, whose 50 000 files lie in one folder.
+    """`IMAGENET_VAL` for the official archive, which has all 50,000 files in one folder.
+
+    A validation image without a label is a `DataError`.
 
     Args:
-        labels: Class index by file name without extension, as `read_val_labels` gives it.
-
-    An image of the validation set without a label is a `DataError`.
+        labels: Class index by file name without extension, as `read_val_labels` returns it.
 
     Example:
         >>> flat_val({"ILSVRC2012_val_00000001": 65}).place(PurePosixPath("ILSVRC2012_val_00000001.JPEG"))
@@ -79,34 +79,32 @@ def flat_val(labels: Mapping[str, int]) -> DatasetDescription:
     def place(path: PurePosixPath) -> Membership | None:
         label = labels.get(path.stem)
         if label is None and _VAL_NAME.fullmatch(path.stem):
-            raise DataError(f"imagenet_val: no label for {path.as_posix()!r} in the list of labels")
+            raise DataError(f"imagenet_val: {path.as_posix()!r} is missing from the list of labels")
         return None if label is None else Membership(label=label)
 
     return replace(IMAGENET_VAL, layout="ILSVRC2012_val_<number>.JPEG", place=place)
 
 
 def read_val_labels(source: str | Path, *, count: int | None = _N_VAL) -> dict[str, int]:
-    """Class index by file name (without extension) of the flat validation images.
+    """Read the class index by file name (without extension) of the flat validation images.
 
-    Read are the development kit (its folder, with `data/meta.mat` and `ILSVRC2012_validation_ground_truth.txt`), and
-    the lists that are in use in its place: one wnid per line in the order of the images, `<file> <class index>` per
-    line, or a CSV with the columns `ImageId` and `PredictionString`.
+    Supported sources are the folder of the development kit (with `data/meta.mat` and
+    `ILSVRC2012_validation_ground_truth.txt`) and common lists: one wnid per line in the order of the images,
+    `<file> <class index>` per line, or a CSV with the columns `ImageId` and `PredictionString`.
 
     Args:
         source: The folder or file.
-        count: Number of images, 50 000; None = any.
+        count: Expected number of images; None = any.
 
     Raises:
-        DataError: The file has another form or another number of lines, or a class that is not one of the 1000.
+        DataError: The format is unknown, or a number of lines or a class is wrong.
     """
     source = Path(source)
     labels = _from_devkit(source) if source.is_dir() else _from_list(source)
     if not labels or count not in (None, len(labels)):
-        raise DataError(
-            f"{source}: labels of {len(labels)} images, {count or 'some'} expected; one per validation image is needed"
-        )
+        raise DataError(f"{source}: expected labels of {count or 'some'} images, got {len(labels)}")
     if (worst := max(labels.values())) >= len(wnid_labels()) or min(labels.values()) < 0:
-        raise DataError(f"{source}: class index {worst}; 0..{len(wnid_labels()) - 1} are possible")
+        raise DataError(f"{source}: expected class indices 0..{len(wnid_labels()) - 1}, got {worst}")
     return labels
 
 
@@ -115,13 +113,13 @@ def _from_devkit(folder: Path) -> dict[str, int]:
     truth = next(iter(sorted(folder.rglob("ILSVRC2012_validation_ground_truth.txt"))), None)
     if meta is None or truth is None:
         raise DataError(
-            f"{folder}: no meta.mat with ILSVRC2012_validation_ground_truth.txt; the folder of the ILSVRC2012"
-            " development kit is needed"
+            f"{folder}: expected the ILSVRC2012 development kit, with meta.mat and"
+            " ILSVRC2012_validation_ground_truth.txt"
         )
     synsets = scipy.io.loadmat(str(meta), squeeze_me=True)["synsets"]
     ids = {str(s["WNID"]): int(s["ILSVRC2012_ID"]) for s in synsets if int(s["num_children"]) == 0}
     if set(ids) != set(wnid_labels()):
-        raise DataError(f"{meta}: {len(ids)} leaf classes that are not the 1000 of ImageNet-1k")
+        raise DataError(f"{meta}: expected the 1,000 classes of ImageNet-1k, got {len(ids)} other leaf classes")
     numbers = [int(line) for line in truth.read_text().split()]
     return {_val_name(i): label for i, label in enumerate(labels_from_ground_truth(ids, numbers), start=1)}
 
@@ -139,7 +137,7 @@ def _from_list(path: Path) -> dict[str, int]:
         return {PurePosixPath(name).stem: int(label) for name, label in lines}
     except (KeyError, ValueError, IndexError) as error:
         raise DataError(
-            f"{path}: neither one wnid per line, nor '<file> <class index>' per line, nor a CSV with ImageId and"
+            f"{path}: expected one wnid per line, '<file> <class index>' per line, or a CSV with ImageId and"
             f" PredictionString ({error})"
         ) from error
 

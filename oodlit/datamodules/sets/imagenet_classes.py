@@ -1,4 +1,4 @@
-"""The 1000 classes of ImageNet-1k: the WordNet id is the key, its place in sorted order the label."""
+"""The 1,000 classes of ImageNet-1k: WordNet ids, whose sorted order defines the labels."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -11,7 +11,7 @@ from oodlit.errors import DataError, InvalidArgumentError
 
 @cache
 def wnids() -> tuple[str, ...]:
-    """The WordNet ids (3.0) in sorted order: position = class index of the usual classifiers.
+    """The WordNet 3.0 ids in sorted order, which is the class order of the usual classifiers.
 
     Example:
         >>> len(wnids()), wnids()[0]
@@ -19,7 +19,7 @@ def wnids() -> tuple[str, ...]:
     """
     ids = tuple(info_lines("imagenet_synsets.txt"))
     if len(set(ids)) != 1000 or list(ids) != sorted(ids):
-        raise DataError("the installed timm lists other ImageNet classes than the 1000 wnids in sorted order")
+        raise DataError("timm: expected its list of ImageNet classes to be 1,000 sorted wnids; reinstall timm")
     return ids
 
 
@@ -36,7 +36,7 @@ def wnid_labels() -> Mapping[str, int]:
 
 @cache
 def class_names() -> tuple[str, ...]:
-    """A readable and unique name per class: the first word of the synset, with the wnid where two classes share it.
+    """Readable unique names: the first lemma of the synset, with the wnid if two classes share it.
 
     Example:
         >>> class_names()[1], [name for name in class_names() if name.startswith("crane")]
@@ -53,22 +53,21 @@ def subset_labels(name: str) -> tuple[int, ...]:
     """The 200 class indices of ImageNet-R ("imagenet_r") or ImageNet-A ("imagenet_a"), ascending.
 
     Raises:
-        InvalidArgumentError: Another name.
+        InvalidArgumentError: The name is neither.
 
     Example:
         >>> len(subset_labels("imagenet_r")), subset_labels("imagenet_a")[:3]
         (200, (6, 11, 13))
     """
     if name not in ("imagenet_a", "imagenet_r"):
-        raise InvalidArgumentError(f"subset_labels: {name!r}; 'imagenet_a' or 'imagenet_r' is needed")
+        raise InvalidArgumentError(f"subset_labels: expected 'imagenet_a' or 'imagenet_r', got {name!r}")
     return tuple(sorted(wnid_labels()[wnid] for wnid in info_lines(f"{name}_synsets.txt")))
 
 
 def labels_from_ground_truth(ids: Mapping[str, int], truth: Sequence[int]) -> list[int]:
-    """Labels from a ground-truth file whose class ids follow another order than the sorted wnids.
+    """Convert the development kit's class ids to labels.
 
-    The development kit numbers the classes 1..1000 by its own order; the label is the position of the wnid among all
-    wnids in sorted order.
+    The kit numbers the classes 1..1000 in its own order; the label is the position of the wnid among the sorted wnids.
 
     Args:
         ids: Id by wnid, all ids distinct.
@@ -87,21 +86,19 @@ def labels_from_ground_truth(ids: Mapping[str, int], truth: Sequence[int]) -> li
     label_of = {ids[wnid]: label for label, wnid in enumerate(sorted(ids))}
     if len(label_of) < len(ids):
         twice = [number for number, count in Counter(ids.values()).items() if count > 1]
-        raise DataError(f"class id {twice[0]} stands for more than one wnid; every wnid needs its own")
+        raise DataError(f"class id {twice[0]} belongs to more than one wnid; ids must be unique")
     if unknown := sorted(set(truth) - label_of.keys()):
-        raise DataError(
-            f"ground truth: class id {unknown[0]} belongs to no wnid; ids are {min(label_of)}..{max(label_of)}"
-        )
+        raise DataError(f"ground truth: expected class ids {min(label_of)}..{max(label_of)}, got {unknown[0]}")
     return [label_of[number] for number in truth]
 
 
 def info_lines(name: str) -> list[str]:
-    """Lines of one of timm's lists of classes (`timm/data/_info`).
+    """Read the lines of one of timm's class lists (`timm/data/_info`).
 
     Raises:
         DataError: timm is not installed.
     """
     spec = find_spec("timm")  # importing timm would import torch
     if spec is None or spec.origin is None:
-        raise DataError("timm is not installed; the list of ImageNet classes comes from it")
+        raise DataError("timm is not installed; it contains the list of ImageNet classes")
     return (Path(spec.origin).parent / "data" / "_info" / name).read_text(encoding="utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""Known classes under another look: ImageNet-V2, -R, -A, -Sketch and -C. Labels are kept."""
+"""Sets of known classes under covariate shift: ImageNet-V2, -R, -A, -Sketch and -C."""
 
 from functools import partial
 from pathlib import PurePosixPath
@@ -14,7 +14,7 @@ _shift = partial(DatasetDescription, role=Role.SHIFT)
 
 
 def by_number(path: PurePosixPath) -> Membership | None:
-    """Label of a file in a folder whose name *is* the class index: "2" is 2, though "10" sorts before it.
+    """Label of a file in a folder whose name is the class index.
 
     Example:
         >>> by_number(PurePosixPath("imagenetv2-matched-frequency-format-val/112/a.jpeg"))

@@ -1,4 +1,4 @@
-"""NINCO: 64 OOD classes checked by hand, unit tests as published and as generated here, cleaned subsets of others."""
+"""NINCO: 64 manually verified OOD classes, unit tests, and cleaned subsets of other sets."""
 
 import csv
 from collections.abc import Collection, Iterator
@@ -16,17 +16,17 @@ class NincoClass(NamedTuple):
     """One OOD class of NINCO."""
 
     folder: str
-    """Folder in the archive; the name of the group in results."""
+    """Folder in the archive, and name of the group in results."""
     n_images: int
     """Number of images."""
     name: str
-    """As printed in the paper."""
+    """Name in the paper."""
     short_name: str
-    """As printed in the paper's tables."""
+    """Name in the paper's tables."""
     source: str
     """The data set that the images were taken from."""
     in_21k: bool
-    """ImageNet-21k has this class or one that contains it: networks pre-trained there have seen such images."""
+    """Whether ImageNet-21k has this class or one that contains it, so that pre-trained networks have seen it."""
 
 
 def _classes() -> Iterator[NincoClass]:
@@ -58,11 +58,11 @@ _ninco = partial(
     citation=_CITATION,
     md5="b9ffae324363cd900a81ce3c367cd834",
 )
-"""A part of the published archive."""
+"""Description of a part of the published archive."""
 
 
 def below(folder: str, groups: Collection[str]) -> Placement:
-    """Placement of files at `folder/<group>/...`, or at `<group>/...` if the given folder is that one."""
+    """Placement of files at `folder/<group>/...`, or at `<group>/...` if the source is that folder."""
 
     def place(path: PurePosixPath) -> Membership | None:
         parents = path.parts[:-1]

@@ -14,12 +14,12 @@ _ood = partial(DatasetDescription, role=Role.OOD)
 
 
 def flat(path: PurePosixPath) -> Membership:
-    """Every image belongs to the set; there are no groups."""
+    """Every image is part of the set, without groups."""
     return Membership()
 
 
 def by_folder(path: PurePosixPath) -> Membership | None:
-    """The folder of a file is its OOD class; files outside folders are no part of the set."""
+    """The folder of a file is its OOD class; files without a folder are not part of the set."""
     return Membership(group=path.parent.name) if path.parent.name else None
 
 
@@ -88,7 +88,7 @@ SSB_EASY = replace(
 )
 SPECIES = _ood(
     name="species",
-    title="Species: photos of iNaturalist species that ImageNet lacks",
+    title="Species: photos of iNaturalist species that are not in ImageNet",
     layout="<species>/<file>.jpg",
     place=by_folder,
     licence="that of each photo (CC)",

@@ -1,4 +1,4 @@
-"""From a user's ImageNet-21k to the listing of a pool: which classes, which images of them, and for which part."""
+"""List a pool from ImageNet-21k: its classes, their images, and the part of each image."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -12,20 +12,20 @@ from oodlit.datamodules.shards.writer import Entry
 from oodlit.errors import DataError, InvalidArgumentError
 
 ESTIMATION, TEST = 150, 50
-_NEEDED = " are needed"
+_TOO_FEW = " required"
 _ImagesOfClass: TypeAlias = dict[str, tuple[Part, Place]]
 """By name of the image."""
 
 
 @dataclass(frozen=True)
 class PoolListing:
-    """Images of a pool in the order of their classes, each with its part as the first folder of its path.
+    """Images of a pool, ordered by class, with their part as the first folder of their path.
 
     Args:
-        images: By wnid, the name of each image with its part and where it lies.
-        class_names: By the position of the wnid.
-        reasons: Why a class is not in the pool, by wnid.
-        facts: For the manifest.
+        images: Part and place of every image, by wnid and name.
+        class_names: Class names in the order of the wnids.
+        reasons: Reasons of excluded classes, by wnid.
+        facts: Facts for the manifest.
     """
 
     images: Mapping[str, _ImagesOfClass]
@@ -35,11 +35,11 @@ class PoolListing:
 
     @property
     def shortfall(self) -> str:
-        """What is not in the pool, in one line."""
+        """One line about what is missing from the pool."""
         if (absent := self.facts.get("images_missing")) is not None:
-            return f"the split names the classes, {absent} of its images are not there"
+            return f"{absent} images of the split are missing"
         missing = self.facts["classes_missing"]
-        return f"{len(self.reasons)} classes are left out, {missing} of them not in the source"
+        return f"{len(self.reasons)} classes are excluded, {missing} of them because they are missing from the source"
 
     def __len__(self) -> int:
         """Number of images."""
@@ -62,33 +62,34 @@ def list_imagenet21k(
     estimation: int = ESTIMATION,
     test: int = TEST,
 ) -> PoolListing:
-    """The pool in a folder or tar of ImageNet-21k.
+    """List the pool in a folder or tar of ImageNet-21k.
 
-    Of every class that is not left out (`left_out`) and has enough images, `estimation` and `test` images are drawn by
-    the hash of `<wnid>/<file>`: the same images wherever and in whatever layout they lie.
+    For every class that is not excluded (`left_out`) and has enough images, `estimation` and `test` images are drawn by
+    the hash of `<wnid>/<file>`, independent of location and layout.
 
     Args:
         source: See `class_files`.
-        complete: Whether a class of the release that is not there is an error. False takes what is there; the missing
-            ones are named beside the shards. Of winter21 no list is at hand, so nothing is compared.
-        exclude: Further lists of classes to leave out, see `read_exclusions`.
-        split: A published split in place of the drawing and of the choice of classes: a list of files and parts, see
-            `read_split`; a file is known by its class and name. Classes that `left_out` names are kept and counted.
-        release: "fall11" (default) or "winter21", for the record.
+        complete: If True (default), all classes of the release must exist. If False, missing ones are listed next to
+            the shards. Nothing is compared for winter21, whose list of classes is not available.
+        exclude: Additional lists of classes to exclude, see `read_exclusions`.
+        split: A published split that replaces drawing and choice of classes: a list of files and parts, see
+            `read_split`. Files are identified by class and name. Classes in `left_out` are kept and counted.
+        release: "fall11" (default) or "winter21", recorded in the manifest.
         estimation: Images per class that estimate its severity, default 150.
         test: Test images per class, default 50.
 
     Raises:
-        DataError: The source or a list cannot be read, classes or listed files are missing, or no class is left.
-        InvalidArgumentError: The release is unknown, a number is below 1, or a split comes with `exclude` or numbers.
+        DataError: The source or a list cannot be read, classes or listed files are missing, or no class remains.
+        InvalidArgumentError: The release is unknown, a number is below 1, or `split` is combined with `exclude` or
+            numbers.
     """
     if release not in RELEASES:
-        raise InvalidArgumentError(f"release={release!r}; one of {', '.join(map(repr, RELEASES))} is needed")
+        raise InvalidArgumentError(f"expected release to be one of {', '.join(map(repr, RELEASES))}, got {release!r}")
     if split is not None and exclude:
-        raise InvalidArgumentError("a split names the classes itself; take classes out of it, or leave the lists away")
+        raise InvalidArgumentError("split and exclude cannot be combined; remove classes from the split instead")
     if split is not None and (estimation, test) != (ESTIMATION, TEST):
         raise InvalidArgumentError(
-            f"a split names the images itself; leave estimation={estimation} and test={test} away, or the split"
+            f"split cannot be combined with estimation={estimation} and test={test}; pass either of them"
         )
     there = class_files(source, is_wnid)
     reasons = left_out(exclude)
@@ -107,17 +108,17 @@ def list_imagenet21k(
         chosen = {"estimation": estimation, "test": test}
     if missing and complete and release == "fall11":
         raise DataError(
-            f"imagenet21k: {len(missing)} of {len(missing) + len(images)} classes of {release} are not there, first"
-            f" {missing[0]}; fetch their images, or take what is there with complete=False, --incomplete on the command"
-            " line (the missing ones are then named beside the shards)"
+            f"imagenet21k: {len(missing)} of {len(missing) + len(images)} classes of {release} are missing, first"
+            f" {missing[0]}; download their images, or pass complete=False (--incomplete) to build the pool without"
+            f" them (missing classes are listed next to the shards)"
         )
     reasons |= dict.fromkeys(missing, "not in the source")
     images = {wnid: found for wnid, found in images.items() if found}
     if not images:
-        few = sum(reason.endswith(_NEEDED) for reason in reasons.values())
+        few = sum(reason.endswith(_TOO_FEW) for reason in reasons.values())
         raise DataError(
-            f"{source}: no class is left; {len(there)} are there, {few} of them with fewer images than are asked for"
-            f" ({estimation} for estimation and {test} for the test), the others left out by a rule or a list"
+            f"{source}: none of its {len(there)} classes can be used; {few} have fewer than {estimation} + {test}"
+            f" images, the others are excluded by a rule or a list"
         )
     chosen |= {"release": release, "classes": len(images), "classes_missing": len(missing), "parts": "folders"}
     return PoolListing(images, tuple(map(class_name, images)), dict(sorted(reasons.items())), chosen)
@@ -126,12 +127,12 @@ def list_imagenet21k(
 def _drawn(
     there: Mapping[str, Callable[[], Images]], reasons: dict[str, str], estimation: int, test: int
 ) -> dict[str, _ImagesOfClass]:
-    """Draw the images of all classes without a reason to leave them out; too few images are such a reason."""
+    """Draw the images of all classes without an exclusion reason; classes with too few images get one."""
     images: dict[str, _ImagesOfClass] = {}
     for wnid in there.keys() - reasons.keys():
         found = there[wnid]()
         if len(found) < estimation + test:
-            reasons[wnid] = f"{len(found)} images, {estimation + test}{_NEEDED}"
+            reasons[wnid] = f"{len(found)} images, {estimation + test}{_TOO_FEW}"
             continue
         drawn = draw([f"{wnid}/{name}" for name in found], estimation=estimation, test=test)
         images[wnid] = {name: (part, found[name]) for key, part in drawn.items() for name in [key.partition("/")[2]]}
@@ -139,13 +140,13 @@ def _drawn(
 
 
 def _by_class(parts: Mapping[str, Part], split: str | Path) -> dict[str, dict[str, Part]]:
-    """The parts by wnid and name: the last folder that is a wnid, else the wnid before the first "_" of the name."""
+    """Parts by wnid and name. The wnid is the last folder that is one, else the file name up to its first "_"."""
     found: dict[str, dict[str, Part]] = {}
     for path, part in parts.items():
         pure = PurePosixPath(path)
         wnid = next((n for n in reversed(pure.parent.parts) if is_wnid(n)), pure.name.partition("_")[0])
         if not is_wnid(wnid):
-            raise DataError(f"{split}: {path!r} names no class; <wnid>/<file> or <wnid>_<number>.JPEG is needed")
+            raise DataError(f"{split}: expected <wnid>/<file> or <wnid>_<number>.JPEG, got {path!r}")
         if pure.name in found.setdefault(wnid, {}):
             raise DataError(f"{split}: {wnid}/{pure.name} is listed twice")
         found[wnid][pure.name] = part
@@ -159,8 +160,7 @@ def _listed(
     found = there[wnid]() if wnid in there else {}
     if (missing := sorted(parts.keys() - found.keys())) and complete:
         raise DataError(
-            f"imagenet21k: {len(missing)} of {len(parts)} listed images of {wnid} are not there, first"
-            f" {missing[0]!r}; is this the release that the split was made on? Take what is there with"
-            " complete=False, --incomplete on the command line"
+            f"imagenet21k: {len(missing)} of {len(parts)} listed images of {wnid} are missing, first {missing[0]!r}; is"
+            " this the release of the split? Pass complete=False (--incomplete) to build the pool without them"
         )
     return {name: (parts[name], found[name]) for name in sorted(parts.keys() & found.keys())}

@@ -1,8 +1,7 @@
-"""Which images of a pool estimate the severity of their class, and which test the detectors on it.
+"""Split a pool into images that estimate the severity of their class and images that test the detectors.
 
-The part of an image follows from its key alone, whatever the order, the shards and the number of processes. Three ways:
-a share of hashed keys (`part_of`), exact numbers per class once all its keys are known (`draw`), and a list of files
-(`read_split`).
+The part of an image only depends on its key, not on order, shards or processes. There are three ways: a fraction of
+hashed keys (`part_of`), exact numbers per class if all keys are known (`draw`), and a list of files (`read_split`).
 """
 
 import csv
@@ -21,37 +20,37 @@ TEST_SHARE = 0.25
 
 
 class Part(str, Enum):
-    """What an image of a pool is for."""
+    """Purpose of an image of a pool."""
 
     ESTIMATION = "estimation"
     TEST = "test"
 
     def __str__(self) -> str:
-        """The name in files and keys."""
+        """Name in files and keys."""
         return self.value
 
 
 def part_of(key: str, test_share: float = TEST_SHARE) -> Part:
-    """The part of one image: TEST for about `test_share` of all keys, by their hash.
+    """Part of one image: TEST for about a fraction `test_share` of all keys, by their hash.
 
     Args:
-        key: Key within the data set, or another name that stays with the image.
-        test_share: Share of the test images, 0 < share < 1.
+        key: Key within the data set, or another stable name of the image.
+        test_share: Fraction of test images, 0 < test_share < 1.
 
     Raises:
-        InvalidArgumentError: The share is out of its range.
+        InvalidArgumentError: The fraction is out of range.
 
     Example:
         >>> [str(part_of(f"sea/{i}")) for i in range(4)]
         ['estimation', 'test', 'estimation', 'test']
     """
     if not 0 < test_share < 1:
-        raise InvalidArgumentError(f"test_share={test_share}; a share above 0 and below 1 is needed")
+        raise InvalidArgumentError(f"expected test_share to be in (0, 1), got {test_share}")
     return Part.TEST if _rank(key) < test_share * 2.0**64 else Part.ESTIMATION
 
 
 def draw(keys: Iterable[str], *, estimation: int = 150, test: int = 50) -> dict[str, Part]:
-    """Draw the images of one class by the hash of their keys: the first are TEST, the next ESTIMATION.
+    """Draw images of one class by the hash of their keys: the first are TEST, the next ESTIMATION.
 
     Args:
         keys: Keys of all images of the class, each once, in any order.
@@ -59,8 +58,8 @@ def draw(keys: Iterable[str], *, estimation: int = 150, test: int = 50) -> dict[
         test: Number of test images, at least 1.
 
     Returns:
-        The drawn keys, sorted, with their part. Of a class that has too few images all are drawn, and both numbers
-        shrink in proportion (test images rounded to the nearest, but one of each part where there are two images).
+        The drawn keys, sorted, with their part. If a class has too few images, all are drawn, and both numbers shrink
+        in proportion (test images rounded to nearest, with one image per part if there are two).
 
     Raises:
         InvalidArgumentError: A number is below 1.
@@ -71,7 +70,7 @@ def draw(keys: Iterable[str], *, estimation: int = 150, test: int = 50) -> dict[
         [('a', 'test'), ('d', 'estimation'), ('e', 'estimation'), ('f', 'estimation')]
     """
     if estimation < 1 or test < 1:
-        raise InvalidArgumentError(f"draw(estimation={estimation}, test={test}): both must be at least 1")
+        raise InvalidArgumentError(f"draw: expected estimation and test to be at least 1, got {estimation} and {test}")
     wanted = estimation + test
     chosen = sorted(keys, key=lambda key: (_rank(key), key))[:wanted]
     if len(chosen) < wanted:
@@ -88,7 +87,7 @@ def read_split(path: str | Path) -> dict[str, Part]:
         path: The list, in UTF-8; a first line "file,part" is a header.
 
     Raises:
-        DataError: A line has other columns or another part, a file is listed twice, or the list is empty.
+        DataError: A line has other columns or an unknown part, a file is listed twice, or the list is empty.
     """
     text = read_text(path)
     parts: dict[str, Part] = {}
@@ -99,28 +98,28 @@ def read_split(path: str | Path) -> dict[str, Part]:
             continue
         if len(cells) != 2 or not cells[0] or cells[1] not in known:
             raise DataError(
-                f"{path}, line {number}: {','.join(row)!r}; a file and its part (estimation or test) are needed"
+                f"{path}, line {number}: expected a file and its part (estimation or test), got {','.join(row)!r}"
             )
         name = cells[0].removeprefix("./")
         if name in parts:
             raise DataError(f"{path}, line {number}: {name!r} is listed twice")
         parts[name] = known[cells[1]]
     if not parts:
-        raise DataError(f"{path}: the list is empty; a line per file is needed: file,part")
+        raise DataError(f"{path}: expected lines of the form file,part; got an empty list")
     return parts
 
 
 def _rank(key: str) -> int:
-    """64 bits that decide over a key; other ones than those that tell keys apart."""
+    """64-bit hash that decides the part of a key; independent of the hash that identifies keys."""
     return key_digest(f"severity\0{key}")
 
 
 @dataclass(frozen=True)
 class FolderSplit:
-    """The part of an image is the first folder of its key: how pools with a fixed split are packed.
+    """Split by the first folder of the key, as pools with a fixed split are packed.
 
     Args:
-        release: Of the images that were packed, for the record; empty = unknown.
+        release: Release of the packed images; empty = unknown.
 
     Example:
         >>> split = FolderSplit("fall11")
@@ -131,10 +130,10 @@ class FolderSplit:
     release: str = ""
 
     def __call__(self, key: str) -> Part | None:
-        """The part of the image with this key within its set; None = it is used for neither."""
+        """Part of the image with this key; None if it is not used."""
         first = key.partition("/")[0]
         return Part(first) if first in set(map(str, Part)) else None
 
     def __str__(self) -> str:
-        """As results describe it."""
+        """Description in results."""
         return f"as packed from {self.release}" if self.release else "as packed"

@@ -5,10 +5,10 @@ from typing import TYPE_CHECKING
 from oodlit.base import lazy
 
 if TYPE_CHECKING:
+    from oodlit.datamodules.shards.archives import File as File
+    from oodlit.datamodules.shards.archives import Files as Files
+    from oodlit.datamodules.shards.archives import open_files as open_files
     from oodlit.datamodules.shards.build import build_shards as build_shards
-    from oodlit.datamodules.shards.files import File as File
-    from oodlit.datamodules.shards.files import Files as Files
-    from oodlit.datamodules.shards.files import open_files as open_files
     from oodlit.datamodules.shards.listing import Assignment as Assignment
     from oodlit.datamodules.shards.listing import Listing as Listing
     from oodlit.datamodules.shards.listing import class_listing as class_listing
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from oodlit.datamodules.shards.manifest import ShardInfo as ShardInfo
     from oodlit.datamodules.shards.manifest import ShardRecord as ShardRecord
     from oodlit.datamodules.shards.manifest import read_info as read_info
-    from oodlit.datamodules.shards.progress import progress_bar as progress_bar
+    from oodlit.datamodules.shards.progress_bar import progress_bar as progress_bar
     from oodlit.datamodules.shards.reader import ShardSource as ShardSource
     from oodlit.datamodules.shards.reader import shard_stream as shard_stream
     from oodlit.datamodules.shards.remote import Cache as Cache
     from oodlit.datamodules.shards.verify import Duplicate as Duplicate
     from oodlit.datamodules.shards.verify import ShardProblem as ShardProblem
-    from oodlit.datamodules.shards.verify import Verification as Verification
+    from oodlit.datamodules.shards.verify import ShardReport as ShardReport
     from oodlit.datamodules.shards.verify import find_duplicates as find_duplicates
     from oodlit.datamodules.shards.verify import shard_info as shard_info
     from oodlit.datamodules.shards.verify import verify_shards as verify_shards

@@ -1,4 +1,4 @@
-"""Pack a listing into shards: resumable, atomic, deterministic, parallel."""
+"""Build shards from a listing: resumable, atomic, deterministic and parallel."""
 
 import json
 import re
@@ -49,39 +49,40 @@ def build_shards(
 ) -> ShardInfo:
     """Pack images into `<name>-<split>-000000.tar`, ... and `_info.json`.
 
-    Image bytes are copied, never encoded again. The result depends on the entries and `shard_size` alone, byte by
-    byte. A build that was interrupted, also by a kill, goes on when it is called again: shards that are finished are
-    compared with the listing and never written again. Memory: one image per worker, and the listing.
+    Image bytes are copied without encoding them again. The bytes of the shards only depend on the entries and on
+    `shard_size`. Call the function again to resume an interrupted build: finished shards are compared with the listing
+    and not written again. Memory: one image per worker, and the listing.
 
     Args:
-        entries: What to pack, in order. A `Listing` of a SHIFT set also brings the names of its labels.
-        out: Folder, made if it does not exist. Splits of one data set may share it.
+        entries: Images to pack, in order. A `Listing` of a SHIFT set also has the names of its labels.
+        out: Folder, created if it does not exist. Splits of a data set may share it.
         name: Name of the data set.
         role: Role of the data set.
-        split: Name of the split; None (default) follows from the role (`Role.split_name`).
+        split: Name of the split; None (default) = that of the role (`Role.split_name`).
         class_names: Names by index: of labels for TRAIN and ID sets, of groups for other roles.
         shard_size: Samples per shard. Default 1000.
-        workers: Shards that are written at the same time. Compressed tars can be read in one way only, so there one is
-            used.
-        check: "header" (default): every image's format and size must be readable; "decode": all pixels; "none": bytes
-            are stored unseen.
-        max_pixels: Largest width * height that the check lets pass.
-        expected: Number of entries that there must be; None (default) = any.
-        extra: Further facts for the manifest, such as licence and source.
+        workers: Number of shards written in parallel. Compressed tars are read sequentially, with one worker.
+        check: "header" (default): the format and size of every image must be readable; "decode": all pixels; "none": no
+            check.
+        max_pixels: Largest width * height that the check accepts.
+        expected: Expected number of entries; None (default) = any.
+        extra: Additional facts for the manifest, such as license and source.
         progress: Called with the number of entries done since the last call, from several threads.
 
     Returns:
-        What the manifest says.
+        The content of the manifest.
 
     Raises:
-        DataError: An image is unreadable, a path occurs twice, the number is not as expected, or the folder holds
-            shards of another listing or set, or cannot be written.
-        InvalidArgumentError: An index has no name, a number is out of its range, or the name cannot be part of a key.
+        DataError: An image is unreadable, a path occurs twice, the number is not the expected one, or the folder
+            contains shards of another listing or set, or cannot be written.
+        InvalidArgumentError: An index has no name, a number is out of range, or the name cannot be part of a key.
     """
     if shard_size < 1 or workers < 1:
-        raise InvalidArgumentError(f"build_shards(shard_size={shard_size}, workers={workers}): both must be at least 1")
+        raise InvalidArgumentError(
+            f"build_shards: expected shard_size and workers to be at least 1, got {shard_size} and {workers}"
+        )
     if isinstance(entries, Sized) and expected not in (None, len(entries)):
-        raise DataError(f"{name}: the source has {len(entries)} images of this set, {expected} are expected")
+        raise DataError(f"{name}: expected {expected} images, the source has {len(entries)}")
     check_name(name)
     check_class_names(name, role, class_names)
     split = split or role.split_name
@@ -104,15 +105,14 @@ def build_shards(
                 tuple(getattr(entries, "label_names", ())),
             )
             if expected not in (None, info.num_samples):
-                found = info.num_samples
-                raise DataError(f"{name}: the source has {found} images of this set, {expected} are expected")
+                raise DataError(f"{name}: expected {expected} images, the source has {info.num_samples}")
             write_info(out, info)
             job.clean(records)
     except BlockingIOError:
-        raise DataError(f"{out}: another build is at work in this folder; wait for it to end") from None
+        raise DataError(f"{out}: another build is running in this folder; wait for it to finish") from None
     except OSError as error:  # errors of reading are DataErrors already
         raise DataError(
-            f"{out}: shards cannot be written: {error}; make room or grant access, and build again: it goes on"
+            f"{out}: cannot write shards: {error}; free space or grant access, and build again to resume"
         ) from error
     return info
 
@@ -120,23 +120,26 @@ def build_shards(
 def _checked(
     entries: Iterable[Entry], role: Role, class_names: Sequence[str], labels: Counter[int], groups: Counter[int]
 ) -> Iterator[Entry]:
-    """The entries, counted in `labels` and `groups`; indices must have names, paths must differ."""
+    """Check names of indices and unique paths, and count labels and groups."""
     by_label = role in NAMES_OF_LABELS
     seen: set[int] = set()
     for entry in entries:
         index = entry.label if by_label else entry.group
         if class_names and index >= len(class_names):
             kind = "label" if by_label else "group"
-            raise InvalidArgumentError(f"{entry.path!r}: {kind} {index}, but there are {len(class_names)} class names")
+            raise InvalidArgumentError(
+                f"{entry.path!r}: {kind} {index} is out of range for {len(class_names)} class names"
+            )
         if class_names and not by_label and index == -1:
             raise DataError(
-                f"{entry.path!r} has no group, but {len(class_names)} are named; give every image one, or name none"
+                f"{entry.path!r} has no group, but there are {len(class_names)} class names; assign a group to every"
+                f" image, or pass no class names"
             )
         if role is Role.TRAIN and entry.label < 0:
-            raise DataError(f"{entry.path!r} has no label; training images need one")
+            raise DataError(f"{entry.path!r} has no label; training images must have one")
         digest = key_digest(entry.key)
         if digest in seen:
-            raise DataError(f"path {entry.path!r} occurs twice; a path identifies one image")
+            raise DataError(f"path {entry.path!r} occurs twice; paths must be unique")
         seen.add(digest)
         if entry.label >= 0:
             labels[entry.label] += 1
@@ -146,7 +149,7 @@ def _checked(
 
 
 class _Build:
-    """One run of a build: knows which shards are finished and writes the others."""
+    """One build: keeps finished shards and writes the others."""
 
     def __init__(self, out: Path, name: str, split: str, check: ImageCheck | None, progress: Progress) -> None:
         self.out, self.check, self.progress = out, check, progress
@@ -154,7 +157,7 @@ class _Build:
         info = read_info(out).get(split)
         if info is not None and info.name != name:
             raise DataError(
-                f"{out} holds the split {split!r} of {info.name!r}; {name!r} needs its own folder, or another split"
+                f"{out} already contains split {split!r} of {info.name!r}; choose another folder or split for {name!r}"
             )
         self.finished = {record.file: record for record in (info.shards if info else ())}
 
@@ -162,7 +165,7 @@ class _Build:
         return self.out / WORK_FOLDER / f"{file}.json"
 
     def clean(self, records: Iterable[ShardRecord]) -> None:
-        """Remove the notes of a build that the manifest has replaced."""
+        """Remove the notes that the manifest has replaced."""
         for record in records:
             self.sidecar(record.file).unlink(missing_ok=True)
         (self.out / WORK_FOLDER / "lock").unlink(missing_ok=True)
@@ -200,7 +203,7 @@ class _Build:
                 pool.shutdown(cancel_futures=True)
         self._check_leftovers(records)
         if not records:
-            raise DataError(f"{self.out}: the listing is empty; there is nothing to pack")
+            raise DataError(f"{self.out}: the listing is empty")
         return tuple(records[file] for file in sorted(records))
 
     def _finished(self, file: str) -> ShardRecord | None:
@@ -215,23 +218,25 @@ class _Build:
                 raise DataError(f"{sidecar} is damaged ({error}); remove it and {path}, and build again") from error
         if record is None or record.size != path.stat().st_size or record.listing is None:
             raise DataError(
-                f"{path} was not made by this build, or changed since; move it away, or build into another folder"
+                f"{path} was not written by this build, or was changed; move it, or build into another folder"
             )
         return record
 
     def _same(self, record: ShardRecord, chunk: Iterator[Entry]) -> ShardRecord:
-        """A finished shard is kept if it holds what the listing says."""
+        """Keep a finished shard if it matches the listing."""
         listed = list(chunk)
         if listing_digest(listed) != record.listing:
             raise DataError(
-                f"{self.out / record.file} was built from another listing (first path now {listed[0].path!r}) or"
-                " with another shard_size; build into another folder, or remove this one first"
+                f"{self.out / record.file} was built from another listing (its first path is now {listed[0].path!r}) or"
+                f" with another shard_size; build into another folder, or remove this one first"
             )
         self.progress(len(listed))
         return replace(record, samples=len(listed))
 
     def _write(self, file: str, chunk: Iterable[Entry]) -> ShardRecord:
-        def note(record: ShardRecord) -> None:  # written first: a kill leaves no shard without its note
+        def note(
+            record: ShardRecord,
+        ) -> None:  # written first, so that an interrupted build leaves no shard without its note
             write_text(self.sidecar(file), json.dumps(asdict(record)))
 
         def entries() -> Iterator[Entry]:
@@ -246,8 +251,8 @@ class _Build:
         extra = sorted(p.name for p in self.out.glob("*.tar") if pattern.fullmatch(p.name) and p.name not in records)
         if extra:
             raise DataError(
-                f"{self.out / extra[0]} ({len(extra)} in all) belongs to a longer listing than this one;"
-                " remove such files, or build into another folder"
+                f"{self.out / extra[0]} ({len(extra)} in total) belongs to a longer listing; remove such files, or"
+                f" build into another folder"
             )
 
 
@@ -258,11 +263,11 @@ def _check(kind: Check, max_pixels: int) -> ImageCheck | None:
 
 
 def _chunks(entries: Iterator[Entry], size: int) -> Iterator[Iterator[Entry]]:
-    """Iterators over `size` entries each, the last one shorter; each must be used up before the next is taken."""
+    """Iterators over `size` entries each; each must be exhausted before the next one starts."""
     for first in entries:
         yield chain([first], islice(entries, size - 1))
 
 
 def _slug(name: str) -> str:
-    """A name that is safe in file names and patterns."""
+    """Make a name safe in file names and patterns."""
     return re.sub(r"[^\w.+-]+", "_", name)

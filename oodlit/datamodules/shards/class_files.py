@@ -1,4 +1,4 @@
-"""Classes as folders or tars of their images: what is in them without holding all, and without unpacking to disk."""
+"""List classes that are folders or tars of images, without unpacking them or listing all images at once."""
 
 import os
 from collections.abc import Callable, Mapping
@@ -6,20 +6,20 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
-from oodlit.datamodules.shards.files import is_hidden, tar_places
+from oodlit.datamodules.shards.archives import is_hidden, tar_places
 from oodlit.datamodules.shards.listing import is_image
 from oodlit.errors import DataError
 
 
 class Place(NamedTuple):
-    """Where the bytes of a file lie: all of a file in a folder, or a part of a tar.
+    """Location of a file's bytes: a file in a folder, or a part of a tar.
 
-    Of millions of files in folders, those of one folder share its path.
+    Files of one folder share its path, which saves memory for millions of files.
 
     Args:
         path: The folder or tar.
         offset: First byte in the tar.
-        size: Their number in the tar; None = all of a file.
+        size: Number of bytes in the tar; None = the whole file.
         name: Name of the file in the folder; empty for a tar.
     """
 
@@ -29,10 +29,10 @@ class Place(NamedTuple):
     name: str = ""
 
     def read(self) -> bytes:
-        """The bytes.
+        """Read the bytes.
 
         Raises:
-            DataError: They cannot be read, or there are fewer than before.
+            DataError: They cannot be read, or the file has become shorter.
         """
         try:
             with (self.path / self.name).open("rb") as file:
@@ -41,7 +41,7 @@ class Place(NamedTuple):
         except OSError as error:
             raise DataError(f"{self.path / self.name} cannot be read: {error}") from error
         if self.size is not None and len(data) < self.size:
-            raise DataError(f"{self.path}: truncated at byte {self.offset + len(data)}; fetch it again")
+            raise DataError(f"{self.path}: truncated at byte {self.offset + len(data)}; download it again")
         return data
 
 
@@ -50,20 +50,20 @@ Images = Mapping[str, Place]
 
 
 def class_files(source: str | Path, is_class: Callable[[str], bool]) -> dict[str, Callable[[], Images]]:
-    """The classes of a source, each with a function that lists its images.
+    """Find the classes of a source, each with a function that lists its images.
 
-    Four layouts: a folder of class folders, a folder of tars `<class>.tar`, a tar of such tars, and a tar of class
-    folders. Folders around the classes do not matter as long as there is one at every step.
+    Supported layouts are a folder of class folders, a folder of tars `<class>.tar`, a tar of such tars, and a tar of
+    class folders. Single parent folders around the classes are skipped.
 
     Args:
-        source: The folder or tar. Compressed tars are not read at random and are refused.
-        is_class: Tells names of classes from other names.
+        source: The folder or tar. Compressed tars do not allow random access and are refused.
+        is_class: Whether a name is a class.
 
     Returns:
-        By class, sorted. A function reads the names of its class alone; of a tar of class folders all are read at once.
+        Functions by class, sorted. Each lists its class only; for a tar of class folders, all are listed at once.
 
     Raises:
-        DataError: There is no class, a class is there twice, or the source is damaged or of another kind.
+        DataError: There is no class, a class occurs twice, or the source is damaged or of another kind.
     """
     root = Path(source)
     if root.is_dir():
@@ -71,9 +71,9 @@ def class_files(source: str | Path, is_class: Callable[[str], bool]) -> dict[str
     elif root.is_file():
         found = _of_tar(root, is_class)
     else:
-        raise DataError(f"{root} does not exist; a folder of class folders or tars, or a tar, is needed")
+        raise DataError(f"{root} does not exist; expected a folder of class folders or tars, or a tar")
     if not found:
-        raise DataError(f"{root}: no class folder and no <class>.tar in it; is this the right folder?")
+        raise DataError(f"{root}: no class folder or <class>.tar found; is this the right folder?")
     return dict(sorted(found.items()))
 
 
@@ -86,7 +86,7 @@ def _of_folder(root: Path, is_class: Callable[[str], bool]) -> dict[str, Callabl
             others += [entry] if entry.is_dir() and not is_hidden(entry.name) else []
             continue
         if name in found:
-            raise DataError(f"{root}: {name} is there as a folder and as a tar; move one of them away")
+            raise DataError(f"{root}: {name} exists as a folder and as a tar; remove one of them")
         found[name] = partial(_folder_images, entry) if entry.is_dir() else partial(_tar_images, Place(entry))
     return found if found or len(others) != 1 else _of_folder(others[0], is_class)
 
@@ -98,12 +98,12 @@ def _of_tar(path: Path, is_class: Callable[[str], bool]) -> dict[str, Callable[[
         pure = PurePosixPath(name)
         if pure.suffix == ".tar" and is_class(pure.stem):
             if pure.stem in found:
-                raise DataError(f"{path}: {pure.name} is there twice; which one is meant is unknown")
+                raise DataError(f"{path}: {pure.name} occurs twice")
             found[pure.stem] = partial(_tar_images, Place(path, offset, size))
         elif is_class(pure.parent.name) and is_image(name):
             _add(folders.setdefault(pure.parent.name, {}), pure.name, Place(path, offset, size))
     if twice := sorted(found.keys() & folders.keys()):
-        raise DataError(f"{path}: {twice[0]} is there as a folder and as a tar; which one is meant is unknown")
+        raise DataError(f"{path}: {twice[0]} exists as a folder and as a tar")
     return found | {name: partial(dict, images) for name, images in folders.items()}
 
 
@@ -111,7 +111,7 @@ def _folder_images(folder: Path) -> Images:
     try:
         names = sorted(entry.name for entry in os.scandir(folder))
     except OSError as error:
-        raise DataError(f"{folder} cannot be listed: {error}") from error
+        raise DataError(f"cannot list {folder}: {error}") from error
     return {name: Place(folder, name=name) for name in names if is_image(name) and not is_hidden(name)}
 
 
@@ -125,5 +125,5 @@ def _tar_images(tar: Place) -> Images:
 
 def _add(images: dict[str, Place], name: str, place: Place) -> None:
     if name in images:
-        raise DataError(f"{place.path}: {name!r} is there twice in one class; which one is meant is unknown")
+        raise DataError(f"{place.path}: {name!r} occurs twice in one class")
     images[name] = place

@@ -1,7 +1,7 @@
-"""Whether a copy in the cache is the file that was announced: by its length, and by its checksum where one is known.
+"""Check cached copies of shards by length, and by checksum if it is known.
 
-A download is checked as it arrives. What only a look at the copy itself shows is damage of the right length, and a copy
-of shards that were built anew under the same name.
+Downloads are checked while they arrive. Checking the copy as well detects later damage, and copies of shards that were
+rebuilt under the same name.
 """
 
 import hashlib
@@ -14,7 +14,7 @@ CHUNK = 2**20
 
 
 def is_whole(path: Path, size: int | None) -> bool:
-    """Whether a copy is there with the right length, or, if that is unknown, a tar with its end."""
+    """Whether a copy exists with the right length, or if that is unknown, a tar with its end."""
     if not path.is_file():
         return False
     if size is not None or path.suffix != ".tar":
@@ -25,7 +25,7 @@ def is_whole(path: Path, size: int | None) -> bool:
 
 
 def has_checksum(path: Path, sha256: str) -> bool:
-    """Whether a copy has this checksum. A process reads it once, and again after something touched the file."""
+    """Whether a copy has this checksum. It is computed once per process, and again if the file has changed."""
     state = path.stat()  # no program can set st_ctime back
     return _checksum(path, state.st_size, state.st_ino, state.st_mtime_ns, state.st_ctime_ns) == sha256
 
@@ -37,7 +37,7 @@ def _checksum(path: Path, *state: int) -> str:
 
 
 def hexdigest(file: BinaryIO, algorithm: str = "sha256") -> str:
-    """Checksum from here to the end of the file, in hexadecimal."""
+    """Hexadecimal checksum from the current position to the end of the file."""
     digest = hashlib.new(algorithm, usedforsecurity=False)
     while chunk := file.read(CHUNK):
         digest.update(chunk)

@@ -1,4 +1,4 @@
-"""From the files of one sample in a shard to a `Sample`: image, label, group, or the reason why it cannot be used."""
+"""Read samples from shards: image, label and group, or the reason why a sample cannot be used."""
 
 import json
 import re
@@ -19,11 +19,11 @@ _LABEL = re.compile(rb"\s*(-1|[0-9]{1,9})\s*")
 
 
 def read_sample(file: BinaryIO, raw: RawSample, where: str) -> Sample:
-    """Read the fields of one sample. What is wrong with this sample alone becomes its `error`.
+    """Read the fields of one sample. Problems of a single sample become its `error`.
 
     Args:
         file: The shard.
-        raw: Where the fields lie.
+        raw: Location of the fields.
         where: Name of the shard, for messages.
 
     Raises:
@@ -42,22 +42,24 @@ def _intact_sample(file: BinaryIO, raw: RawSample, where: str) -> Sample:
     label = _label(file, raw, meta, where)
     group = meta.get("group", -1)
     if type(group) is not int or not -1 <= group < MAX_INDEX:
-        raise _SampleError(f"group {repr(group)[:20]} in .json; an index from 0 to {MAX_INDEX - 1}, or -1, is needed")
+        raise _SampleError(
+            f"group in .json: expected an index from 0 to {MAX_INDEX - 1}, or -1; got {repr(group)[:20]}"
+        )
     image = _bytes(file, raw.fields[str(raw.image_field)], where)
     return Sample(raw.key, image, label, group, origin=f"shard {where}")
 
 
 class _SampleError(Exception):
-    """One sample cannot be used; the shard around it is intact."""
+    """Raised for an unusable sample in an intact shard."""
 
 
 def _bytes(file: BinaryIO, member: Member, where: str) -> bytes:
     if member.size > MAX_MEMBER_BYTES:
-        raise _SampleError(f"{member.name!r} has {member.size} bytes; at most {MAX_MEMBER_BYTES} are read")
+        raise _SampleError(f"{member.name!r} has {member.size} bytes, more than the limit of {MAX_MEMBER_BYTES}")
     file.seek(member.offset)
     data = file.read(member.size)
     if len(data) != member.size:
-        raise ShardDamageError(f"shard {where}: truncated within {member.name!r}; fetch or build this shard again")
+        raise ShardDamageError(f"shard {where}: truncated within {member.name!r}; download or build this shard again")
     return data
 
 
@@ -76,11 +78,13 @@ def _label(file: BinaryIO, raw: RawSample, meta: dict[str, Any], where: str) -> 
         text = _bytes(file, raw.fields[LABEL_FIELD], where)
         match = _LABEL.fullmatch(text)
         if match is None:
-            raise _SampleError(f"field .cls holds {text[:20]!r}; a class index, or -1 for none, is needed")
+            raise _SampleError(f"field .cls: expected a class index, or -1 for none; got {text[:20]!r}")
         return int(match[1])
     label = meta.get("label", -1)
     if type(label) is not int:  # other programs store names there
         return -1
     if not -1 <= label < MAX_INDEX:
-        raise _SampleError(f"label {repr(label)[:20]} in .json; an index from 0 to {MAX_INDEX - 1}, or -1, is needed")
+        raise _SampleError(
+            f"label in .json: expected an index from 0 to {MAX_INDEX - 1}, or -1; got {repr(label)[:20]}"
+        )
     return label

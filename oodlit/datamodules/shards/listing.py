@@ -1,4 +1,4 @@
-"""From files to entries: labels and groups from folders, from a list, or by a rule."""
+"""Assign labels and groups to files by folder, by a list, or by a rule."""
 
 import csv
 import io
@@ -11,19 +11,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 
 from oodlit.datamodules.keys import printable
-from oodlit.datamodules.shards.files import Files, open_files
+from oodlit.datamodules.shards.archives import Files, open_files
 from oodlit.datamodules.shards.members import IMAGE_FIELDS
 from oodlit.datamodules.shards.writer import Entry
 from oodlit.errors import DataError
 from oodlit.roles import KNOWN_CLASSES, Role
 
 _ARCHIVE = re.compile(r"(?i)(.*)\.(zip|tar|tgz|tbz2?|txz|tar\.(gz|bz2|xz))")
-_DIGITS = 9  # length of the longest index that a shard holds
+_DIGITS = 9  # digits of the largest index in a shard
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """What a file is packed as: its label and group, -1 = none, and its path in the set, None = that of the source."""
+    """Label and group of a file (-1 = none), and its path in the set (None = that in the source)."""
 
     label: int = -1
     group: int = -1
@@ -32,11 +32,11 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Listing:
-    """Entries to be packed, in order; can be iterated again.
+    """Entries to be packed, in order; can be iterated repeatedly.
 
     Args:
         files: The files of the source.
-        assignments: What every file is packed as, by its path in the source. Files without one are left out.
+        assignments: Assignments by path in the source. Other files are left out.
         class_names: Names by index, of labels or of groups by the role of the set.
         label_names: Names of the labels of a SHIFT set by index.
     """
@@ -59,7 +59,7 @@ class Listing:
 
 
 def is_image(path: str) -> bool:
-    """Whether the extension is one of an image.
+    """Whether a file has the extension of an image.
 
     Example:
         >>> is_image("a/b.JPEG"), is_image("README")
@@ -71,9 +71,9 @@ def is_image(path: str) -> bool:
 def map_files(
     source: str | Path | Files, rule: Callable[[str], Assignment | None], *, class_names: Sequence[str] = ()
 ) -> Listing:
-    """A listing by a rule: `rule` gets the path of every file and returns what it is packed as; None leaves it out.
+    """List files by a rule, which returns the assignment for a path, or None to leave the file out.
 
-    This is all that a benchmark with its own layout needs.
+    Use it for benchmarks with their own layout.
 
     Raises:
         DataError: The source cannot be read, a path occurs twice, or the rule leaves out all files.
@@ -82,7 +82,7 @@ def map_files(
     assignments: dict[str, Assignment] = {}
     for path in files.paths:
         if path in assignments:
-            raise DataError(f"{path!r} occurs twice in the archive; which one is meant is unknown")
+            raise DataError(f"{path!r} occurs twice in the archive")
         found = rule(path)
         if found is not None:
             assignments[path] = found
@@ -108,23 +108,24 @@ def class_listing(
     by_folder: bool = True,
     names_decide: bool = False,
 ) -> Listing:
-    """All images of a source; the folder of an image is its class.
+    """List all images of a source; the folder of an image is its class.
 
     The class is the path of the folder below the deepest folder that all images share. Its index is the position among
     `class_names`, by default the sorted names; names that are the numbers 0, 1, ..., n - 1 are their own index.
-    The index becomes the label for TRAIN, ID and SHIFT sets and the group for OOD and UNIT_TEST sets; a SHIFT set has
-    no groups. Files without an image's extension are left out with one warning.
+    It is the label for TRAIN, ID and SHIFT sets, and the group for OOD and UNIT_TEST sets; SHIFT sets have no groups.
+    Files without an image extension are left out with one warning.
 
     Args:
-        source: What `open_files` reads.
+        source: A source that `open_files` accepts, or its result.
         role: Role of the set.
-        class_names: All classes in the order of the classifier; needed if the source lacks some of them.
-        by_folder: False: a flat set without classes, whatever the folders.
-        names_decide: The labels will be brought to another order by the names: numbers that do not count from 0 are no
-            error.
+        class_names: All classes in the order of the classifier; required if the source is missing some of them.
+        by_folder: If False, the set has no classes, regardless of folders.
+        names_decide: Whether labels will be mapped by name later, so that names may be numbers that do not count from
+            0.
 
     Raises:
-        DataError: There is no image, a folder is not among `class_names`, or labels are needed and there is one folder.
+        DataError: There is no image, a folder is not in `class_names`, or labels are required and there is only one
+            folder.
     """
     files = open_files(source) if isinstance(source, str | Path) else source
     images = [path for path in files.paths if is_image(path)]
@@ -133,9 +134,7 @@ def class_listing(
         raise _NoImageError(files, source)
     _check_unpacked(others, images)
     if others:
-        warnings.warn(
-            f"{len(others)} files have no image's extension and are left out, first {others[0]!r}", stacklevel=2
-        )
+        warnings.warn(f"{len(others)} files without an image extension are left out, first {others[0]!r}", stacklevel=2)
     if not by_folder:
         return map_files(files, lambda path: Assignment() if is_image(path) else None)
     folders = {path: path.rpartition("/")[0] or "." for path in images}
@@ -145,84 +144,83 @@ def class_listing(
     if found == ["."]:
         if labelled:
             folder = next(iter(classes))
-            raise DataError(f"all images lie in one folder, {folder!r}; a set of role {role} needs class folders")
+            raise DataError(f"all images are in one folder, {folder!r}; sets of role {role} require class folders")
         return map_files(files, lambda path: Assignment() if is_image(path) else None)
     if class_names is None:
         _check_spelling(found)
     names = list(class_names) if class_names is not None else _index_order(found, names_decide)
     if unknown := sorted(set(found) - set(names)):
         raise DataError(f"{len(unknown)} folders are not among the {len(names)} class names, first {unknown[0]!r}")
-    # one assignment per class: a listing of a million images stays small
+    # one assignment per class saves memory for millions of images
     index = {name: Assignment(label=i) if labelled else Assignment(group=i) for i, name in enumerate(names)}
 
     def rule(path: str) -> Assignment | None:
         return index[classes[folders[path]]] if is_image(path) else None
 
-    # class names of a SHIFT set are those of its groups, and folders are labels there
+    # class names of a SHIFT set name its groups, but folders are labels there
     shift = role is Role.SHIFT
     listing = map_files(files, rule, class_names=() if shift else names)
     return replace(listing, label_names=tuple(names) if shift else ())
 
 
 def _check_unpacked(others: Sequence[str], images: Sequence[str]) -> None:
-    """Refuse images among which archives lie that are not unpacked beside themselves: their images would be lost."""
+    """Refuse archives among images, unless they are unpacked next to them: their images would be ignored."""
     folders = {parent.as_posix() for path in images for parent in PurePosixPath(path).parents}
     for path in others:
         archive = _ARCHIVE.fullmatch(path)
         if archive and images and archive[1] not in folders:
             raise DataError(
-                f"{path!r} lies among {len(images)} images and is not opened; unpack it to a folder of the same name,"
-                " or move it away if its images are here already"
+                f"archive {path!r} among {len(images)} images would be ignored; unpack it to a folder of the same name,"
+                f" or move it away if its images are already here"
             )
 
 
 def _class_names(folders: set[str]) -> dict[str, str]:
-    """Class name by folder: the path below the deepest folder that all share, as any file can hold it."""
+    """Printable class name by folder: the path below the deepest folder that all share."""
     shared = PurePosixPath(os.path.commonpath(folders) if folders else ".")
     names = {folder: printable(PurePosixPath(folder).relative_to(shared).as_posix()) for folder in folders}
     if len(set(names.values())) < len(names):
         twice = next(name for name in names.values() if list(names.values()).count(name) > 1)
-        raise DataError(f"two folders would both be class {twice!r}; rename one of them")
+        raise DataError(f"two folders have the same class name {twice!r}; rename one of them")
     return names
 
 
 def _check_spelling(names: Sequence[str]) -> None:
-    """Refuse folders that are one and the same on Windows or macOS: an archive may hold a class in both spellings."""
+    """Refuse folders that are identical on Windows or macOS: an archive may contain a class in both spellings."""
     spelt: dict[str, str] = {}
     for name in names:
         other = spelt.setdefault(unicodedata.normalize("NFC", name).casefold(), name)
         if other != name:
             raise DataError(
-                f"class folders {other!r} and {name!r} differ in case or Unicode form alone; rename one if they are one"
-                " class, or pass class_names with both"
+                f"class folders {other!r} and {name!r} only differ in case or Unicode form; rename one if they are the"
+                f" same class, or pass class_names with both"
             )
 
 
 def _index_order(names: list[str], names_decide: bool) -> list[str]:
-    """Sorted, but numbers that count from 0 stand at their own value."""
+    """Sorted, but numbers that count from 0 are their own index."""
     if set(names) == {str(i) for i in range(len(names))} or (names_decide and all(map(str.isdecimal, names))):
         return sorted(names, key=int)
     if all(name.isdecimal() for name in names):
         raise DataError(
-            f"{len(names)} class folders are numbers, but not 0, ..., {len(names) - 1} (first {names[0]!r});"
-            " which index each one means is unknown - pass class_names in the order of the classifier"
+            f"{len(names)} class folders are numbers, but not 0, ..., {len(names) - 1} (first {names[0]!r}), so their"
+            " indices are unknown; pass class_names in the order of the classifier"
         )
     return names
 
 
 def listed_listing(list_file: str | Path, source: str | Path | Files | None = None) -> Listing:
-    """The images named in a list.
+    """List the images named in a file.
 
-    A `.csv` has a header with the column `path`, and `label` and `group` as far as they exist: label is an index; group
-    is an index or a name. Any other file has one path per line, with an index as label behind it, if the whole line is
-    not itself a path.
+    A `.csv` has a header with the column `path`, and optionally `label` (an index) and `group` (an index or a name).
+    Any other file has one path per line, optionally followed by an index as label.
 
     Args:
         list_file: The list, in UTF-8.
-        source: Folder or archive that the paths refer to. None (default) = the folder of the list.
+        source: Folder or archive of the paths. None (default) = the folder of the list.
 
     Raises:
-        DataError: A path is listed twice or not there, or a value is no index.
+        DataError: A path is listed twice or does not exist, or a value is not an index.
     """
     list_file = Path(list_file)
     source = list_file.parent if source is None else source
@@ -231,7 +229,7 @@ def listed_listing(list_file: str | Path, source: str | Path | Files | None = No
     rows = _csv_rows(list_file) if list_file.suffix.lower() == ".csv" else _plain_rows(list_file, known)
     groups = sorted({group for _, _, _, group in rows if not _is_index(group)})
     if groups and any(_is_index(group) and group not in ("", "-1") for _, _, _, group in rows):
-        raise DataError(f"{list_file}: groups are partly names ({groups[0]!r}), partly numbers; use one of both")
+        raise DataError(f"{list_file}: groups must be either names or numbers, got both (such as {groups[0]!r})")
     assignments: dict[str, Assignment] = {}
     for line, path, label, group in rows:
         where = f"{list_file}, line {line}: {path!r}"
@@ -240,14 +238,14 @@ def listed_listing(list_file: str | Path, source: str | Path | Files | None = No
         if path not in known:
             raise DataError(f"{where} is not in {source if isinstance(source, str | Path) else 'the source'}")
         if not _is_index(label):
-            raise DataError(f"{where} has label {label!r}; a class index, or -1 for none, is needed")
+            raise DataError(f"{where}: expected a class index as label, or -1 for none; got {label!r}")
         number = groups.index(group) if groups and not _is_index(group) else int(group or -1)
         assignments[path] = Assignment(int(label or -1), number)
     return map_files(files, assignments.get, class_names=groups)
 
 
 def read_text(path: str | Path) -> str:
-    """A list as text, without a byte order mark.
+    """Read a text file without its byte order mark.
 
     Raises:
         DataError: It is not UTF-8.
@@ -265,11 +263,11 @@ def _is_index(text: str) -> bool:
 def _csv_rows(path: Path) -> list[tuple[int, str, str, str]]:
     reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
     if "path" not in (reader.fieldnames or ()):
-        raise DataError(f"{path}: columns {reader.fieldnames}; a header with the column 'path' is needed")
+        raise DataError(f"{path}: expected a header with the column 'path', got columns {reader.fieldnames}")
     rows = []
     for row in _rows(reader, path):
         if None in row or None in row.values():
-            raise DataError(f"{path}, line {reader.line_num}: another number of columns than the header; repair it")
+            raise DataError(f"{path}, line {reader.line_num}: the number of columns differs from the header")
         label, group = (row.get("label") or "").strip(), (row.get("group") or "").strip()
         rows.append((reader.line_num, row["path"].removeprefix("./"), label, group))
     return rows
@@ -279,7 +277,9 @@ def _rows(reader: "csv.DictReader[str]", path: Path) -> Iterator[dict[str, str]]
     try:
         yield from reader
     except csv.Error as error:
-        raise DataError(f"{path}, line {reader.line_num}: not readable ({error}); is a quotation mark open?") from error
+        raise DataError(
+            f"{path}, line {reader.line_num}: cannot parse ({error}); is a quotation mark missing?"
+        ) from error
 
 
 def _plain_rows(path: Path, known: set[str]) -> list[tuple[int, str, str, str]]:

@@ -1,4 +1,4 @@
-"""Which shards a path, pattern, list or URL means, and what manifests say of them."""
+"""Locate shards by path, pattern, list or URL, and read their manifests."""
 
 import re
 from collections.abc import Sequence
@@ -26,15 +26,15 @@ def locate(shards: str | Path | Sequence[str | Path], split: str | None, cache: 
 
     Args:
         shards: See `ShardSource`.
-        split: Split of the manifest; may be None if there is one only.
-        cache: Where remote manifests are fetched to.
+        split: Split of the manifest; None if there is only one.
+        cache: Cache of remote manifests.
 
     Returns:
-        Folder and records; samples = -1 where no manifest knows the count. Folder "" = the names are paths or URLs.
+        Folder and records; samples = -1 if no manifest has the count. If the folder is "", names are paths or URLs.
 
     Raises:
         DataError: There is no shard, one is listed twice, or the files differ from the manifest.
-        InvalidArgumentError: `split` is needed or unknown.
+        InvalidArgumentError: `split` is missing or unknown.
     """
     if not isinstance(shards, str | Path):
         return "", _from_paths([str(path) for path in shards], split, cache)
@@ -52,23 +52,23 @@ def locate(shards: str | Path | Sequence[str | Path], split: str | None, cache: 
 
 
 def _from_folder(folder: str, split: str | None) -> ShardInfo:
-    """Records of the shards of a folder: from its manifest, or without counts where there is none."""
+    """Records of a folder's shards: from its manifest, or without counts if there is none."""
     infos = _local_info(folder)
     found = sorted(path.name for path in Path(folder).glob("*.tar"))
     if infos:
         listed = {record.file for info in infos.values() for record in info.shards}
         if extra := [name for name in found if name not in listed]:
             raise DataError(
-                f"{folder}: {extra[0]!r} ({len(extra)} in all) is not in the manifest;"
-                " remove the file, or remove the manifest to have the shards counted"
+                f"{folder}: {extra[0]!r} ({len(extra)} in total) is not in the manifest; remove the file, or remove the"
+                " manifest to count the shards instead"
             )
         return select_split(infos, split, folder)
     if not found:
         raise DataError(f"{folder}: no shards (*.tar) in this folder; build them with `oodlit shards build`")
     if unpacked := [name for name in found if Path(folder, name).with_suffix("").is_dir()]:
         raise DataError(
-            f"{folder}: {unpacked[0]!r} lies beside a folder of its name, and no manifest says that it is a shard; pass"
-            " the folder, or the list of the shards that are meant"
+            f"{folder}: {unpacked[0]!r} has a folder of the same name next to it, and no manifest lists it as a shard;"
+            f" pass that folder, or a list of shards"
         )
     check_all_there(found, [path.name for path in Path(folder).iterdir()], folder)
     return ShardInfo(split or "", tuple(ShardRecord(name, -1) for name in found))
@@ -84,12 +84,12 @@ def _expand(pattern: str) -> list[str]:
         else:
             found.append(path)
     if not found:
-        raise DataError(f"{pattern!r}: no shard matches this pattern; check the path")
+        raise DataError(f"{pattern!r}: no shard matches this pattern")
     return found
 
 
 def _from_paths(paths: list[str], split: str | None, cache: Cache) -> ShardInfo:
-    """Records of single shards; a manifest beside a shard is used where it lists the shard."""
+    """Records of single shards, from manifests in their folders if they list the shards."""
     known: dict[str, dict[str, ShardRecord]] = {}
     records = []
     for path in paths:
@@ -100,7 +100,7 @@ def _from_paths(paths: list[str], split: str | None, cache: Cache) -> ShardInfo:
         record = known.get(folder, {}).get(name, ShardRecord(name, -1))
         records.append(replace(record, file=path))
     if len(set(paths)) < len(paths):
-        raise DataError(f"shard {max(paths, key=paths.count)} is listed twice; every sample is to be read once")
+        raise DataError(f"shard {max(paths, key=paths.count)} is listed twice")
     if not records:
         raise DataError("no shards given; pass a folder, a pattern or a list of paths")
     return ShardInfo(split or "", tuple(records))
@@ -113,7 +113,7 @@ def _local_info(folder: str) -> dict[str, ShardInfo]:
 
 
 def _remote_info(folder: str, cache: Cache) -> dict[str, ShardInfo]:
-    """The manifest beside remote shards; empty if there is none."""
+    """Manifest in the folder of remote shards; empty if there is none."""
     url = f"{folder}/{INFO_NAMES[0]}"
     try:
         return parse_info(cache.fetch(url, fresh=True).read_bytes(), url)
@@ -124,15 +124,15 @@ def _remote_info(folder: str, cache: Cache) -> dict[str, ShardInfo]:
 
 
 def check_files(folder: str, info: ShardInfo, *, may_be_damaged: bool) -> None:
-    """Missing and truncated local shards are found before any work is done.
+    """Check that local shards exist and have the size in the manifest.
 
     Args:
-        folder: Where the records' files lie; "" = their names are paths or URLs.
+        folder: Folder of the shards; "" = their names are paths or URLs.
         info: The shards.
-        may_be_damaged: Shards whose count is known are left unchecked: what they lack is marked when it is read.
+        may_be_damaged: Whether to skip shards with a known count, whose missing samples are marked when reading.
 
     Raises:
-        DataError: A shard is missing or has another length than the manifest states.
+        DataError: A shard is missing, or its size differs from the manifest.
     """
     for record in info.shards:
         path = join(folder, record.file)
@@ -140,18 +140,18 @@ def check_files(folder: str, info: ShardInfo, *, may_be_damaged: bool) -> None:
             continue
         if not Path(path).is_file():
             if not path.endswith(".tar"):
-                raise DataError(f"{path} does not exist; a folder of shards, a shard, a pattern or a URL is needed")
-            raise DataError(f"shard {path} is missing; restore it, or build the shards again")
+                raise DataError(f"{path} does not exist; expected a folder of shards, a shard, a pattern or a URL")
+            raise DataError(f"shard {path} is missing; restore it, or rebuild the shards")
         size = Path(path).stat().st_size
         if record.size not in (None, size):
             raise DataError(
-                f"shard {path} has {size} bytes, the manifest states {record.size}: it is truncated or was changed;"
-                " restore it, or build the shards again"
+                f"shard {path}: expected {record.size} bytes according to the manifest, got {size}; restore the shard,"
+                f" or rebuild the shards"
             )
 
 
 def join(folder: str, file: str) -> str:
-    """Path or URL of a file of a folder.
+    """Join a folder and a file name to a path or URL.
 
     Example:
         >>> join("https://example.org/", "a.tar"), join("", "x/a.tar")

@@ -1,7 +1,6 @@
-"""Samples in a tar file: which members belong together, found from the headers alone.
+"""Group the members of a tar file into samples, from its headers only.
 
-WebDataset's rule: files whose names are equal up to the first dot of the last part are one sample, and they lie side
-by side.
+WebDataset's rule: adjacent files whose names are equal up to the first dot of the last part are one sample.
 """
 
 import io
@@ -16,25 +15,25 @@ from oodlit.datamodules.shards.tars import HEADER_ERRORS, tar_members
 from oodlit.errors import DataError
 
 IMAGE_FIELDS = ("jpg", "jpeg", "png", "gif", "webp", "bmp", "tif", "tiff", "ppm", "pgm", "pbm")
-"""Extensions of the image field, in any case."""
+"""Extensions of the image field, case-insensitive."""
 LABEL_FIELD = "cls"
 """The class index as decimal text."""
 META_FIELD = "json"
-"""JSON object; "group", "path" and, if there is no label field, "label" are read from it."""
+"""JSON object with "group", "path" and, if there is no label field, "label"."""
 MAX_INDEX = 10**9
-"""Labels and groups are below it: nine digits in .cls, far below int64."""
+"""Upper limit of labels and groups: nine digits."""
 MAX_MEMBER_BYTES = 256 * 2**20
-"""Largest file within a shard or archive that is read into memory."""
-ONLY_ZEROS = "holds no sample but zeros alone, and no manifest says that it is empty; fetch it again, or remove it"
+"""Largest file in a shard or archive that is read into memory."""
+ONLY_ZEROS = "contains only zeros, and no manifest lists it as empty; download it again, or remove it"
 
 
 class ShardDamageError(DataError):
-    """A shard is missing, truncated or unreadable: its samples exist, but not here."""
+    """A shard is missing, truncated or unreadable."""
 
 
 @dataclass(frozen=True)
 class Member:
-    """Where the bytes of one file lie in the tar."""
+    """Location of one file's bytes in the tar."""
 
     name: str
     offset: int
@@ -43,7 +42,7 @@ class Member:
 
 @dataclass
 class RawSample:
-    """The files of one sample, not read yet."""
+    """The files of one sample, before they are read."""
 
     key: str
     fields: dict[str, Member] = field(default_factory=dict)
@@ -55,38 +54,37 @@ class RawSample:
 
     @property
     def is_stray(self) -> bool:
-        """No field that a sample of ours could have: a file that happens to lie here."""
+        """Whether there is no known field, so that this is not a sample."""
         known = (*IMAGE_FIELDS, LABEL_FIELD, META_FIELD)
         return not any(name.rpartition(".")[2] in known for name in self.fields)
 
     @property
     def error(self) -> str | None:
-        """Why this is no usable sample, if it is none."""
+        """Why this sample is unusable; None if it is usable."""
         if sum(name in IMAGE_FIELDS for name in self.fields) == 1:
             return None
         names = ", ".join(self.fields)
         if self.image_field is not None:
-            return f"several images share one key (fields {names}); give each image its own name"
+            return f"several images share one key (fields {names}); rename them"
         if any("." in name for name in self.fields):
             return (
-                f"no image field, but unknown fields {names}: WebDataset cuts names at the first dot, so dots"
-                " in file names break them; build the shards with oodlit, which escapes dots"
+                f"no image field, but unknown fields {names}: WebDataset splits names at the first dot; build the"
+                f" shards with oodlit, which escapes dots in file names"
             )
-        return f"no image field (fields {names}); one of {', '.join(IMAGE_FIELDS)} is needed"
+        return f"expected an image field ({', '.join(IMAGE_FIELDS)}), got fields {names}"
 
 
 def raw_samples(file: BinaryIO, where: str, on_stray: Callable[[str], None]) -> Iterator[RawSample]:
-    """Samples of a tar in order, from its headers; the data between them is passed over by seeking.
+    """Samples of a tar in order, from its headers; the data between them is skipped by seeking.
 
     Args:
         file: The uncompressed tar, seekable.
         where: Name of the shard, for messages.
-        on_stray: Called with the name of every file that belongs to no sample (hidden files, `__MACOSX`, READMEs).
+        on_stray: Called with the name of every file that does not belong to a sample (hidden files, READMEs).
 
     Raises:
         ShardDamageError: The tar is damaged or truncated.
-        DataError: Files of a sample are not adjacent, a key occurs twice, or a member
-            is a link or device.
+        DataError: Files of a sample are not adjacent, a key occurs twice, or a member is a link or device.
     """
     current: RawSample | None = None
     seen: set[str] = set()
@@ -97,26 +95,26 @@ def raw_samples(file: BinaryIO, where: str, on_stray: Callable[[str], None]) -> 
             continue
         key, extension = place
         if not info.isreg() or info.issparse():
-            raise DataError(f"shard {where}: {info.name!r} is a link, device or sparse file; plain files are needed")
+            raise DataError(f"shard {where}: expected plain files, but {info.name!r} is a link, device or sparse file")
         if current is None or key != current.key:
             if current is not None:
                 yield from _finished(current, on_stray)
             if key in seen:
                 raise DataError(
-                    f"shard {where}: key {key!r} comes back after other keys ({info.name!r}): it occurs twice, or the"
-                    " files of one sample are not adjacent - sort the names when packing, or build with oodlit"
+                    f"shard {where}: key {key!r} is repeated after other keys ({info.name!r}): it occurs twice, or the"
+                    f" files of the sample are not adjacent; sort the names when packing, or build with oodlit"
                 )
             seen.add(key)
             current = RawSample(key)
         if extension in current.fields:
-            raise DataError(f"shard {where}: key {key!r} has two files {extension!r}; a key identifies one sample")
+            raise DataError(f"shard {where}: key {key!r} has two {extension!r} files; keys must be unique")
         current.fields[extension] = Member(info.name, info.offset_data, info.size)
     if current is not None:
         yield from _finished(current, on_stray)
 
 
 def only_zeros(file: BinaryIO) -> bool:
-    """Whether a file has no byte but zeros: a tar without members, or a download that never began."""
+    """Whether a file contains only zeros: a tar without members, or a failed download."""
     file.seek(0)
     return all(not chunk.strip(b"\0") for chunk in iter(lambda: file.read(2**16), b""))
 
@@ -137,12 +135,13 @@ def _headers(file: BinaryIO, where: str) -> Iterator[tarfile.TarInfo]:
             yield info
     except HEADER_ERRORS as error:
         raise ShardDamageError(
-            f"shard {where}: not an intact uncompressed tar ({describe_error(error)}); fetch or build this shard again"
+            f"shard {where}: not an intact uncompressed tar ({describe_error(error)}); download or build this shard"
+            f" again"
         ) from error
 
 
 def _split(name: str) -> tuple[str, str] | None:
-    """Key and lower-case extension; None for files that are no part of a sample."""
+    """Key and lower-case extension; None for files that are not part of a sample."""
     # Windows programs write "\\" between folders
     parts = printable(name.replace("\\", "/")).split("/")
     if "" in parts or "." in parts:

@@ -1,4 +1,4 @@
-"""Read shards: exact counts, ranges by seeking, and a clear error for everything that is not as it should be."""
+"""Read shards with exact counts, by position or key."""
 
 import warnings
 from array import array
@@ -26,25 +26,25 @@ Damaged = Literal["raise", "mark"]
 
 
 class ShardSource:
-    """Samples from WebDataset shards: those of `build_shards`, of timm, or of webdataset's own writer.
+    """Samples from WebDataset shards written by `build_shards`, for timm, or by webdataset.
 
-    Counts come from `_info.json` where it lists the shards; other shards are counted once, here, from their headers.
-    Whoever reads the last sample of a shard also checks that the shard ends there. Only the image field (any of
-    `IMAGE_FIELDS`), `.cls` and `.json` are ever read; other files are neither loaded nor decoded.
+    Counts come from `_info.json` if it lists the shards; other shards are counted when the source is created, from
+    their headers. Reading the last sample of a shard also checks that the shard ends there. Only the image field (any
+    of `IMAGE_FIELDS`), `.cls` and `.json` are read.
 
     Args:
         shards: A folder, a path or URL, a pattern with braces or wildcards ("train-{0000..1023}.tar", "val-*.tar"), or
-            a list of paths or URLs. A remote folder needs a manifest and a "/" at its end.
-        split: Split of the manifest; may be left out if there is one only.
-        cache: Where and how remote shards are fetched.
-        damaged: "raise" (default): a missing, truncated or unreadable shard is an error, found before any work where
-            that is possible. "mark": where the manifest states its count, each sample that it should have held
-            arrives as an unreadable one named "<file>#<position>", to be listed by `on_error="skip"`.
+            a list of paths or URLs. A remote folder must have a manifest, and its URL must end in "/".
+        split: Split of the manifest; optional if there is only one.
+        cache: Cache of remote shards.
+        damaged: "raise" (default): a missing, truncated or unreadable shard is an error, which is detected early if
+            possible. "mark": if the manifest has the count, each lost sample becomes an unreadable one with the key
+            "<file>#<position>", which `on_error="skip"` lists.
 
     Raises:
         DataError: A shard is missing or damaged, the files differ from the manifest, a key occurs twice, or nothing
             is readable.
-        InvalidArgumentError: `split` is needed or unknown; a URL is of a kind that is not read.
+        InvalidArgumentError: `split` is missing or unknown, or a URL is not supported.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class ShardSource:
         damaged: Damaged = "raise",
     ) -> None:
         if damaged not in ("raise", "mark"):
-            raise InvalidArgumentError(f"damaged={damaged!r}; 'raise' or 'mark' is needed")
+            raise InvalidArgumentError(f"expected damaged to be 'raise' or 'mark', got {damaged!r}")
         self.damaged = damaged
         self.cache = cache or Cache()
         self.folder, self.info = locate(shards, split, self.cache)
@@ -67,8 +67,8 @@ class ShardSource:
             self.info = replace(self.info, shards=self._count())
         if not self.info.num_samples:
             raise DataError(
-                f"{self.folder or 'shards'}: nothing readable in {len(self.info.shards)} shards;"
-                " samples need an image field such as .jpg or .png"
+                f"{self.folder or 'shards'}: no samples in {len(self.info.shards)} shards; samples must have an image"
+                f" field such as .jpg or .png"
             )
         self._ends = list(accumulate(record.samples for record in self.info.shards))
 
@@ -92,7 +92,7 @@ class ShardSource:
             position = last
 
     def pick(self, positions: Sequence[int]) -> Iterator[Sample]:
-        """Samples at these ascending positions; only headers are read of the others.
+        """Samples at these ascending positions; of the others, only headers are read.
 
         Raises:
             DataError: As `read`.
@@ -103,7 +103,7 @@ class ShardSource:
             yield from self._marked(record, [position - first for position in members])
 
     def find(self, keys: Collection[str]) -> Iterator[Sample]:
-        """The samples of these keys; only headers are read of the others."""
+        """The samples with these keys; of the others, only headers are read."""
         for record in self.info.shards:
             with self._open(record) as file:
                 for raw in raw_samples(file, self._name(record), _ignore):
@@ -111,7 +111,7 @@ class ShardSource:
                         yield read_sample(file, raw, self._name(record))
 
     def _marked(self, record: ShardRecord, positions: Sequence[int]) -> Iterator[Sample]:
-        """Samples of one shard; with damaged="mark" those lost to damage become samples with an error."""
+        """Samples of one shard; with damaged="mark", lost samples have an error."""
         done = 0
         try:
             for sample in self._piece(record, positions):
@@ -124,7 +124,7 @@ class ShardSource:
                 yield Sample(f"{record.file.rpartition('/')[2]}#{lost}", b"", error=str(error))
 
     def _piece(self, record: ShardRecord, positions: Sequence[int]) -> Iterator[Sample]:
-        """Samples of one shard; read errors are tried again from where they struck."""
+        """Samples of one shard; after a read error, reading is retried at the same position."""
         done, walk = 0, self._walk(record, positions)
 
         def following() -> Sample | None:
@@ -142,7 +142,7 @@ class ShardSource:
                 done += 1
         except OSError as error:
             raise ShardDamageError(
-                f"shard {self._name(record)}: cannot be read after {attempts} attempts: {error}"
+                f"shard {self._name(record)}: reading failed after {attempts} attempts: {error}"
             ) from error
 
     def _walk(self, record: ShardRecord, positions: Sequence[int]) -> Iterator[Sample]:
@@ -153,8 +153,8 @@ class ShardSource:
             for raw in raw_samples(file, where, _ignore if record.file in self._counted else _Strays(where)):
                 if count == record.samples:
                     raise DataError(
-                        f"shard {where}: holds more than the {record.samples} samples that the manifest states,"
-                        f" next {raw.key!r}; restore the shard, or remove the manifest to have the shards counted"
+                        f"shard {where}: expected {record.samples} samples according to the manifest, found more, next"
+                        f" {raw.key!r}; restore the shard, or remove the manifest to count the shards instead"
                     )
                 if count == following:
                     yield read_sample(file, raw, where)
@@ -164,8 +164,8 @@ class ShardSource:
                     return
         if count != record.samples:
             raise DataError(
-                f"shard {where}: holds {count} samples, the manifest states {record.samples};"
-                " restore the shard, or remove the manifest to have the shards counted"
+                f"shard {where}: expected {record.samples} samples according to the manifest, found {count}; restore"
+                f" the shard, or remove the manifest to count the shards instead"
             )
 
     def _name(self, record: ShardRecord) -> str:
@@ -181,7 +181,7 @@ class ShardSource:
             raise ShardDamageError(str(error)) from error
 
     def _count(self) -> tuple[ShardRecord, ...]:
-        """Count the shards that no manifest knows, and check that no key occurs in two of them."""
+        """Count the shards without a manifest, and check that no key occurs in two of them."""
         digests, records = array("Q"), []
         for record in self.info.shards:
             if record.file not in self._counted:
@@ -208,8 +208,8 @@ class ShardSource:
                 for raw in raw_samples(file, where, _ignore):
                     if raw.key in places:
                         raise DataError(
-                            f"key {raw.key!r} occurs in shard {places[raw.key]} and again in shard {where};"
-                            " a key identifies one sample - rename one, or build the shards anew"
+                            f"key {raw.key!r} occurs in shard {places[raw.key]} and again in shard {where}; rename one"
+                            f" of the samples, or rebuild the shards"
                         )
                     if key_digest(raw.key) in repeated:
                         places[raw.key] = where
@@ -225,21 +225,23 @@ def shard_stream(
     cache: Cache | None = None,
     damaged: Damaged = "raise",
 ) -> Stream:
-    """A stream from shards; what is not given comes from the manifest.
+    """A stream from shards; missing arguments come from the manifest.
 
     Raises:
-        InvalidArgumentError: Name or role is neither given nor in the manifest.
+        InvalidArgumentError: Name or role are neither given nor in the manifest.
         DataError: As `ShardSource`.
     """
     source = ShardSource(shards, split=split, cache=cache, damaged=damaged)
     name, role = name or source.info.name, role or source.info.role
     if not name or role is None:
-        raise InvalidArgumentError(f"{shards}: the manifest states no {'role' if name else 'name'}; pass it")
+        raise InvalidArgumentError(
+            f"{shards}: missing {'role' if name else 'name'}; pass it, because the manifest does not have it"
+        )
     return Stream(name, role, source, tuple(source.info.class_names if class_names is None else class_names))
 
 
 def _ignore(_: str) -> None:
-    """Stray files of shards that were reported when they were counted."""
+    """Ignore stray files that were reported when the shard was counted."""
 
 
 class _Strays:
@@ -252,6 +254,7 @@ class _Strays:
         if not self.has_warned:
             self.has_warned = True
             warnings.warn(
-                f"shard {self.where}: {name!r} belongs to no sample and is not read; further such files may follow",
+                f"shard {self.where}: ignoring {name!r}, which does not belong to a sample; there may be more such"
+                f" files",
                 stacklevel=2,
             )

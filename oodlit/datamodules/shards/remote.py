@@ -1,4 +1,4 @@
-"""Shards behind a URL: fetched whole into a local cache, checked, retried, never silently short."""
+"""Download remote shards to a local cache, with checks and retries."""
 
 import contextlib
 import hashlib
@@ -18,16 +18,16 @@ from oodlit.datamodules.shards.copies import CHUNK, has_checksum, is_whole
 from oodlit.errors import DataError, InvalidArgumentError, MissingExtraError
 
 PROTOCOLS = ("http", "https", "s3", "gs", "gcs", "hf", "az", "abfs")
-"""URL schemes that are read. There is no "pipe:" and no chaining with "::": nothing in a name starts a program."""
+"""Supported URL schemes. "pipe:" and chaining with "::" are excluded, so that no name can start a program."""
 
 _T = TypeVar("_T")
 
 
 def is_url(path: str) -> bool:
-    """Whether `path` names something on the network.
+    """Whether `path` is a URL.
 
     Raises:
-        InvalidArgumentError: It has a scheme that is not read.
+        InvalidArgumentError: Its scheme is not supported.
 
     Example:
         >>> is_url("https://example.org/a-000000.tar"), is_url("shards/a-000000.tar")
@@ -36,13 +36,14 @@ def is_url(path: str) -> bool:
     scheme, separator, _ = path.partition("://")
     if path.startswith("pipe:") or "::" in path or (separator and scheme not in PROTOCOLS):
         raise InvalidArgumentError(
-            f"{path!r}: only local paths and URLs of {', '.join(PROTOCOLS)} are read; no pipes, no chained URLs"
+            f"{path!r}: expected a local path or a URL with {', '.join(PROTOCOLS)}; pipes and chained URLs are not"
+            " supported"
         )
     return bool(separator)
 
 
 def split_url(url: str) -> tuple[str, str, str]:
-    """Folder, file name, and the query behind it ("?..." or "").
+    """Split a URL into folder, file name, and query ("?..." or "").
 
     Example:
         >>> split_url("https://example.org/set/a.tar?token=b/c")
@@ -54,7 +55,7 @@ def split_url(url: str) -> tuple[str, str, str]:
 
 
 def _info(system: Any, name: str) -> dict[str, Any]:
-    """Facts of a file. fsspec's HTTP takes every failure for a missing file; here each gets an error of its own."""
+    """Facts about a file. fsspec reports every HTTP failure as a missing file; here each has its own error."""
     try:
         return dict(system.info(name))
     except FileNotFoundError as error:
@@ -67,23 +68,22 @@ def _info(system: Any, name: str) -> dict[str, Any]:
             raise PermissionError(reason) from cause
         if status in (404, 410):
             raise
-        raise OSError(reason) from cause  # such as a busy server: tried again
+        raise OSError(reason) from cause  # such as a busy server: retried
 
 
 @dataclass(frozen=True)
 class Cache:
-    """Local copies of remote files, and how often reading is tried, of local shards too.
+    """Local copies of remote files, and retries of reading, which also apply to local shards.
 
     Args:
-        folder: Where copies are kept, under a name that the URL decides. None (default) =
-            `$OODLIT_CACHE`, else `~/.cache/oodlit`. Nothing is ever removed from it.
-        attempts: Tries per file, at least 1. Default 5.
+        folder: Folder of the copies. None (default) = `$OODLIT_CACHE`, else `~/.cache/oodlit`. Files are never removed.
+        attempts: Attempts per file, at least 1. Default 5.
         backoff_s: Pause in seconds after the first failure, doubled after each further one. Default 0.5.
-        timeout_s: Over HTTP, silence in seconds that ends an attempt. Default 60. A long transfer is no silence.
-        storage_options: Passed to fsspec (credentials, endpoint), as pairs of name and value.
+        timeout_s: Seconds without data after which an HTTP attempt fails. Default 60.
+        storage_options: Options for fsspec (credentials, endpoint), as pairs of name and value.
 
     Raises:
-        InvalidArgumentError: A number is out of its range.
+        InvalidArgumentError: A number is out of range.
     """
 
     folder: str | Path | None = None
@@ -96,54 +96,52 @@ class Cache:
         """Check the numbers."""
         if self.attempts < 1 or self.backoff_s < 0:
             raise InvalidArgumentError(
-                f"Cache(attempts={self.attempts}, backoff_s={self.backoff_s}):"
-                " attempts >= 1 and backoff_s >= 0 are needed"
+                f"Cache: expected attempts >= 1 and backoff_s >= 0, got {self.attempts} and {self.backoff_s}"
             )
 
     def path(self, url: str) -> Path:
-        """Where the copy of `url` lies or will lie."""
+        """Path of the copy of `url`, which may not exist yet."""
         home = self.folder or os.environ.get("OODLIT_CACHE") or Path.home() / ".cache" / "oodlit"
         digest = hashlib.sha256(url.encode()).hexdigest()[:16]
         return Path(home) / digest / split_url(url)[1]
 
     def retry(self, action: Callable[[], _T], what: str) -> _T:
-        """`action()`, tried again after an `OSError` or another failure of the network.
+        """Run `action`, and retry it after an `OSError` or a network failure.
 
         Raises:
-            DataError: It failed `attempts` times, or the thing does not exist or may not be read.
-            MissingExtraError: fsspec needs a further package for this kind of URL.
+            DataError: It failed `attempts` times, or the file does not exist or may not be read.
+            MissingExtraError: fsspec requires another package for this kind of URL.
         """
         lasting = (FileNotFoundError, PermissionError, ImportError)
         try:
             return retried(action, attempts=self.attempts, backoff_s=self.backoff_s, lasting=lasting)
         except FileNotFoundError as error:
-            raise DataError(f"{what} does not exist; check the path, or fetch the missing file") from error
+            raise DataError(f"{what} does not exist; check the path, or download the missing file") from error
         except PermissionError as error:
-            raise DataError(f"{what} may not be read ({error}); check the access rights") from error
+            raise DataError(f"{what}: permission denied ({error})") from error
         except ImportError as error:
             raise MissingExtraError(f"{what}: {error}") from error
-        except Exception as error:  # every file system of fsspec has its own kinds
+        except Exception as error:  # each of fsspec's file systems has its own errors
             reason = str(error) or type(error).__name__
-            raise DataError(f"{what} cannot be read after {self.attempts} attempts: {reason}") from error
+            raise DataError(f"{what}: reading failed after {self.attempts} attempts: {reason}") from error
 
     def fetch(self, url: str, *, size: int | None = None, sha256: str | None = None, fresh: bool = False) -> Path:
-        """The local copy of `url`, downloaded if it is not there, or in any case if `fresh`.
+        """Return the local copy of `url`; download it if it does not exist, or always if `fresh`.
 
-        A download counts only if it has the announced length and, where the manifest knows them, the right size and
-        checksum; a tar must also have its end mark. Otherwise it is tried again. A copy that is there counts by the
-        same rules: its checksum is taken when a process first opens it, which reads the file once more (half a second
-        per gigabyte where the processor has SHA instructions, 2 to 3 s without). A copy of another checksum is fetched
-        anew.
+        A download must have the announced length and, if the manifest has them, the right size and checksum; a tar must
+        also have its end-of-archive marker. Otherwise it is retried. Existing copies must meet the same rules: their
+        checksum is computed when a process first opens them, which takes 0.5 s per gigabyte on processors with SHA
+        instructions, and 2 to 3 s on others. Copies with another checksum are downloaded again.
 
         Raises:
-            DataError: Every attempt failed, or the copy is another file and cannot be replaced.
+            DataError: All attempts failed, or an outdated copy cannot be replaced.
         """
         path = self.path(url)
 
-        def is_there() -> bool:
+        def is_valid() -> bool:
             return not fresh and is_whole(path, size) and (sha256 is None or has_checksum(path, sha256))
 
-        if is_there():
+        if is_valid():
             return path
         path.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.ExitStack() as stack:  # readers of one machine share one download
@@ -152,13 +150,13 @@ class Cache:
                 is_writable = True
             except OSError:
                 is_writable = False
-            if is_there():  # another reader was faster
+            if is_valid():  # another reader has downloaded it
                 return path
             what = url
             if not fresh and is_whole(path, size):
-                what += f" (the copy {path} is damaged or outdated: its checksum differs from the manifest's)"
+                what += f" (the copy {path} is damaged or outdated: its checksum differs from the manifest)"
             if not is_writable:
-                raise DataError(f"{what}: {path.parent} cannot be written; name a folder that can: Cache(folder=...)")
+                raise DataError(f"{what}: cannot write to {path.parent}; pass another folder: Cache(folder=...)")
             return self.retry(lambda: self._download(url, path, size, sha256), what)
 
     def _options(self, url: str) -> dict[str, Any]:
@@ -184,11 +182,11 @@ class Cache:
                 length = file.tell()
             for wanted in (announced, size):
                 if wanted is not None and wanted != length:
-                    raise OSError(f"{length} bytes arrived, {wanted} were announced")
+                    raise OSError(f"expected {wanted} bytes, got {length}")
             if sha256 is not None and digest.hexdigest() != sha256:
-                raise OSError("the checksum differs from the manifest's")
+                raise OSError("the checksum differs from the manifest")
             if path.suffix == ".tar" and tail != bytes(2 * tarfile.BLOCKSIZE):
-                raise OSError("the tar has no end-of-archive mark: it is truncated")
+                raise OSError("the tar is truncated: it has no end-of-archive marker")
             fsync(temporary)
             temporary.replace(path)
         return path

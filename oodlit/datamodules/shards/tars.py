@@ -1,4 +1,4 @@
-"""Read a tar to its very end: Python's own reader stops without an error at a cut and at a damaged header."""
+"""Read tars strictly: Python's own reader stops without an error where they are truncated or damaged."""
 
 import tarfile
 from collections.abc import Callable, Iterator
@@ -50,42 +50,41 @@ class _LastRead:
 
 
 def _next_member(tar: tarfile.TarFile) -> tarfile.TarInfo | None:
-    """`tar.next()`, also of an archive without members, where Python 3.10 seeks to before its start."""
+    """`tar.next()`, also for archives without members, on which Python 3.10 fails."""
     if tar.offset == 0 and getattr(tar, "firstmember", None) is None:
         return None
     return tar.next()
 
 
 def _check_step(tar: tarfile.TarFile, info: tarfile.TarInfo, length: int | None) -> None:
-    """Refuse a member whose stated size leads backwards, or beyond the end of a file of `length` bytes.
+    """Check that the size of a member does not lead backwards, or beyond the end of a file of `length` bytes.
 
     Raises:
         tarfile.ReadError: It does.
     """
     if info.size < 0 or tar.offset <= info.offset or (length is not None and tar.offset > length):
-        raise tarfile.ReadError(f"member {printable(info.name)!r} states {info.size} bytes: unexpected end of data")
+        raise tarfile.ReadError(f"member {printable(info.name)!r} has {info.size} bytes: unexpected end of data")
 
 
 def _tail_fault(read: Callable[[int], bytes], position: int) -> str | None:
-    """What is wrong behind the end mark of a tar, where a well-formed one has zeros to the end of a record.
+    """Check that zeros follow the end-of-archive marker of a tar.
 
-    Programs stop at the mark: whatever lies behind it would be lost in silence.
+    Programs stop at the marker, so that anything after it would be ignored.
 
     Args:
-        read: Reads on from behind the first block of zeros, to the very end.
+        read: Continues to read after the first block of zeros.
         position: Number of bytes before it.
 
     Returns:
-        None if nothing is wrong.
+        The problem, or None.
     """
     zeros = tarfile.BLOCKSIZE
     while chunk := read(2**16):
         rest = chunk.lstrip(b"\0")
         if rest:
             return (
-                f"more data lie behind the end-of-archive mark, at byte {position + len(chunk) - len(rest)}: a header"
-                " was zeroed, or archives were joined (cat a.tar b.tar), and what follows would be lost; fetch it"
-                " again, or pass the archives one by one"
+                f"data after the end-of-archive marker, at byte {position + len(chunk) - len(rest)}, would be ignored"
+                " (damaged header or concatenated archives); download it again, or pass the archives one by one"
             )
         zeros, position = zeros + len(chunk), position + len(chunk)
     if zeros < 2 * tarfile.BLOCKSIZE + tarfile.RECORDSIZE:
@@ -95,6 +94,6 @@ def _tail_fault(read: Callable[[int], bytes], position: int) -> str | None:
     ):
         return None
     return (
-        f"{zeros} zeros at its end, more than any tar of usual record size has: files at the end were probably replaced"
-        " by zeros (a download that did not finish); fetch it again, or pack what is there anew with `tar`"
+        f"{zeros} zeros at its end, more than in a complete tar: the last files were probably replaced by zeros"
+        " (incomplete download); download it again, or repack the files with `tar`"
     )

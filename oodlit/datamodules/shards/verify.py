@@ -1,4 +1,4 @@
-"""Check shards against their manifest, known counts, and one another."""
+"""Verify shards: compare them with their manifest, published counts, and each other."""
 
 import hashlib
 from array import array
@@ -26,7 +26,7 @@ from oodlit.roles import NAMES_OF_LABELS
 
 @dataclass(frozen=True)
 class ShardProblem:
-    """What is wrong with a sample, a shard or a set of shards."""
+    """A problem of a sample, a shard or a set of shards."""
 
     shard: str
     """File name of the shard; empty for the set as a whole."""
@@ -40,12 +40,12 @@ class ShardProblem:
 
 
 @dataclass
-class Verification:
-    """What was found in one split.
+class ShardReport:
+    """Result of verifying one split.
 
     Args:
         folder: Folder of the shards.
-        info: The manifest's split, or the counted shards where there is none.
+        info: Split of the manifest, or the counted shards if there is none.
     """
 
     folder: Path
@@ -55,17 +55,17 @@ class Verification:
     group_counts: Counter[int] = field(default_factory=Counter)
     """Samples found per group; -1 = none."""
     problems: list[ShardProblem] = field(default_factory=list)
-    """Everything that is wrong; empty if the set is complete and sound."""
+    """Problems that were found; empty if the set is complete and intact."""
     strays: list[str] = field(default_factory=list)
-    """Files that belong to no sample."""
+    """Files that do not belong to a sample."""
     keys: list[str] = field(default_factory=list, repr=False)
     """Keys of the samples, in order."""
     digests: "array[int]" = field(default_factory=lambda: array("Q"), repr=False)
-    """64 bits of every image's content, in order."""
+    """64-bit hashes of the images' content, in order."""
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is wrong."""
+        """Whether there are no problems."""
         return not self.problems
 
     @property
@@ -86,7 +86,7 @@ class Duplicate:
 
 
 def shard_info(folder: str | Path) -> dict[str, ShardInfo]:
-    """What a folder of shards holds, by split: from the manifest, or counted where there is none.
+    """Read what a folder of shards contains, by split: from the manifest, or counted if there is none.
 
     Raises:
         DataError: There are no shards, or they are damaged.
@@ -103,45 +103,45 @@ def verify_shards(
     decode: bool = True,
     max_pixels: int = MAX_PIXELS,
     progress: Progress | None = None,
-) -> list[Verification]:
-    """Check every split (or one) of a folder: files, checksums, counts, labels, keys, and whether all images decode.
+) -> list[ShardReport]:
+    """Verify every split (or one) of a folder: files, checksums, counts, labels, keys, and decoding of all images.
 
-    It reads on after a problem and lists them all; it does not raise for what it finds.
+    Problems are collected in the result, not raised.
 
     Args:
         folder: Folder of the shards.
-        split: Only this split.
-        expected: Known number of samples per class name, such as the published ones.
-        decode: Whether every image is decoded.
+        split: Split to verify; None (default) = all.
+        expected: Published number of samples per class name.
+        decode: Whether to decode every image.
         max_pixels: Largest width * height that is decoded; a larger image is a problem.
         progress: Called with the number of samples done since the last call.
 
     Raises:
-        DataError: The folder holds no shards or those of an interrupted build, or its manifest is malformed.
+        DataError: The folder has no shards or those of an interrupted build, or its manifest is malformed.
     """
     if not Path(folder).is_dir():
-        raise DataError(f"{folder} does not exist; a folder of shards is needed")
+        raise DataError(f"{folder} does not exist; expected a folder of shards")
     infos = read_info(folder)
     check_finished(folder, infos)
     infos = infos or {"": locate(folder, None, Cache())[1]}
     chosen = [info for name, info in infos.items() if split in (None, name)]
     if not chosen:
-        raise DataError(f"{folder}: no split {split!r}; there are {', '.join(infos)}")
+        raise DataError(f"{folder}: no split {split!r}; available splits: {', '.join(infos)}")
     reports = []
     for info in chosen:
-        report = Verification(Path(folder), info)
+        report = ShardReport(Path(folder), info)
         _Verifier(report, max_pixels if decode else None, progress).run(expected)
         reports.append(report)
     listed = {record.file for info in infos.values() for record in info.shards}
     for name in sorted({path.name for path in Path(folder).glob("*.tar")} - listed):
-        reports[0].add_problem(f"{name}: is not in the manifest")
+        reports[0].add_problem(f"{name} is not in the manifest")
     return reports
 
 
-def find_duplicates(verifications: Sequence[Verification]) -> list[Duplicate]:
-    """Images that occur more than once with the same bytes, within a set or across sets.
+def find_duplicates(verifications: Sequence[ShardReport]) -> list[Duplicate]:
+    """Find images with the same bytes, within a set or across sets.
 
-    Published OOD sets share images: pooled numbers count such an image twice.
+    Published OOD sets share images, which pooled metrics would count twice.
     """
     if not verifications:
         return []
@@ -158,9 +158,9 @@ def find_duplicates(verifications: Sequence[Verification]) -> list[Duplicate]:
 
 
 class _Verifier:
-    """Reads all shards of a split, and notes in its report what it finds."""
+    """Reads all shards of a split and fills its report."""
 
-    def __init__(self, report: Verification, max_pixels: int | None, progress: Progress | None) -> None:
+    def __init__(self, report: ShardReport, max_pixels: int | None, progress: Progress | None) -> None:
         self.report, self.max_pixels, self.progress = report, max_pixels, progress
         self.shard_of: dict[int, str] = {}
 
@@ -180,13 +180,13 @@ class _Verifier:
     def _shard(self, record: ShardRecord) -> None:
         report, path = self.report, self.report.folder / record.file
         if not path.is_file():
-            raise DataError("is missing; restore it, or build the shards again")
+            raise DataError("missing; restore it, or rebuild the shards")
         size = path.stat().st_size
         if record.size not in (None, size):
-            raise DataError(f"has {size} bytes, the manifest states {record.size}")
+            raise DataError(f"expected {record.size} bytes according to the manifest, got {size}")
         with path.open("rb") as file:
             if record.sha256 is not None and hexdigest(file) != record.sha256:
-                report.add_problem("the checksum differs from the manifest's", record.file)
+                report.add_problem("the checksum differs from the manifest", record.file)
             file.seek(0)
             count = 0
             for raw in raw_samples(file, record.file, lambda name: report.strays.append(f"{record.file}: {name}")):
@@ -195,7 +195,7 @@ class _Verifier:
             if not count and record.samples < 0 and only_zeros(file):
                 raise DataError(ONLY_ZEROS)
         if record.samples not in (-1, count):
-            raise DataError(f"holds {count} samples, the manifest states {record.samples}")
+            raise DataError(f"expected {record.samples} samples according to the manifest, found {count}")
 
     def _sample(self, shard: str, sample: Sample) -> None:
         assert isinstance(sample.image, bytes)  # shards hold files
@@ -209,12 +209,12 @@ class _Verifier:
             report.add_problem(reason, shard, sample.key)
         digest = key_digest(sample.key)
         if digest in self.shard_of:
-            report.add_problem(f"the key is also in {self.shard_of[digest]}", shard, sample.key)
+            report.add_problem(f"the key also occurs in {self.shard_of[digest]}", shard, sample.key)
         self.shard_of.setdefault(digest, shard)
         report.keys.append(sample.key)
         report.label_counts[sample.label] += 1
         report.group_counts[sample.group] += 1
-        # unreadable images are no duplicates of one another: their key stands in for their content
+        # unreadable images are not duplicates of each other: hash their key instead of their content
         content = hashlib.blake2b(sample.image, digest_size=8).digest() if sample.error is None else None
         report.digests.append(digest if content is None else int.from_bytes(content, "little"))
         if self.progress is not None:
@@ -228,12 +228,14 @@ class _Verifier:
         ):
             for index in sorted(i for i in stated.keys() | found.keys() if stated and i >= 0):
                 if (number := stated.get(index, 0)) != found[index]:
-                    report.add_problem(f"{kind} {index}: {found[index]} samples, the manifest states {number}")
+                    report.add_problem(
+                        f"{kind} {index}: expected {number} samples according to the manifest, found {found[index]}"
+                    )
         found = report.label_counts if info.role in NAMES_OF_LABELS else report.group_counts
         by_name = {name: found[index] for index, name in enumerate(info.class_names)}
         for name, count in (expected or {}).items():
             if (number := by_name.get(name, 0)) != count:
-                report.add_problem(f"class {name!r}: {number} samples, {count} are expected")
+                report.add_problem(f"class {name!r}: expected {count} samples, found {number}")
         if expected is not None and (unexpected := sorted(by_name.keys() - expected.keys())):
             name = unexpected[0]
-            report.add_problem(f"class {name!r}: {by_name[name]} samples, none is expected")
+            report.add_problem(f"class {name!r}: expected no samples, found {by_name[name]}")

@@ -1,4 +1,4 @@
-"""Write one shard: deterministic bytes, whole or not at all."""
+"""Write single shards, atomically and deterministically."""
 
 import hashlib
 import io
@@ -15,7 +15,7 @@ from oodlit.datamodules.shards.manifest import ShardRecord
 from oodlit.datamodules.shards.members import IMAGE_FIELDS, LABEL_FIELD, MAX_INDEX, MAX_MEMBER_BYTES, META_FIELD
 from oodlit.errors import DataError
 
-_ALIASES = {"jpeg": "jpg", "tif": "tiff"}  # one field name per format, the one that timm looks for
+_ALIASES = {"jpeg": "jpg", "tif": "tiff"}  # one field name per format, as timm expects it
 
 
 @dataclass(frozen=True)
@@ -27,7 +27,7 @@ class Entry:
         read: Returns the bytes of the file, which are stored as they are.
         label: Class index of the classifier; -1 = none.
         group: Index of the OOD class, unit test or kind of shift; -1 = none.
-        in_order: `read` works only until the next entry is taken (compressed archives).
+        in_order: Whether `read` only works until the next entry is requested (compressed archives).
 
     Example:
         >>> Entry("sea/a.b.JPEG", lambda: b"...", group=3).key
@@ -47,10 +47,10 @@ class Entry:
 
 
 def image_field(path: str) -> str:
-    """Field that an image file gets: its extension in lower case, with aliases merged.
+    """Field name of an image file: its lower-case extension, with aliases merged.
 
     Raises:
-        DataError: The extension is none of an image.
+        DataError: It is not the extension of an image.
 
     Example:
         >>> image_field("a/b_0.9976.JPEG")
@@ -59,14 +59,14 @@ def image_field(path: str) -> str:
     extension = PurePosixPath(path).suffix[1:].lower()
     if extension not in IMAGE_FIELDS:
         raise DataError(
-            f"{path!r}: extension {extension!r} is none of an image ({', '.join(IMAGE_FIELDS)});"
-            " leave the file out of the listing or rename it"
+            f"{path!r}: expected an image extension ({', '.join(IMAGE_FIELDS)}), got {extension!r}; remove the file"
+            f" from the listing, or rename it"
         )
     return _ALIASES.get(extension, extension)
 
 
 def listing_digest(entries: Iterable[Entry]) -> str:
-    """Digest of what a shard is to hold, known without reading any image."""
+    """Digest of a shard's entries, without reading any image."""
     digest = hashlib.sha256()
     for entry in entries:
         digest.update(_listed(entry))
@@ -80,19 +80,19 @@ def write_shard(
     check: Callable[[bytes], object] | None = None,
     on_record: Callable[[ShardRecord], object] | None = None,
 ) -> ShardRecord:
-    """Write `entries` into one tar at `path`, whole or not at all.
+    """Atomically write `entries` into one tar at `path`.
 
-    The bytes depend on the entries alone: no times, owners or random names. Layout per sample: `<key>.cls` (label as
-    text, -1 = none), `<key>.<image>` (original bytes), `<key>.json` (group, label, path, size in bytes).
+    The bytes only depend on the entries: there are no times, owners or random names. Layout per sample: `<key>.cls`
+    (label as text, -1 = none), `<key>.<image>` (original bytes), `<key>.json` (group, label, path, size in bytes).
 
     Args:
         path: The shard.
-        entries: What it holds, in order.
-        check: Called with every image; raises `DataError` if it is bad.
+        entries: The entries, in order.
+        check: Called with every image; raises `DataError` for a bad one.
         on_record: Called with the result when the bytes are on disk, before the shard gets its name.
 
     Returns:
-        What the manifest says of the shard.
+        The record for the manifest.
 
     Raises:
         DataError: An entry cannot be read or stored.
@@ -116,12 +116,12 @@ def write_shard(
 
 
 def _listed(entry: Entry) -> bytes:
-    """What a listing says of an entry."""
+    """Bytes of an entry for the digest of a listing."""
     return json.dumps([entry.path, entry.label, entry.group]).encode() + b"\n"
 
 
 def _checked(entry: Entry, check: Callable[[bytes], object] | None) -> bytes:
-    """The image of an entry that can be stored.
+    """Read and check the image of an entry.
 
     Raises:
         DataError: The file cannot be read, is empty, too large or bad, or an index is out of range.
@@ -129,21 +129,21 @@ def _checked(entry: Entry, check: Callable[[bytes], object] | None) -> bytes:
     try:
         data = entry.read()
     except OSError as error:
-        raise DataError(f"{entry.path!r} cannot be read: {error}") from error
+        raise DataError(f"cannot read {entry.path!r}: {error}") from error
     if not data or len(data) > MAX_MEMBER_BYTES:
         raise DataError(
-            f"{entry.path!r} has {len(data)} bytes; 1 to {MAX_MEMBER_BYTES} are needed for an image"
-            " - repair the source or leave the file out of the listing"
+            f"{entry.path!r}: expected 1 to {MAX_MEMBER_BYTES} bytes, got {len(data)}; repair the file, or remove it"
+            f" from the listing"
         )
     try:
         if check is not None:
             check(data)
     except DataError as error:
-        raise DataError(f"{entry.path!r}: {error} - repair the source, or leave the file out of the listing") from error
+        raise DataError(f"{entry.path!r}: {error}; repair the file, or remove it from the listing") from error
     if not (-1 <= entry.label < MAX_INDEX and -1 <= entry.group < MAX_INDEX):
         raise DataError(
-            f"{entry.path!r}: label {entry.label}, group {entry.group}; indices from 0 to {MAX_INDEX - 1}, or -1"
-            " for none, are needed"
+            f"{entry.path!r}: expected indices from 0 to {MAX_INDEX - 1}, or -1 for none; got label {entry.label} and"
+            f" group {entry.group}"
         )
     return data
 
@@ -162,7 +162,7 @@ def _add(tar: tarfile.TarFile, entry: Entry, data: bytes) -> None:
 
 
 class _Hashing:
-    """A file that hashes what is written to it."""
+    """A file that computes the checksum of what is written."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.digest, self._file, self.tell = hashlib.sha256(), file, file.tell

@@ -182,6 +182,11 @@ class Statistics(Mapping[type[Statistic], Statistic]):
         """Number of training images seen; 0 without statistics."""
         return max((s.num_samples for s in self.values()), default=0)
 
+    @property
+    def memoized(self) -> Mapping[Hashable, object]:
+        """Results of `memo`, by key."""
+        return self._memo
+
     def memo(self, key: Hashable, compute: Callable[[], T]) -> T:
         """Return `compute()`, evaluated once for every `key`, to share decompositions between detectors."""
         if key not in self._memo:

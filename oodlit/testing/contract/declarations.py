@@ -1,4 +1,4 @@
-"""Checks of what a detector declares of itself."""
+"""Checks of a detector's declarations."""
 
 import inspect
 from collections.abc import Iterator
@@ -15,34 +15,34 @@ from oodlit.testing.problems import ProblemFactory
 
 @clause(
     "declarations",
-    "`needs`, `statistics`, `reference` and `invariances` are of the documented form, and arguments of the constructor"
-    " are stored under their own names.",
+    "`needs`, `statistics`, `reference` and `invariances` have the documented form, and constructor arguments are"
+    " stored under their own names.",
 )
 def check_declarations(factory: Factory, problem: ProblemFactory) -> None:
-    """Look at class attributes and settings."""
+    """Check class attributes and settings."""
     detector = factory()
-    assert isinstance(detector, Detector), f"the factory made {type(detector).__name__}, not a Detector"
+    assert isinstance(detector, Detector), f"expected the factory to return a Detector, got {type(detector).__name__}"
     wrong = malformed(detector)
     if wrong:
         raise MalformedError(wrong)
     unknown = sorted(detector.invariances - INVARIANCES.keys())
     assert not unknown, f"unknown invariances {unknown}; known: {', '.join(sorted(INVARIANCES))}"
     unnamed = sorted(detector.tuned_presets - detector.presets.keys())
-    assert not unnamed, f"tuned_presets names {unnamed}, which are no presets: nothing would say that they were tuned"
+    assert not unnamed, f"tuned_presets contains {unnamed}, which are not presets"
     reference = getattr(detector, "reference", None)
-    assert isinstance(reference, Reference), "reference is missing; give oodlit.detectors.Reference(title, ...)"
+    assert isinstance(reference, Reference), "missing reference; declare oodlit.detectors.Reference(title, ...)"
     empty = [n for n in ("title", "authors", "venue", "url") if not getattr(reference, n)]
-    assert not empty, f"the reference has no {', '.join(empty)}"
+    assert not empty, f"the reference is missing {', '.join(empty)}"
     assert detector.extra_passes >= 0, f"extra_passes is {detector.extra_passes}"
     parameters = inspect.signature(type(detector).__init__).parameters
     variable = [n for n, p in parameters.items() if p.kind in {p.VAR_POSITIONAL, p.VAR_KEYWORD}]
     own = type(detector).__init__ is not Detector.__init__
     assert not (own and variable), f"the constructor takes *{variable[0]}; name its arguments" if variable else ""
-    assert repr(type(detector)(**detector.settings)) == repr(detector), "made again from its settings, it differs"
+    assert repr(type(detector)(**detector.settings)) == repr(detector), "a detector rebuilt from its settings differs"
 
 
 def malformed(detector: Detector) -> str:
-    """What is wrong with the form of declarations that every check relies on; empty if nothing is.
+    """Problems with declarations that every check relies on; empty if there are none.
 
     Example:
         >>> from oodlit.detectors import Energy
@@ -53,11 +53,11 @@ def malformed(detector: Detector) -> str:
     return "; ".join(p if d is detector else f"{d!r} inside: {p}" for d in everyone for p in _problems(d))
 
 
-def _problems(detector: Any) -> Iterator[str]:  # Any: the types of declarations are what is in question
+def _problems(detector: Any) -> Iterator[str]:  # Any: the types of declarations are checked here
     kind = type(detector)
     needs = getattr(detector, "needs", None)
     if needs is None:
-        yield f"needs is not declared; give a frozenset of names, of {', '.join(sorted(NEEDS))}"
+        yield f"missing needs; declare a frozenset of names out of {', '.join(sorted(NEEDS))}"
     elif not isinstance(needs, frozenset):
         yield f"needs must be a frozenset of names, such as frozenset({{'logits'}}), not {needs!r}"
     else:
@@ -69,7 +69,7 @@ def _problems(detector: Any) -> Iterator[str]:  # Any: the types of declarations
         yield f"statistics must be a tuple of classes, such as ({one},), not {detector.statistics!r}"
     else:
         wrong = (s for s in detector.statistics if not (isinstance(s, type) and issubclass(s, Statistic)))
-        yield from (f"statistics holds {s!r}, which is no class of Statistic" for s in wrong)
+        yield from (f"statistics contains {s!r}, which is not a subclass of Statistic" for s in wrong)
     if not isinstance(kind.requirements, tuple) or not all(map(callable, kind.requirements)):
         one = getattr(kind.requirements, "__name__", "my_requirement")
         yield f"requirements must be a tuple of functions, such as ({one},), not {kind.requirements!r}"

@@ -1,4 +1,4 @@
-"""Checks of training sets and heads that leave something undefined."""
+"""Checks with degenerate training sets and heads."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -13,24 +13,24 @@ from oodlit.testing.contract.scores import auroc_of
 from oodlit.testing.problems import Problem, ProblemFactory, select
 
 MIN_AUROC = 0.9
-"""What must be left of the separation of the problem."""
+"""Minimum AUROC on separated data."""
 
 
 @clause(
     "degenerate-training",
-    "Dead units, a constant feature, fewer images than dimensions, images that are all alike: scores stay finite, far"
-    " from the training images too, or the fit says what is missing; with equal logits a larger"
-    " residual still never scores higher.",
+    "With dead units, a constant feature, fewer images than dimensions, or identical images, scores stay finite, even"
+    " far from the training images, or the fit raises a clear error; with equal logits, a larger residual still never"
+    " scores higher.",
     applies=fitted_on_training_data,
 )
 def check_degenerate_training(factory: Factory, problem: ProblemFactory) -> None:
-    """Fit on training sets with one fault each, and score images that lie ever farther off."""
+    """Fit on degenerate training sets, and score images at increasing distances."""
     for what, spoil in _FAULTS.items():
         data = spoil(problem())
         try:
             detector = fitted(factory, data)
         except OodlitError:
-            continue  # said clearly
+            continue  # a clear error
         last = None
         direction = torch.ones(data.head.width) * (data.head.weight.abs().amax(dim=0) == 0)
         for size in (0.0, 1.0, 1e2, 1e4):
@@ -55,7 +55,7 @@ def _few_images(data: Problem) -> Problem:
 
 
 def _equal_images(data: Problem) -> Problem:
-    """Every class has one image, many times."""
+    """One image per class, repeated."""
     labels = data.train.require("labels")
     first = torch.stack([(labels == label).nonzero()[0, 0] for label in labels.tolist()])
     return replace(data, train=replace(select(data.train, first), keys=data.train.keys))
@@ -65,16 +65,16 @@ _FAULTS: dict[str, Callable[[Problem], Problem]] = {
     "dead units": Problem.without_unused_features,
     "a constant feature": _constant_feature,
     "fewer images than dimensions": _few_images,
-    "images that are all alike": _equal_images,
+    "identical images": _equal_images,
 }
 
 
 @clause(
     "logit-constant",
-    "A constant in the bias of all classes, which no softmax sees, does not turn the detector round.",
+    "A constant in the bias of all classes, which the softmax ignores, does not reverse the detector.",
 )
 def check_logit_constant(factory: Factory, problem: ProblemFactory) -> None:
-    """Bring the largest logits to about zero on average, far below it, and far above."""
+    """Shift the mean of the largest logits to zero, far below, and far above."""
     usual = auroc_of(fitted(factory, problem()).score(problem().tests), problem().tests_are_id)
     level = float(problem().train.max_logits.mean())
     for constant in (-level, -2 * level, 2 * level):
@@ -82,7 +82,7 @@ def check_logit_constant(factory: Factory, problem: ProblemFactory) -> None:
         auroc = auroc_of(fitted(factory, data).score(data.tests), data.tests_are_id)
         assert auroc >= min(MIN_AUROC, usual), (
             f"with {constant:.3g} added to the bias of all classes the AUROC on separated data fell from {usual:.3f}"
-            f" to {auroc:.3f}; at least {MIN_AUROC} is expected"
+            f" to {auroc:.3f}; expected at least {MIN_AUROC}"
         )
 
 

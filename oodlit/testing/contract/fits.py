@@ -1,4 +1,4 @@
-"""Checks of the fit: it does not depend on batches, can be repeated, and says what is missing."""
+"""Checks of the fit: independence of batches, repeated fits, and missing data."""
 
 from dataclasses import replace
 from typing import Any
@@ -19,16 +19,16 @@ from oodlit.testing.shorten import shorten
 
 def _needs_a_fit(detector: Detector) -> str:
     needs_fit = detector.required_statistics or "head" in detector.required_needs
-    return "" if needs_fit else "has nothing to fit"
+    return "" if needs_fit else "has no fit"
 
 
 @clause(
     "fit-batches",
-    "Any cut of the training set into batches, and any order, gives the same fit.",
+    "The fit does not depend on the order of the training set, or on how it is split into batches.",
     applies=fitted_on_training_data,
 )
 def check_batches_in_fit(factory: Factory, problem: ProblemFactory) -> None:
-    """Compare scores after fits on any order and any cut."""
+    """Compare scores after fits with any order and batch sizes."""
     from oodlit.testing.strategies import cuts  # noqa: PLC0415  # hypothesis on use
 
     data = problem()
@@ -44,18 +44,18 @@ def check_batches_in_fit(factory: Factory, problem: ProblemFactory) -> None:
 
 @clause(
     "fit-merge",
-    "Merging the statistics of two parts of the training set equals those of the whole.",
+    "Merged statistics of two parts of the training set equal those of the whole set.",
     applies=fitted_on_training_data,
 )
 def check_merged_halves(factory: Factory, problem: ProblemFactory) -> None:
-    """Merge two parts, either way round, and an empty part; what was merged from must stay as it is."""
+    """Merge two parts in both orders, and an empty part; the merged parts must not change."""
     data = problem()
     half = len(data.train) // 2
     first, second = select(data.train, slice(0, half)), select(data.train, slice(half, None))
     expected = _scores_of_merged(factory, data, [[first, second]])
     for what, parts in {
         "two halves merged": [[first], [second]],
-        "two halves merged the other way round": [[second], [first]],
+        "two halves merged in reverse order": [[second], [first]],
         "an empty part merged into the whole": [[first, second], []],
         "the whole merged into an empty part": [[], [first, second]],
     }.items():
@@ -75,24 +75,24 @@ def _scores_of_merged(factory: Factory, data: Problem, parts: list[list[Outputs]
         for kind, statistic in total.items():
             seen = part[kind].num_samples
             statistic.merge(part[kind])
-            assert part[kind].num_samples == seen, f"{kind.__name__}.merge changed the part that it merged from"
+            assert part[kind].num_samples == seen, f"{kind.__name__}.merge changed its argument"
     detector.fit(total, data.head if "head" in detector.required_needs else None)
     return detector.score(data.tests)
 
 
-@clause("refit", "A second fit replaces the first without a trace.", applies=fitted_on_training_data)
+@clause("refit", "A second fit completely replaces the first.", applies=fitted_on_training_data)
 def check_refit(factory: Factory, problem: ProblemFactory) -> None:
-    """Fit on other data first, then on the training set, and compare state and scores with those of a fresh fit."""
+    """Fit on other data, then on the training set, and compare state and scores with those of a new detector."""
     data = problem()
     fresh = fit_on(factory(), [data.train], data.head)
-    # Two thirds of the images with other features: every fitted number moves, and no count gets too small.
+    # two thirds of the images with other features: every fitted number changes, and no count is too small
     other = select(data.train, slice(0, 2 * len(data.train) // 3))
     other = replace(other, logits=other.require("logits") * 0.5, features=other.require("features") * 1.5 + 0.1)
     twice = factory()
     try:
         fit_on(twice, [other], data.head)
     except OodlitError:
-        fit_on(twice, [data.train], data.head)  # settings may need the whole set; a repeated fit is a refit too
+        fit_on(twice, [data.train], data.head)  # settings may require the whole set; a repeated fit is a refit too
     fit_on(twice, [data.train], data.head)
     expected, found = dict(fresh.named_buffers()), dict(twice.named_buffers())
     assert expected.keys() == found.keys(), f"buffers {sorted(expected)} became {sorted(found)}"
@@ -106,7 +106,7 @@ def check_refit(factory: Factory, problem: ProblemFactory) -> None:
 
 @clause("not-fitted", "Scoring before the fit raises NotFittedError.", applies=_needs_a_fit)
 def check_unfitted(factory: Factory, problem: ProblemFactory) -> None:
-    """Score without a fit: a clear error is expected, never a score."""
+    """Score without a fit, which must raise a clear error."""
     detector, data = factory(), problem()
     assert not detector.is_fitted, "is_fitted is True before any fit"
     try:
@@ -117,17 +117,17 @@ def check_unfitted(factory: Factory, problem: ProblemFactory) -> None:
     except Exception as error:
         raise AssertionError(f"raised {type(error).__name__} ({error}) instead of NotFittedError") from error
     else:
-        raise AssertionError("gave scores without a fit")
+        raise AssertionError("returned scores without a fit")
 
 
 @clause(
     "missing-class",
-    "A class without training images is left out, or the fit says what is missing; scores are never NaN, and the other"
+    "A class without training images is left out, or the fit raises a clear error; scores are never NaN, and the other"
     " classes keep their ids.",
     applies=fitted_on_training_data,
 )
 def check_missing_class(factory: Factory, problem: ProblemFactory) -> None:
-    """Fit without a class in the middle and one at the end; then on the same classes under other names."""
+    """Fit without a class in the middle and one at the end; then on the same classes, renamed."""
     present = [0, 1, 3, 4]
     scores = _scores_of_classes(factory, problem(), keep=present)
     if scores is None or "class_permutation" not in factory().invariances:
@@ -136,13 +136,13 @@ def check_missing_class(factory: Factory, problem: ProblemFactory) -> None:
     named = order.argsort()[present].tolist()
     renamed = _scores_of_classes(factory, rename_classes(problem(), order), keep=named)
     if renamed is None:
-        raise AssertionError(f"fitted on classes {present}, but not on the same classes under the names {named}")
-    assert_same_scores(renamed, scores, what=f"classes {present} under the names {named}", rtol=1e-4)
+        raise AssertionError(f"can be fitted on classes {present}, but not on the same classes renamed to {named}")
+    assert_same_scores(renamed, scores, what=f"classes {present} renamed to {named}", rtol=1e-4)
 
 
 @clause(
     "one-image-per-class",
-    "One training image per class is enough, or the fit says what is missing; scores are never NaN.",
+    "One training image per class is enough, or the fit raises a clear error; scores are never NaN.",
     applies=fitted_on_training_data,
 )
 def check_one_image_per_class(factory: Factory, problem: ProblemFactory) -> None:
@@ -152,7 +152,7 @@ def check_one_image_per_class(factory: Factory, problem: ProblemFactory) -> None
 
 @clause(
     "one-class",
-    "A training set of one class is enough, or the fit says what is missing; scores are never NaN.",
+    "A training set of one class is enough, or the fit raises a clear error; scores are never NaN.",
     applies=fitted_on_training_data,
 )
 def check_one_class(factory: Factory, problem: ProblemFactory) -> None:
@@ -163,7 +163,7 @@ def check_one_class(factory: Factory, problem: ProblemFactory) -> None:
 def _scores_of_classes(
     factory: Factory, data: Problem, *, keep: list[int] | None = None, per_class: int | None = None
 ) -> Tensor | None:
-    """Scores after a fit on some classes or on few images of each; None where the fit was refused with a reason."""
+    """Scores after a fit on some classes or on few images per class; None if the fit raises a clear error."""
     labels = data.train.require("labels")
     wanted = torch.ones_like(labels).bool() if keep is None else torch.isin(labels, torch.tensor(keep))
     if per_class is not None:

@@ -1,4 +1,4 @@
-"""Checks of what a detector declares in `invariances`."""
+"""Checks of a detector's declared `invariances`."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,18 +14,18 @@ from oodlit.testing.problems import Problem, ProblemFactory
 from oodlit.testing.shorten import shorten
 
 INVARIANCES = {
-    "logit_shift": "Adding a constant to all logits of an image leaves its score.",
+    "logit_shift": "Adding a constant to all logits of an image does not change its score.",
     "logit_shift_equivariance": "Adding a constant to all logits of an image adds it to the score.",
-    "feature_scale": "Multiplying all features by c > 0, in fit and score and with the logits kept, keeps the ranking.",
-    "feature_affine": "An invertible affine map of features, in fit and score with the logits kept, keeps the scores.",
-    "feature_rotation": "A rotation of the features, in fit and score and with the logits kept, keeps the scores.",
-    "class_permutation": "Renaming the classes, in head, logits and labels, keeps the scores.",
+    "feature_scale": "Multiplying all features by c > 0, in fit and score with equal logits, preserves the ranking.",
+    "feature_affine": "An invertible affine map of features, in fit and score with equal logits, preserves the scores.",
+    "feature_rotation": "A rotation of the features, in fit and score with equal logits, preserves the scores.",
+    "class_permutation": "Renaming the classes, in head, logits and labels, preserves the scores.",
     "mean_is_best": "Features moved to a mean of the training features of a class never score lower.",
     "larger_residual_is_worse": (
         "With equal logits, a larger residual outside the space of the training features never scores higher."
     ),
 }
-"""What a name in `Detector.invariances` promises."""
+"""Meaning of the names in `Detector.invariances`."""
 
 
 def _invariance(name: str) -> Callable[[Callable[..., None]], Check]:
@@ -34,13 +34,13 @@ def _invariance(name: str) -> Callable[[Callable[..., None]], Check]:
 
 @_invariance("logit_shift")
 def check_logit_shift(factory: Factory, problem: ProblemFactory) -> None:
-    """Shift the logits of every image by a number of its own from -20 to 20."""
+    """Shift the logits of every image by its own number from -20 to 20."""
     _shift_logits(factory, problem, follows=False)
 
 
 @_invariance("logit_shift_equivariance")
 def check_logit_shift_equivariance(factory: Factory, problem: ProblemFactory) -> None:
-    """Shift the logits of every image by a number of its own from -20 to 20."""
+    """Shift the logits of every image by its own number from -20 to 20."""
     _shift_logits(factory, problem, follows=True)
 
 
@@ -57,7 +57,7 @@ def _shift_logits(factory: Factory, problem: ProblemFactory, *, follows: bool) -
     def _(shifts: Tensor) -> None:
         found = detector.score(replace(tests, logits=tests.require("logits") + shifts))
         target = expected + shifts[:, 0] if follows else expected
-        # In float32 a logit of 8 moved by 20 keeps its digits only to 2e-6.
+        # in float32, a logit of 8 shifted by 20 is only accurate to 2e-6
         assert_same_scores(found, target, what="logits shifted per image", rtol=1e-4)
 
 
@@ -126,7 +126,7 @@ def check_class_permutation(factory: Factory, problem: ProblemFactory) -> None:
 
 @_invariance("mean_is_best")
 def check_mean_is_best(factory: Factory, problem: ProblemFactory) -> None:
-    """Compare the scores at the class means with those of all images, and of points on the way to the means."""
+    """Compare the scores at the class means with those of all images, and of points between."""
     data = problem()
     detector = fitted(factory, data)
     features, labels = data.train.require("features").double(), data.train.require("labels")
@@ -145,7 +145,7 @@ def check_mean_is_best(factory: Factory, problem: ProblemFactory) -> None:
 
 @_invariance("larger_residual_is_worse")
 def check_larger_residual_is_worse(factory: Factory, problem: ProblemFactory) -> None:
-    """Let features grow that training and head never use, while the logits stay."""
+    """Increase features that training and head do not use, with constant logits."""
     data = problem().without_unused_features()
     detector = fitted(factory, data)
     unused = data.head.weight.abs().amax(dim=0) == 0
@@ -157,7 +157,7 @@ def check_larger_residual_is_worse(factory: Factory, problem: ProblemFactory) ->
         rise = float((found - last).max())
         assert rise <= 1e-6 * float(last.abs().max()), f"the score rose by {rise:.6g} as the residual grew to {size}"
         last = found
-    assert (last < first).all(), "a residual of 125 costs nothing"
+    assert (last < first).all(), "a residual of 125 does not lower the score"
 
 
 def _with_features(data: Problem, features: Tensor) -> Outputs:
@@ -166,7 +166,7 @@ def _with_features(data: Problem, features: Tensor) -> Outputs:
 
 
 def _map_features(data: Problem, matrix: Tensor, shift: Tensor | None = None) -> Problem:
-    """Features x -> x matrix + shift; the head changes along, so that all logits stay."""
+    """Map features x to x matrix + shift, and the head accordingly, so that all logits stay the same."""
     if shift is None:
         shift = torch.zeros(data.head.width, dtype=torch.float64)
     weight = data.head.weight.double() @ torch.linalg.inv(matrix).T
@@ -175,7 +175,7 @@ def _map_features(data: Problem, matrix: Tensor, shift: Tensor | None = None) ->
 
 
 def rename_classes(data: Problem, order: Tensor) -> Problem:
-    """New class i is old class order[i]; the network is renamed as well."""
+    """Rename classes in outputs, head and network: new class i is old class order[i]."""
     network = data.model.network
     linear = network.get_submodule(str(network.head_name))
     with torch.no_grad():

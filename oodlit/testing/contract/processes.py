@@ -1,4 +1,4 @@
-"""Checks that start processes, which several detectors can share."""
+"""Checks in other processes, which several detectors can share."""
 
 from oodlit.testing.clauses import Factory, clause, fitted_on_training_data, peers_of
 from oodlit.testing.comparison import assert_same_scores
@@ -8,20 +8,20 @@ from oodlit.testing.problems import ProblemFactory
 
 @clause(
     "saved",
-    "A saved fit, loaded in a new process, gives the same scores: settings are plain values, state lives in buffers.",
+    "A saved fit, loaded in a new process, returns the same scores: settings are plain values, state is in buffers.",
 )
 def check_saved(factory: Factory, problem: ProblemFactory) -> None:
-    """Save here, load and score in another process."""
+    """Save, then load and score in another process."""
     _compare(_result(factory, problem), ("saved",), rtol=1e-6)
 
 
 @clause(
     "fit-processes",
-    "Two processes that see parts of the training set get the fit of one process that sees it all.",
+    "Two processes with parts of the training set get the same fit as one process with the whole set.",
     applies=fitted_on_training_data,
 )
 def check_two_processes(factory: Factory, problem: ProblemFactory) -> None:
-    """Fit in real processes that see uneven parts, and where one of them sees nothing."""
+    """Fit in real processes with uneven parts, and with an empty part."""
     _compare(_result(factory, problem), ("uneven parts", "an empty part"), rtol=1e-5)
 
 

@@ -1,4 +1,4 @@
-"""Checks of the scores: their form, direction and range."""
+"""Checks of the scores: shape, direction and range."""
 
 from dataclasses import replace
 from typing import Any
@@ -19,10 +19,11 @@ MIN_AUROC = 0.95
 
 @clause(
     "score-form",
-    "A score is float32 or float64, one per image, where the outputs are, equal on all devices, without gradient.",
+    "Scores are float32 or float64, one per image, on the device of the outputs, equal on all devices, without"
+    " gradient.",
 )
 def check_score_form(factory: Factory, problem: ProblemFactory) -> None:
-    """Look at shape, dtype and device, for several images and for one; on the CPU, and on CUDA where there is one."""
+    """Check shape, dtype and device, for several images and for one, on the CPU and on CUDA if available."""
     expected = None
     for device in ("cpu", *(["cuda"] if torch.cuda.is_available() else [])):
         data = problem()
@@ -30,18 +31,18 @@ def check_score_form(factory: Factory, problem: ProblemFactory) -> None:
         detector = fitted(factory, data if device == "cpu" else _on(data, device)).to(device)
         for outputs in (data.tests.to(device), select(data.tests, slice(0, 1)).to(device)):
             scores = detector.score(outputs)
-            assert isinstance(scores, Tensor), f"score returned {type(scores).__name__}; a tensor is needed"
+            assert isinstance(scores, Tensor), f"expected a tensor, score returned {type(scores).__name__}"
             assert scores.shape == (len(outputs),), f"shape {tuple(scores.shape)} for {len(outputs)} images"
             assert scores.dtype in {torch.float32, torch.float64}, f"dtype {scores.dtype}"
             assert scores.device == outputs.device, f"device {scores.device} for outputs on {outputs.device}"
-            assert not scores.requires_grad, "the scores carry a gradient"
+            assert not scores.requires_grad, "the scores require a gradient"
         scores = detector.score(data.tests.to(device))
         expected = scores if expected is None else expected
         assert_same_scores(scores, expected, what=f"on {device}", rtol=1e-4)
 
 
 def auroc_of(scores: Tensor, is_id: Tensor) -> float:
-    """Share of pairs in which the in-distribution image scores higher; a tie counts half."""
+    """Fraction of pairs in which the in-distribution image scores higher; ties count half."""
     above = (scores[is_id][:, None] > scores[~is_id]).double() + (scores[is_id][:, None] == scores[~is_id]).double() / 2
     return float(above.mean())
 
@@ -52,35 +53,35 @@ def _on(data: Problem, device: str) -> Problem:
 
 @clause("higher-is-id", "A higher score means more in-distribution.")
 def check_higher_is_id(factory: Factory, problem: ProblemFactory) -> None:
-    """Score separated data: in-distribution images must rank above the others."""
+    """Score separated data: in-distribution images must rank higher than others."""
     data = problem()
     scores, is_id = fitted(factory, data).score(data.tests).double(), data.tests_are_id
     auroc = auroc_of(scores, is_id)
     hint = "; is the sign reversed?" if auroc < 0.5 else ""
-    assert auroc >= MIN_AUROC, f"AUROC {auroc:.3f} on separated data, at least {MIN_AUROC} is expected{hint}"
+    assert auroc >= MIN_AUROC, f"expected an AUROC of at least {MIN_AUROC} on separated data, got {auroc:.3f}{hint}"
 
 
 @clause(
     "confidence",
-    "`confidences` keep the order of the scores; where `log_probability` is declared, they lie between 0 and 1.",
+    "`confidences` preserve the order of the scores; if `log_probability` is declared, they are between 0 and 1.",
 )
 def check_confidence(factory: Factory, problem: ProblemFactory) -> None:
-    """Look at the confidences of ID and OOD images, and at the scores that are said to be logarithms."""
+    """Check the confidences of ID and OOD images, and scores that are declared to be logarithms."""
     data = problem()
     detector = fitted(factory, data)
     scores = detector.score(data.tests).double()
     found = detector.confidences(scores)
     assert found.shape == scores.shape, f"shape {tuple(found.shape)} for {len(scores)} scores"
-    assert found.dtype == torch.float64, f"dtype {found.dtype}; float64 is needed"
+    assert found.dtype == torch.float64, f"expected dtype float64, got {found.dtype}"
     if detector.log_probability:
         assert (scores <= 0).all(), f"log_probability is declared, but the largest score is {float(scores.max()):.6g}"
     expected = scores.exp() if detector.log_probability else scores
-    assert torch.equal(found, expected), "the confidences are not those that `log_probability` declares"
+    assert torch.equal(found, expected), "the confidences do not match `log_probability`"
 
 
-@clause("finite", "Finite logits, features and images give finite scores, however extreme they are.")
+@clause("finite", "Finite logits, features and images have finite scores, however extreme they are.")
 def check_finite_on_extremes(factory: Factory, problem: ProblemFactory) -> None:
-    """Score zeros, ties, tiny and huge values, in logits and features apart and through the network."""
+    """Score zeros, ties, tiny and huge values, in logits and features separately and through the network."""
     from oodlit.testing.strategies import extreme_values, matrices  # noqa: PLC0415  # hypothesis on use
 
     data = problem()
@@ -128,9 +129,9 @@ _EXTREME_IMAGES: dict[str, Any] = {
 }
 
 
-@clause("nan-refused", "NaN in a field that is needed is refused with a clear error, never scored.")
+@clause("nan-refused", "NaN in a required field raises a clear error.")
 def check_nan_is_refused(factory: Factory, problem: ProblemFactory) -> None:
-    """Put one NaN into each needed field in turn."""
+    """Put one NaN into each required field."""
     data = problem()
     detector = fitted(factory, data)
     for name in sorted(detector.required_needs & {"logits", "features", "images", "hidden"}):
@@ -139,7 +140,7 @@ def check_nan_is_refused(factory: Factory, problem: ProblemFactory) -> None:
             scores = detector.score(outputs)
         except OodlitError as error:
             if "nan" not in str(error).lower():
-                raise AssertionError(f"NaN in {name}: the error does not speak of NaN: {error}") from error
+                raise AssertionError(f"NaN in {name}: the error does not mention NaN: {error}") from error
         else:
             raise AssertionError(f"NaN in {name} of image 1 was scored {float(scores[1]):.6g}")
 
@@ -156,9 +157,9 @@ def _with_nan(outputs: Outputs, name: str) -> Outputs:
     return replace(outputs, **changed)
 
 
-@clause("score-batches", "The score of an image does not depend on the other images of its batch, nor on their order.")
+@clause("score-batches", "The score of an image does not depend on the other images of its batch, or on their order.")
 def check_batches_in_score(factory: Factory, problem: ProblemFactory) -> None:
-    """Score the images in any order and any cut into batches."""
+    """Score the images in any order and batch sizes."""
     from oodlit.testing.strategies import cuts  # noqa: PLC0415  # hypothesis on use
 
     data = problem()
@@ -175,9 +176,9 @@ def check_batches_in_score(factory: Factory, problem: ProblemFactory) -> None:
         )
 
 
-@clause("half-precision", "Half-precision outputs are upcast before a score is formed; autocast changes nothing.")
+@clause("half-precision", "Half-precision outputs are upcast before scoring; autocast has no effect.")
 def check_half_precision(factory: Factory, problem: ProblemFactory) -> None:
-    """Compare the scores of half-precision outputs with those of the same values in float32."""
+    """Compare scores of half-precision outputs with those of the same values in float32."""
     data = problem()
     detector = fitted(factory, data)
     for dtype in (torch.float16, torch.bfloat16):
@@ -197,10 +198,11 @@ def _cast(outputs: Outputs, dtype: torch.dtype) -> Outputs:
 
 
 @clause(
-    "inference-mode", "Fit and score work inside torch.inference_mode, where Lightning predicts, with the same result."
+    "inference-mode",
+    "Fit and score have the same results inside torch.inference_mode, which Lightning uses.",
 )
 def check_inference_mode(factory: Factory, problem: ProblemFactory) -> None:
-    """Fit and score inside and outside of inference mode, and compare."""
+    """Compare fit and score inside and outside of inference mode."""
     data = problem()
     expected = _fit_and_score(factory, data)[1]
     with torch.inference_mode():
@@ -210,7 +212,7 @@ def check_inference_mode(factory: Factory, problem: ProblemFactory) -> None:
 
 
 def _passed_again(data: Problem) -> Problem:
-    """The same outputs, made by the network again in the mode that is on now."""
+    """Compute the outputs again with the network, in the current mode."""
 
     def again(outputs: Outputs) -> Outputs:
         return data.model.outputs(outputs.require("images").clone(), labels=outputs.labels, keys=outputs.keys)

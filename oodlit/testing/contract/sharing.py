@@ -1,4 +1,4 @@
-"""Checks of what detectors share with one another, and of how it lies in memory."""
+"""Checks of shared tensors, and of memory layouts."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -30,17 +30,17 @@ _DERIVED = (
 
 @clause(
     "shared-tensors",
-    "Fit and score write to nothing that detectors share: what outputs and statistics have derived, buffers, the head;"
-    " a score is no view of it.",
+    "Fit and score do not write to shared tensors (values derived by outputs and statistics, buffers, the head), and"
+    " scores are not views of them.",
 )
 def check_shared_tensors(factory: Factory, problem: ProblemFactory) -> None:
-    """Derive everything first; then fit and score, and compare values, also where a write is not counted."""
+    """Derive all values first; then fit and score, and compare the values."""
     data = problem()
     head = data.head if "head" in factory().required_needs else None
     statistics = make_statistics([factory()])
     statistics.update(data.train)
     detector = factory()
-    detector.fit(statistics, head)  # what is derived for all detectors is there from now on
+    detector.fit(statistics, head)  # derives the values that all detectors share
     before = _copies(_memo(statistics))
     detector.fit(statistics, head)
     _compare(before, _memo(statistics), "fit")
@@ -53,7 +53,7 @@ def check_shared_tensors(factory: Factory, problem: ProblemFactory) -> None:
         derived = {name: getattr(outputs, name) for name in _DERIVED}
         return {**derived, **_memo(outputs), **buffers}
 
-    for _ in range(2):  # what the first score derives is there before the second
+    for _ in range(2):  # the second score uses what the first one derives
         known = shared()
         before = _copies(known)
         scores = detector.score(outputs)
@@ -63,8 +63,8 @@ def check_shared_tensors(factory: Factory, problem: ProblemFactory) -> None:
 
 
 def _memo(owner: Outputs | Statistics) -> dict[str, Tensor]:
-    """Tensors that are kept for all detectors, by their keys."""
-    parts = {key: value if isinstance(value, tuple) else (value,) for key, value in owner._memo.items()}
+    """Shared tensors by key."""
+    parts = {key: value if isinstance(value, tuple) else (value,) for key, value in owner.memoized.items()}
     return {f"{key}, {i}": t for key, value in parts.items() for i, t in enumerate(value) if isinstance(t, Tensor)}
 
 
@@ -81,11 +81,11 @@ def _compare(before: dict[str, Tensor], after: dict[str, Tensor], step: str) -> 
 
 @clause(
     "layouts",
-    "It makes no difference how tensors lie in memory. Hidden activations are (batch, channels, ...): how their"
-    " positions are arranged makes no difference either, or is refused with a clear error.",
+    "Memory layouts have no effect. Hidden activations are (batch, channels, ...): the shape of their positions has no"
+    " effect either, or raises a clear error.",
 )
 def check_layouts(factory: Factory, problem: ProblemFactory) -> None:
-    """Score tensors with channels last in memory, and with gaps; then maps with positions in one dimension or three."""
+    """Score tensors in channels_last layout, and with gaps; then maps with positions in one or three dimensions."""
     data = problem()
     expected = fitted(factory, data).score(data.tests)
     for what, lay in {"channels last in memory": _channels_last, "every second row of a tensor": _with_gaps}.items():
@@ -102,7 +102,7 @@ def check_layouts(factory: Factory, problem: ProblemFactory) -> None:
         try:
             found = fitted(factory, arranged).score(arranged.tests)
         except OodlitError:
-            continue  # said clearly
+            continue  # a clear error
         except Exception as error:
             raise AssertionError(f"hidden activations {what}: {type(error).__name__}: {error}") from error
         assert_same_scores(found, expected, what=f"hidden activations {what}", rtol=1e-4)

@@ -1,4 +1,4 @@
-"""Checks of what a detector may change and may read."""
+"""Checks of side effects, and of undeclared inputs."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from oodlit.detectors import Detector
+from oodlit.detectors.contract.class_paths import parameters_of
 from oodlit.outputs import Outputs
 from oodlit.testing.clauses import Factory, clause
 from oodlit.testing.comparison import assert_same_scores, fit_on, fitted
@@ -16,11 +17,11 @@ from oodlit.testing.problems import ProblemFactory
 _FIELDS = ("logits", "features", "images", "labels", "groups")
 
 
-@clause("no-side-effects", "Fit and score change neither the outputs nor the network that they are given.")
+@clause("no-side-effects", "Fit and score change neither the outputs nor the network.")
 def check_outputs_unchanged(factory: Factory, problem: ProblemFactory) -> None:
-    """Compare values and version counters of all tensors, mode and state of the network, before and after.
+    """Compare values and version counters of all tensors, and mode and state of the network, before and after.
 
-    In float32 and in float64: a conversion of dtype copies a tensor of the one, and hands out one of the other itself.
+    Both in float32 and in float64, because a conversion of dtype only copies tensors of the other dtype.
     """
     data = problem()
     network = _network_state(data.model.network)
@@ -63,23 +64,23 @@ def _equal(a: object, b: object) -> bool:
     return torch.equal(a, b) if isinstance(a, Tensor) and isinstance(b, Tensor) else a == b
 
 
-@clause("random-state", "Fit and score leave the global random numbers alone; whatever is drawn follows from a seed.")
+@clause("random-state", "Fit and score do not use global random generators; random numbers come from a seed.")
 def check_random_state(factory: Factory, problem: ProblemFactory) -> None:
-    """Compare the states of the generators of torch and numpy, before and after."""
+    """Compare the states of torch's and numpy's generators before and after."""
     data = problem()
     detector = factory()
-    # One round first: what a library draws when it is used for the first time is not the detector's.
+    # warm up first: libraries may draw numbers on first use
     fit_on(factory(), [data.train], data.head).score(data.tests)
     before = _random_states()
     fit_on(detector, [data.train], data.head)
     detector.score(data.tests)
     changed = [name for name, state in _random_states().items() if state != before[name]]
-    assert not changed, f"drew from the global random numbers of {', '.join(changed)}"
+    assert not changed, f"used the global random generator of {', '.join(changed)}"
 
 
 def _random_states() -> dict[str, object]:
-    # Python's own `random` is left out: run-time type checkers sample long containers with it.
-    kind, keys, position, *_ = np.random.get_state()  # the global generator is what is looked at
+    # without Python's `random`, which run-time type checkers use
+    kind, keys, position, *_ = np.random.get_state()  # the global generator is checked
     return {
         "torch": torch.get_rng_state().numpy().tobytes(),
         "numpy": (kind, np.asarray(keys).tobytes(), position),
@@ -87,24 +88,24 @@ def _random_states() -> dict[str, object]:
 
 
 def _has_settings(detector: Detector) -> str:
-    return "" if detector._stored_settings() else "has no settings"
+    return "" if parameters_of(type(detector)) else "has no settings"
 
 
-@clause("frozen", "Settings cannot be changed after the fit, which was made with them.", applies=_has_settings)
+@clause("frozen", "Settings cannot be changed after the fit.", applies=_has_settings)
 def check_settings_frozen(factory: Factory, problem: ProblemFactory) -> None:
-    """Try to replace every argument of the constructor."""
+    """Try to replace every setting."""
     detector = fitted(factory, problem())
-    for name, value in detector._stored_settings().items():
+    for name in (name for name in parameters_of(type(detector)) if hasattr(detector, name)):
         try:
-            setattr(detector, name, value)
+            setattr(detector, name, getattr(detector, name))
         except AttributeError:
             continue
-        raise AssertionError(f"setting {name!r} of a fitted detector could be replaced")
+        raise AssertionError(f"setting {name!r} of a fitted detector can be replaced")
 
 
-@clause("needs", "A detector reads what `needs` and its statistics declare, and nothing else.")
+@clause("needs", "A detector only reads what `needs` and its statistics declare.")
 def check_needs_are_enough(factory: Factory, problem: ProblemFactory) -> None:
-    """Take undeclared fields away, then fill them with nonsense: the scores must stay as they are."""
+    """Remove undeclared fields, then fill them with nonsense: the scores must not change."""
     data = problem()
     expected = fitted(factory, data).score(data.tests)
     at_score = factory().required_needs
@@ -129,15 +130,15 @@ def check_needs_are_enough(factory: Factory, problem: ProblemFactory) -> None:
 
 
 def _without_fields(outputs: Outputs, names: frozenset[str]) -> Outputs:
-    """The outputs with the declared fields alone, and the keys, which every image has."""
+    """The outputs with the declared fields and keys only."""
     kept = {n: getattr(outputs, n) for n in (*_FIELDS, "hidden", "model") if n in names}
     if not {"logits", "features"} & kept.keys():
-        kept["logits"] = torch.zeros_like(outputs.require("logits"))  # outputs without either do not exist
+        kept["logits"] = torch.zeros_like(outputs.require("logits"))  # outputs must have one of them
     return Outputs(**kept, keys=outputs.keys)
 
 
 def _with_nonsense(outputs: Outputs, names: frozenset[str]) -> Outputs:
-    """The outputs with other values, of the same shape, in undeclared fields."""
+    """The outputs with other values of the same shape in undeclared fields."""
     changed: dict[str, Any] = {}
     for name in ("logits", "features", "images"):
         if name not in names:

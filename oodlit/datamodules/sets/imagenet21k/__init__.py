@@ -1,1 +1,1 @@
-"""ImageNet-21k as a pool of OOD classes: its classes, which of them are left out, and why."""
+"""ImageNet-21k as a pool of OOD classes: its classes, and which are excluded for which reason."""

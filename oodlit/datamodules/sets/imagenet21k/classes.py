@@ -1,8 +1,8 @@
-"""Which classes of ImageNet-21k are OOD for a classifier of ImageNet-1k.
+"""Select the classes of ImageNet-21k that are OOD for a classifier of ImageNet-1k.
 
-Every class that is left out has a reason of one line. To the ID classes, their hypernyms and hyponyms (computed from
-WordNet) and oodlit's own list `same_or_part.txt`, a user adds lists of the same form. The list of COOD's authors is of
-another kind (look-alikes chosen by eye) and exists nowhere as text: a pool that is made here is not theirs.
+Excluded are the ID classes, their hypernyms and hyponyms (computed from WordNet), oodlit's list `same_or_part.txt`, and
+users' lists in the same format, each class with a reason. COOD's authors also excluded classes that look alike, and did
+not publish that list, so a pool built here differs from theirs.
 """
 
 from collections.abc import Iterable, Mapping
@@ -17,12 +17,12 @@ from oodlit.datamodules.shards.listing import read_text
 from oodlit.errors import DataError
 
 RELEASES = ("fall11", "winter21")
-"""fall11 has 21 841 classes; winter21 lacks about 2700 of them, of people above all."""
+"""fall11 has 21,841 classes; winter21 is missing about 2,700 of them, mostly of people."""
 
 
 @cache
 def fall11_wnids() -> tuple[str, ...]:
-    """The 21 841 classes of the release of fall 2011, sorted.
+    """The 21,841 classes of the fall 2011 release, sorted.
 
     Example:
         >>> len(fall11_wnids()), fall11_wnids()[0]
@@ -32,14 +32,14 @@ def fall11_wnids() -> tuple[str, ...]:
 
 
 def left_out(lists: Iterable[str | Path] = ()) -> dict[str, str]:
-    """Classes of ImageNet-21k that are no OOD classes for ImageNet-1k, each with its reason.
+    """Classes of ImageNet-21k that are excluded as OOD classes for ImageNet-1k, each with a reason.
 
     Args:
-        lists: Further lists, see `read_exclusions`.
+        lists: Additional lists, see `read_exclusions`.
 
     Returns:
-        Reason by wnid, sorted by wnid. Where several apply, the first of: ID class, hypernym or hyponym, own list,
-        further lists in their order.
+        Reason by wnid, sorted by wnid. If several apply, the first of: ID class, hypernym or hyponym, oodlit's list,
+        additional lists in their order.
 
     Raises:
         DataError: A list cannot be read.
@@ -60,7 +60,7 @@ def left_out(lists: Iterable[str | Path] = ()) -> dict[str, str]:
 
 @cache
 def _left_out() -> Mapping[str, str]:
-    """Without lists of a user."""
+    """Exclusions without users' lists."""
     own = resources.files("oodlit.datamodules.sets.imagenet21k") / "same_or_part.txt"
     known = frozenset(fall11_wnids())
     related = {wnid: reason for wnid, reason in relatives(wnids()).items() if wnid in known}
@@ -69,16 +69,16 @@ def _left_out() -> Mapping[str, str]:
 
 
 def read_exclusions(path: str | Path) -> dict[str, str]:
-    """A list of classes to leave out: a line a class, its wnid and behind a blank the reason; "#" starts a remark.
+    """Read a list of classes to exclude: one wnid and reason per line, separated by a space; "#" starts a comment.
 
     Raises:
-        DataError: A line has no wnid or no reason, or names a class a second time.
+        DataError: A line has no wnid or no reason, or repeats a class.
     """
     return parse_exclusions(read_text(path), path)
 
 
 def parse_exclusions(text: str, where: str | Path) -> dict[str, str]:
-    r"""`read_exclusions` of a text.
+    r"""Parse the text of a list for `read_exclusions`.
 
     Example:
         >>> parse_exclusions("# mine\nn02848216 looks like a knife\n", "list")
@@ -91,16 +91,16 @@ def parse_exclusions(text: str, where: str | Path) -> dict[str, str]:
         wnid, _, reason = line.strip().partition(" ")
         if not is_wnid(wnid) or not reason.strip():
             raise DataError(
-                f"{where}, line {number}: {line.strip()!r}; a wnid (n and eight digits) and a reason is needed"
+                f"{where}, line {number}: expected a wnid (n and eight digits) and a reason, got {line.strip()!r}"
             )
         if wnid in reasons:
-            raise DataError(f"{where}, line {number}: {wnid} is named a second time")
+            raise DataError(f"{where}, line {number}: {wnid} is listed twice")
         reasons[wnid] = reason.strip()
     return reasons
 
 
 def exclusions_text(reasons: Mapping[str, str]) -> str:
-    r"""Lines that `read_exclusions` reads.
+    r"""Format a list for `read_exclusions`.
 
     Example:
         >>> exclusions_text({"n02848216": "ID class"})
@@ -110,7 +110,7 @@ def exclusions_text(reasons: Mapping[str, str]) -> str:
 
 
 def is_wnid(name: str) -> bool:
-    """Whether a name is "n" and eight digits.
+    """Whether a name is a WordNet id: "n" and eight digits.
 
     Example:
         >>> is_wnid("n01443537"), is_wnid("goldfish")
@@ -120,7 +120,7 @@ def is_wnid(name: str) -> bool:
 
 
 def in_part_and_class(path: PurePosixPath) -> Membership | None:
-    """The class of a file is its folder, if that is a wnid.
+    """Membership by folder, if that is a wnid.
 
     Example:
         >>> in_part_and_class(PurePosixPath("n02512053/n02512053_1.JPEG")).group

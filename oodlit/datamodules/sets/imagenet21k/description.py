@@ -6,7 +6,7 @@ from oodlit.roles import Role
 
 IMAGENET21K = DatasetDescription(
     name="imagenet21k",
-    title="ImageNet-21k without ImageNet-1k, what is above or below it, and classes with few images",
+    title="ImageNet-21k without the classes of ImageNet-1k, their hypernyms and hyponyms, and small classes",
     role=Role.POOL,
     layout="<wnid>/<file>.JPEG, <wnid>.tar, or a tar of either",
     place=in_part_and_class,

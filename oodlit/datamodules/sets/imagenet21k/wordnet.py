@@ -1,6 +1,6 @@
-"""Is-a among the classes of ImageNet-21k, from WordNet 3.0 (`is_a.txt.gz`, licence in `WORDNET_LICENSE.txt`).
+"""Is-a relations of ImageNet-21k's classes, from WordNet 3.0 (`is_a.txt.gz`, license in `WORDNET_LICENSE.txt`).
 
-Hypernyms and instance-of relations count alike. The wnid is "n" and the offset in WordNet 3.0; ids of 3.1 do not fit.
+Hypernyms include instance-of relations. A wnid is "n" and the offset in WordNet 3.0; ids of 3.1 do not match.
 """
 
 import gzip
@@ -13,7 +13,7 @@ from oodlit.errors import UnknownNameError
 
 @cache
 def hypernyms() -> Mapping[str, tuple[str, ...]]:
-    """Direct hypernyms by wnid, of the classes of ImageNet-21k and of all nouns above them.
+    """Direct hypernyms by wnid, of ImageNet-21k's classes and all nouns above them.
 
     Example:
         >>> hypernyms()["n01443537"]  # goldfish: a cyprinid
@@ -26,33 +26,35 @@ def hypernyms() -> Mapping[str, tuple[str, ...]]:
 
 @cache
 def ancestors(wnid: str) -> frozenset[str]:
-    """All hypernyms of a class, direct and indirect, without itself.
+    """All direct and indirect hypernyms of a class.
 
     Raises:
-        UnknownNameError: The table has no such wnid.
+        UnknownNameError: The table does not contain the wnid.
 
     Example:
         >>> "n02512053" in ancestors("n01443537")  # a goldfish is a fish
         True
     """
     if wnid not in hypernyms():
-        raise UnknownNameError(f"wnid {wnid!r} is not in ImageNet-21k or above it; ids of WordNet 3.0 are needed")
+        raise UnknownNameError(
+            f"wnid {wnid!r} is neither a class of ImageNet-21k nor above one; expected an id of WordNet 3.0"
+        )
     above = hypernyms()[wnid]
     return frozenset(above).union(*(ancestors(one) for one in above))
 
 
 def relatives(wnids: Collection[str]) -> dict[str, str]:
-    """What is above or below some classes: their hypernyms and hyponyms, with a reason each.
+    """Hypernyms and hyponyms of some classes, each with a reason.
 
     Args:
         wnids: Classes of the classifier.
 
     Returns:
-        "hypernym of ..." or "hyponym of ..." by wnid, for all nouns of the table but `wnids` themselves. A noun that is
-        both is called a hypernym.
+        "hypernym of ..." or "hyponym of ..." by wnid, without `wnids` themselves. A noun that is both counts as
+        hypernym.
 
     Raises:
-        UnknownNameError: The table has no such wnid.
+        UnknownNameError: The table does not contain the wnid.
 
     Example:
         >>> found = relatives(["n01443537"])

@@ -1,4 +1,4 @@
-"""A published data set where the user has it: from its folder or archive to a listing, to shards, to a stream."""
+"""List, pack, read and verify published data sets."""
 
 import os.path
 import warnings
@@ -21,13 +21,13 @@ from oodlit.datamodules.sets.imagenet_shift import IMAGENET_C
 from oodlit.datamodules.sets.ninco import UNIT_TEST_SET
 from oodlit.datamodules.severity.imagenet21k_listing import PoolListing, list_imagenet21k
 from oodlit.datamodules.severity.split import FolderSplit
+from oodlit.datamodules.shards.archives import open_files
 from oodlit.datamodules.shards.build import Progress, build_shards
 from oodlit.datamodules.shards.copies import hexdigest
-from oodlit.datamodules.shards.files import open_files
 from oodlit.datamodules.shards.listing import Assignment, Listing, read_text
 from oodlit.datamodules.shards.manifest import INFO_NAMES, ShardInfo, read_info
 from oodlit.datamodules.shards.reader import ShardSource
-from oodlit.datamodules.shards.verify import Verification, verify_shards
+from oodlit.datamodules.shards.verify import ShardReport, verify_shards
 from oodlit.datamodules.stream import Source, Stream
 from oodlit.errors import DataError
 from oodlit.roles import Role
@@ -35,11 +35,11 @@ from oodlit.roles import Role
 AnyListing = Listing | UnitTestListing | CorruptedListing | PoolListing
 
 LEFT_OUT = "left_out.txt"
-"""Beside the shards of a pool: classes that are not in it, with reasons."""
+"""File next to the shards of a pool: the excluded classes with reasons."""
 
 
 class UnofficialArchiveWarning(UserWarning):
-    """An archive is not byte by byte the published one, though its names and numbers fit."""
+    """Warning for an archive whose names and counts match the published one, but whose checksum does not."""
 
 
 def list_set(
@@ -49,16 +49,16 @@ def list_set(
     complete: bool = True,
     only: Collection[str] | None = None,
 ) -> AnyListing:
-    """The images of a set in a folder or archive, ready to be packed.
+    """List the images of a set in a folder or archive, ready to be packed.
 
-    Paths are taken relative to the deepest folder that all images share, so that an archive and its unpacked folder
-    give the same keys.
+    Paths are relative to the deepest folder that all images share, so an archive and its unpacked folder have the same
+    keys.
 
     Args:
         description: The set.
-        source: Folder, .zip, .tar or compressed tar; archives are not unpacked to disk. For "unit_tests" and
-            "imagenet_c" also the shards of ID images: 400 images per test are then drawn at their sizes, or all of them
-            under the paper's 15 corruptions at all severities (extra "corruptions").
+        source: Folder, .zip, .tar or compressed tar; archives are not unpacked to disk. "unit_tests" and "imagenet_c"
+            also accept shards of ID images: 400 images per test are generated at their sizes, or all of them under the
+            paper's 15 corruptions at all severities (extra "corruptions").
         complete: See `select`.
         only: See `select`.
 
@@ -66,7 +66,7 @@ def list_set(
         DataError: As `select`, or the source cannot be read.
 
     Warns:
-        UnofficialArchiveWarning: The source is an archive with another MD5 than the published one.
+        UnofficialArchiveWarning: The MD5 of the archive differs from the published one.
     """
     if description is UNIT_TEST_SET and Path(source).is_dir() and holds_shards(Path(source)):
         return UnitTestListing(unit_test_source(ShardSource(source)))
@@ -81,8 +81,8 @@ def list_set(
             md5 = hexdigest(file, "md5")
         if md5 != description.md5:
             warnings.warn(
-                f"{description.name}: {source} has MD5 {md5}, the published archive {description.md5}; names and"
-                " numbers of its images fit, their content is unknown",
+                f"{description.name}: expected MD5 {description.md5}, got {md5} for {source}; names and counts match,"
+                f" but the content may differ",
                 UnofficialArchiveWarning,
                 stacklevel=2,
             )
@@ -108,14 +108,14 @@ def build_set(
 
     Args:
         description: The set.
-        source: What `list_set` takes or returns; a listing that is at hand saves another look through the archive.
+        source: A source that `list_set` accepts, or its result, which saves reading the archive again.
         out: Folder of the shards.
         complete: See `select`.
         only: See `select`.
-        options: Further arguments of `build_shards`.
+        options: Other arguments of `build_shards`.
 
     Returns:
-        What the manifest says.
+        The content of the manifest.
 
     Raises:
         DataError: As `list_set` and `build_shards`.
@@ -154,68 +154,68 @@ def set_stream(
     complete: bool = True,
     only: Collection[str] | None = None,
 ) -> Stream:
-    """A stream of a published set, from its shards or straight from its folder.
+    """A stream of a published set, from its shards or directly from its folder.
 
     Args:
         description: The set.
-        location: Folder with shards (ours, or those published for timm); a pattern, URL or list of shards; or a folder
-            of images in the official layout.
+        location: Folder of shards (built with oodlit, or published for timm); a pattern, URL or list of shards; or a
+            folder of images in the official layout.
         name: Name of the stream; None (default) = that of the set.
-        complete: See `select`; for shards the total is compared.
-        only: See `select`; for folders of images alone.
+        complete: See `select`; for shards, only totals are compared.
+        only: See `select`; for folders of images only.
 
     Raises:
-        DataError: Nothing readable is there, or numbers differ from the known ones.
+        DataError: There is nothing readable, or counts differ from the published ones.
     """
     name = name or description.name
     if isinstance(location, str | Path) and Path(location).is_dir() and not holds_shards(Path(location)):
         if description.role is Role.POOL:
             raise DataError(
-                f"{location}: images of {description.name} are not read from where they lie; pack the pool with"
-                f" `oodlit shards build {description.name} {location} --out FOLDER` first"
+                f"{location}: images of {description.name} must be packed first; run"
+                f" `oodlit shards build {description.name} {location} --out FOLDER`"
             )
         listing = list_set(description, location, complete=complete, only=only)
-        assert isinstance(listing, Listing)  # other listings are made from shards
+        assert isinstance(listing, Listing)  # other listings need shards
         folder = Path(location)
         source: Source = file_source(folder, listing, root=folder / _shared(listing.assignments))
         return _stream(description, name, source, listing.class_names)
     shards = ShardSource(location)
     expected = description.expected_count
-    problems = [] if expected in (None, len(shards)) else [f"{len(shards)} images, {expected} expected"]
+    problems = [] if expected in (None, len(shards)) else [f"{len(shards)} images, expected {expected}"]
     if counts := shards.info.group_counts:
         names = shards.info.class_names
         problems = differences(description, Counter({names[i] if i < len(names) else "": n for i, n in counts.items()}))
     if complete and problems:
         raise DataError(
-            f"{name}: the shards hold {'; '.join(problems)} - build them from the official archive,"
-            " or take what is there with complete=False (the true numbers then stand beside every result)"
+            f"{name}: the shards contain {'; '.join(problems)}; build them from the official archive, or pass"
+            " complete=False to use them as they are (results then show the actual counts)"
         )
     return _stream(description, name, shards, shards.info.class_names or description.class_names)
 
 
 def verify_set(
     folder: str | Path, *, decode: bool = True, max_pixels: int = MAX_PIXELS, progress: Progress | None = None
-) -> list[Verification]:
-    """`verify_shards`, with the published numbers of the sets that the manifest names.
+) -> list[ShardReport]:
+    """Verify shards with `verify_shards`, and compare counts with the published ones.
 
-    Sets that were built with complete=False are compared with their manifest alone.
+    Sets built with complete=False are only compared with their manifest.
 
     Args:
         folder: Folder of shards.
-        decode: Whether every image is decoded.
+        decode: Whether to decode every image.
         max_pixels: See `verify_shards`.
         progress: See `verify_shards`.
 
     Returns:
-        One report per split; everything that is wrong is in its problems.
+        One report per split, with a list of problems.
 
     Raises:
         DataError: As `verify_shards`.
     """
-    reports: list[Verification] = []
+    reports: list[ShardReport] = []
     how: dict[str, Any] = {"decode": decode, "max_pixels": max_pixels, "progress": progress}
     infos = read_info(folder)
-    if not infos:  # without a name there are no published numbers
+    if not infos:  # without a name there are no published counts
         return verify_shards(folder, **how)
     for split, info in infos.items():
         description = descriptions().get(info.name) if info.extra.get("complete", True) else None
@@ -234,7 +234,7 @@ def verify_set(
 
 
 def read_file_list(path: str | Path) -> list[str]:
-    """File names of a published list: one per line, with or without a number behind it.
+    """Read the file names of a published list: one per line, optionally followed by a number.
 
     Raises:
         DataError: The list is empty.
@@ -246,23 +246,23 @@ def read_file_list(path: str | Path) -> list[str]:
         if name:
             names.append(name)
     if not names:
-        raise DataError(f"{path}: the list is empty")
+        raise DataError(f"{path}: expected a list of file names, got an empty file")
     return names
 
 
 def _corrupted(images: ShardSource, *, complete: bool) -> CorruptedListing:
     if complete and len(images) != IMAGENET_C.per_group:
         raise DataError(
-            f"imagenet_c: {len(images)} ID images to be corrupted, {IMAGENET_C.per_group} expected - take them with"
-            " complete=False, --incomplete on the command line (the true numbers then stand beside every result)"
+            f"imagenet_c: expected {IMAGENET_C.per_group} ID images, got {len(images)}; pass complete=False"
+            " (--incomplete) to use them as they are (results then show the actual counts)"
         )
     return CorruptedListing(CorruptedSource(images))
 
 
-def _wrong_numbers(description: DatasetDescription, report: Verification) -> Iterator[str]:
-    """How the number of images, and that per label, differ from the published ones."""
+def _wrong_numbers(description: DatasetDescription, report: ShardReport) -> Iterator[str]:
+    """Differences from the published number of images, in total and per label."""
     if description.expected_count not in (None, report.num_samples):
-        yield f"{report.num_samples} images, {description.expected_count} are expected"
+        yield f"{report.num_samples} images, expected {description.expected_count}"
     each = description.per_label
     wrong = {label: count for label, count in sorted(report.label_counts.items()) if each not in (None, count)}
     if wrong:
@@ -278,7 +278,7 @@ def _stream(description: DatasetDescription, name: str, source: Source, class_na
 
 
 def holds_shards(folder: Path) -> bool:
-    """Whether a folder holds shards, not images."""
+    """Whether a folder contains shards instead of images."""
     return any((folder / name).is_file() for name in INFO_NAMES) or any(folder.glob("*.tar"))
 
 

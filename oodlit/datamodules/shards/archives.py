@@ -1,4 +1,4 @@
-"""The files of a folder or archive, by path, without unpacking anything to disk."""
+"""List and read the files of folders and archives without unpacking to disk."""
 
 import gzip
 import io
@@ -15,28 +15,28 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from oodlit.datamodules.shards.decompression import Decompress, decompressor
 from oodlit.datamodules.shards.members import MAX_MEMBER_BYTES
-from oodlit.datamodules.shards.streams import Decompress, decompressor
 from oodlit.datamodules.shards.tars import HEADER_ERRORS, tar_members
 from oodlit.errors import DataError
 
 
 @dataclass(frozen=True)
 class File:
-    """One file: its path within the source ("/" between parts), its length in bytes, and a way to read it."""
+    """One file: its path within the source (separated by "/"), its size in bytes, and a function to read it."""
 
     path: str
     size: int
     read: Callable[[], bytes]
     in_order: bool = False
-    """`read` works only until the next file is taken."""
+    """Whether `read` only works until the next file is requested."""
 
 
 @runtime_checkable
 class Files(Protocol):
-    """Files in a fixed order. Hidden files and `__MACOSX` are left out; links within an archive are errors.
+    """Files in a fixed order. Hidden files and `__MACOSX` are excluded; links within an archive are errors.
 
-    Paths are relative and have no ".", ".." or empty part; archives in which a path leads out are refused.
+    Paths are relative, without ".", ".." or empty parts; archives with paths outside of them are refused.
     """
 
     @property
@@ -46,14 +46,14 @@ class Files(Protocol):
 
     @abstractmethod
     def __iter__(self) -> Iterator[File]:
-        """The files; may be called again."""
+        """Iterate over the files, repeatedly if needed."""
 
 
 def open_files(source: str | Path) -> Files:
     """List a folder, a .zip, a .tar, or a compressed tar (.tar.gz, .tgz, .tar.bz2, .tar.xz).
 
-    Folders and zips are in the order of their paths, tars in the order of the archive. A compressed tar is read
-    through once for the list and once per iteration; everything else is read at random.
+    Folders and zips are sorted by path, tars keep the order of the archive. A compressed tar is read once for the list
+    and once per iteration; all others allow random access.
 
     Raises:
         DataError: The source is missing, of another kind, or damaged.
@@ -69,42 +69,44 @@ def open_files(source: str | Path) -> Files:
     if path.is_dir():
         return _Folder(path)
     if not path.is_file():
-        raise DataError(f"{path} does not exist; a folder, a .zip or a .tar (.gz, .bz2, .xz) is needed")
-    if _is_plain_tar(path):  # asked first: a tar that ends in a zip passes for a zip
+        raise DataError(f"{path} does not exist; expected a folder, a .zip or a .tar (.gz, .bz2, .xz)")
+    if _is_plain_tar(path):  # before zip: a tar that ends in a zip looks like a zip
         return _Tar(path)
     if zipfile.is_zipfile(path):
         return _Zip(path)
     decompress = decompressor(path)
     if decompress is None:
         raise DataError(
-            f"{path} cannot be read as a .zip or .tar (.gz, .bz2, .xz): it starts like none; fetch the archive again"
+            f"{path}: expected a .zip or .tar (.gz, .bz2, .xz), got another format; download the archive again"
         )
     return _CompressedTar(path, decompress)
 
 
 def is_hidden(path: str) -> bool:
-    """Whether a file or a folder above it is hidden, or is one that macOS adds to archives."""
+    """Whether a file or one of its folders is hidden, or added to archives by macOS."""
     return any(part.startswith(".") or part == "__MACOSX" for part in path.split("/"))
 
 
 def _clean(name: str, where: Path) -> str:
-    """A member's path, relative and without empty and "." parts. Windows programs write a backslash between folders."""
+    """Normalize a member's path, including backslashes, which Windows programs write between folders."""
     path = name.replace("\\", "/")
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if path.startswith("/") or re.match("[A-Za-z]:/", path) or ".." in parts or not parts:
-        raise DataError(f"{where}: {name!r} leads out of the archive; unpack it where you trust it and pass the folder")
+        raise DataError(
+            f"{where}: {name!r} leads outside of the archive; if you trust it, unpack it and pass the folder"
+        )
     return "/".join(parts)
 
 
 def _read(read: Callable[[int], bytes], path: str, size: int, where: Path) -> bytes:
     if size > MAX_MEMBER_BYTES:
-        raise DataError(f"{where}: {path!r} has {size} bytes; at most {MAX_MEMBER_BYTES} are read")
+        raise DataError(f"{where}: {path!r} has {size} bytes, more than the limit of {MAX_MEMBER_BYTES}")
     try:
         data = read(size + 1)
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, gzip.BadGzipFile, zlib.error, lzma.LZMAError) as error:
-        raise DataError(f"{where}: {path!r} is damaged ({error}); fetch the archive again") from error
+        raise DataError(f"{where}: {path!r} is damaged ({error}); download the archive again") from error
     if len(data) < size:
-        raise DataError(f"{where}: truncated within {path!r}; fetch the archive again")
+        raise DataError(f"{where}: truncated within {path!r}; download the archive again")
     return data[:size]
 
 
@@ -115,7 +117,7 @@ class _Folder:
         above: dict[str, frozenset[str]] = {os.path.dirname(folder): frozenset()}  # noqa: PTH120
         for place, folders, names in os.walk(folder, followlinks=True, onerror=_raise):
             real, parents = os.path.realpath(place), above[os.path.dirname(place)]  # noqa: PTH120
-            if real in parents:  # it is a link back to a folder above
+            if real in parents:  # a link to a parent folder
                 folders.clear()
                 continue
             above[place] = parents | {real}
@@ -124,8 +126,8 @@ class _Folder:
         self.paths = sorted(path for path in found if not is_hidden(path))
         if lost := [path for path in self.paths if "\\" in path]:
             raise DataError(
-                f"{folder}: {lost[0]!r} ({len(lost)} in all) has a backslash in its name: an archive from Windows was"
-                " unpacked without its folders; pass the archive itself, or rename the files"
+                f"{folder}: {lost[0]!r} ({len(lost)} in total) has a backslash in its name, so an archive from Windows"
+                f" was unpacked without its folders; pass the archive itself, or rename the files"
             )
 
     def __iter__(self) -> Iterator[File]:
@@ -134,9 +136,9 @@ class _Folder:
             try:
                 status = full.stat()
             except OSError as error:
-                raise DataError(f"{full} cannot be read: {error}") from error
-            if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait for ever
-                raise DataError(f"{full} is a pipe, socket or device; plain files are needed")
+                raise DataError(f"cannot read {full}: {error}") from error
+            if not stat.S_ISREG(status.st_mode):  # reading a pipe would block
+                raise DataError(f"{full}: expected a plain file, got a pipe, socket or device")
             size = status.st_size
             yield File(path, size, lambda full=full, path=path, size=size: self._load(full, path, size))  # type: ignore[misc]
 
@@ -146,11 +148,11 @@ class _Folder:
 
 
 def _raise(error: OSError) -> None:
-    raise DataError(f"{error.filename} cannot be listed: {error}") from error
+    raise DataError(f"cannot list {error.filename}: {error}") from error
 
 
 def _zip_name(info: zipfile.ZipInfo) -> str:
-    """The name of a member. macOS and older programs store UTF-8 without saying so; Python then reads code page 437."""
+    """Name of a member. macOS and older programs store UTF-8 without a flag, which Python decodes as code page 437."""
     if info.flag_bits & 0x800 or info.filename.isascii():
         return info.filename
     try:
@@ -164,7 +166,7 @@ def _is_zip_folder(info: zipfile.ZipInfo) -> bool:
 
 
 def _check_one_zip(path: Path, infos: Sequence[zipfile.ZipInfo]) -> None:
-    """Refuse a zip before or behind which another one lies: programs read the last directory of files alone."""
+    """Refuse concatenated zips, of which programs only read the last one."""
     with path.open("rb") as file:
         size = file.seek(0, io.SEEK_END)
         file.seek(max(0, size - 2**16 - 22))
@@ -175,10 +177,10 @@ def _check_one_zip(path: Path, infos: Sequence[zipfile.ZipInfo]) -> None:
         file.seek(0)
         before = file.read(4) if first else b""
     if before == b"PK\3\4" or behind.strip(b"\0"):
-        what = f"{first} bytes of another zip lie before it" if before else f"{len(behind)} bytes lie behind its end"
+        what = f"{first} bytes of another zip before it" if before else f"{len(behind)} bytes after its end"
         raise DataError(
-            f"{path}: {what}, and would be lost (archives that were joined, or one that was cut); fetch it again, or"
-            " pass the archives one by one"
+            f"{path}: {what} would be ignored (concatenated or truncated archives); download it again, or pass the"
+            " archives one by one"
         )
 
 
@@ -188,13 +190,13 @@ class _Zip:
         try:
             self._zip = zipfile.ZipFile(path)
         except (zipfile.BadZipFile, NotImplementedError, ValueError) as error:
-            raise DataError(f"{path}: damaged zip ({error}); fetch the archive again") from error
+            raise DataError(f"{path}: damaged zip ({error}); download the archive again") from error
         _check_one_zip(path, self._zip.infolist())
         named = [(_clean(_zip_name(info), path), info) for info in self._zip.infolist() if not _is_zip_folder(info)]
         named = sorted(((name, info) for name, info in named if not is_hidden(name)), key=lambda pair: pair[0])
         for name, info in named:
             if info.flag_bits & 1:
-                raise DataError(f"{path}: {name!r} is encrypted; unpack it with its password and pass the folder")
+                raise DataError(f"{path}: {name!r} is encrypted; unpack the archive and pass the folder")
             if stat.S_ISLNK(info.external_attr >> 16):
                 raise DataError(f"{path}: {name!r} is a link; unpack the archive and pass the folder")
         self._infos = [info for _, info in named]
@@ -211,7 +213,7 @@ class _Zip:
         except (zipfile.BadZipFile, NotImplementedError, RuntimeError) as error:
             if isinstance(error, DataError):
                 raise
-            raise DataError(f"{self._path}: {path!r} cannot be read ({error}); fetch the archive again") from error
+            raise DataError(f"{self._path}: cannot read {path!r} ({error}); download the archive again") from error
 
     def __del__(self) -> None:
         """Close the archive."""
@@ -233,10 +235,10 @@ _BROKEN = (*HEADER_ERRORS, EOFError, OSError, zlib.error, lzma.LZMAError)
 def _regular(
     file: io.BufferedIOBase, where: Path, length: int | None = None
 ) -> Iterator[tuple[str, tarfile.TarInfo, tarfile.TarFile]]:
-    """Files of an uncompressed tar, in order and to its very end; its members are forgotten as they pass.
+    """Files of an uncompressed tar, in order.
 
     Raises:
-        DataError: It is damaged or cut anywhere, or has a link, a device, or a path that leads out.
+        DataError: It is damaged or truncated, or has a link, a device, or a path outside of it.
     """
     try:
         for info, tar in tar_members(file, length):
@@ -251,11 +253,11 @@ def _regular(
     except _BROKEN as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"{where}: the archive is damaged ({error}); fetch it again") from error
+        raise DataError(f"{where}: the archive is damaged ({error}); download it again") from error
 
 
 def tar_places(path: Path, start: int = 0, size: int | None = None) -> Iterator[tuple[str, int, int]]:
-    """Name, first byte and length of every file in a plain tar, or in a tar that lies within it.
+    """Name, offset and size of every file in an uncompressed tar, or in a tar within it.
 
     Args:
         path: The tar.
@@ -263,7 +265,8 @@ def tar_places(path: Path, start: int = 0, size: int | None = None) -> Iterator[
         size: Its length; None (default) = to the end of the file.
 
     Raises:
-        DataError: It is no plain tar, damaged or cut, or has a link, a device, or a path that leads out.
+        DataError: It is not an uncompressed tar, is damaged or truncated, or has a link, a device, or a path outside of
+            it.
     """
     with path.open("rb") as file:
         length = path.stat().st_size - start if size is None else size
@@ -272,7 +275,7 @@ def tar_places(path: Path, start: int = 0, size: int | None = None) -> Iterator[
 
 
 class _Window(io.BufferedIOBase):
-    """A part of a file as if it were all of it."""
+    """A part of a file as a file."""
 
     def __init__(self, file: io.BufferedReader, start: int, length: int) -> None:
         self._file, self._start, self._length = file, start, length
@@ -319,5 +322,5 @@ class _CompressedTar:
 
     def _load(self, tar: tarfile.TarFile, info: tarfile.TarInfo, path: str) -> bytes:
         file = tar.extractfile(info)
-        assert file is not None  # `_regular` passes nothing but regular files
+        assert file is not None  # `_regular` only yields regular files
         return _read(file.read, path, info.size, self._path)

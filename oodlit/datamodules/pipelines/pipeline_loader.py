@@ -1,4 +1,4 @@
-"""Batches of a pipeline."""
+"""Load a pipeline in batches."""
 
 from array import array
 from collections.abc import Iterator
@@ -14,16 +14,16 @@ from oodlit.errors import DataError, OodlitError, PreprocessingError
 
 @dataclass(eq=False)
 class PipelineBatches(StreamBatches):
-    """Batches of what a pipeline gives to one worker."""
+    """Batches of one worker's part of a pipeline."""
 
     def _read(self, positions: range) -> Iterator[Batch]:
         rows, count = self._rows(self.batch_size), 0
-        for sample in self._measured(self._share()):
+        for sample in self._measured(self._part()):
             count += 1
             if count > len(self.stream):
                 raise DataError(
-                    f"stream {self.stream.name!r}: a single worker got more than the {len(self.stream)} samples that"
-                    " were announced; does the pipeline repeat or resample? Give it one epoch, or the right count"
+                    f"stream {self.stream.name!r}: expected {len(self.stream)} samples in total, but one worker got"
+                    f" more; does the pipeline repeat or resample? Limit it to one epoch, or correct the count"
                 )
             self._add(rows, sample)
             if count % self.batch_size == 0:
@@ -32,11 +32,11 @@ class PipelineBatches(StreamBatches):
         if count % self.batch_size:
             yield self._batch(rows)
 
-    def _share(self) -> Iterator[Sample]:
+    def _part(self) -> Iterator[Sample]:
         source = self.stream.source
         assert isinstance(source, PipelineSource)
         try:
-            yield from source.share()
+            yield from source.part()
         except OodlitError as error:
             raise type(error)(f"stream {self.stream.name!r}: {error}") from error
         except Exception as error:
@@ -46,7 +46,7 @@ class PipelineBatches(StreamBatches):
 
 
 class PipelineLoader(StreamLoader):
-    """Batches of what a pipeline gives to this process; how many there are is known at the end only."""
+    """Batches of this process's part of a pipeline, whose number is known at the end only."""
 
     batches_class = PipelineBatches
 
@@ -56,10 +56,10 @@ class PipelineLoader(StreamLoader):
         Raises:
             TypeError: Always, as from an iterable without a length.
         """
-        raise TypeError("a pipeline does not tell how many of its samples this process gets")
+        raise TypeError("the number of batches of a pipeline is unknown")
 
     def __iter__(self) -> Iterator[Batch]:
-        """Read the share of this process once, and keep count."""
+        """Read the part of this process once, and count its samples."""
         source = self.stream.source
         assert isinstance(source, PipelineSource)
         source.seen = array("Q")

@@ -1,4 +1,4 @@
-"""Pools of OOD classes, from which levels of severity are made: any folder or shards with classes."""
+"""Pools of OOD classes for severity levels, from any folder or shards with classes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from oodlit.datamodules.folders import folder_stream
 from oodlit.datamodules.keys import unescape_key
-from oodlit.datamodules.published import holds_shards
+from oodlit.datamodules.published_sets import holds_shards
 from oodlit.datamodules.severity.split import TEST_SHARE, FolderSplit, Part, part_of, read_split
 from oodlit.datamodules.shards.reader import shard_stream
 from oodlit.datamodules.sources import MemorySource
@@ -17,17 +17,17 @@ from oodlit.roles import Role
 
 @dataclass(frozen=True)
 class PoolSplit:
-    """Which images of a pool estimate how hard their class is, and which are test images.
+    """Splits a pool into images that estimate how hard their class is, and test images.
 
-    An image's part follows from its key alone, whatever other images there are.
+    The part of an image only depends on its key.
 
     Args:
-        test_share: Share of test images, 0 < share < 1, by the hash of the key. Default 0.25, as published.
-        parts: In place of the share, the part of every file by its key or path; others are used for neither.
-        source: What `parts` was read from, for messages.
+        test_share: Fraction of test images, 0 < test_share < 1, by the hash of the key. Default 0.25, as published.
+        parts: Part of every file by key or path, instead of a fraction; other images are not used.
+        source: Where `parts` was read from, for messages.
 
     Raises:
-        InvalidArgumentError: The share is out of its range.
+        InvalidArgumentError: The fraction is out of range.
 
     Example:
         >>> split = PoolSplit(parts={"sea/1.png": Part.TEST}, source="split.csv")
@@ -40,22 +40,22 @@ class PoolSplit:
     source: str = ""
 
     def __post_init__(self) -> None:
-        """Check the share."""
+        """Check the fraction."""
         part_of("", self.test_share)
 
     def __call__(self, key: str) -> Part | None:
-        """The part of the image with this key within its set; None = it is used for neither."""
+        """Part of the image with this key; None if it is not used."""
         if self.parts is None:
             return part_of(key, self.test_share)
         return self.parts.get(key) or self.parts.get(unescape_key(key))
 
     @property
     def num_listed(self) -> int:
-        """Number of images that a list gives a part; 0 without a list."""
+        """Number of listed images; 0 without a list."""
         return len(self.parts or ())
 
     def __str__(self) -> str:
-        """As results describe it."""
+        """Description in results."""
         return f"test share {self.test_share} by key" if self.parts is None else f"as listed in {self.source}"
 
 
@@ -66,18 +66,18 @@ def severity_pool(
     test_share: float | None = None,
     split: str | Path | None = None,
 ) -> Stream:
-    """Any OOD set with classes as a pool: a run sorts its classes by severity and evaluates levels of them.
+    """Use an OOD set with classes as a pool: a run sorts its classes by severity and evaluates severity levels.
 
     Args:
-        data: A folder of class folders, a folder of shards written with the role "ood", or a stream with that role.
+        data: A folder of class folders, a folder of shards with role "ood", or a stream with that role.
         name: Name of the stream; None (default) = that of the data.
-        test_share: Share of test images, by the hash of their keys. None (default) = 0.25, or for shards that were
-            packed as a pool (`oodlit shards build imagenet21k`) the parts that they were packed in.
-        split: In place of a share, a list of two columns: file (or key) and part, "estimation" or "test". Images that
-            it does not list are not used, and counted in the results.
+        test_share: Fraction of test images, by the hash of their keys. None (default) = 0.25, or the packed parts of
+            shards that were built as a pool (`oodlit shards build imagenet21k`).
+        split: A list with two columns instead of a fraction: file (or key), and "estimation" or "test". Images that are
+            not listed are not used; results show their number.
 
     Raises:
-        InvalidArgumentError: Both a share and a split are given, the share is out of its range, or the stream has
+        InvalidArgumentError: Both a fraction and a split are given, the fraction is out of range, or the stream has
             another role or no classes.
         DataError: The data or the list cannot be read, or a class has no estimation or no test images.
 
@@ -90,15 +90,17 @@ def severity_pool(
         ('pool', 'test share 0.5 by key')
     """
     if test_share is not None and split is not None:
-        raise InvalidArgumentError(f"severity_pool: test_share={test_share} and split={str(split)!r}; give one of them")
+        raise InvalidArgumentError(
+            f"severity_pool: pass either test_share={test_share} or split={str(split)!r}, not both"
+        )
     if isinstance(data, Stream):
         stream = data
     else:
         stream = shard_stream(data, role=Role.OOD) if holds_shards(Path(data)) else folder_stream(data, role=Role.OOD)
     if stream.role is not Role.OOD or not stream.class_names:
         raise InvalidArgumentError(
-            f"severity_pool: {stream.name!r} has the role {stream.role} and {len(stream.class_names)} classes;"
-            " an OOD set with classes is needed"
+            f"severity_pool: expected an OOD set with classes, got {stream.name!r} with role {stream.role} and"
+            f" {len(stream.class_names)} classes"
         )
     parts: PoolSplit | FolderSplit = PoolSplit(TEST_SHARE if test_share is None else test_share)
     info = getattr(stream.source, "info", None)
@@ -111,7 +113,7 @@ def severity_pool(
 
 
 def _check_parts(stream: Stream, split: PoolSplit | FolderSplit) -> None:
-    """Refuse a class without images of a part, where the source knows its keys; a run says it at its end otherwise."""
+    """Check that every class has images of both parts, if the source knows its keys; otherwise a run checks it."""
     keys, groups = getattr(stream.source, "keys", None), getattr(stream.source, "groups", None)
     if isinstance(stream.source, MemorySource):
         keys = [sample.key for sample in stream.source.samples]
@@ -121,14 +123,13 @@ def _check_parts(stream: Stream, split: PoolSplit | FolderSplit) -> None:
     found = {(group, split(key)) for key, group in zip(keys, groups, strict=True)}
     if isinstance(split, PoolSplit) and split.parts and keys and {part for _, part in found} == {None}:
         raise DataError(
-            f"pool {stream.name!r}: {split.source} lists none of its images; the first that it lists is"
-            f" {next(iter(split.parts))!r}, the first of the pool {unescape_key(keys[0])!r} - paths begin in the"
-            " folder of the pool"
+            f"pool {stream.name!r}: {split.source} does not list any of its images; paths must be relative to the"
+            f" folder of the pool, like {unescape_key(keys[0])!r}, but the list has {next(iter(split.parts))!r}"
         )
     for part in Part:
         if empty := [name for group, name in enumerate(stream.class_names) if (group, part) not in found]:
             raise DataError(
                 f"pool {stream.name!r}: {len(empty)} of {len(stream.class_names)} classes have no {part} images, first"
-                f" {empty[0]!r}; every class needs images of both kinds, estimation and test ({split}) - add some, give"
-                " another test_share or split, or leave the class out"
+                f" {empty[0]!r}; every class must have estimation and test images ({split}): add images, pass another"
+                " test_share or split, or remove the class"
             )

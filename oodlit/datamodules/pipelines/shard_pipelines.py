@@ -1,4 +1,4 @@
-"""Our shards as a pipeline of webdataset, for training on the same files."""
+"""Read shards with a webdataset pipeline, for training on the same files."""
 
 import importlib
 from collections.abc import Callable, Sequence
@@ -20,25 +20,25 @@ def shard_pipeline(
     shuffle: int = 0,
     seed: int = 0,
 ) -> Any:
-    """A `webdataset.WebDataset` of (image, label) over shards, cut over processes and workers by whole shards.
+    """A `webdataset.WebDataset` of (image, label), with whole shards distributed over processes and workers.
 
-    It is for training and fine-tuning: order is random, ranks may get different numbers of samples, and the length is
-    that of the whole set. Evaluations read shards with `shard_stream`, which gives every sample exactly once.
+    For training and fine-tuning: the order is random, ranks may get different numbers of samples, and the length is
+    that of the whole set. Evaluations read shards with `shard_stream`, which reads every sample exactly once.
 
     Args:
         shards: As for `shard_stream`.
-        transform: From an RGB image to what the network takes; None (default) = the image.
-        split: Split of the manifest; may be left out if there is one only.
-        shuffle: Samples among which the next one is drawn, and shards likewise; 0 (default) = the order of the files.
-        seed: Of the order.
+        transform: From an RGB image to the network's input; None (default) = the image itself.
+        split: Split of the manifest; optional if there is only one.
+        shuffle: Size of the shuffle buffer; shards are then shuffled as well. 0 (default) = the order of the files.
+        seed: Seed of the order.
 
     Returns:
-        The pipeline, to be given to a `DataLoader`, or to be extended by webdataset's own methods.
+        The pipeline, for a `DataLoader` or for further methods of webdataset.
 
     Raises:
         DataError: See `shard_stream`.
     """
-    wds = importlib.import_module("webdataset")  # takes a second, and nobody else needs it
+    wds = importlib.import_module("webdataset")  # the import takes a second
     source = ShardSource(shards, split=split)
     folder = f"{str(source.folder).rstrip('/')}/" if source.folder else ""
     urls = [folder + record.file for record in source.info.shards]
@@ -47,7 +47,7 @@ def shard_pipeline(
         shardshuffle=len(urls) if shuffle else False,
         nodesplitter=wds.split_by_node,
         seed=seed,
-        empty_check=False,  # a worker without a shard is no fault
+        empty_check=False,  # a worker may have no shard
         select_files=_is_read,
     )
     if shuffle:
@@ -56,7 +56,7 @@ def shard_pipeline(
 
 
 class _Pair:
-    """From a sample of webdataset to (image, label); a class, so that worker processes can get it."""
+    """Convert a webdataset sample to (image, label); a class, so that it can be pickled."""
 
     def __init__(self, transform: Callable[[Image.Image], Any] | None) -> None:
         self.transform = transform

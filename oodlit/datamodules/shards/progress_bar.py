@@ -1,4 +1,4 @@
-"""A progress bar for whoever runs a build or a verification by hand."""
+"""Progress bars for builds and verifications."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 @contextmanager
 def progress_bar(title: str, total: int | None = None) -> Iterator[Callable[[int], object]]:
-    """A bar on the standard error stream, as the callback that `build_shards` and `verify_shards` take.
+    """Show a progress bar on stderr; yields the callback for `build_shards` and `verify_shards`.
 
     Args:
         title: Text before the bar.

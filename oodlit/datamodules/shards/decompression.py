@@ -1,4 +1,4 @@
-"""Compressed files, decompressed to their very end: Python's readers of bz2 and xz pass over what they do not know."""
+"""Decompress files strictly: Python's readers of bz2 and xz ignore unknown data after a member."""
 
 import bz2
 import gzip
@@ -12,9 +12,9 @@ Decompress = Callable[[Path], io.BufferedIOBase]
 
 
 def decompressor(path: Path) -> Decompress | None:
-    """What opens a compressed file, by its first bytes; None if it is of no known kind.
+    """Find the opener of a compressed file by its first bytes; None if the format is unknown.
 
-    The readers check the end and the checksums of every member, and refuse bytes between and behind members.
+    The openers check the end and the checksum of every member, and refuse other bytes between and after members.
     """
     with path.open("rb") as file:
         start = file.read(6)
@@ -31,7 +31,7 @@ class _Members(io.RawIOBase):
 
     Raises:
         EOFError: The file ends within a member.
-        OSError: Something else than a member follows (`lzma.LZMAError` for xz).
+        OSError: Something other than a member follows (`lzma.LZMAError` for xz).
     """
 
     def __init__(self, path: Path, make: Callable[[], _Decompressor]) -> None:
@@ -40,11 +40,11 @@ class _Members(io.RawIOBase):
         self._position, self._rest = 0, b""
 
     def readable(self) -> bool:
-        """Yes."""
+        """Always."""
         return True
 
     def seekable(self) -> bool:
-        """Yes, at the price of reading."""
+        """Always, by reading."""
         return True
 
     def tell(self) -> int:
@@ -52,7 +52,7 @@ class _Members(io.RawIOBase):
         return self._position
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Read on to `offset`, from the start if it lies behind."""
+        """Read up to `offset`, from the start if it is before the current position."""
         assert whence == io.SEEK_SET
         if offset < self._position:
             self._file.seek(0)
@@ -62,7 +62,7 @@ class _Members(io.RawIOBase):
         return self._position
 
     def readinto(self, buffer: bytearray | memoryview) -> int:  # type: ignore[override]
-        """Fill a buffer as far as one step of decompression goes."""
+        """Fill a buffer with the result of one decompression step."""
         data = self._next(len(buffer))
         buffer[: len(data)] = data
         return len(data)

@@ -1,4 +1,4 @@
-"""Decode the ID images that others are made from."""
+"""Decode the ID images that generated images are based on."""
 
 from PIL import Image
 
