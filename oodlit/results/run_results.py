@@ -7,6 +7,7 @@ import pandas as pd
 
 from oodlit.metrics.settings import Settings
 from oodlit.results.any_results import AnyResults
+from oodlit.results.files.storage import ESTIMATES
 from oodlit.results.run_record import ImageRunRecord
 from oodlit.roles import Role
 
@@ -30,6 +31,11 @@ class RunResults(AnyResults):
     table: pd.DataFrame
     run: ImageRunRecord = field(default_factory=ImageRunRecord)
     estimates: pd.DataFrame | None = None
+
+    @property
+    def parts(self) -> dict[str, pd.DataFrame]:
+        """Further tables by name of the file."""
+        return {} if self.estimates is None else {ESTIMATES: self.estimates}
 
     @property
     def settings(self) -> Settings:

@@ -19,9 +19,8 @@ from oodlit.detectors import KNN, MSP, Energy, Mahalanobis, ViM
 from oodlit.detectors.contract import registry
 from oodlit.errors import DataError, InvalidArgumentError, RequirementError
 from oodlit.objects import BoxFiles, ObjectResults, evaluate_files, read_head, save_pictures
-from oodlit.objects.results.storage import PARTS
 from oodlit.outputs import Head
-from oodlit.results.files.storage import FILES
+from oodlit.results.files.storage import FILES, IMAGES, OBJECTS
 
 CENTRES = np.random.default_rng(1).normal(size=(4, 8)) * 3
 IDS = [1, 7, 8, 90]
@@ -245,7 +244,7 @@ def test_the_command_writes_results_and_page(folder: Path, tmp_path: Path, capsy
     assert (out / "report.html").read_text().count("data:image/jpeg") == 2 * 12  # of two detectors and two splits
     (out / "fitted").mkdir()  # of another run: what the new one does not have goes with it
     assert main(words) == 0
-    assert {path.name for path in out.iterdir()} == {*FILES, *PARTS.values(), "report.html"}
+    assert {path.name for path in out.iterdir()} == {*FILES, IMAGES, OBJECTS, "report.html"}
     capsys.readouterr()
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "mine.txt").write_text("")

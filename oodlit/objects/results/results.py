@@ -9,15 +9,15 @@ from typing import Any
 import pandas as pd
 from msgspec import structs
 
-from oodlit.errors import InvalidArgumentError, UnknownNameError
+from oodlit.errors import DataError, InvalidArgumentError, UnknownNameError
 from oodlit.objects.metrics.quality import has_id_quality, id_quality
 from oodlit.objects.metrics.scored_boxes import ScoredBoxes
 from oodlit.objects.metrics.settings import ObjectSettings
-from oodlit.objects.results import storage
 from oodlit.objects.results.evaluation import evaluate_tables
 from oodlit.objects.results.record import BoxRunRecord
 from oodlit.objects.results.tables import ObjectSet, Tables, make_tables, scored_boxes
 from oodlit.results.any_results import AnyResults
+from oodlit.results.files import storage
 from oodlit.results.names import MODEL
 from oodlit.results.record_parts import UndefinedValue
 from oodlit.roles import Role
@@ -197,7 +197,10 @@ class ObjectResults(AnyResults):
                 files.
             keep: A path that is not removed, such as the fitted detectors that the run used.
         """
-        return storage.write(directory, table=self.table, tables=self.tables, run=self.run, add=add, keep=keep)
+        parts = {storage.IMAGES: self.images, storage.OBJECTS: self.objects}
+        return storage.write(
+            directory, table=self.table, scores=self.boxes, run=self.run, parts=parts, add=add, keep=keep
+        )
 
     @classmethod
     def load(cls, directory: str | os.PathLike[str]) -> "ObjectResults":
@@ -206,8 +209,10 @@ class ObjectResults(AnyResults):
         Raises:
             DataError: A file is missing, unreadable, or does not belong to the others, or the rows are images.
         """
-        table, tables, run = storage.read(directory)
-        return cls(tables.boxes, tables.images, tables.objects, table, run)
+        if storage.is_complete(directory) and storage.kind_of(directory) != "objects":
+            raise DataError(f"{directory}: expected results of boxes, got images; load them with oodlit.Results.load")
+        table, boxes, run, parts = storage.read(directory, BoxRunRecord)
+        return cls(boxes, parts[storage.IMAGES], parts[storage.OBJECTS], table, run)
 
     def __repr__(self) -> str:
         """Counts, never values."""

@@ -228,9 +228,7 @@ class ImageRecorder(ScoredRun):
     def write(self, folder: Path, **options: Any) -> Path:
         """Write the results to a folder."""
         made = self.results
-        return storage.write(
-            folder, table=made.table, scores=made.scores, run=made.run, estimates=made.estimates, **options
-        )
+        return storage.write(folder, table=made.table, scores=made.scores, run=made.run, parts=made.parts, **options)
 
     def draw(self, folder: Path) -> None:
         """Draw thumbnails and the page."""
